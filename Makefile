@@ -16,6 +16,8 @@ MAGIKA := .cache/magika/model.onnx
 MAGIKA_VERSION := 1.0.3
 ZOO := .cache/zoo
 SMALL_ZOO := .cache/small-zoo
+# Of the container image.
+VARIANT := cpu
 KUBERNETES_VERSION := 1.37
 KUBECTL := .cache/kubernetes-$(KUBERNETES_VERSION)/kubectl
 
@@ -25,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-reload test-access test-tls test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-tls image test-image test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -36,9 +38,12 @@ help:
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
+	@echo 'make image        build the container image; VARIANT=openvino, opencl or cuda for another than cpu'
+	@echo 'make test-image   build the image, and run it as a user without rights; VARIANT as above'
 	@echo 'make test-page    look at the status page in a browser, and leave pictures in .cache/page; needs chromium'
 	@echo 'make test-deploy  render and check what deploy/ holds for Kubernetes and systemd; downloads 65 MB'
 	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server; downloads 400 MB'
+	@echo 'make test-dashboards  run every query of the dashboards and rules against a Prometheus that scrapes a busy server; PICTURES=docs/_static/dashboards draws the answers'
 	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
 	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
 	@echo 'make soak         run a server for an hour under mixed load, kills, full disks and rotations, and write .cache/soak/report.md; SOAK=short takes ten minutes, SOAK=1800 seconds'
@@ -52,6 +57,7 @@ help:
 	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
 	@echo 'make fuzz-devices  look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
 	@echo 'make proto        generate the protocol code anew'
+	@echo 'make release      build all that a release consists of, and try its upload on this machine; REHEARSAL=yes at any time'
 	@echo 'make clean        remove everything that these targets made'
 
 demo: $(SERVER) $(MAGIKA)
@@ -81,6 +87,13 @@ test-access: $(INSTALLED)
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
+# ENGINE, BASE, MIRROR and PACKAGES are explained in deploy/README.md.
+image:
+	@scripts/image.sh $(VARIANT)
+
+test-image: image $(INSTALLED) $(MAGIKA)
+	@VARIANT=$(VARIANT) $(BIN)/pytest -s tests/image $(ARGS)
+
 # Three minutes. Debian: apt-get install chromium
 test-page: .venv-page/.installed
 	@.venv-page/bin/pytest -rs -p no:cacheprovider tests/page $(ARGS)
@@ -94,6 +107,10 @@ test-clients: $(INSTALLED) $(CLIENTS) .venv-kserve/.installed .venv-mlserver/.in
 	@$(CLIENTS_VENV)/bin/pytest -p no:cacheprovider tests/clients $(ARGS)
 	@.venv-kserve/bin/pytest -p no:cacheprovider tests/clients/test_kserve.py $(ARGS)
 	@.venv-mlserver/bin/pytest -p no:cacheprovider tests/clients/test_mlserver.py $(ARGS)
+
+# Debian's package prometheus has the Prometheus that scrapes.
+test-dashboards: $(INSTALLED)
+	@$(BIN)/pytest -rs tests/dashboards $(ARGS)
 
 # Some five minutes of two cores.
 fuzz-wire: $(INSTALLED)
@@ -114,7 +131,7 @@ lint: $(INSTALLED) docs
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/mypy --no-error-summary tests $(wildcard examples .ci/*.py)
+	@$(BIN)/mypy --no-error-summary tests deploy/dashboards $(wildcard examples .ci/*.py scripts/*.py)
 
 # A link that leads nowhere, or a page that no other page lists, is an error.
 docs: $(INSTALLED)
@@ -155,8 +172,11 @@ proto: $(PROTO_INSTALLED)
 	    --python_out=proto --pyi_out=proto --grpc_python_out=proto \
 	    proto/headrace/v1/inference_engine.proto proto/headrace/oip/open_inference.proto
 
+release: $(INSTALLED) .venv-release/.installed
+	@scripts/release.sh $(BIN)/python .venv-release
+
 clean:
-	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-sslyze .venv-page .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-sslyze .venv-page .venv-release .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml
@@ -176,6 +196,10 @@ $(INSTALLED): pyproject.toml
 
 .venv-mlserver/.installed:
 	@scripts/venv.sh $(@D) 'mlserver>=1.7,<1.8' pytest pytest-timeout
+	@touch $@
+
+.venv-release/.installed:
+	@scripts/venv.sh $(@D) 'build>=1.2' 'twine>=6' 'pypiserver>=2.3'
 	@touch $@
 
 .venv-sslyze/.installed:

@@ -43,6 +43,7 @@ SCRIPTS = (
     "docs/multi-and-auto.md",
     "docs/batch.md",
     "docs/hints.md",
+    "docs/monitoring.md",
 )
 """Pages whose `headrace` commands are one script."""
 ELSEWHERE = {

@@ -1,10 +1,12 @@
 """The status page in a real browser: `make test-page`.
 
-Needs Debian's chromium. Pictures of what the tests see are in `.cache/page`.
+Needs Debian's chromium. Pictures of what the tests see are in `.cache/page`. ``WRITE_PICTURES=1``
+writes those of the manual.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from headrace.server.access.token_file import add_token
@@ -28,6 +31,8 @@ from tests.support.traffic import AFFINITIES, INPUTS, MARKUP, Traffic, chain
 REPOSITORY = Path(__file__).parents[2]
 PICTURES = REPOSITORY / ".cache/page"
 CHROMIUM = shutil.which("chromium")
+MANUAL = {"busy-desktop-light": "status-page-busy", "broken-phone-dark": "status-page-broken"}
+MOST_HIGH = 2000
 SECONDS = 60_000
 SIZES = {"desktop": (1280, 900), "phone": (360, 780)}
 CONFIG = """
@@ -64,7 +69,7 @@ def look(browser: Browser) -> Iterator[Open]:
     with ExitStack() as opened:
 
         def look(
-            server: Server, scheme: str = "light", size: str = "desktop", *, tls: bool = False
+            server: Server, scheme: Any = "light", size: str = "desktop", *, tls: bool = False
         ) -> Page:
             width, height = SIZES[size]
             context = browser.new_context(
@@ -100,7 +105,13 @@ def look(browser: Browser) -> Iterator[Open]:
 
 def shoot(page: Page, name: str) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+    path = PICTURES / f"{name}.png"
+    page.screenshot(path=path, full_page=True)
+    if name in MANUAL and os.environ.get("WRITE_PICTURES"):
+        with Image.open(path) as picture:
+            width, height = picture.size
+            small = picture.convert("RGB").crop((0, 0, width, min(height, MOST_HIGH))).quantize(64)
+            small.save(REPOSITORY / f"docs/_static/{MANUAL[name]}.png", optimize=True)
 
 
 def in_all_forms(look: Open, server: Server, name: str, settle: Callable[[Page], None]) -> None:
@@ -145,6 +156,11 @@ def serving(folder: Path, *options: str) -> Server:
     return Server("--config", str(folder / "headrace.toml"), *options, environment=environment)
 
 
+def noting(addresses: list[str]) -> Callable[[Any], None]:
+    """Notes the addresses of requests."""
+    return lambda request: addresses.append(request.url)
+
+
 # -- an idle server --
 
 
@@ -178,7 +194,7 @@ def test_a_page_that_is_hidden_asks_for_nothing(look: Open, tmp_path: Path) -> N
         )
         page.evaluate(hide, True)
         asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", noting(asked))
         page.wait_for_timeout(5000)  # more than twice the time between two documents
         assert not asked
         with page.expect_response(lambda reply: reply.url.endswith("/status")):
@@ -352,7 +368,7 @@ def test_over_tls_the_page_asks_for_a_token(look: Open, tmp_path: Path) -> None:
         for size, scheme in (("desktop", "light"), ("phone", "dark")):
             page = look(server, scheme, size, tls=True)
             asked: list[str] = []
-            page.on("request", lambda request, asked=asked: asked.append(request.url))
+            page.on("request", noting(asked))
             expect(page.get_by_label("Token")).to_be_focused()
             expect(page.locator("#main")).to_be_hidden()
             shoot(page, f"token-{size}-{scheme}")

@@ -13,6 +13,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.patches import Patch
 
 from tests.soak.ledger import Counts, End
 from tests.soak.timeline import Window
@@ -114,7 +115,7 @@ def _draw_requests(story: Story, rate: Any, latency: Any) -> None:
     ]
     colours = [plt.get_cmap("tab20")(number) for number in range(len(names))]
     if names:
-        rate.stackplot(middles, stacks, labels=names, colors=colours)
+        rate.stackplot(middles, stacks, labels=names, colors=colours, zorder=2)
     rate.set_ylabel("rounds of calls a second, by kind")
     for name, colour in zip(names, colours, strict=True):
         mine = sorted(kinds[name])
@@ -138,7 +139,7 @@ def _draw_errors(story: Story, axis: Any) -> None:
         heights = np.histogram(mine, edges)[0]
         axis.bar(
             edges[:-1] / 60, heights, _BIN_SECONDS / 60, bottom, align="edge",
-            color=f"C{number}", label=code,
+            color=f"C{number}", label=code, zorder=2,
         )  # fmt: skip
         bottom += heights
     axis.set_ylabel(f"errors in {_BIN_SECONDS:g} seconds")
@@ -146,16 +147,16 @@ def _draw_errors(story: Story, axis: Any) -> None:
 
 def _draw_windows(story: Story, axes: Sequence[Any]) -> None:
     names = sorted({each.name for each in story.windows})
-    colours = {name: plt.get_cmap("Set2")(number % 8) for number, name in enumerate(names)}
-    top = axes[0].secondary_xaxis("top")
-    ticks = [(each.begin - story.begin) / 60 for each in story.windows]
-    top.set_xticks(ticks, [each.name for each in story.windows], rotation=90, fontsize=7)
+    colours = {name: plt.get_cmap("Set3")(number % 12) for number, name in enumerate(names)}
+    last = story.end - story.begin
     for axis in axes:
         for each in story.windows:
-            begin, end = ((at - story.begin) / 60 for at in (each.begin, each.end))
-            axis.axvspan(begin, end, color=colours[each.name], alpha=0.35, lw=0)
+            begin, end = (min(at - story.begin, last) / 60 for at in (each.begin, each.end))
+            axis.axvspan(begin, end, color=colours[each.name], alpha=0.6, lw=0, zorder=0)
         for at in story.quiet_at:
             axis.axvline((at - story.begin) / 60, color="black", lw=0.8, linestyle="--")
+    patches = [Patch(color=colour, label=name) for name, colour in colours.items()]
+    axes[0].figure.legend(handles=patches, loc="outside upper center", ncols=5, title="provoked")
 
 
 def _page(story: Story) -> str:

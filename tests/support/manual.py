@@ -31,7 +31,7 @@ from headrace.server.settings.settings import settings_table
 REPOSITORY = Path(__file__).parents[2]
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")))
 _DEVICES_WITH_KEYS = ("CPU", "TEMPLATE", "OPENCL", "CUDA", "HETERO", "MULTI", "AUTO")
-_OWN_SERIES = (
+OWN_SERIES = (
     NOTES,
     *(hetero.EXECUTION_SECONDS, hetero.CUT_BYTES),
     *(multi.REQUESTS, multi.OUTAGES, multi.NOT_LOADED),
@@ -128,7 +128,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"keys of {device}": partial(_own_keys, device) for device in _DEVICES_WITH_KEYS},
     "settings": settings_table,
     "network.toml": keys_table,
-    "metrics": lambda: metrics_table(_OWN_SERIES),
+    "metrics": lambda: metrics_table(OWN_SERIES),
     "errors": _errors_table,
     "commands": _commands_table,
 }

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -63,20 +64,25 @@ def test_the_image_s_command_is_one_that_the_distribution_installs(dockerfile: s
     assert command in PROJECT["entry-points"]["headrace.commands"]
 
 
-def test_the_image_installs_extras_that_there_are(dockerfile: str) -> None:
-    (extras,) = [each[7:] for each in instructions(dockerfile, "ARG") if each.startswith("EXTRAS=")]
-    assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
+def test_every_variant_of_the_image_is_an_extra_and_explained(dockerfile: str) -> None:
+    (system,) = (each for each in instructions(dockerfile, "RUN") if "PACKAGES" in each)
+    cases = re.findall(r"((?:\w+ \| )*\w+)\) packages=", system)
+    variants = {each.strip() for case in cases for each in case.split("|")}
+    assert variants == {"cpu", "openvino", "opencl", "cuda"}
+    assert variants - {"cpu"} <= set(PROJECT["optional-dependencies"])
+    guide = (DEPLOY / "README.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `([a-z]+)` \|", guide, re.MULTILINE)) == variants
 
 
-def test_an_image_with_debian_s_locales_has_the_one_that_onnx_runtime_wants(
-    dockerfile: str,
-) -> None:
-    (packages,) = (each for each in instructions(dockerfile, "RUN") if "PACKAGES" in each)
-    subprocess.run(["sh", "-nc", packages], check=True, stdin=subprocess.DEVNULL)
-    installed, _, made = packages.partition("apt-get install")
-    assert installed
-    assert "localedef -i en_US -f UTF-8 en_US.UTF-8" in made
-    assert "`en_US.UTF-8`" in (DEPLOY / "README.md").read_text("utf-8")
+@pytest.mark.parametrize("shell", ["scripts/image.sh", "deploy/image/install.sh"])
+def test_what_builds_the_image_is_sound_shell(shell: str) -> None:
+    subprocess.run(["sh", "-n", str(ROOT / shell)], check=True)
+    assert os.access(ROOT / shell, os.X_OK)
+
+
+def test_the_image_has_the_locale_that_onnx_runtime_wants(dockerfile: str) -> None:
+    (made,) = re.findall(r"localedef --no-archive -i en_US -f UTF-8 (\S+);", dockerfile)
+    assert f"COPY --from=build {made} {made}" in dockerfile.rpartition("\nFROM ")[2]
 
 
 def test_the_image_is_built_from_all_that_the_wheel_needs_and_what_is_let_in(
@@ -90,7 +96,7 @@ def test_the_image_is_built_from_all_that_the_wheel_needs_and_what_is_let_in(
     }
     build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
     wheel = {each.partition("/")[0] for each in build["targets"]["wheel"]["only-include"]}
-    assert copied == wheel | {"pyproject.toml", "LICENSE", PROJECT["readme"]}
+    assert copied == wheel | {"pyproject.toml", "LICENSE", PROJECT["readme"], "deploy/image"}
     assert all((ROOT / each).exists() for each in copied)
     ignored, *let_in = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
     assert ignored == "*"
@@ -125,8 +131,24 @@ def test_compose_probes_a_path_that_is_answered() -> None:
 
 def test_compose_publishes_the_ports_on_this_machine_alone() -> None:
     (compose,) = parsed("compose.yaml")
-    ports = compose["services"]["headrace"]["ports"]
-    assert ports == [f"127.0.0.1:{p}:{p}" for p in (Settings().port, Settings().http_port)]
+    ports = {name: each["ports"] for name, each in compose["services"].items()}
+    own = (Settings().port, Settings().http_port)
+    assert ports["headrace"] == [f"127.0.0.1:{each}:{each}" for each in own]
+    assert all(each.startswith("127.0.0.1:") for listed in ports.values() for each in listed)
+
+
+def test_compose_runs_the_image_of_this_version() -> None:
+    (compose,) = parsed("compose.yaml")
+    image = f"headrace:{PROJECT['version']}"
+    assert compose["services"]["headrace"]["image"] == f"${{HEADRACE_IMAGE:-{image}}}"
+
+
+def test_compose_follows_the_specification() -> None:
+    checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    ended = subprocess.run(
+        [*checker, str(DEPLOY / "compose.yaml")], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_the_guide_builds_the_image_of_this_version() -> None:
@@ -137,8 +159,8 @@ def test_the_guide_builds_the_image_of_this_version() -> None:
 @pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "README.md"])
 def test_every_variable_is_a_setting(name: str) -> None:
     text = (DEPLOY / name).read_text(encoding="utf-8")
-    # HEADRACE_MODELS is compose's own, for the folder on the host. The client reads HEADRACE_TOKEN.
-    others = {"HEADRACE_MODELS", "HEADRACE_TOKEN"}
+    # Compose's own are the folder on the host and the image. The client reads HEADRACE_TOKEN.
+    others = {"HEADRACE_MODELS", "HEADRACE_IMAGE", "HEADRACE_TOKEN"}
     assert set(re.findall(r"HEADRACE_[A-Z_]+", text)) <= VARIABLES | others
 
 
@@ -177,7 +199,7 @@ def test_the_commands_of_the_guide_make_the_files_that_the_image_reads(
 
 
 def test_prometheus_verifies_the_server_that_it_scrapes() -> None:
-    (prometheus,) = parsed("prometheus.yml")
+    (prometheus,) = parsed("prometheus/prometheus.yml")
     (job,) = prometheus["scrape_configs"]
     (compose,) = parsed("compose.yaml")
     assert job["scheme"] == "https"
@@ -189,7 +211,7 @@ def test_prometheus_verifies_the_server_that_it_scrapes() -> None:
 
 def test_prometheus_scrapes_the_composed_server() -> None:
     (compose,) = parsed("compose.yaml")
-    (prometheus,) = parsed("prometheus.yml")
+    (prometheus,) = parsed("prometheus/prometheus.yml")
     (target,) = prometheus["scrape_configs"][0]["static_configs"][0]["targets"]
     host, port = target.split(":")
     assert host in compose["services"]
@@ -204,8 +226,9 @@ def test_compose_waits_longer_than_the_server_drains() -> None:
 
 def test_compose_mounts_files_that_exist() -> None:
     (compose,) = parsed("compose.yaml")
-    mounts = [each.split(":")[0] for each in compose["services"]["prometheus"]["volumes"]]
-    assert all((DEPLOY / mount).is_file() for mount in mounts if mount.startswith("./"))
+    volumes = [each for service in compose["services"].values() for each in service["volumes"]]
+    mounts = [each.split(":")[0] for each in volumes]
+    assert all((DEPLOY / mount).exists() for mount in mounts if mount.startswith("./"))
 
 
 def test_promtool_accepts_the_configuration() -> None:
@@ -215,7 +238,7 @@ def test_promtool_accepts_the_configuration() -> None:
             pytest.fail("promtool is missing: apt-get install prometheus")
         pytest.skip("promtool is not installed; Debian's package prometheus has it")
     result = subprocess.run(
-        [promtool, "check", "config", str(DEPLOY / "prometheus.yml")],
+        [promtool, "check", "config", str(DEPLOY / "prometheus" / "prometheus.yml")],
         capture_output=True,
         text=True,
     )

@@ -48,15 +48,16 @@ class Compiler:
                 return why_not(error)
             return None
 
-        return LayerSupport(network.model, self._trials[device], whole)
+        capabilities = self.runtime.capabilities(device)
+        return LayerSupport(network.model, self._trials[device], whole, capabilities)
 
-    def refuse_unsupported(self, network: Network, name: str) -> None:
+    def refuse_unsupported(self, network: Network, device: str, name: str) -> None:
         """
         Raises:
-            UnsupportedLayers: the network has layers that the device `name` is known to compute
-                wrongly. The error lists them.
+            UnsupportedLayers: the network has layers that the device is known to compute wrongly.
+                The error lists them, and calls the device `name`.
         """
-        reasons = known_limits(network.model)
+        reasons = known_limits(network.model, self.runtime.capabilities(device))
         if reasons:
             raise UnsupportedLayers(name, unsupported(reasons))
 

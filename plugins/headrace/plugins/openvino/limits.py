@@ -7,7 +7,7 @@ is not known before a run, the layer is refused, because its result could be wro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -20,6 +20,8 @@ from headrace.plugins.openvino.image_limits import IMAGES
 Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
 
 _SIGNED: Final = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64)
+SSE4: Final = "SSE4"  # the capability of a processor that has no AVX to OpenVINO
+_NEED_AVX: Final = ("Resize", "RoiAlign", "Softsign", "Upsample")
 _MOST_AXES: Final = 32
 _SLOPES_OF_LAST_AXIS: Final = 7
 _SHAPES: Final[Mapping[str, int]] = MappingProxyType(
@@ -28,20 +30,30 @@ _SHAPES: Final[Mapping[str, int]] = MappingProxyType(
 """Operators that take a shape, or axes to add, and the index of the input that holds it."""
 
 
-def reason(node: ir.Node, version: int) -> str | None:
+def reason(node: ir.Node, version: int, capabilities: Collection[str] = ()) -> str | None:
     """Why the backend would compute the node wrongly although it accepts it. None if no fault is
-    known. `version` is that of the node's operator set."""
+    known. `version` is that of the node's operator set, and `capabilities` are the device's
+    OPTIMIZATION_CAPABILITIES."""
     if node.domain not in ("", "ai.onnx"):
         return _onnx_runtimes(node)
     rule = _RULES.get("Reduce" if node.op_type.startswith("Reduce") else node.op_type)
     known = rule(node, version) if rule is not None else None
     return (
-        known
+        _old_kernels(node, capabilities)
+        or known
         or _axes(node)
         or _doubles(node)
         or wide_integers.reason(node)
         or empty_constants.reason(node)
     )
+
+
+def _old_kernels(node: ir.Node, capabilities: Collection[str]) -> str | None:
+    """test_softsign, test_resize_upsample_sizes_nearest, test_roialign_aligned_true: without AVX,
+    kernels are wrong, leave memory as it was, or do not exist."""
+    if SSE4 in capabilities and node.op_type in _NEED_AVX:
+        return "on processors without AVX, OpenVINO computes this operator wrongly"
+    return None
 
 
 def _axes(node: ir.Node) -> str | None:

@@ -163,7 +163,7 @@ class OpenVinoPlugin(CompiledPlugin):
         self, network: Network, config: Configuration, token: CancelToken
     ) -> ExecutableNetwork:
         compiler, device = self._openvino.get(), self.device_id(config)
-        compiler.refuse_unsupported(network, self.name)
+        compiler.refuse_unsupported(network, device, self.name)
         config = self._fitted(network, config)
         properties = self._properties(config, device)
         return self._executable(

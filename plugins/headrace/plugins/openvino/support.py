@@ -26,13 +26,13 @@ from headrace.runtime.transform.trials import Trials
 _RANKS: Final = (4, 2, 3, 1, 0)
 
 
-def known_limits(model: ir.Model) -> dict[ir.Node, str]:
-    """The layers, also those in bodies, that the backend computes wrongly or whose values cannot be
-    passed to it, each with the reason."""
+def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir.Node, str]:
+    """The layers, also those in bodies, that a device with these OPTIMIZATION_CAPABILITIES computes
+    wrongly, or whose values cannot be passed to it, each with the reason."""
     found: dict[ir.Node, str] = {}
     for node in walk(model.graph):
         version = model.opset_imports.get(node.domain, 1)
-        reason = limits.reason(node, version) or _unpassed(node)
+        reason = limits.reason(node, version, capabilities) or _unpassed(node)
         if reason is not None:
             found[node] = reason
     return found
@@ -51,14 +51,20 @@ class LayerSupport:
         trials: the trials of single layers.
         whole: compiles the network, or the rest of it, and returns the reason why it does not
             compile. Returns None if it compiles.
+        capabilities: the device's OPTIMIZATION_CAPABILITIES.
     """
 
     def __init__(
-        self, model: ir.Model, trials: Trials, whole: Callable[[ir.Model], str | None]
+        self,
+        model: ir.Model,
+        trials: Trials,
+        whole: Callable[[ir.Model], str | None],
+        capabilities: Collection[str] = (),
     ) -> None:
         self._model = model
         self._trials = trials
         self._whole = whole
+        self._capabilities = capabilities
 
     def __call__(self, node: ir.Node) -> str | None:
         """None if the backend runs the node. Otherwise the reason why it does not."""
@@ -68,7 +74,7 @@ class LayerSupport:
     def _reasons(self) -> dict[ir.Node, str]:
         """The unsupported nodes. If each layer compiles alone but they do not compile together, the
         layer at fault is unknown. Then all nodes are unsupported."""
-        reasons = known_limits(self._model)
+        reasons = known_limits(self._model, self._capabilities)
         left = _without(self._model, reasons) if reasons else self._model
         whole = self._whole(left) if left is not None else ""
         if whole is None:

@@ -103,8 +103,9 @@ class Expectation:
 
     @property
     def passed(self) -> int:
-        """Cases that passed, claimed or not."""
-        failed = [label for label, _ in self.others.values() if not label.startswith("passed")]
+        """Cases that pass, claimed or not, on a device with none of the capabilities in `where`."""
+        usual = self.on(()).others.values()
+        failed = [label for label, _ in usual if not label.startswith("passed")]
         return self.cases - len(failed)
 
     def differences(self, results: Iterable[Result]) -> list[str]:
@@ -156,8 +157,10 @@ class Expectation:
         if self.where:
             yield _WHERE
         for condition in sorted(set(self.where.values())):
+            yield f"{_text(condition)} = ["
             cases = sorted(case for case, each in self.where.items() if each == condition)
-            yield f"{_text(condition)} = [{', '.join(map(_text, cases))}]"
+            yield from (f"    {_text(case)}," for case in cases)
+            yield "]"
 
 
 def label(result: Result) -> str:

@@ -138,7 +138,9 @@ class ExecutableNetwork:
             self._closed = True
             self._close()
             self.network = _NOTHING
-            vars(self).pop("_pipeline", None)  # its stages refer to this network
+            pipeline = vars(self).pop("_pipeline", None)  # its stages refer to this network
+            if pipeline is not None:
+                pipeline.timeout.close()
 
     # -- inference --
 

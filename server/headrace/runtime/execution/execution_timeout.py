@@ -56,6 +56,13 @@ class ExecutionTimeout:
         """Records that a run is over. Nothing happens if it never began."""
         self._running.pop(job, None)
 
+    def close(self) -> None:
+        """Gives the timer entry back. No run is left and none will begin."""
+        with self._lock:
+            if self._entry is not None:
+                self._timer.cancel(self._entry)
+                self._entry = None
+
     def _arm(self) -> None:
         """Schedules a timer entry if a run has begun and none is scheduled."""
         with self._lock:

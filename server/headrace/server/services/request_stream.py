@@ -254,22 +254,22 @@ class RequestStream(ABC):
             return
         self._reserved[key] = reserved
         self._in_flight[key] = None
-        self._spans.begin(key)
+        if (spans := self._spans) is not None:
+            spans.begin(key)
         try:
             self._owner.boundary.refuse_if_draining()
             cancel = self._begin(request, key)
         except Exception as error:  # noqa: BLE001 - any error is this request's result
-            self._forget(key)
-            self._spans.end(key, name, self._fail(name, error))
+            self._ended(key, name, None, error, 0.0, None)
             return
-        self._spans.pause()
+        if spans is not None:
+            spans.pause()
         if key in self._in_flight:
             self._in_flight[key] = cancel
 
     def _forget(self, key: Hashable) -> None:
         self._in_flight.pop(key, None)
-        reserved = self._reserved.pop(key, None)
-        if reserved is None:
+        if (reserved := self._reserved.pop(key, None)) is None:
             return
         self._memory.free(reserved)
         if self._meter is not None:
@@ -286,12 +286,13 @@ class RequestStream(ABC):
     ) -> None:
         """Takes a request's outcome or `error`, its duration, and its job if it has one."""
         self._forget(key)
-        if self.closed.is_set():  # the caller has left, and its request was cancelled
-            self._spans.end(key, name, "CANCELLED")
-            return
-        code = "OK"
-        self._spans.resume(key)
+        spans, code = self._spans, "OK"
+        if spans is not None:
+            spans.resume(key)
         try:
+            if self.closed.is_set():  # the caller has left, and its request was cancelled
+                code = "CANCELLED"
+                return
             if error is not None:
                 raise error
             self._results.hold(*self._success(name, outcome))
@@ -299,7 +300,9 @@ class RequestStream(ABC):
             code = self._fail(name, failure, seconds, job)
         else:
             self._tell(code, seconds, name, "", job)
-        self._spans.end(key, name, code)
+        finally:
+            if spans is not None:
+                spans.end(key, name, code)
         self._changed.set()
         if not self._reading:
             self._results.write()
@@ -341,10 +344,6 @@ class RequestStream(ABC):
         await self._changed.wait()
 
     def _end_if_idle(self) -> None:
-        if (
-            self._closing
-            and not self._is_busy()
-            and self._task is not None
-            and not self.closed.is_set()
-        ):
+        goes_on = self._is_busy() or self.closed.is_set()
+        if self._closing and self._task is not None and not goes_on:
             self._task.cancel()

@@ -39,12 +39,12 @@ class Numbers:
 
     def total(self, family: Family, **labels: str) -> float:
         """The sum of a counter's series that have these labels."""
-        found = (each for each in self.of(family) if _has(each, labels))
-        return sum(_number(each.value) or 0 for each in found)
+        return sum(_number(each.value) or 0 for each in _having(self.of(family), family, labels))
 
     def outcomes(self, family: Family, **labels: str) -> dict[str, float]:
         """A counter by outcome."""
-        return {each.value: self.total(family, **labels, outcome=each) for each in Outcome}
+        counted = summed(_having(self.of(family), family, labels), family, "outcome")
+        return {each.value: counted.get(each.value, 0) for each in Outcome}
 
     def histogram(self, family: Family) -> dict[str, Any]:
         """The sum of a family's histograms."""
@@ -100,6 +100,11 @@ def _number(value: Value) -> float | None:
     return int(value) if value == int(value) else value
 
 
-def _has(series: SeriesSnapshot, labels: Mapping[str, str]) -> bool:
-    own = dict(zip(series.family.labels, series.labels, strict=True))
-    return labels.items() <= own.items()
+def _having(
+    series: Iterable[SeriesSnapshot], family: Family, labels: Mapping[str, str]
+) -> Iterable[SeriesSnapshot]:
+    """The series of a family that have these labels."""
+    wanted = [(family.labels.index(name), value) for name, value in labels.items()]
+    if not wanted:
+        return series
+    return (each for each in series if all(each.labels[at] == value for at, value in wanted))

@@ -68,8 +68,8 @@ def facts_of(settings: Settings) -> Facts:
 
 
 class Status:
-    """Makes the document. Thread-safe: `_lock` guards the last look at the repository. No other
-    method waits for the disk or for a device.
+    """Makes the document. Thread-safe: `_lock` guards the last look at the repository, and is held
+    while the folder is read.
 
     Args:
         networks: says which networks the caller sees, and under which names.
@@ -110,8 +110,9 @@ class Status:
         return orjson.dumps(self.document(match))
 
     def document(self, match: str = "") -> dict[str, Any]:
-        """The document for the caller of this task. Do not call it on an event loop: with hundreds
-        of networks it takes some milliseconds.
+        """The document for the caller of this task. Do not call it on an event loop: it takes some
+        milliseconds with hundreds of networks, and as long as the devices take to tell their
+        memory.
 
         Args:
             match: a part of the names of the networks to list. "" lists all.

@@ -14,35 +14,31 @@ class RequestSpans:
     """Belongs to the event loop's thread.
 
     Args:
-        tracing: None traces nothing.
         method: the stream's method, with its service.
         headers: those of the stream, which name the parent of each request.
     """
 
     __slots__ = ("_headers", "_method", "_open", "_tracing")
 
-    def __init__(self, tracing: Tracing | None, method: str, headers: Headers) -> None:
+    def __init__(self, tracing: Tracing, method: str, headers: Headers) -> None:
         self._tracing = tracing
         self._method = method
-        self._headers = tuple(headers) if tracing is not None else ()
+        self._headers = tuple(headers)
         self._open: dict[Hashable, Span] = {}
 
     def begin(self, key: Hashable) -> None:
         """Begins a request, which is the current one until `pause`."""
-        if self._tracing is not None:
-            span = self._tracing.begin(self._method, self._headers, time.monotonic())
-            if span is not None:
-                self._open[key] = span
+        span = self._tracing.begin(self._method, self._headers, time.monotonic())
+        if span is not None:
+            self._open[key] = span
 
     def pause(self) -> None:
         """Says that what follows belongs to no request."""
-        if self._tracing is not None:
-            CURRENT_SPAN.set(None)
+        CURRENT_SPAN.set(None)
 
     def resume(self, key: Hashable) -> None:
         """Says that what follows belongs to this request."""
-        if self._tracing is not None:
-            CURRENT_SPAN.set(self._open.get(key))
+        CURRENT_SPAN.set(self._open.get(key))
 
     def end(self, key: Hashable, name: str, code: str) -> None:
         """Ends a request, if it is traced.
@@ -51,8 +47,7 @@ class RequestSpans:
             name: the request's id.
             code: the name of its status.
         """
-        if self._tracing is not None:
-            CURRENT_SPAN.set(None)
-            span = self._open.pop(key, None)
-            if span is not None:
-                self._tracing.end_call(span, code, name)
+        self.pause()
+        span = self._open.pop(key, None)
+        if span is not None:
+            self._tracing.end_call(span, code, name)

@@ -227,12 +227,16 @@ class Boundary:
                     taken = not (self.draining and lane.work) and places.take(peer)
                     if not taken:
                         self._refuse(lane)
+                    # When the task ends, the status has been sent. A callback of gRPC's context
+                    # would make a cycle of references in every call.
+                    task = asyncio.current_task()
+                    assert task is not None
                     if active:
                         self._active += 1
-                        context.add_done_callback(self._active_ended)
+                        task.add_done_callback(self._active_ended)
                     else:
                         self._open += 1
-                        context.add_done_callback(self._open_ended)
+                        task.add_done_callback(self._open_ended)
                     if not names_request:  # the trailing metadata of an error replace these
                         context.set_trailing_metadata(id_metadata(request_id_of(context)))
                     if not reads:
@@ -287,8 +291,10 @@ class Boundary:
         if self.draining:
             self._ended.set()
 
-    def request_spans(self) -> RequestSpans:
-        """The spans of the requests of this task's stream."""
+    def request_spans(self) -> RequestSpans | None:
+        """The spans of the requests of this task's stream. None if nothing is traced."""
+        if self._tracing is None:
+            return None
         call = CALL.get()
         return RequestSpans(self._tracing, call.method[1:], call.invocation_metadata)
 

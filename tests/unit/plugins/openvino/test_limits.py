@@ -297,6 +297,14 @@ def test_upsample_needs_scales_that_give_whole_sizes(scales: str, refused: bool)
     assert reasons("(float[1,1,4,4] x, float[4] s) => (float[A,B,C,D] y) { y = Upsample(x, s) }", 9)
 
 
+@pytest.mark.parametrize("op_type", ["Softsign", "Resize", "Upsample", "RoiAlign"])
+def test_what_is_wrong_without_avx_is_refused_there_alone(op_type: str) -> None:
+    node = ir.Node("", op_type, [])
+    assert "without AVX" in (limits.reason(node, 1, ("FP32", "SSE4")) or "")
+    assert "without AVX" not in (limits.reason(node, 1, ("FP32",)) or "")
+    assert limits.reason(ir.Node("", "Relu", []), 1, ("FP32", "SSE4")) is None
+
+
 def test_a_layer_inside_a_body_is_judged_too() -> None:
     text = """(bool c, double[2] x) => (bool y) {
         y = If(c) <

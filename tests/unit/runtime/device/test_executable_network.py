@@ -238,6 +238,17 @@ def test_an_ended_request_leaves_no_deadline_behind() -> None:
         assert len(device.timer._wheel) <= 1
 
 
+def test_a_closed_network_leaves_nothing_with_the_timer() -> None:
+    """Whatever its EXECUTION_TIMEOUT is: clients load and unload as often as they like."""
+    with fake_device() as device:
+        for _ in range(20):
+            network, outcomes = device.network(), Outcomes()
+            network.submit(outcomes.job())
+            outcomes.wait(1)
+            network.close()
+        assert len(device.timer._wheel) == 0
+
+
 def test_a_request_ends_at_the_execution_timeout() -> None:
     def infer(job: Job) -> None:
         stop = threading.Event()

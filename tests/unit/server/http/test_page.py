@@ -78,6 +78,30 @@ def test_the_token_is_neither_kept_for_long_nor_put_into_an_address() -> None:
     ]
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_colours_of_text_have_the_contrast_that_wcag_asks_for(scheme: str) -> None:
+    style = page()[0].decode().partition("<style>")[2].partition("</style>")[0]
+    light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[:2]
+    colours = dict(re.findall(r"--(\w+): (#\w+);", light if scheme == "light" else dark))
+    assert {"text", "soft", "good", "warn", "bad", "accent"} <= colours.keys()
+    for name in ("text", "soft", "good", "warn", "bad", "accent"):
+        for back in ("back", "raised"):
+            assert contrast(colours[name], colours[back]) >= 4.5, f"{name} on {back}"
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG's contrast ratio of two colours."""
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * each for each in colour[1:])
+    parts = (int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4))
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 def test_the_page_is_small() -> None:
     assert len(page()[0]) < 64 << 10
 

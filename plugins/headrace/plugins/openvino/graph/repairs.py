@@ -224,10 +224,8 @@ def _regions(operation: openvino.Node) -> None:
     corners = operations.convert(operation.input_value(1), "f32")
     corners = operations.subtract(operations.multiply(corners, scale), np.float32(0.5))
     first, last = operations.split(corners, np.int64(1), 2).outputs()
-    covers = operations.reduce_logical_and(
-        operations.greater(last, first), np.array([1]), keep_dims=True
-    )
-    shown = operations.unsqueeze(covers, np.array([2, 3]))
+    along, across = operations.split(operations.greater(last, first), np.int64(1), 2).outputs()
+    shown = operations.unsqueeze(operations.logical_and(along, across), np.array([2, 3]))
     zero = operations.constant(0, operation.get_output_element_type(0))
     change_readers(operation.output(0), lambda found: operations.select(shown, found, zero))
 

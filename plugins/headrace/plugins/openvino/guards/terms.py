@@ -38,10 +38,11 @@ def sizes_along(source: openvino.Output, axes: list[int]) -> openvino.Node:
 
 
 def all_hold(holds: openvino.Node) -> openvino.Node:
-    """A list with one value, which is 1 if all elements are true and 0 otherwise."""
+    """A list with one value, which is 1 if all elements are true and 0 otherwise. It is a product,
+    because on processors without AVX OpenVINO has no kernel for the "and" of many elements."""
     axes = np.arange(holds.get_output_partial_shape(0).rank.get_length())
-    whether = operations.reduce_logical_and(holds, axes, keep_dims=False)
-    return operations.unsqueeze(operations.convert(whether, "i64"), np.int64(0))
+    product = operations.reduce_prod(operations.convert(holds, "i32"), axes, keep_dims=False)
+    return operations.unsqueeze(operations.convert(product, "i64"), np.int64(0))
 
 
 def signed(output: openvino.Output) -> openvino.Node:

@@ -6,9 +6,11 @@ import io
 import logging
 import platform
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.openvino.failures import NATIVE, load_failure
@@ -18,13 +20,15 @@ from headrace.plugins.openvino.graph.folding import fold_constants
 from headrace.plugins.openvino.graph.fusion import name_operations
 from headrace.plugins.openvino.graph.repairs import repair
 from headrace.plugins.openvino.guards.guards import add_guards
-from headrace.plugins.openvino.library import FrontEndManager, openvino
+from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
+from headrace.plugins.openvino.limits import SSE4
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.system.buffers import joined
 from headrace.runtime.system.scratch import ScratchFolder
 
 _log = logging.getLogger(__name__)
 
+_EXACT: Final = {"INFERENCE_PRECISION_HINT": "f32"}
 _FILED_BYTES: Final = 2**24
 """Weights of this size or larger are passed in a file."""
 
@@ -45,8 +49,22 @@ class Runtime:
         return str(self._core.get_property(device, "FULL_DEVICE_NAME"))
 
     def capabilities(self, device: str) -> tuple[str, ...]:
-        """OPTIMIZATION_CAPABILITIES: the types that the device computes in, and other features."""
-        return tuple(self._core.get_property(device, "OPTIMIZATION_CAPABILITIES"))
+        """OPTIMIZATION_CAPABILITIES: the types that the device computes in, and other features. A
+        processor without AVX also has SSE4, which OpenVINO itself does not tell."""
+        known = tuple(self._core.get_property(device, "OPTIMIZATION_CAPABILITIES"))
+        if device.partition(".")[0] == "CPU" and self._lacks_avx:
+            return (*known, SSE4)
+        return known
+
+    @cached_property
+    def _lacks_avx(self) -> bool:
+        """Whether the processor has no AVX, or OpenVINO takes it for one without. OpenVINO's
+        softsign of 1 is another number than 0.5 there."""
+        one = openvino.op.Parameter(openvino.Type.f32, openvino.PartialShape([1]))
+        model = openvino.Model([operations.softsign(one)], [one])
+        compiled = self._core.compile_model(model, "CPU", _EXACT)
+        (found,) = compiled([np.ones(1, np.float32)]).values()
+        return bool(found != np.float32(0.5))
 
     def architecture(self, device: str) -> str:
         """The architecture. Compiled networks of the device depend on it and on OpenVINO's
@@ -139,8 +157,7 @@ class Runtime:
 
     def _compute(self, model: openvino.Model) -> list[openvino.Tensor]:
         """The outputs of a network without inputs."""
-        exact = {"INFERENCE_PRECISION_HINT": "f32"}
-        request = self._core.compile_model(model, "CPU", exact).create_infer_request()
+        request = self._core.compile_model(model, "CPU", _EXACT).create_infer_request()
         request.infer()
         return list(request.output_tensors)
 

@@ -308,6 +308,7 @@ async function ask() {
     byId("login").hidden = true;
     byId("main").hidden = false;
     byId("forget").hidden = !token;
+    byId("pause").hidden = false;
     show(document_);
     const state_ = document_.server.state;
     tell(state_ === "ready" ? "● ready" : `▲ ${state_}`, state_ === "ready" ? "good" : "warn", false);
@@ -328,7 +329,7 @@ async function ask() {
 function login(token, status, text) {
   past.clear();
   byId("main").hidden = true;
-  byId("forget").hidden = true;
+  byId("forget").hidden = byId("pause").hidden = true;
   byId("login").hidden = false;
   tell("○ waiting for a token", "soft", false);
   say(byId("facts"), "");

@@ -1,0 +1,1 @@
+"""The dashboards that Grafana reads from deploy/grafana/dashboards, which this package writes."""
