@@ -98,7 +98,7 @@ test-image: image $(INSTALLED) $(MAGIKA)
 test-page: .venv-page/.installed
 	@.venv-page/bin/pytest -rs -p no:cacheprovider tests/page $(ARGS)
 
-# KUBERNETES_TOOLS=... names a folder with kubectl, helm and venv/bin/kubernetes-validate of your own.
+# KUBERNETES_TOOLS=... names a folder with kubectl and venv/bin/kubernetes-validate of your own.
 test-deploy: $(INSTALLED) $(KUBECTL)
 	@KUBERNETES_TOOLS=$${KUBERNETES_TOOLS:-$(dir $(KUBECTL))} $(BIN)/pytest tests/deploy $(ARGS)
 
@@ -207,7 +207,8 @@ $(INSTALLED): pyproject.toml
 	@touch $@
 
 .venv-page/.installed: pyproject.toml
-	@scripts/venv.sh $(@D) --editable '.[testing]' 'playwright>=1.50,<2' 'pytest-timeout>=2.3'
+	@scripts/venv.sh $(@D) --editable '.[testing]' 'playwright>=1.50,<2' \
+	    'pytest-timeout>=2.3' 'hypothesis>=6.130'
 	@touch $@
 
 $(PROTO_INSTALLED):

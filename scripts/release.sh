@@ -51,9 +51,7 @@ for each in docker podman buildah; do
         break
     fi
 done
-if [ ! -x scripts/image.sh ]; then
-    echo "left out: scripts/image.sh is missing"
-elif [ -n "$engine" ]; then
+if [ -n "$engine" ]; then
     make image
 else
     echo "left out: no engine that builds images works here (docker, podman, buildah)"

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from headrace.testing import networks
+from headrace.testing.case import Case
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import (
     BASIC,
@@ -33,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     repository = tmp_path_factory.mktemp("models")
     (repository / "damaged/1").mkdir(parents=True)
     (repository / "damaged/1/model.onnx").write_bytes(b"this is not a model")
-    devices = ("--devices", "CPU,TEMPLATE,HETERO")
+    devices = ("--devices", "CPU,TEMPLATE,HETERO,BATCH")
     with Server(*devices, "--model-repository", str(repository)) as running:
         request = pb.LoadNetworkRequest(
             name="split",
@@ -109,6 +110,16 @@ def test_a_split_network_has_its_subgraphs_and_what_they_read(server: Server) ->
         for number, name in enumerate(("CPU", "TEMPLATE") * 2, 1)
     ]
     assert all(each["value"]["count"] >= 1 for each in times)
+
+
+def test_what_runs_in_front_of_a_split_network_has_its_subgraphs(server: Server) -> None:
+    case = Case("batched", chain(), {})
+    server.load(case, "BATCH:[HETERO:TEMPLATE,CPU](8)")
+    try:
+        (subgraph,) = network(server, "batched")["subgraphs"]
+    finally:
+        server.unload("batched")
+    assert (subgraph["device"], subgraph["layers"]) == ("TEMPLATE", 5)
 
 
 def test_errors_of_all_protocols_are_told_with_request_and_network(server: Server) -> None:

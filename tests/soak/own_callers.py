@@ -11,7 +11,7 @@ from collections.abc import Generator
 import numpy as np
 
 from headrace.client import aio, errors
-from tests.soak.caller import Caller
+from tests.soak.caller import SECONDS, Caller
 from tests.soak.ledger import End
 from tests.soak.networks import LARGE
 
@@ -183,7 +183,7 @@ def awaited(caller: Caller) -> Generator[float]:
 
     async def opened() -> tuple[aio.Client, aio.Network]:
         place = caller.place
-        client = aio.Client(place.target, tls_ca=place.ca, token=place.token, timeout=60.0)
+        client = aio.Client(place.target, tls_ca=place.ca, token=place.token, timeout=SECONDS)
         return client, await client.network(caller.target.name)
 
     client, network = runner.run(opened())

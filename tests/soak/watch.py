@@ -64,6 +64,20 @@ def opened(process: psutil.Process) -> Counter[str]:
     return found
 
 
+def connections(process: psutil.Process) -> list[str]:
+    """The clients that are still connected, of which some are given time to go."""
+    for _ in range(600):
+        found = [
+            str(each.raddr)
+            for each in process.net_connections("tcp")
+            if each.status == psutil.CONN_ESTABLISHED
+        ]
+        if not found:
+            break
+        time.sleep(0.1)
+    return found
+
+
 class Watch:
     """Samples on a thread of its own until it is closed.
 
@@ -91,10 +105,9 @@ class Watch:
                     found = sample(name, process)
                     if found is not None:
                         self.samples.append(found)
-            for pid in list(self._world.living().values()):
-                with suppress(OSError):
-                    self.segments.update(
-                        Path(line.split()[-1]).name
-                        for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
-                        if PREFIX in line and "(deleted)" not in line
-                    )
+            with suppress(OSError):  # the server has the files of its clients open
+                self.segments.update(
+                    name
+                    for each in Path(f"/proc/{self._world.process.pid}/fd").iterdir()
+                    if (name := each.readlink().name).startswith(PREFIX) and "(" not in name
+                )

@@ -74,8 +74,7 @@ class ExecutableNetwork:
     """Whether a tiny network may run on the thread that submits the request. That needs a device
     that computes on the calling thread and needs no stream of its own."""
 
-    process: ClassVar[str] = ""
-    """The process that runs the requests, if it is not the server."""
+    process: ClassVar[str] = ""  # that runs the requests, if it is not the server
 
     notes: tuple[str, ...] = ()
     restored: bool = False
@@ -138,8 +137,7 @@ class ExecutableNetwork:
             self._closed = True
             self._close()
             self.network = _NOTHING
-            pipeline = vars(self).pop("_pipeline", None)  # its stages refer to this network
-            if pipeline is not None:
+            if pipeline := vars(self).pop("_pipeline", None):  # its stages refer to this network
                 pipeline.timeout.close()
 
     # -- inference --

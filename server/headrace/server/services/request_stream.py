@@ -254,16 +254,16 @@ class RequestStream(ABC):
             return
         self._reserved[key] = reserved
         self._in_flight[key] = None
-        if (spans := self._spans) is not None:
-            spans.begin(key)
+        if self._spans is not None:
+            self._spans.begin(key)
         try:
             self._owner.boundary.refuse_if_draining()
             cancel = self._begin(request, key)
         except Exception as error:  # noqa: BLE001 - any error is this request's result
             self._ended(key, name, None, error, 0.0, None)
             return
-        if spans is not None:
-            spans.pause()
+        if self._spans is not None:
+            self._spans.pause()
         if key in self._in_flight:
             self._in_flight[key] = cancel
 
@@ -321,9 +321,8 @@ class RequestStream(ABC):
         self, code: str, seconds: float, name: str, said: str, job: Job | None, network: str = ""
     ) -> None:
         """Logs a request that has ended, if it gets a line."""
-        log = self._owner.boundary.log
+        log, caller, peer = self._owner.boundary.log, self._caller, self._peer
         if log.wants(code, seconds):
-            caller, peer = self._caller, self._peer
             log.ended(Ended(self.method, code, seconds, name, caller, peer, said, job, network))
 
     def _wrote(self) -> None:
