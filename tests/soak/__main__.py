@@ -162,6 +162,8 @@ def _lines(log: str) -> Iterator[tuple[float, str, str]]:
         try:
             facts = json.loads(line)
             at = datetime.fromisoformat(facts["timestamp"]).timestamp()
+            if facts["event"] == "request failed":  # its client has noted it, and is asked why
+                continue
             yield at, facts["level"], f"{facts['event']} {facts.get('exception', '')}".strip()
         except (ValueError, KeyError, TypeError):
             yield 0.0, "error", line
