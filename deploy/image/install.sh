@@ -7,8 +7,8 @@ set -eu
 
 variant=$1
 case $variant in
-cpu) extras=server ;;
-*) extras=server,$variant ;;
+cpu) extras=server,otel ;;
+*) extras=server,otel,$variant ;;
 esac
 
 pip() {
