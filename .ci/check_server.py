@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 ROOTS = ("v1", "wire", "runtime", "server", "plugins", "client")
-OPTIONAL = {"openvino", "tinygrad", "pynvml", "opentelemetry"}  # of extras that are not installed here
+OPTIONAL = {"openvino", "tinygrad", "pynvml", "opentelemetry"}  # of other extras
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
