@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 # What would change what the programs say or do; tests that mean one of these set it themselves.
 _INHERITED = re.compile(
@@ -28,9 +28,11 @@ def pytest_configure() -> None:
     os.environ["LANG"] = "C.UTF-8"
     os.umask(0o022)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # An example may take long on a busy machine.
-    settings.register_profile("untimed", deadline=None)
-    settings.load_profile("untimed")
+    with suppress(ModuleNotFoundError):  # the environments of others' clients lack it
+        settings = import_module("hypothesis").settings
+        # An example may take long on a busy machine.
+        settings.register_profile("untimed", deadline=None)
+        settings.load_profile("untimed")
 
 
 _COLLECTS = re.compile(r"^from .*\b(collect|collect_testcases)$", re.MULTILINE)
