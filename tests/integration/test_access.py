@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ PAGE = REPOSITORY / "docs/access.md"
 SECONDS = float(os.environ.get("ROTATION_SECONDS", "3"))
 WRONG = "hr_wrong-but-as-secret-as-the-others"
 ROLES = ("read", "infer", "manage")
+REMOVAL = pb.UnloadNetworkRequest(name="a")
+REFILL_SECONDS = 1.1  # until the audit log takes refusals of an address again
 
 Reply = tuple[int, dict[str, str], str]
 
@@ -157,6 +160,22 @@ class World:
         manager = self.caller("manage", self.by_role["manage"])
         self.status(manager, "UnloadNetwork", pb.UnloadNetworkRequest(name=mark))
         until(lambda: mark in self.audit.read_text(), "the audit log was to have all lines")
+
+    def recording(self, calls: Callable[[], object]) -> list[dict[str, str]]:
+        """The lines that the calls leave in the audit log. They are made again if the tests before
+        have used up the refusals that the log takes from one address."""
+        lines: list[dict[str, str]] = []
+        refilled = threading.Event()
+        for _ in range(10):
+            self.recorded()
+            before = len(self.lines())
+            calls()
+            self.recorded()
+            lines = self.lines()[before:-1]  # without the mark of `recorded`
+            if all(each["outcome"] != "DROPPED" for each in lines):
+                break
+            refilled.wait(REFILL_SECONDS)
+        return lines
 
 
 @pytest.fixture(scope="module")
@@ -437,15 +456,16 @@ def test_the_audit_log_has_a_line_for_each_managing_call_and_each_refused_one(
     world: World, reader: Caller
 ) -> None:
     manager = world.caller("manage", world.by_role["manage"])
-    world.recorded()
-    before = len(world.lines())
-    world.status(manager, "UnloadNetwork", pb.UnloadNetworkRequest(name="gone"))
-    world.lists(manager)
-    world.status(reader, "UnloadNetwork", pb.UnloadNetworkRequest(name="secret"))
-    world.get(manager, "/v2/repository/models/gone/unload", "POST")
-    world.get(world.caller("stranger", WRONG), "/v2/models/any")
-    until(lambda: len(world.lines()) >= before + 4, "four lines were to come")
-    lines = world.lines()[before:]
+    stranger = world.caller("stranger", WRONG)
+
+    def calls() -> None:
+        world.status(manager, "UnloadNetwork", pb.UnloadNetworkRequest(name="gone"))
+        world.lists(manager)
+        world.status(reader, "UnloadNetwork", pb.UnloadNetworkRequest(name="secret"))
+        world.get(manager, "/v2/repository/models/gone/unload", "POST")
+        world.get(stranger, "/v2/models/any")
+
+    lines = world.recording(calls)
     facts = [
         tuple(each.get(key, "") for key in ("who", "method", "name", "outcome", "refusal"))
         for each in lines
@@ -489,10 +509,10 @@ def test_refused_callers_are_counted_by_reason(world: World, reader: Caller) -> 
 def test_no_secret_is_in_logs_errors_metrics_or_the_audit_log(world: World, reader: Caller) -> None:
     """It looks for all tokens of its own calls and of the tests before it."""
     for caller in world.callers()[:-3]:  # all that get as far as a call
-        world.status(caller, "UnloadNetwork", pb.UnloadNetworkRequest(name="a"))
-        world.get(caller, "/v2/models/any")
+        world.recording(partial(world.status, caller, "UnloadNetwork", REMOVAL))
+        world.recording(partial(world.get, caller, "/v2/models/any"))
     metrics = world.get(reader, "/metrics")[2]
-    until(lambda: "expired_jwt" in world.audit.read_text())
+    assert "expired_jwt" in world.audit.read_text()
     places = {
         "log": world.server.log(),
         "audit": world.audit.read_text(),
@@ -502,7 +522,8 @@ def test_no_secret_is_in_logs_errors_metrics_or_the_audit_log(world: World, read
     }
     assert len(world.secrets) >= 7
     assert all(places.values())
-    assert "UnloadNetwork: PERMISSION_DENIED" in places["log"]  # it is a debug log
+    assert "UnloadNetwork" in places["log"]
+    assert "PERMISSION_DENIED" in places["log"]
     for place, text in places.items():
         for secret in world.secrets:
             assert secret not in text, place

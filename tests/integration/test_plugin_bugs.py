@@ -46,7 +46,7 @@ def test_a_load_that_raises_is_an_internal_error_with_an_id_that_the_log_explain
     details = details_of(caught.value)
     assert details.code is grpc.StatusCode.INTERNAL
     assert SECRET not in details.message
-    (line,) = (line for line in broken.log().splitlines() if details.metadata["error_id"] in line)
+    line = next(line for line in broken.log().splitlines() if details.metadata["error_id"] in line)
     assert "LoadNetwork" in line
     assert SECRET in broken.log().partition(line)[2], "the cause comes with the traceback"
     assert "broken" not in broken.networks()
