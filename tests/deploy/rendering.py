@@ -97,7 +97,7 @@ class Rendering:
         return load_settings({}, image_environment() | self.environment)
 
     def sources(self) -> list[tuple[str, str, list[str]]]:
-        """Kind, name and files of what is mounted at /secrets."""
+        """The volumes that are mounted at /secrets: their kinds, names and files."""
         found = []
         (volume,) = (each for each in self.pod["volumes"] if each["name"] == "secrets")
         for source in volume["projected"]["sources"]:

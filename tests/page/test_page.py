@@ -1,7 +1,7 @@
 """The status page in a real browser: `make test-page`.
 
-Needs Debian's chromium. Pictures of what the tests see are in `.cache/page`. ``WRITE_PICTURES=1``
-writes those of the manual.
+It needs Debian's chromium, and writes its screenshots to `.cache/page`. ``WRITE_PICTURES=1`` writes
+the manual's pictures too.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tests.soak.world import World
 LENGTHS = {"": 3600.0, "short": 600.0}
 REPORT = Path(__file__).parents[2] / ".cache/soak"
 STEADY_SECONDS = 3.0
-"""Of plain load between two provocations."""
+"""How long the load runs undisturbed between two provocations."""
 WARM_UP_ROUNDS = 2
 
 

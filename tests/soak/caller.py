@@ -116,7 +116,7 @@ class Caller:
         self.note(code, text)
 
     def note(self, code: str, text: str) -> None:
-        """Notes an error that a provocation has to explain, of what is not counted."""
+        """Notes an error outside of the counted requests. A provocation has to explain it."""
         self._notes.error(self.row, code, text)
 
     @contextmanager

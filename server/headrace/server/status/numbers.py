@@ -56,7 +56,7 @@ class Numbers:
 
 
 NO_NUMBERS: Final = Numbers()
-"""The numbers of what has counted nothing."""
+"""The numbers of a device or network without a request: all are zero."""
 
 
 def grouped(series: Iterable[SeriesSnapshot], *labels: str) -> dict[tuple[str, ...], Numbers]:

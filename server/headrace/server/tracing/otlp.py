@@ -81,7 +81,7 @@ class OtlpSink:
         facts = {key: _bounded(fact) for key, fact in span.facts.items()}
         if span.status:
             facts["error.type"] = span.status
-        # A caller that gives up is no error of the server.
+        # If a caller gives up, the server has not failed.
         failed = span.status not in ("", "CANCELLED")
         return ReadableSpan(
             span.name,
