@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -33,12 +34,13 @@ def _no_thread_is_left() -> Iterator[None]:
     assert not alive, f"threads left behind: {alive}"
 
 
-@pytest.fixture
-def restored_logging() -> Iterator[None]:
-    """For tests that configure the logging: leaves the process's as it was."""
+@pytest.fixture(autouse=True)
+def _logging_is_restored() -> Iterator[None]:
+    """Commands of ours configure the logging of their process, which here is the tests' own."""
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers, level, hook = list(root.handlers), root.level, sys.excepthook
     yield
+    sys.excepthook = hook
     root.handlers[:] = handlers
     root.setLevel(level)
     for name in ("headrace", "onnx_ir", "uvicorn"):

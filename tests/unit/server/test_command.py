@@ -40,7 +40,6 @@ def test_a_setting_that_the_message_does_not_name_comes_before_it() -> None:
     assert said.startswith("error: config: cannot read the configuration file /config/none.toml: ")
 
 
-@pytest.mark.usefixtures("restored_logging")
 @pytest.mark.parametrize("how", ["option", "environment"])
 def test_where_the_log_is_json_it_is_a_line_of_the_log(
     how: str, monkeypatch: pytest.MonkeyPatch
@@ -55,7 +54,6 @@ def test_where_the_log_is_json_it_is_a_line_of_the_log(
     assert line["timestamp"]
 
 
-@pytest.mark.usefixtures("restored_logging")
 def test_so_it_is_where_the_file_says_so_and_what_is_wrong_is_found_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

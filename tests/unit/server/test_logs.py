@@ -27,8 +27,6 @@ from headrace.server.logs import (
 from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.testing.case import parse
 
-pytestmark = pytest.mark.usefixtures("restored_logging")
-
 
 def events(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]

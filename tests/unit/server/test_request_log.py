@@ -14,8 +14,6 @@ from headrace.server.access.identity import ANONYMOUS, STRANGER, Identity, Role
 from headrace.server.logs import configure_logging
 from headrace.server.request_log import LINES_A_SECOND, LINES_OF_A_CLIENT, Ended, RequestLog
 
-pytestmark = pytest.mark.usefixtures("restored_logging")
-
 CI = Identity("token:ci", frozenset({Role.INFER}))
 
 

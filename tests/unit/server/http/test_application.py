@@ -29,7 +29,6 @@ async def broken(_: Request) -> Response:
     raise RuntimeError("secret")
 
 
-@pytest.mark.usefixtures("restored_logging")
 def test_a_route_that_raises_says_an_id_that_the_log_explains_and_the_server_goes_on() -> None:
     log = io.StringIO()
     configure_logging(form="json", stream=log)

@@ -27,8 +27,6 @@ from headrace.server.transport.statuses import describe
 from headrace.wire.errors import REQUEST_ID_KEY, from_trailing_metadata
 from tests.support.tokens import entry
 
-pytestmark = pytest.mark.usefixtures("restored_logging")
-
 
 class Aborted(Exception):
     """What the context's `abort` ends the handler with."""
