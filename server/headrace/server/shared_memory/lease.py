@@ -12,8 +12,10 @@ import numpy as np
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.values import Array
+from headrace.server.shared_memory.handed import HandedRegion
 from headrace.server.shared_memory.region import Region
-from headrace.server.shared_memory.regions import Caller, Regions
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Caller
 
 T = TypeVar("T")
 
@@ -35,17 +37,17 @@ class Lease:
     has ended, even if the region is unregistered meanwhile.
 
     Raises:
-        FailedPrecondition: shared memory is off, or the client is not on this machine.
+        FailedPrecondition: shared memory is off.
     """
 
     __slots__ = ("_caller", "_copied_bytes", "_moved_bytes", "_regions", "_used", "_uses")
 
     def __init__(self, regions: Regions, caller: Caller) -> None:
-        regions.check_use(caller)
+        regions.check_allowed()
         self._regions = regions
         self._caller = caller
         self._used: dict[str, Region] = {}
-        self._copied_bytes = 0
+        self._copied_bytes: dict[str, int] = {}
         self._moved_bytes = 0
         self._uses = 1
 
@@ -84,8 +86,12 @@ class Lease:
             ResourceExhausted: requests in flight have read as many bytes as allowed.
         """
         region = self.use(name, offset, size, field)
-        self._regions.take_bytes(self._caller, size, field)
-        self._copied_bytes += size
+        if size:
+            # All clients of the Unix socket are one peer, so memory counts for its own client.
+            handed = isinstance(region, HandedRegion)
+            holder = region.holder if handed else self._caller.holder
+            self._regions.take_bytes(holder, size, field)
+            self._copied_bytes[holder] = self._copied_bytes.get(holder, 0) + size
         return await self._move(partial(region.read, offset, size, field), size)
 
     async def write(self, name: str, offset: int, room: int, data: Array, field: str) -> None:
@@ -127,7 +133,7 @@ class Lease:
     def _drop(self) -> None:
         self._uses -= 1
         if not self._uses:
-            self._regions.release(self._used.values(), self._caller, self._copied_bytes)
+            self._regions.release(self._used.values(), self._copied_bytes)
 
 
 def _write(region: Region, offset: int, data: Array, field: str) -> None:

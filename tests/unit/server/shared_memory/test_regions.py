@@ -24,14 +24,10 @@ from headrace.runtime.errors import (
     NotFound,
     ResourceExhausted,
 )
+from headrace.server.shared_memory.bounds import MAX_REGIONS
 from headrace.server.shared_memory.lease import INLINE_BYTES, Lease, RegionTooSmall
-from headrace.server.shared_memory.regions import (
-    MAX_REGIONS,
-    Caller,
-    Regions,
-    RegionStatus,
-    UnknownRegion,
-)
+from headrace.server.shared_memory.regions import Regions, RegionStatus, UnknownRegion
+from headrace.server.shared_memory.users import Caller
 
 MIB = 1 << 20
 ME = Caller(os.getuid(), "ipv4:127.0.0.1:5000")
@@ -220,7 +216,10 @@ def test_nothing_is_registered_or_used_when_shared_memory_is_off(tmp_path: Path)
 def test_a_client_of_another_machine_has_no_regions(regions: Regions, tmp_path: Path) -> None:
     make(tmp_path, "seg", b"abcd")
     regions.register(ME, "r", "/seg", 0, 4)
-    for refused in (lambda: regions.register(FAR, "r", "/seg", 0, 4), lambda: Lease(regions, FAR)):
+    for refused in (
+        lambda: regions.register(FAR, "r", "/seg", 0, 4),
+        lambda: read(regions, "r", 0, 4, FAR),
+    ):
         with pytest.raises(FailedPrecondition, match="on the server's machine"):
             refused()
     assert regions.status(FAR) == []
