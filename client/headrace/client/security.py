@@ -17,7 +17,16 @@ import grpc
 
 from headrace.client.errors import invalid
 from headrace.client.handshake import explain
-from headrace.client.transport import Channels, address, channel_options, hosts, is_local
+from headrace.client.shared_memory.handover import SUFFIX, Handover
+from headrace.client.shared_memory.pool import Pool
+from headrace.client.transport import (
+    Channels,
+    address,
+    channel_options,
+    hosts,
+    is_local,
+    unix_path,
+)
 
 File: TypeAlias = str | os.PathLike[str]
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
@@ -105,6 +114,17 @@ class Endpoint:
 
         metadata = None if security.token is None else security.metadata
         return Channels(connect, options, metadata, self.address)
+
+    def pool(self, wanted: bool | None) -> Pool | None:
+        """The shared memory of a client; None if tensors travel in messages.
+
+        Args:
+            wanted: None for yes if the server is behind a Unix socket, and otherwise no.
+        """
+        path = unix_path(self.address)
+        if wanted is False or (path is None and not wanted):
+            return None
+        return Pool(handover=(path and Handover(path + SUFFIX, self.security.metadata)) or None)
 
     def explain(self, message: str) -> str | None:
         """Says why no connection came about, if TLS is the reason.

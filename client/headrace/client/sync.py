@@ -17,13 +17,12 @@ from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
-from headrace.client.plans.plan import Call, Pause, Plan
+from headrace.client.plans.plan import Blocking, Pause, Plan, Step
 from headrace.client.request import InferRequest
 from headrace.client.security import Endpoint, File
 from headrace.client.sessions.session import Session
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import started
-from headrace.client.shared_memory.pool import Pool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,7 +69,7 @@ class Client:
 
     Args:
         target: the server's address, as ``host:port``; the default port is 9000. Names of gRPC's
-            other schemes, for example ``unix:path``, are passed on unchanged.
+            other schemes, for example ``unix:path`` for a Unix socket, are passed on unchanged.
         timeout: the timeout of a call without one of its own, in seconds; loads have none.
         credentials: for TLS, as grpc.ssl_channel_credentials() makes them, instead of the files.
         tls_ca: a PEM file with the authorities that may have signed the server's certificate.
@@ -80,7 +79,8 @@ class Client:
         allow_insecure: send the token in plain text to another machine, too.
         max_message_bytes: the largest message that is sent or received.
         shared_memory: pass large tensors through shared memory, if the server is on this machine
-            and allows it. Otherwise they travel in messages.
+            and allows it. Otherwise they travel in messages. By default, do so if the target is a
+            Unix socket.
 
     Raises:
         InvalidArgument: the target is no address, the timeout is no number, a file of TLS cannot be
@@ -99,14 +99,14 @@ class Client:
         token: str | Callable[[], str] | None = None,
         allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
-        shared_memory: bool = False,
+        shared_memory: bool | None = None,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         files = tls_ca, tls_cert, tls_key
         self.endpoint = Endpoint(target, credentials, *files, token, allow_insecure=allow_insecure)
         self.target = self.endpoint.address
         self._channels = self.endpoint.channels(grpc, max_message_bytes)
-        self.pool = Pool() if shared_memory else None
+        self.pool = self.endpoint.pool(shared_memory)
 
     load_network = _loading_method(client_plans.load_network)
     import_network = _loading_method(client_plans.import_network)
@@ -171,7 +171,7 @@ class Client:
             while True:
                 try:
                     reply = self._do(step)
-                except Error as error:
+                except (Error, OSError) as error:
                     step = steps.throw(error)
                 else:
                     step = steps.send(reply)
@@ -185,10 +185,12 @@ class Client:
         """Runs a plan on a thread of its own; nobody waits for its end."""
         threading.Thread(target=self.run, args=(steps,), daemon=True).start()
 
-    def _do(self, step: Call | Pause) -> Any:
+    def _do(self, step: Step) -> Any:
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
+        if isinstance(step, Blocking):
+            return step.function()
         call = self.callable(step.method, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:

@@ -221,6 +221,13 @@ def address(target: str) -> str:
     return target if _PORT.search(target) else f"{target}:{DEFAULT_PORT}"
 
 
+def unix_path(target: str) -> str | None:
+    """The path of the Unix socket that `target` names; None if it names something else."""
+    if not target.startswith("unix:"):
+        return None
+    return target.removeprefix("unix:").removeprefix("//")
+
+
 def hosts(target: str) -> list[str]:
     """``host:port`` of each host that `target` names."""
     scheme = _HOST_SCHEMES.match(target)

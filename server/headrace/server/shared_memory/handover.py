@@ -12,12 +12,8 @@ refused are closed by a thread, because a hostile file system may make that wait
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import queue
 import socket
 import struct
-import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -28,22 +24,16 @@ from headrace.server.access.entrance import Entrance
 from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.refusal import reason_of
 from headrace.server.shared_memory.handed import FIELD, HandedRegion, open_memory
+from headrace.server.shared_memory.packets import METHOD, PacketChannel, RefusedDescriptors
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.transport.shares import Shares
-from headrace.server.transport.statuses import describe
-from headrace.wire.errors import to_json
 
-METHOD: Final = "HandOverMemory"
 SUFFIX: Final = ".memory"
 """What is added to the path of gRPC's socket."""
-MAX_PACKET_BYTES: Final = 16 << 10
 MAX_CONNECTIONS: Final = 256
 HELLO_SECONDS: Final = 10.0
 _BACKLOG = 64
 _PAUSE_SECONDS = 1.0
-_MAX_UNCLOSED = 16
-_FLAGS = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
-_ONE = socket.CMSG_LEN(struct.calcsize("i"))  # CMSG_SPACE would be room for two
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 
 
@@ -61,7 +51,7 @@ class Handover:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._places = Shares(MAX_CONNECTIONS)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._refused = _Refused()
+        self._refused = RefusedDescriptors()
 
     def listen(self, path: str) -> None:
         """Makes the socket. Connections wait until `start`.
@@ -84,7 +74,7 @@ class Handover:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._refused.close()
+        await asyncio.to_thread(self._refused.close)
 
     def _accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -115,7 +105,7 @@ class Handover:
         """One connection, from its credential to its end."""
         try:
             connection.setblocking(False)
-            channel = _Channel(connection, self._refused)
+            channel = PacketChannel(connection, self._refused)
             async with asyncio.timeout(HELLO_SECONDS):
                 hello = await channel.receive()
             if hello is not None:
@@ -128,7 +118,7 @@ class Handover:
             self._places.give_back(peer)
 
     async def _let_in(
-        self, channel: _Channel, peer: str, holder: str, hello: Mapping[str, Any]
+        self, channel: PacketChannel, peer: str, holder: str, hello: Mapping[str, Any]
     ) -> None:
         """Serves a client if its credential is valid, for as long as it is."""
         entrance, credential = self._entrance, hello.get("authorization")
@@ -156,7 +146,9 @@ class Handover:
 class _Client:
     """The memory that one connection has handed over."""
 
-    def __init__(self, regions: Regions, channel: _Channel, holder: str, identity: str) -> None:
+    def __init__(
+        self, regions: Regions, channel: PacketChannel, holder: str, identity: str
+    ) -> None:
         self._regions = regions
         self._channel = channel
         self._holder = holder
@@ -218,111 +210,3 @@ class _Client:
         for name in self._names:
             self._regions.take_back(name, self._identity)
         self._names.clear()
-
-
-class _Channel:
-    """The packets of one connection."""
-
-    def __init__(self, connection: socket.socket, refused: _Refused) -> None:
-        self._connection = connection
-        self._refused = refused
-
-    async def receive(self) -> tuple[Mapping[str, Any], int | None] | None:
-        """The next packet and its descriptor, which the caller owns. None at the end, or after a
-        packet that breaks the protocol."""
-        # It waits each time, so that a flood of packets leaves the event loop to others.
-        await _readable(self._connection)
-        data, ancillary, flags, _ = self._connection.recvmsg(MAX_PACKET_BYTES, _ONE, _FLAGS)
-        descriptors = [
-            descriptor
-            for level, kind, content in ancillary
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-            for (descriptor,) in struct.iter_unpack("i", content[: len(content) // 4 * 4])
-        ]
-        packet = _parse(data)
-        if flags & socket.MSG_CTRUNC or len(descriptors) > 1:
-            text = "a packet has one descriptor, and the server has to have room for it"
-            self.refuse(packet or {}, InvalidArgument(text, field=FIELD))
-        elif packet is not None and not flags & socket.MSG_TRUNC:
-            return packet, descriptors[0] if descriptors else None
-        for each in descriptors:
-            self.give_back(each)
-        return None
-
-    def give_back(self, descriptor: int | None) -> None:
-        """Closes a client's descriptor that the server does not need.
-
-        Raises:
-            OSError: too many descriptors wait to be closed, so this connection ends.
-        """
-        if descriptor is not None:
-            self._refused.take(descriptor)
-            if self._refused.is_full:
-                raise ConnectionAbortedError
-
-    def send(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Answers a packet with its id.
-
-        Raises:
-            OSError: the client has left, or does not read.
-        """
-        identifier = question.get("id")
-        known = {"id": identifier} if isinstance(identifier, int | str) else {}
-        data = json.dumps({**known, **answer}).encode()
-        self._connection.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-
-    def refuse(self, question: Mapping[str, Any], error: HeadraceError) -> None:
-        """Answers a packet with an error."""
-        self.send(question, json.loads(to_json(describe(error, where=METHOD))))
-
-
-class _Refused:
-    """Closes descriptors of clients on a thread. The file behind one may be of a file system that
-    its owner has made, and may let the thread wait for ever. So their number is bounded."""
-
-    def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._count = 0
-        self._thread: threading.Thread | None = None
-
-    @property
-    def is_full(self) -> bool:
-        return self._waiting.qsize() >= _MAX_UNCLOSED
-
-    def take(self, descriptor: int) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="headrace-handover", daemon=True)
-            self._thread.start()
-        self._waiting.put(descriptor)
-
-    def close(self) -> None:
-        """Ends the thread when it has closed the last descriptor."""
-        self._waiting.put(None)
-
-    def _run(self) -> None:
-        while (descriptor := self._waiting.get()) is not None:
-            with suppress(OSError):
-                os.close(descriptor)
-
-
-async def _readable(connection: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-
-    def wake() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_reader(connection.fileno(), wake)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(connection.fileno())
-
-
-def _parse(data: bytes) -> Mapping[str, Any] | None:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None

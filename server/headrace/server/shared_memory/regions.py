@@ -171,6 +171,8 @@ class Regions:
             UnknownRegion: there is no region of that name.
             FailedPrecondition: the client is not on this machine.
         """
+        if not name.startswith(PREFIX):
+            self._user(caller)
         with self._lock:
             region = self._regions[self._key(caller, name, field)]
             region.uses += 1
@@ -233,14 +235,8 @@ class Regions:
         handed = _HANDED, caller.identity, name
         if handed in self._regions:
             return handed
-        if name.startswith(PREFIX) and caller.user is None:
-            raise UnknownRegion(
-                "there is no such memory: it was taken back, its client's connection has ended, "
-                "or it belongs to another identity",
-                field=field,
-            )
-        user, owner = self._user(caller), caller.owner
-        if (user, owner, name) not in self._regions:
+        user, owner = caller.user, caller.owner
+        if user is None or (user, owner, name) not in self._regions:
             known = [place[2] for place in self._regions if place[:2] == (user, owner)]
             raise UnknownRegion.unknown("shared memory region", name, known, field=field)
         return user, owner, name
