@@ -176,6 +176,7 @@ class App:
             self._boundary,
             settings.max_streams_in_flight,
             settings.max_stream_bytes,
+            settings.max_message_bytes,
         )
         self._model_streams = ModelStreams(
             opened.infer_on_stream,
