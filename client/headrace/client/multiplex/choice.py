@@ -73,7 +73,7 @@ class Choice:
             return
         worked = self._asked_at is None and now - self._opened_at >= GOOD_SECONDS
         self._failures = 0 if worked else self._failures + 1
-        self._pause_until = now + min(2.0 ** min(self._failures - 1, 30), MAX_PAUSE_SECONDS)
+        self._pause_until = now + min(2.0 ** min(max(self._failures - 1, 0), 30), MAX_PAUSE_SECONDS)
         self._opened_at = None
 
     def replaced(self, now: float, carried: int) -> None:
