@@ -238,7 +238,7 @@ class Fuzz:
         try:
             for reply in call:
                 if path.endswith("/InferStream"):
-                    results.update(map(_outcome, parse_infer_stream_reply(reply)))
+                    results.update(map(_outcome, parse_infer_stream_reply(reply).results))
                 elif path.endswith("/ModelStreamInfer"):
                     said = oip.ModelStreamInferResponse.FromString(reply).error_message
                     results["INTERNAL" if "internal error" in said else "OK"] += 1
