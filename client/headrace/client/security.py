@@ -17,7 +17,7 @@ import grpc
 
 from headrace.client.errors import invalid
 from headrace.client.handshake import explain
-from headrace.client.shared_memory.handover import SUFFIX, Handover
+from headrace.client.shared_memory.handover import Handover, side_path
 from headrace.client.shared_memory.pool import Pool
 from headrace.client.transport import (
     Channels,
@@ -25,13 +25,13 @@ from headrace.client.transport import (
     channel_options,
     hosts,
     is_local,
-    unix_path,
 )
 
 File: TypeAlias = str | os.PathLike[str]
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 _TOKEN = re.compile(r"[!-~]{1,8000}")  # what fits into gRPC's metadata
+_SHARED_BYTES: Final = 4 * 1024 * 1024
 _KNOWN_SECONDS: Final = 5.0
 
 
@@ -96,11 +96,15 @@ class Endpoint:
     def __str__(self) -> str:
         return self.address
 
-    def channels(self, library: Any, max_message_bytes: int) -> Channels:
+    def channels(
+        self, library: Any, max_message_bytes: int, streams: Callable[..., Any] | None = None
+    ) -> Channels:
         """The connections of a client.
 
         Args:
             library: `grpc` or `grpc.aio`.
+            streams: makes the streams that requests share; the same as in `Channels`. Clients that
+                receive only small messages have none, because results share messages.
         """
         security = self.security
 
@@ -113,7 +117,8 @@ class Endpoint:
             return channel_options(self.address, max_message_bytes, once=once)
 
         metadata = None if security.token is None else security.metadata
-        return Channels(connect, options, metadata, self.address)
+        shares = streams if max_message_bytes >= _SHARED_BYTES else None
+        return Channels(connect, options, metadata, self.address, shares)
 
     def pool(self, wanted: bool | None) -> Pool | None:
         """The shared memory of a client; None if tensors travel in messages.
@@ -121,10 +126,10 @@ class Endpoint:
         Args:
             wanted: None for yes if the server is behind a Unix socket, and otherwise no.
         """
-        path = unix_path(self.address)
+        path = side_path(self.address)
         if wanted is False or (path is None and not wanted):
             return None
-        return Pool(handover=(path and Handover(path + SUFFIX, self.security.metadata)) or None)
+        return Pool(handover=None if path is None else Handover(path, self.security.metadata))
 
     def explain(self, message: str) -> str | None:
         """Says why no connection came about, if TLS is the reason.

@@ -25,8 +25,7 @@ from headrace.client.shared_memory.segment import Segment
 from headrace.wire.codec import Array
 from headrace.wire.errors import ErrorDetails
 
-SUFFIX: Final = ".memory"
-"""What the server adds to the path of gRPC's socket."""
+_SUFFIX = ".memory"  # the server adds it to the path of gRPC's socket
 SECONDS: Final = 5.0
 _MAX_PACKET_BYTES = 64 << 10
 
@@ -176,6 +175,13 @@ class HandedSegment(Segment):
                     self._handover.take_back(self.name)
                 os.close(self._descriptor)
                 self._descriptor = -1
+
+
+def side_path(target: str) -> str | None:
+    """The path of the side socket, if `target` is a Unix socket; otherwise None."""
+    if not target.startswith("unix:"):
+        return None
+    return target.removeprefix("unix:").removeprefix("//") + _SUFFIX
 
 
 def _ask(
