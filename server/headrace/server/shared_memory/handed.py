@@ -75,6 +75,10 @@ class HandedRegion(Region):
         else:
             self.memory[offset : offset + len(data)] = data
 
+    @property
+    def is_mapped(self) -> bool:
+        return self.memory is not None
+
     def is_deleted(self) -> bool:
         """A memfd never has a name. It goes with its client's connection."""
         return False
