@@ -21,7 +21,7 @@ from headrace.client import Client, errors, outputs
 from headrace.client.aio import Client as AioClient
 from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
-from headrace.client.shared_memory import loan, pool
+from headrace.client.shared_memory import handover, loan, pool
 from headrace.client.shared_memory.loan import Loan
 from headrace.testing import networks
 from headrace.testing.case import parse
@@ -34,7 +34,16 @@ from tests.support.tokens import entry
 SHAPE = (40, 1024)  # 160 KiB of float32
 SIZE = 40 * 4096
 DOUBLE = parse("double (float[n,m] x) => (float[n,m] y) { y = Add(x, x) }")
-ENDLESS = networks.endless()
+ENDLESS = parse("""endless (float[40,1024] x) => (float[40,1024] y) {
+    yes = Constant<value = bool {1}>()
+    none = Constant<value = int64 {9223372036854775807}>()
+    y = Loop(none, yes, x) <body = body
+        (int64 i, bool go, float[40,1024] v) => (bool more, float[40,1024] next) {
+            more = Identity(go)
+            next = Neg(v)
+        }
+    >
+}""")
 TOKEN, OTHER, READER = "a" * 20, "b" * 20, "c" * 20
 
 
@@ -49,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     unix = ("--unix-socket", str(path), "--unix-socket-mode", "0640")
     with Server(*options, *unix, "--allow-client-shared-memory") as running:
         with Client(running.unix, token=TOKEN) as client:
-            for name, model in (("double", DOUBLE), ("endless", ENDLESS.model)):
+            for name, model in (("double", DOUBLE), ("endless", ENDLESS)):
                 client.load_network(model.SerializeToString(), device="CPU", name=name)
         yield running
         until(lambda: not memory_of(running), "the server closed what clients have left")
@@ -64,8 +73,9 @@ def path(server: Server) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient_and_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_SMALLEST_BYTES", 64 << 10)
+    monkeypatch.setattr(handover, "SECONDS", CALL_SECONDS)
 
 
 @pytest.fixture
@@ -208,15 +218,21 @@ def test_a_request_is_sent_again_in_a_message_if_its_memory_is_gone(
     assert spied == [True, True, False, True]
 
 
-def test_a_cancelled_request_s_memory_is_not_used_again(server: Server) -> None:
+def test_a_late_request_s_memory_is_not_used_again(server: Server, spied: list[bool]) -> None:
+    """The server may still write to it, until the device lets go of the request."""
+    x = networks.random(*SHAPE)
     with Client(server.unix, token=TOKEN) as client:
-        network = client.network("endless")
-        inputs = {port.name: np.ones(SHAPE, np.float32) for port in network.inputs[:1]}
-        client.network("double").infer({"x": np.ones(SHAPE, np.float32)})
-        with suppress(errors.Error):
-            network.infer(inputs, timeout=0.2)
-        x = networks.random(*SHAPE)
-        np.testing.assert_array_equal(client.network("double").infer({"x": x})["y"], x + x)
+        for _ in range(2):
+            client.network("double").infer({"x": x})
+        assert client.pool is not None
+        before = {each.name for each in client.pool._all}
+        with pytest.raises(errors.DeadlineExceeded):
+            client.network("endless").infer({"x": x}, timeout=0.2)
+        for _ in range(2):
+            np.testing.assert_array_equal(client.network("double").infer({"x": x})["y"], x + x)
+        after = {each.name for each in client.pool._all}
+    assert not before & after
+    assert spied == [True] * 4
 
 
 def test_any_program_may_name_memory_that_it_has_handed_over(server: Server, path: Path) -> None:

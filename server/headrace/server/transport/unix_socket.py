@@ -83,7 +83,7 @@ class SocketFile:
         """
         path = self._path.with_name(self._path.name + suffix)
         try:
-            _check_free(path)
+            check_free(path)
             with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
                 made = f"{folder}/s"
                 result = listen(made)
@@ -163,11 +163,13 @@ def _lock(path: Path) -> int:
         os.close(descriptor)  # a server that has just stopped has removed it
 
 
-def _check_free(path: Path) -> None:
-    """
+def check_free(path: Path) -> None:
+    """Checks that there is nothing at the path, or only what a dead server has left.
+
     Raises:
         AlreadyExists: a server listens there.
         InvalidArgument: there is something that is not a socket.
+        OSError: the folder cannot be entered.
     """
     try:
         found = path.lstat()
