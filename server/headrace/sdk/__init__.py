@@ -21,7 +21,7 @@ The manual's page "Write a device plugin" shows how to use them. `headrace plugi
 plugin that uses them, and `headrace.testing` has the tests that every device has to pass.
 """
 
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
 from headrace.runtime.config.key import Key, config_field
 from headrace.runtime.config.schema import ConfigSchema, Configuration, ParameterValue, Range
@@ -80,7 +80,7 @@ from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import Transformation, rewriting
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from headrace.runtime.network.reference.evaluator import CorrectedEvaluator, answer
 
 __all__ = [
@@ -153,11 +153,12 @@ __all__ = [
     "rewriting",
 ]
 
+if not _typing.TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    """The evaluator's names, which take 18 MB of memory and which few devices need."""
-    if name not in ("CorrectedEvaluator", "answer"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from headrace.runtime.network.reference import evaluator
+    def __getattr__(name: str) -> object:
+        """The evaluator's names, which take 18 MB of memory and which few devices need."""
+        if name not in ("CorrectedEvaluator", "answer"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from headrace.runtime.network.reference import evaluator
 
-    return getattr(evaluator, name)
+        return getattr(evaluator, name)
