@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.audit import AuditLog
 from headrace.server.access.authenticator import Authenticator
 from headrace.server.access.entrance import Entrance
 from headrace.server.access.gate import Gate
-from headrace.server.access.jwts import Key, Rules, parse_keys
 from headrace.server.access.quotas import Quotas
 from headrace.server.access.tokens import Entries, parse_entries
 from headrace.server.access.watched import WatchedFiles, Watcher
 from headrace.server.settings.settings import Settings
+
+if TYPE_CHECKING:  # a server without JWTs does without its 10 MB
+    from headrace.server.access.jwts import Key, Rules
 
 
 class Access:
@@ -57,10 +61,13 @@ def _authenticator(settings: Settings, watcher: Watcher) -> Authenticator | None
     if settings.tokens is not None:
         entries = WatchedFiles([settings.tokens], parse_entries, field="tokens")
         watcher.add(entries)
+    rules: Rules | None = None
     if settings.jwt_jwks is not None:
+        from headrace.server.access.jwts import Rules, parse_keys
+
         keys = WatchedFiles([settings.jwt_jwks], parse_keys, field="jwt_jwks")
         watcher.add(keys)
+        rules = Rules(settings.jwt_audience, settings.jwt_issuer, settings.jwt_roles_claim)
     if entries is None and keys is None:
         return None
-    rules = Rules(settings.jwt_audience, settings.jwt_issuer, settings.jwt_roles_claim)
     return Authenticator(entries, keys, rules)
