@@ -31,6 +31,7 @@ from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
 from headrace.server.plugins import plugin_sources
+from headrace.server.processes.front_ends import FrontEnds
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.poller import Poller
 from headrace.server.repository.repository import Repository
@@ -41,7 +42,7 @@ from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE, HealthReporter
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
-from headrace.server.services.methods import Services, all_methods, register
+from headrace.server.services.methods import Services, all_methods, behind, register
 from headrace.server.services.open_inference.inference import OpenInference
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
@@ -200,7 +201,12 @@ class App:
             *(self._health.service, self._reflection, self._status.text),
         )
         registration = Role.INFER if settings.private_networks else Role.MANAGE
-        register(self._server, all_methods(services, self._boundary, registration), self._boundary)
+        methods = behind(self._boundary, all_methods(services, self._boundary, registration))
+        self._front_ends: FrontEnds | None = None
+        if settings.processes > 1:
+            self._front_ends = FrontEnds(settings, methods, settings.processes)
+        else:
+            register(self._server, methods)
         rest = Rest(
             *(self._networks, self._models, models, self._regions),
             *(settings.max_message_bytes, registration),
@@ -240,7 +246,9 @@ class App:
         self._health.start()
         address = shown_address(settings.host, settings.port)
         try:
-            if self._tls:
+            if self._front_ends is not None:
+                port = await self._front_ends.start()
+            elif self._tls:
                 port = self._server.add_secure_port(address, self._tls.credentials())
             else:
                 port = self._server.add_insecure_port(address)
@@ -253,8 +261,9 @@ class App:
         self._port = port
         if self._tracing:
             self._tracing.address = shown_host(settings.host), port
-        await self._server.start()
-        self._strangers.start(port)
+        if self._front_ends is None:
+            await self._server.start()
+            self._strangers.start(port)
         await self._startup.load()
         self._poller.start()
         self._unready = None
@@ -315,7 +324,9 @@ class App:
         )
         with suppress(TimeoutError):
             await asyncio.wait_for(closed, max(_CLOSE_SECONDS, left))
-        if self._port is not None:
+        if self._front_ends is not None:
+            await self._front_ends.stop()
+        elif self._port is not None:
             cut_connections(self._port)
         await self._server.stop(_CLOSE_SECONDS)
         await asyncio.to_thread(self._poller.stop)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from headrace.server.access.identity import Identity
-from headrace.server.access.jwts import Key, Rules, verify
+from headrace.server.access.jwts import Key, Rules, parse_keys, verify
 from headrace.server.access.refusal import Refusal, refused
-from headrace.server.access.tokens import NO_ENTRIES, Entries
-from headrace.server.access.watched import WatchedFiles
+from headrace.server.access.tokens import NO_ENTRIES, Entries, parse_entries
+from headrace.server.access.watched import WatchedFiles, Watcher
+from headrace.server.settings.settings import Settings
 
 MAX_CREDENTIAL: Final = 8192
 """The most characters of a header with a credential."""
@@ -128,3 +129,19 @@ class Authenticator:
             if name in known:
                 return Grant(known[name], math.inf, state)
         raise refused(Refusal.UNKNOWN_CERTIFICATE if given else Refusal.NO_CREDENTIAL)
+
+
+def authenticator(settings: Settings, watcher: Watcher) -> Authenticator | None:
+    """Knows the callers, as the settings say. None if callers need no credentials."""
+    entries: WatchedFiles[Entries] | None = None
+    keys: WatchedFiles[tuple[Key, ...]] | None = None
+    if settings.tokens is not None:
+        entries = WatchedFiles([settings.tokens], parse_entries, field="tokens")
+        watcher.add(entries)
+    if settings.jwt_jwks is not None:
+        keys = WatchedFiles([settings.jwt_jwks], parse_keys, field="jwt_jwks")
+        watcher.add(keys)
+    if entries is None and keys is None:
+        return None
+    rules = Rules(settings.jwt_audience, settings.jwt_issuer, settings.jwt_roles_claim)
+    return Authenticator(entries, keys, rules)

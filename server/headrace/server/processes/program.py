@@ -1,0 +1,144 @@
+"""A front end's process: ``python -m headrace.server.processes.program DESCRIPTOR``.
+
+The argument is the descriptor of the connection to the engine. The engine says first what to do.
+The front end then listens for gRPC, and ends when the engine says so, or when the engine has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from contextlib import suppress
+from typing import Any, Final
+
+import grpc
+import uvloop
+
+from headrace.runtime.errors import HeadraceError
+from headrace.runtime.system.allocator import tune_allocator
+from headrace.server.access.authenticator import authenticator
+from headrace.server.access.watched import Watcher
+from headrace.server.addresses import shown_address
+from headrace.server.logs import configure_logging
+from headrace.server.processes import frames
+from headrace.server.processes.frames import Frame
+from headrace.server.processes.link import Link
+from headrace.server.processes.orders import Orders
+from headrace.server.processes.relay import Relay
+from headrace.server.transport.connections import cut_connections
+from headrace.server.transport.limits import allow_open_files, channel_options, strangers
+from headrace.server.transport.tls import server_tls
+
+_LOOK_SECONDS: Final = 1.0
+_FINISH_SECONDS: Final = 2.0
+_CLOSE_SECONDS: Final = 0.2
+
+
+class FrontEnd:
+    """One front end on the running event loop."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._orders: asyncio.Future[Orders] = asyncio.get_running_loop().create_future()
+        self._relay: Relay | None = None
+        self._stopped = asyncio.Event()
+        self._connections = 0
+        # The engine is trusted, so its messages have no bound here.
+        self._link = Link(end, self._take, self._lost, _NO_BOUND)
+
+    async def run(self) -> None:
+        """Serves until the engine says stop."""
+        orders = await self._orders
+        settings = orders.settings
+        configure_logging(settings.log_level, settings.log_format, sys.stderr)
+        try:
+            await self._serve(orders)
+        except HeadraceError as error:
+            self._tell({"error": error.message})
+            await self._stopped.wait()
+
+    async def _serve(self, orders: Orders) -> None:
+        settings = orders.settings
+        watcher = Watcher()
+        tls = server_tls(settings, watcher)
+        known = authenticator(settings, watcher)
+        unwanted = strangers(settings, checks=settings.has_access_control)
+        self._relay = Relay(
+            self._link,
+            orders.table,
+            known,
+            certificates=tls is not None and tls.needs_client_certificate,
+            met=unwanted.met,
+            places=settings.max_concurrent_rpcs,
+        )
+        options: list[tuple[str, Any]] = [
+            each for each in channel_options(settings) if each[0] != "grpc.so_reuseport"
+        ]
+        server = grpc.aio.server(options=[*options, ("grpc.so_reuseport", 1)])
+        server.add_generic_rpc_handlers((self._relay,))
+        address = shown_address(settings.host, orders.port)
+        try:
+            if tls is not None:
+                server.add_secure_port(address, tls.credentials())
+            else:
+                server.add_insecure_port(address)
+        except RuntimeError:
+            self._tell({"error": f"cannot listen on {address}: another server is there by now"})
+            await self._stopped.wait()
+            return
+        watcher.start()
+        await server.start()
+        unwanted.start(orders.port)
+        self._tell({})
+        look = asyncio.create_task(self._look(unwanted))
+        await self._stopped.wait()
+        look.cancel()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._relay.finish(), _FINISH_SECONDS)
+        cut_connections(orders.port)
+        await server.stop(_CLOSE_SECONDS)
+
+    async def _look(self, unwanted: Any) -> None:
+        """Tells the engine how many connections there are, when that has changed."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if unwanted.connections != self._connections:
+                self._connections = unwanted.connections
+                self._link.send(frames.CONNECTIONS, 0, frames.number(self._connections))
+
+    def _tell(self, facts: dict[str, str]) -> None:
+        self._link.send(frames.SETUP, 0, json.dumps(facts).encode())
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == frames.SETUP:
+            self._orders.set_result(Orders.from_json(frame.body))
+        elif frame.kind == frames.STOP:
+            self._stopped.set()
+        elif self._relay is not None:
+            self._relay.take(frame)
+
+    def _lost(self, _: str) -> None:
+        # Without the engine there is nothing to answer. Callers see UNAVAILABLE.
+        os._exit(1)
+
+
+_NO_BOUND: Final = 1 << 31
+
+
+async def _run(descriptor: int) -> None:
+    sys.setswitchinterval(0.0005)
+    await FrontEnd(socket.socket(fileno=descriptor)).run()
+
+
+def main(arguments: list[str]) -> None:
+    tune_allocator()
+    allow_open_files()
+    uvloop.run(_run(int(arguments[0])))
+    sys.stderr.flush()
+    os._exit(0)  # gRPC's threads may crash a process that ends around them
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
