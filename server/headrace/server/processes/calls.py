@@ -19,8 +19,8 @@ import grpc
 from headrace.server.processes import frames
 from headrace.server.processes.frames import Begin, Broken, Callers, Frame
 from headrace.server.processes.link import Link
-from headrace.server.services.methods import Served
-from headrace.server.transport.boundary import CALL, Call
+from headrace.server.services.methods import Handlers
+from headrace.server.transport.boundary import Call
 
 _log = logging.getLogger(__name__)
 
@@ -148,11 +148,12 @@ class Calls:
     """The open calls of one front end. Belongs to the event loop's thread.
 
     Args:
-        methods: the table that the front end has.
+        handlers: the methods, whose order is that of the table that the front end has.
     """
 
-    def __init__(self, methods: Sequence[Served]) -> None:
-        self._methods = methods
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+        self._paths = list(handlers.kinds)
         self._callers = Callers()
         self._open: dict[int, tuple[RelayedCall, asyncio.Task[None]]] = {}
 
@@ -196,28 +197,30 @@ class Calls:
     def _begin(self, link: Link, frame: Frame) -> None:
         if frame.call in self._open:
             raise Broken("a call began twice")
-        begin = frames.parse_begin(frame.body, len(self._methods), self._callers)
-        method = self._methods[begin.method]
+        begin = frames.parse_begin(frame.body, len(self._paths), self._callers)
+        path = self._paths[begin.method]
         call = RelayedCall(link, frame.call, begin, eager=bool(frame.flags & frames.EAGER))
         message = link.message(frame, begin.offset)
         if message is not None:
             call.take(message)
         if frame.flags & frames.LAST:
             call.take_last()
-        task = asyncio.get_running_loop().create_task(self._run(method, call))
+        task = asyncio.get_running_loop().create_task(self._run(path, call))
         self._open[frame.call] = call, task
         number = frame.call
         task.add_done_callback(lambda _: self._open.pop(number, None))
 
-    async def _run(self, method: Served, call: RelayedCall) -> None:
+    async def _run(self, path: str, call: RelayedCall) -> None:
         metadata: Any = call.invocation_metadata()
-        CALL.set(Call(method.path, metadata))
+        method: Any = self._handlers.service(Call(path, metadata))
         try:
-            reply = await method.handler(None, call)
-            if method.streams:
+            if method.response_streaming:
+                await method.stream_stream(None, call)
                 call.end()
             else:
-                call.end(reply=reply if method.serialize is None else method.serialize(reply))
+                reply = await method.stream_unary(None, call)
+                serialize = method.response_serializer
+                call.end(reply=reply if serialize is None else serialize(reply))
         except _Aborted:
             pass
         except asyncio.CancelledError:

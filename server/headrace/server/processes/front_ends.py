@@ -10,92 +10,115 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.isolation.server.launch import how, import_path, stops_held
 from headrace.runtime.system.backoff import Backoff
+from headrace.server.addresses import shown_address
 from headrace.server.processes import frames
 from headrace.server.processes.calls import Calls
 from headrace.server.processes.frames import Broken, Frame
 from headrace.server.processes.link import Link
 from headrace.server.processes.orders import Orders
 from headrace.server.processes.relay import Row
-from headrace.server.services.methods import Served
+from headrace.server.services.methods import Handlers, Kind
 from headrace.server.settings.settings import Settings
 
 _log = logging.getLogger(__name__)
 
+_ONE: Final = (Kind.UNARY, Kind.SERVER_STREAM)
+_STREAMS: Final = (Kind.SERVER_STREAM, Kind.STREAM)
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
 
 
 class FrontEnds:
-    """All front ends of one server. Belongs to the event loop's thread.
+    """A `FrontEnd` of several processes that share gRPC's port. Their calls run in this process.
 
     A front end that ends is started again. Its calls are cancelled; those of others go on.
 
     Args:
-        methods: what callers may call.
-        count: how many front ends there are.
+        handlers: the methods.
     """
 
-    def __init__(self, settings: Settings, methods: Sequence[Served], count: int) -> None:
+    def __init__(self, settings: Settings, handlers: Handlers) -> None:
         self._settings = settings
-        self._methods = methods
-        self._count = count
+        self._handlers = handlers
         self._running: dict[int, _FrontEnd] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._stopping = False
-        self._reserved: socket.socket | None = None
+        self._kept: socket.socket | None = None
 
     @property
     def connections(self) -> int:
         """How many connections all front ends have."""
-        return sum(each.connections for each in self._running.values())
+        return sum(each.connections for each in list(self._running.values()))
 
-    async def start(self) -> int:
-        """Starts the front ends, and returns their port when all of them listen.
+    def bind(self) -> int:
+        """Takes the port for the front ends, and keeps it while none of them runs.
 
         Raises:
-            InvalidArgument: they cannot listen.
+            InvalidArgument: another program has it.
         """
-        self._reserved = _reserve(self._settings.host, self._settings.port)
-        port = self._reserved.getsockname()[1]
-        table = [Row(each.path, each.streams, each.reads_one) for each in self._methods]
-        orders = Orders(self._settings, port, table).to_json()
+        host, port = self._settings.host, self._settings.port
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # It does not listen, so it gets no connections.
+        self._kept = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._kept.bind(address)
+        except OSError as error:
+            raise InvalidArgument(
+                f"cannot listen on {shown_address(host, port)}: {error.strerror}", field="port"
+            ) from error
+        return int(self._kept.getsockname()[1])
+
+    async def start(self) -> None:
+        """Returns when all front ends listen.
+
+        Raises:
+            InvalidArgument: one of them cannot listen.
+        """
+        assert self._kept is not None
+        settings = replace(self._settings, port=self._kept.getsockname()[1])
+        table = [
+            Row(path, streams=kind in _STREAMS, reads_one=kind in _ONE)
+            for path, kind in self._handlers.kinds.items()
+        ]
+        orders = Orders(settings, table).to_json()
         loop = asyncio.get_running_loop()
-        ready = [loop.create_future() for _ in range(self._count)]
+        ready = [loop.create_future() for _ in range(settings.processes)]
         self._keepers = [
-            loop.create_task(self._keep(number, orders, each), name=f"front-end-{number}")
-            for number, each in enumerate(ready)
+            loop.create_task(self._keep(number, orders, each)) for number, each in enumerate(ready)
         ]
         await asyncio.wait_for(asyncio.gather(*ready), _START_SECONDS)
-        return int(port)
 
-    async def stop(self) -> None:
-        """Ends the front ends, after the callers have the statuses that were sent."""
+    async def stop(self, seconds: float) -> None:
+        """Ends the front ends, after the callers have the statuses that were sent.
+
+        Args:
+            seconds: how long calls without a status may go on.
+        """
         self._stopping = True
         for each in self._running.values():
             each.stop()
         if self._keepers:
-            _, late = await asyncio.wait(self._keepers, timeout=_STOP_SECONDS)
-            for each in self._running.values():
-                each.kill()
-            for keeper in late:
+            await asyncio.wait(self._keepers, timeout=seconds + _STOP_SECONDS)
+            for keeper in self._keepers:
                 keeper.cancel()
             await asyncio.gather(*self._keepers, return_exceptions=True)
-        if self._reserved is not None:
-            self._reserved.close()
+        if self._kept is not None:
+            self._kept.close()
 
     async def _keep(self, number: int, orders: bytes, ready: asyncio.Future[None]) -> None:
         """Keeps one front end running until the server stops."""
         backoff = Backoff()
         while True:
             one = self._running[number] = _FrontEnd(
-                orders, self._methods, self._settings.max_message_bytes
+                orders, self._handlers, self._settings.max_message_bytes
             )
             try:
                 problem = await one.ready
@@ -125,12 +148,12 @@ class _FrontEnd:
         connections: how many it has.
     """
 
-    def __init__(self, orders: bytes, methods: Sequence[Served], max_message: int) -> None:
+    def __init__(self, orders: bytes, handlers: Handlers, max_message: int) -> None:
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[str | None] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         self.connections = 0
-        self._calls = Calls(methods)
+        self._calls = Calls(handlers)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             self._process = _launch(theirs.fileno())
@@ -139,9 +162,6 @@ class _FrontEnd:
 
     def stop(self) -> None:
         self._link.send(frames.STOP, 0)
-
-    def kill(self) -> None:
-        self._process.kill()
 
     async def end(self) -> int:
         """Kills the process if it still runs. Returns its status."""
@@ -175,26 +195,6 @@ def _problem(body: bytes) -> str | None:
     except (ValueError, RecursionError, AttributeError) as error:
         raise Broken("a front end does not say how it started") from error
     return None if problem is None else str(problem)
-
-
-def _reserve(host: str, port: int) -> socket.socket:
-    """A socket that keeps the port for the front ends, also while none of them runs. It does not
-    listen, so it gets no connections.
-
-    Raises:
-        InvalidArgument: the port is taken.
-    """
-    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    kept = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        kept.bind(address)
-    except OSError as error:
-        kept.close()
-        raise InvalidArgument(
-            f"cannot listen on {host}:{port}: {error.strerror}", field="port"
-        ) from error
-    return kept
 
 
 def _launch(descriptor: int) -> subprocess.Popen[bytes]:

@@ -15,13 +15,11 @@ from headrace.server.settings.settings import Settings
 class Orders(NamedTuple):
     """
     Attributes:
-        settings: those of the server, without its devices.
-        port: gRPC's port, which the front ends share.
+        settings: those of the server, without its devices. The port is the one that all share.
         table: the methods.
     """
 
     settings: Settings
-    port: int
     table: list[Row]
 
     def to_json(self) -> bytes:
@@ -31,15 +29,15 @@ class Orders(NamedTuple):
             if "kind" in each.metadata
         }
         table: Sequence[Any] = [list(row) for row in self.table]
-        return json.dumps([facts, self.port, table], default=str).encode()
+        return json.dumps([facts, table], default=str).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Orders:
-        facts, port, table = json.loads(data)
+        facts, table = json.loads(data)
         for each in fields(Settings):
             value = facts.get(each.name)
             if isinstance(value, list):
                 facts[each.name] = tuple(value)
             elif isinstance(value, str) and "Path" in str(each.type):
                 facts[each.name] = Path(value)
-        return cls(Settings(**facts), port, [Row(*row) for row in table])
+        return cls(Settings(**facts), [Row(*row) for row in table])

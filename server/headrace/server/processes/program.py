@@ -12,24 +12,22 @@ import os
 import socket
 import sys
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-import grpc
 import uvloop
 
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.server.access.authenticator import authenticator
 from headrace.server.access.watched import Watcher
-from headrace.server.addresses import shown_address
 from headrace.server.logs import configure_logging
 from headrace.server.processes import frames
 from headrace.server.processes.frames import Frame
 from headrace.server.processes.link import Link
 from headrace.server.processes.orders import Orders
 from headrace.server.processes.relay import Relay
-from headrace.server.transport.connections import cut_connections
-from headrace.server.transport.limits import allow_open_files, channel_options, strangers
+from headrace.server.transport.front_end import GrpcioFrontEnd
+from headrace.server.transport.limits import allow_open_files, strangers
 from headrace.server.transport.tls import server_tls
 
 _LOOK_SECONDS: Final = 1.0
@@ -44,7 +42,6 @@ class FrontEnd:
         self._orders: asyncio.Future[Orders] = asyncio.get_running_loop().create_future()
         self._relay: Relay | None = None
         self._stopped = asyncio.Event()
-        self._connections = 0
         # The engine is trusted, so its messages have no bound here.
         self._link = Link(end, self._take, self._lost, _NO_BOUND)
 
@@ -73,40 +70,27 @@ class FrontEnd:
             met=unwanted.met,
             places=settings.max_concurrent_rpcs,
         )
-        options: list[tuple[str, Any]] = [
-            each for each in channel_options(settings) if each[0] != "grpc.so_reuseport"
-        ]
-        server = grpc.aio.server(options=[*options, ("grpc.so_reuseport", 1)])
-        server.add_generic_rpc_handlers((self._relay,))
-        address = shown_address(settings.host, orders.port)
-        try:
-            if tls is not None:
-                server.add_secure_port(address, tls.credentials())
-            else:
-                server.add_insecure_port(address)
-        except RuntimeError:
-            self._tell({"error": f"cannot listen on {address}: another server is there by now"})
-            await self._stopped.wait()
-            return
+        front_end = GrpcioFrontEnd(settings, tls, self._relay, unwanted)
+        front_end.bind()
         watcher.start()
-        await server.start()
-        unwanted.start(orders.port)
+        await front_end.start()
         self._tell({})
-        look = asyncio.create_task(self._look(unwanted))
+        look = asyncio.create_task(self._look(front_end))
         await self._stopped.wait()
         look.cancel()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._relay.finish(), _FINISH_SECONDS)
-        cut_connections(orders.port)
-        await server.stop(_CLOSE_SECONDS)
+        await front_end.stop(_CLOSE_SECONDS)
 
-    async def _look(self, unwanted: Any) -> None:
+    async def _look(self, front_end: GrpcioFrontEnd) -> None:
         """Tells the engine how many connections there are, when that has changed."""
+        told = 0
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            if unwanted.connections != self._connections:
-                self._connections = unwanted.connections
-                self._link.send(frames.CONNECTIONS, 0, frames.number(self._connections))
+            now = front_end.connections
+            if now != told:
+                self._link.send(frames.CONNECTIONS, 0, frames.number(now))
+                told = now
 
     def _tell(self, facts: dict[str, str]) -> None:
         self._link.send(frames.SETUP, 0, json.dumps(facts).encode())
