@@ -9,7 +9,7 @@ cores, so what counts is processor time and not calls a second:
   2 / (the processor time of all its processes for a call). With more cores, its slowest process
   bounds it: each front end has half of the calls, and the engine has all of them.
 
-Usage: bench_processes.py [SECONDS [ROUNDS [BYTES]]]
+Usage: bench_processes.py [SECONDS [ROUNDS]]
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
 import psutil
@@ -44,16 +45,13 @@ def processor_seconds(server: psutil.Process) -> dict[int, float]:
     return {each.pid: sum(each.cpu_times()[:2]) for each in processes}
 
 
-def main(seconds: float = 5.0, rounds: int = 5, size: int = 0) -> None:
+def main(seconds: float = 5.0, rounds: int = 5) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "config.toml").write_text(CONFIG)
         case = networks.add()
-        inputs = case.inputs
-        if size:
-            case = networks.image()
-            inputs = case.inputs
         message = folder / "message"
+        inputs: Any = case.inputs
         message.write_bytes(servers.request(case.name, inputs))
         options = ("--config", str(folder / "config.toml"), "--devices", "SLEEPER")
         running = {}
@@ -62,7 +60,7 @@ def main(seconds: float = 5.0, rounds: int = 5, size: int = 0) -> None:
                 servers.headrace(*options, "--processes", str(count))
             )
             with grpc.insecure_channel(address) as channel:
-                stub = rpc.InferenceEngineStub(channel)
+                stub: Any = rpc.InferenceEngineStub(channel)  # type: ignore[no-untyped-call]
                 model = pb.ModelSource(data=case.model.SerializeToString())
                 stub.LoadNetwork(
                     pb.LoadNetworkRequest(name=case.name, model=model, device="SLEEPER")
@@ -70,7 +68,6 @@ def main(seconds: float = 5.0, rounds: int = 5, size: int = 0) -> None:
             running[count] = address, process
         found: dict[int, list[float]] = {1: [], 2: []}
         engine: list[float] = []
-        slowest: list[float] = []
         for _ in range(rounds):
             for count, (address, process) in running.items():
                 before = processor_seconds(process)
@@ -85,7 +82,6 @@ def main(seconds: float = 5.0, rounds: int = 5, size: int = 0) -> None:
                 found[count].append(sum(used.values()))
                 if count == 2:
                     engine.append(used.pop(process.pid))
-                    slowest.append(sum(used.values()) / len(used))
                 shown = ", ".join(f"{each:.0f}" for each in used.values())
                 print(
                     f"{count}: {found[count][-1]:.0f} µs a call ({shown}), {load.per_second:.0f}/s"
@@ -99,4 +95,4 @@ def main(seconds: float = 5.0, rounds: int = 5, size: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    main(*(kind(each) for kind, each in zip((float, int, int), sys.argv[1:], strict=False)))
+    main(*(kind(each) for kind, each in zip((float, int), sys.argv[1:], strict=False)))

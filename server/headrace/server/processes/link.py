@@ -32,7 +32,8 @@ INLINE_BYTES: Final = 32 * 1024
 
 _READ_BYTES = 256 * 1024
 _MAX_DESCRIPTORS = 16
-_MAX_SEGMENTS = 4096
+_MAX_WAITING = 64  # descriptors whose frames have not come
+_MAX_SEGMENTS = 1024  # each takes a descriptor
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_MAX_DESCRIPTORS * array("i").itemsize)
 
 
@@ -210,7 +211,7 @@ class Link:
             self._lose("the connection ended")
             return
         try:
-            if flags & socket.MSG_CTRUNC or len(self._descriptors) > _MAX_SEGMENTS:
+            if flags & socket.MSG_CTRUNC or len(self._descriptors) > _MAX_WAITING:
                 raise Broken("too many descriptors")
             for frame in self._frames.feed(self._buffer[:size]):
                 self._take(frame)
@@ -254,4 +255,7 @@ class Link:
         for segment in self._new:
             segment.known()
         self._descriptors.clear()
+        self._new.clear()
         self._out.clear()
+        self._lent.clear()
+        self._table = SegmentTable()  # unmaps what the other process shared
