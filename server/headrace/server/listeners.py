@@ -19,6 +19,7 @@ from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
 from headrace.server.processes.front_ends import FrontEnds
+from headrace.server.processes.users import RelayedUsers
 from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
@@ -127,7 +128,8 @@ class Listeners:
     def _services(self, status: Status) -> Services:
         settings, backend, boundary = self._settings, self._backend, self._boundary
         core, networks, regions = backend.core, backend.networks, self._regions
-        shared_memory = SharedMemoryService(regions, Users(), networks)
+        users = RelayedUsers() if settings.processes > 1 else Users()
+        shared_memory = SharedMemoryService(regions, users, networks)
         sink = CompletionSink(asyncio.get_running_loop())
         inference = Inference(networks, sink, shared_memory)
         in_flight = settings.max_streams_in_flight

@@ -19,6 +19,7 @@ import grpc
 from headrace.server.processes import frames
 from headrace.server.processes.frames import Begin, Broken, Callers, Frame
 from headrace.server.processes.link import Link
+from headrace.server.processes.users import ASKING, Asking
 from headrace.server.services.methods import Handlers
 from headrace.server.transport.boundary import Call
 
@@ -148,10 +149,13 @@ class Calls:
     """The open calls of one front end. Belongs to the event loop's thread.
 
     Args:
+        link: the connection to the front end.
         handlers: the methods, whose order is that of the table that the front end has.
     """
 
-    def __init__(self, handlers: Handlers) -> None:
+    def __init__(self, link: Link, handlers: Handlers) -> None:
+        self._link = link
+        self._asking = Asking(link)
         self._handlers = handlers
         self._paths = list(handlers.kinds)
         self._callers = Callers()
@@ -160,16 +164,21 @@ class Calls:
     def __len__(self) -> int:
         return len(self._open)
 
-    def take(self, link: Link, frame: Frame) -> None:
+    def take(self, frame: Frame) -> None:
         """Handles a frame of a call. A frame of a call that has ended comes late, and is ignored.
 
         Raises:
             Broken: the front end must not send this.
         """
         if frame.kind == frames.BEGIN:
-            self._begin(link, frame)
+            self._begin(frame)
             return
-        message = link.message(frame)  # in any case, because shared memory has to be given back
+        if frame.kind == frames.ASK:
+            self._asking.take(frame)
+            return
+        message = self._link.message(
+            frame
+        )  # in any case, because shared memory has to be given back
         found = self._open.get(frame.call)
         if found is None:
             return
@@ -194,13 +203,13 @@ class Calls:
             call.gone = True
             task.cancel()
 
-    def _begin(self, link: Link, frame: Frame) -> None:
+    def _begin(self, frame: Frame) -> None:
         if frame.call in self._open:
             raise Broken("a call began twice")
         begin = frames.parse_begin(frame.body, len(self._paths), self._callers)
         path = self._paths[begin.method]
-        call = RelayedCall(link, frame.call, begin, eager=bool(frame.flags & frames.EAGER))
-        message = link.message(frame, begin.offset)
+        call = RelayedCall(self._link, frame.call, begin, eager=bool(frame.flags & frames.EAGER))
+        message = self._link.message(frame, begin.offset)
         if message is not None:
             call.take(message)
         if frame.flags & frames.LAST:
@@ -211,6 +220,7 @@ class Calls:
         task.add_done_callback(lambda _: self._open.pop(number, None))
 
     async def _run(self, path: str, call: RelayedCall) -> None:
+        ASKING.set(self._asking)
         metadata: Any = call.invocation_metadata()
         method: Any = self._handlers.service(Call(path, metadata))
         try:

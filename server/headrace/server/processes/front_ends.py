@@ -153,11 +153,11 @@ class _FrontEnd:
         self.ready: asyncio.Future[str | None] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         self.connections = 0
-        self._calls = Calls(handlers)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             self._process = _launch(theirs.fileno())
         self._link = Link(ours, self._take, self._lost, max_message)
+        self._calls = Calls(self._link, handlers)
         self._link.send(frames.SETUP, 0, orders)
 
     def stop(self) -> None:
@@ -178,7 +178,7 @@ class _FrontEnd:
         elif frame.kind == frames.CONNECTIONS:
             self.connections = frames.parse_number(frame.body)
         else:
-            self._calls.take(self._link, frame)
+            self._calls.take(frame)
 
     def _lost(self, why: str) -> None:
         _log.debug("a front end has gone: %s", why)

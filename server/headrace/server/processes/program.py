@@ -26,6 +26,8 @@ from headrace.server.processes.frames import Frame
 from headrace.server.processes.link import Link
 from headrace.server.processes.orders import Orders
 from headrace.server.processes.relay import Relay
+from headrace.server.processes.users import answer
+from headrace.server.shared_memory.users import Users
 from headrace.server.transport.front_end import GrpcioFrontEnd
 from headrace.server.transport.limits import allow_open_files, strangers
 from headrace.server.transport.tls import server_tls
@@ -42,6 +44,8 @@ class FrontEnd:
         self._orders: asyncio.Future[Orders] = asyncio.get_running_loop().create_future()
         self._relay: Relay | None = None
         self._stopped = asyncio.Event()
+        self._users = Users()
+        self._answers: set[asyncio.Task[None]] = set()  # asyncio would lose them
         # The engine is trusted, so its messages have no bound here.
         self._link = Link(end, self._take, self._lost, _NO_BOUND)
 
@@ -100,8 +104,17 @@ class FrontEnd:
             self._orders.set_result(Orders.from_json(frame.body))
         elif frame.kind == frames.STOP:
             self._stopped.set()
+        elif frame.kind == frames.ASK:
+            task = asyncio.create_task(self._answer(frame))
+            self._answers.add(task)
+            task.add_done_callback(self._answers.discard)
         elif self._relay is not None:
             self._relay.take(frame)
+
+    async def _answer(self, frame: Frame) -> None:
+        """Tells the engine whose connection it asks for."""
+        user = await self._users.of(frame.body.decode())
+        self._link.send(frames.ASK, frame.call, answer(user))
 
     def _lost(self, _: str) -> None:
         # Without the engine there is nothing to answer. Callers see UNAVAILABLE.
