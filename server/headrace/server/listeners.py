@@ -77,11 +77,13 @@ class Listeners:
         core, networks, tracing = backend.core, backend.networks, backend.tracing
         self._access = Access(settings, watcher, core.counters)
         entrance = self._access.entrance()
-        unwanted = strangers(settings, checks=entrance is not None)
+        unwanted = strangers(settings, checks=self._access.is_controlled)
         errors = RecentErrors()
         log = RequestLog(settings.slow_request_seconds, core.networks, errors.note)
         limit = settings.max_concurrent_rpcs
-        self._boundary = Boundary(core.counters, limit, entrance, unwanted.met, log, tracing)
+        alone = settings.processes == 1  # otherwise the front ends know their connections
+        met = unwanted.met if alone else lambda _: None
+        self._boundary = Boundary(core.counters, limit, entrance, met, log, tracing)
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
             max_bytes=settings.max_shared_memory_bytes,
@@ -98,9 +100,9 @@ class Listeners:
         methods = all_methods(services, self._boundary, registration)
         handlers = Handlers(methods, self._boundary)
         self._front_end: FrontEnd = (
-            FrontEnds(settings, handlers)
-            if settings.processes > 1
-            else GrpcioFrontEnd(settings, tls, handlers, unwanted)
+            GrpcioFrontEnd(settings, tls, handlers, unwanted)
+            if alone
+            else FrontEnds(settings, handlers)
         )
         rest = Rest(
             *(networks, self._models, self._model_repository, self._regions),

@@ -16,8 +16,9 @@ from typing import Any, Final, NoReturn
 
 import grpc
 
-from headrace.server.processes import frames
-from headrace.server.processes.frames import Begin, Broken, Callers, Frame
+from headrace.server.processes import frames, heads
+from headrace.server.processes.frames import Broken, Frame
+from headrace.server.processes.heads import Begin, Callers
 from headrace.server.processes.link import Link
 from headrace.server.processes.users import ASKING, Asking
 from headrace.server.services.methods import Handlers
@@ -48,13 +49,13 @@ class RelayedCall:
         self._last = False
         self._unwritten = 0
         self._changed: asyncio.Future[None] | None = None
-        self._trailing: frames.Metadata = ()
+        self._trailing: heads.Metadata = ()
         self.gone = False  # nobody waits for the call's status any more
 
     def peer(self) -> str:
         return self._begin.caller.peer
 
-    def invocation_metadata(self) -> frames.Metadata:
+    def invocation_metadata(self) -> heads.Metadata:
         return self._begin.caller.metadata
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
@@ -65,7 +66,7 @@ class RelayedCall:
         deadline = self._begin.deadline
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
-    def set_trailing_metadata(self, metadata: frames.Metadata) -> None:
+    def set_trailing_metadata(self, metadata: heads.Metadata) -> None:
         self._trailing = metadata
 
     async def read(self) -> Any:
@@ -90,19 +91,19 @@ class RelayedCall:
         while self._unwritten >= _UNWRITTEN_MESSAGES:
             await self._change()
 
-    async def abort(self, code: Any, details: str = "", trailing: frames.Metadata = ()) -> NoReturn:
+    async def abort(self, code: Any, details: str = "", trailing: heads.Metadata = ()) -> NoReturn:
         """Ends the call with an error."""
         self.end(code.value[0], details, trailing)
         raise _Aborted
 
     def end(
-        self, code: int = 0, details: str = "", trailing: frames.Metadata = (), reply: Any = None
+        self, code: int = 0, details: str = "", trailing: heads.Metadata = (), reply: Any = None
     ) -> None:
         """Sends the status, and the reply if there is one. Idempotent."""
         if self.gone:
             return
         self.gone = True
-        body = frames.status(code, details, trailing or self._trailing)
+        body = heads.status(code, details, trailing or self._trailing)
         if reply is None:
             self._link.send(frames.END, self._number, body)
         else:
@@ -206,7 +207,7 @@ class Calls:
     def _begin(self, frame: Frame) -> None:
         if frame.call in self._open:
             raise Broken("a call began twice")
-        begin = frames.parse_begin(frame.body, len(self._paths), self._callers)
+        begin = heads.parse_begin(frame.body, len(self._paths), self._callers)
         path = self._paths[begin.method]
         call = RelayedCall(self._link, frame.call, begin, eager=bool(frame.flags & frames.EAGER))
         message = self._link.message(frame, begin.offset)

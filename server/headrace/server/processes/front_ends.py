@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 _ONE: Final = (Kind.UNARY, Kind.SERVER_STREAM)
 _STREAMS: Final = (Kind.SERVER_STREAM, Kind.STREAM)
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 300.0
 _STOP_SECONDS: Final = 5.0
 
 
@@ -117,26 +117,37 @@ class FrontEnds:
         """Keeps one front end running until the server stops."""
         backoff = Backoff()
         while True:
-            one = self._running[number] = _FrontEnd(
-                orders, self._handlers, self._settings.max_message_bytes
-            )
-            try:
-                problem = await one.ready
-                if problem is not None and not ready.done():
-                    ready.set_exception(InvalidArgument(problem, field="port"))
-                elif problem is None:
-                    backoff.started(time.monotonic())
-                    if not ready.done():
-                        ready.set_result(None)
-                    await one.gone
-            finally:
-                del self._running[number]
-                status = await one.end()
+            problem, why = await self._run(number, orders, ready, backoff)
+            if problem is not None and not ready.done():
+                ready.set_exception(InvalidArgument(problem, field="port"))
             if self._stopping:
                 return
             pause = backoff.died(time.monotonic(), useful=problem is None)
-            _log.error("front end %d ended: %s; it starts again", number, how(status))
+            _log.error("front end %d ended: %s; it starts again", number, why)
             await asyncio.sleep(pause)
+
+    async def _run(
+        self, number: int, orders: bytes, ready: asyncio.Future[None], backoff: Backoff
+    ) -> tuple[str | None, str]:
+        """Runs one front end until it ends. Returns why it did not listen (None if it did), and how
+        it ended."""
+        try:
+            one = _FrontEnd(orders, self._handlers, self._settings.max_message_bytes)
+        except OSError as error:
+            why = f"cannot start a front end: {error.strerror}"
+            return why, why
+        self._running[number] = one
+        try:
+            problem = await one.ready
+            if problem is None:
+                backoff.started(time.monotonic())
+                if not ready.done():
+                    ready.set_result(None)
+                await one.gone
+        finally:
+            del self._running[number]
+            status = await one.end()
+        return problem, problem or how(status)
 
 
 class _FrontEnd:
@@ -155,8 +166,12 @@ class _FrontEnd:
         self.connections = 0
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
-            self._process = _launch(theirs.fileno())
-        self._link = Link(ours, self._take, self._lost, max_message)
+            try:
+                self._process = _launch(theirs.fileno())
+            except BaseException:
+                ours.close()
+                raise
+        self._link = Link(ours, self._take, self._lost, max_message, pauses=True)
         self._calls = Calls(self._link, handlers)
         self._link.send(frames.SETUP, 0, orders)
 

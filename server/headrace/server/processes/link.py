@@ -31,6 +31,7 @@ INLINE_BYTES: Final = 32 * 1024
 """Larger messages go through shared memory. Smaller ones are copied faster by the socket."""
 
 _READ_BYTES = 256 * 1024
+_UNSENT_BYTES = 4 << 20
 _MAX_DESCRIPTORS = 16
 _MAX_WAITING = 64  # descriptors whose frames have not come
 _MAX_SEGMENTS = 1024  # each takes a descriptor
@@ -47,6 +48,8 @@ class Link:
         lost: called once when the other process has gone, or has sent what it must not send. The
             argument says why.
         max_message: the most bytes of a message that the other process may send.
+        pauses: whether this end reads nothing while the other one leaves too much unread. Only one
+            end may, or both could wait for each other.
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class Link:
         handle: Callable[[Frame], None],
         lost: Callable[[str], None],
         max_message: int,
+        *,
+        pauses: bool = False,
     ) -> None:
         end.setblocking(False)
         self._socket = end
@@ -71,6 +76,9 @@ class Link:
         self._out: list[bytes] = []
         self._rest = memoryview(b"")  # of the last write
         self._new: list[Segment] = []  # whose descriptors are to be sent
+        self._unsent = 0  # bytes in `_out`
+        self._pauses = pauses
+        self._paused = False
         self._armed = False
         self._blocked = False
         self.closed = False
@@ -81,6 +89,7 @@ class Link:
     def send(self, kind: int, call: int, body: bytes = b"", flags: int = 0) -> None:
         """Sends a frame soon, together with others."""
         self._out.append(frames.header(kind, call, len(body), flags))
+        self._unsent += len(body)
         if body:
             self._out.append(body)
         if not self._armed:
@@ -129,6 +138,7 @@ class Link:
                 if not self._rest:
                     self._rest = memoryview(b"".join(self._out))
                     self._out.clear()
+                    self._unsent = 0
                 # Descriptors may come before the frames that they belong to, but not after them.
                 send = self._send_descriptors if self._new else self._socket.send
                 self._rest = self._rest[send(self._rest) :]
@@ -144,6 +154,9 @@ class Link:
                 self._loop.add_writer(self._socket.fileno(), self._write)
             else:
                 self._loop.remove_writer(self._socket.fileno())
+        if self._paused and not blocked:
+            self._paused = False
+            self._loop.add_reader(self._socket.fileno(), self._readable)
 
     def _send_descriptors(self, data: memoryview) -> int:
         sent = [each.descriptor for each in self._new if each.descriptor is not None]
@@ -217,6 +230,9 @@ class Link:
                 self._take(frame)
                 if self.closed:
                     return
+            if self._pauses and self._blocked and self._unsent > _UNSENT_BYTES:
+                self._paused = True
+                self._loop.remove_reader(self._socket.fileno())
         except Broken as error:
             self._lose(str(error))
 

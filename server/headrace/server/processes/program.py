@@ -65,7 +65,7 @@ class FrontEnd:
         watcher = Watcher()
         tls = server_tls(settings, watcher)
         known = authenticator(settings, watcher)
-        unwanted = strangers(settings, checks=settings.has_access_control)
+        unwanted = strangers(settings, checks=known is not None)
         self._relay = Relay(
             self._link,
             orders.table,

@@ -16,8 +16,9 @@ from headrace.runtime.errors import Unauthenticated
 from headrace.server.access.authenticator import Authenticator
 from headrace.server.access.certificates import names_of_call
 from headrace.server.access.entrance import authorization
-from headrace.server.processes import frames
-from headrace.server.processes.frames import Broken, Caller, Callers, Frame, Status
+from headrace.server.processes import frames, heads
+from headrace.server.processes.frames import Broken, Frame
+from headrace.server.processes.heads import Caller, Callers, Status
 from headrace.server.processes.link import Link
 from headrace.server.transport.shares import Shares
 
@@ -96,8 +97,7 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
             it, so that strangers cannot fill the memory.
         certificates: whether callers have certificates.
         met: called with the peer of each call with a valid credential.
-        places: how many messages may be in the middle of their arrival. For more calls, the engine
-            is asked first.
+        places: how many calls with one message are read without asking the engine first.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Handles what the engine says of a call. Late frames are ignored."""
         call = self._open.get(frame.call)
         if frame.kind == frames.END:
-            status = frames.parse_status(frame.body)
+            status = heads.parse_status(frame.body)
             message = self._link.message(frame, status.offset)
             if call is not None:
                 call.ended = True
@@ -166,16 +166,14 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _unary(self, method: int, _: Any, context: Any) -> bytes | None:
         await self._refuse_if_stopping(context)
         number, call = self._begin()
-        begun = False
+        begun, place = False, None
         try:
             caller, peer, eager = self._caller(context)
             message = None
             if eager and self._places.take(peer):
-                try:
-                    message = await context.read()
-                finally:
-                    self._places.give_back(peer)
-            body = frames.begin(_deadline(context), method, caller)
+                place = peer
+                message = await context.read()
+            body = heads.begin(_deadline(context), method, caller)
             begun = True
             self._send(frames.BEGIN, number, body, message)
             coming = await call.next()
@@ -185,6 +183,8 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
             assert not isinstance(coming, bytes)
             return await _end(context, *coming)
         finally:
+            if place is not None:
+                self._places.give_back(place)
             self._leave(number, call, begun=begun)
 
     def _send(self, kind: int, number: int, body: bytes, message: Any) -> None:
@@ -204,7 +204,7 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
         begun, reading = False, None
         try:
             caller, _, eager = self._caller(context)
-            body = frames.begin(_deadline(context), method, caller)
+            body = heads.begin(_deadline(context), method, caller)
             begun = True
             self._link.send(frames.BEGIN, number, body, frames.EAGER if eager else 0)
             call.room = frames.WINDOW_BYTES if eager else 0

@@ -120,7 +120,7 @@ class Settings:
     max_networks: int = option(256, COUNT, "most networks that are loaded at a time")
     processes: int = option(
         1,
-        COUNT,
+        integer(1, 256),
         "front ends: processes that accept gRPC connections on the port and parse calls. With 2 or "
         "more, the engine is one more process, which has networks, queues, devices and HTTP",
     )
