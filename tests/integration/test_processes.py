@@ -145,11 +145,12 @@ CALLS = (
 
 def test_errors_are_those_of_a_server_of_one_process(server: Server, many: Server) -> None:
     server.load(CASE, "TEMPLATE", "sound")
+    server.load(ENDLESS, "TEMPLATE")
     for bad in CALLS:
         one, two = refusal(bad, server), refusal(bad, many)
         assert replace(one, request_id="") == replace(two, request_id=""), bad
         assert bool(one.request_id) == bool(two.request_id), bad
-    server.unload("sound")
+    server.unload("sound", ENDLESS.name)
 
 
 def test_a_stream_has_many_requests_in_flight_and_cancels_one(many: Server) -> None:

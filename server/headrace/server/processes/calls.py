@@ -48,7 +48,7 @@ class RelayedCall:
         self._messages: deque[bytes] = deque()
         self._last = False
         self._unwritten = 0
-        self._changed: asyncio.Future[None] | None = None
+        self._readable, self._writable = asyncio.Event(), asyncio.Event()
         self._trailing: heads.Metadata = ()
         self.gone = False  # nobody waits for the call's status any more
 
@@ -76,7 +76,8 @@ class RelayedCall:
                 return grpc.aio.EOF
             if self._room <= 0:
                 self._give_room(frames.WINDOW_BYTES)
-            await self._change()
+            self._readable.clear()
+            await self._readable.wait()
         message = self._messages.popleft()
         self._consumed += len(message) + frames.OVERHEAD
         if self._consumed >= frames.WINDOW_BYTES // 2 and not self._last:
@@ -89,7 +90,8 @@ class RelayedCall:
         self._unwritten += 1
         self._link.send_message(frames.MESSAGE, self._number, b"", message)
         while self._unwritten >= _UNWRITTEN_MESSAGES:
-            await self._change()
+            self._writable.clear()
+            await self._writable.wait()
 
     async def abort(self, code: Any, details: str = "", trailing: heads.Metadata = ()) -> NoReturn:
         """Ends the call with an error."""
@@ -120,30 +122,21 @@ class RelayedCall:
             raise Broken("a message came that nobody has asked for")
         self._room -= len(message) + frames.OVERHEAD
         self._messages.append(message)
-        self._wake()
+        self._readable.set()
 
     def take_last(self) -> None:
         self._last = True
-        self._wake()
+        self._readable.set()
 
     def take_room(self, messages: int) -> None:
         if not 0 < messages <= self._unwritten:
             raise Broken("messages were written that were not sent")
         self._unwritten -= messages
-        self._wake()
+        self._writable.set()
 
     def _give_room(self, size: int) -> None:
         self._room += size
         self._link.send(frames.ROOM, self._number, frames.number(size))
-
-    async def _change(self) -> None:
-        changed = self._changed = asyncio.get_running_loop().create_future()
-        await changed
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, None
-        if changed is not None and not changed.done():
-            changed.set_result(None)
 
 
 class Calls:
