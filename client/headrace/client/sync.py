@@ -15,6 +15,7 @@ from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
+from headrace.client.multiplex.threads.calls import SharedStreams
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
@@ -105,7 +106,7 @@ class Client:
         files = tls_ca, tls_cert, tls_key
         self.endpoint = Endpoint(target, credentials, *files, token, allow_insecure=allow_insecure)
         self.target = self.endpoint.address
-        self._channels = self.endpoint.channels(grpc, max_message_bytes)
+        self._channels = self.endpoint.channels(grpc, max_message_bytes, SharedStreams)
         self.pool = Pool() if shared_memory else None
 
     load_network = _loading_method(client_plans.load_network)

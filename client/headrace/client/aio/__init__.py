@@ -16,6 +16,7 @@ from headrace.client.aio.session import Session
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
+from headrace.client.multiplex.tasks.calls import SharedStreams
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
@@ -90,7 +91,7 @@ class Client:
         files = tls_ca, tls_cert, tls_key
         self.endpoint = Endpoint(target, credentials, *files, token, allow_insecure=allow_insecure)
         self.target = self.endpoint.address
-        self._channels = self.endpoint.channels(grpc.aio, max_message_bytes)
+        self._channels = self.endpoint.channels(grpc.aio, max_message_bytes, SharedStreams)
         self.pool = Pool() if shared_memory else None
         self._background: set[asyncio.Task[None]] = set()
 
