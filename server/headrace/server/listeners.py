@@ -43,6 +43,7 @@ from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import usable
 from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
+from headrace.server.transport.envoy.front_end import EnvoyFrontEnd
 from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
 from headrace.server.transport.limits import strangers
 from headrace.server.transport.tls import ServerTls
@@ -94,7 +95,8 @@ class Listeners:
         services = self._services(status)
         registration = Role.INFER if settings.private_networks else Role.MANAGE
         methods = all_methods(services, self._boundary, registration)
-        self._front_end: FrontEnd = GrpcioFrontEnd(
+        carrier = EnvoyFrontEnd if settings.front_end == "envoy" else GrpcioFrontEnd
+        self._front_end: FrontEnd = carrier(
             settings, tls, Handlers(methods, self._boundary), unwanted
         )
         rest = Rest(
@@ -157,7 +159,7 @@ class Listeners:
         Raises:
             InvalidArgument: a port has been taken.
         """
-        self._port = self._front_end.bind()
+        self._port = await self._front_end.bind()
         with usable("http_port"):
             self._http.start()
         if self._backend.tracing:
