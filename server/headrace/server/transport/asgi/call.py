@@ -26,6 +26,9 @@ _START: Event = {
     "trailers": True,
 }
 _OK = (b"grpc-status", b"0")
+_LARGE_BYTES = 128 << 10
+_BYTES_A_SECOND = 1e9  # what a fast network brings
+_LONGEST_PAUSE_SECONDS = 0.002
 _FIRST_LOOK_SECONDS = 0.05
 _LONGEST_LOOK_SECONDS = 2.0
 
@@ -130,6 +133,10 @@ class AsgiCall:
                 if self._messages.held:
                     raise InvalidArgument("the call ended within a message; send it whole")
                 return grpc.aio.EOF
+            lacking = self._messages.lacking
+            if lacking > _LARGE_BYTES:
+                # Each piece costs a change of threads. So it gets time to grow.
+                await asyncio.sleep(min(lacking / _BYTES_A_SECOND, _LONGEST_PAUSE_SECONDS))
             self._ask()
             self._arrived = asyncio.get_running_loop().create_future()
             await self._arrived

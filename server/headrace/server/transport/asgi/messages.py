@@ -35,6 +35,14 @@ class Messages:
         """How many bytes wait."""
         return self._held
 
+    @property
+    def lacking(self) -> int:
+        """How many bytes of the next message are still to come, as far as that is known."""
+        if len(self._first) < _PREFIX_BYTES:
+            return 0
+        size = int.from_bytes(self._first[1:_PREFIX_BYTES], "big")
+        return max(_PREFIX_BYTES + size - self._held, 0)
+
     def feed(self, data: bytes) -> None:
         """Takes the next bytes of the call."""
         self._held += len(data)

@@ -20,15 +20,16 @@ LISTENER = "grpc"
 CALLS_OPEN = "http.grpc.downstream_rq_active"
 _APPLICATION = "headrace.server.embedded:application"
 
-# How much of a call or connection nobody has read. A unary message of this size needs no further
-# round trip; a client that sends more waits for the method to read.
-_STREAM_WINDOW = 256 << 10
+# The bytes of a call, and of a connection, that nobody has read yet. A client that has sent as many
+# waits until the methods read.
+_STREAM_WINDOW = 1 << 20
 _CONNECTION_WINDOW = 1 << 20
 _BUFFER_BYTES = 1 << 20
 _MAX_HEADERS = 64
-# A client may update its windows before the server's first reply. Envoy's own limit is 10 updates
-# for each frame of data; gRPC's cores send more when a stream begins with many messages.
-_WINDOW_UPDATES = 100
+# Envoy ends a connection on which a client updates its windows more often than 5 times, twice a
+# call, and twice this number for each frame of data that Envoy has sent. Envoy's own number, 10, is
+# too low: one frame can carry thousands of small messages, and gRPC may answer each with an update.
+_WINDOW_UPDATES = 10_000
 
 _API = "type.googleapis.com/envoy"
 

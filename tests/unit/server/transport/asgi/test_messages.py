@@ -67,3 +67,12 @@ def test_bytes_that_are_not_grpc_are_refused() -> None:
     messages.feed(b"GET / HTTP/1.1")
     with pytest.raises(InvalidArgument, match="gRPC client"):
         messages.take()
+
+
+def test_what_lacks_is_known_from_the_length() -> None:
+    messages = Messages(64)
+    assert messages.lacking == 0
+    messages.feed(frame(b"abcdef")[:7])
+    assert messages.lacking == 4
+    messages.feed(b"cdef")
+    assert messages.lacking == 0
