@@ -46,6 +46,7 @@ from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import usable
 from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
+from headrace.server.transport.envoy.front_end import EnvoyFrontEnd
 from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
 from headrace.server.transport.limits import strangers
 from headrace.server.transport.strangers import Strangers
@@ -177,7 +178,8 @@ class Listeners:
             return None
         if settings.processes > 1:
             return FrontEnds(settings, handlers)
-        return GrpcioFrontEnd(settings, tls, handlers, unwanted)
+        carrier = EnvoyFrontEnd if settings.front_end == "envoy" else GrpcioFrontEnd
+        return carrier(settings, tls, handlers, unwanted)
 
     def _unix_front_end(self, handlers: Handlers) -> UnixFrontEnd | None:
         settings = self._settings
@@ -200,7 +202,7 @@ class Listeners:
         if self._unix:
             self._unix.bind()
         if self._front_end:
-            self._port = self._front_end.bind()
+            self._port = await self._front_end.bind()
         with usable("http_port"):
             self._http.start()
         if self._backend.tracing and self._port is not None:
