@@ -24,7 +24,6 @@ LARGER = {
     "headrace.runtime.isolation.server.plugin": "the whole interface of a plugin, for a worker",
     "headrace.runtime.isolation.server.process": "one state machine and its lock",
     "headrace.runtime.loading.life": "one state machine and its lock",
-    "headrace.server.app": "all parts of a server, put together",
     "headrace.server.repository.follower": "one state machine for each network of the repository",
     "headrace.server.services.request_stream": "the reading and the writing side of one stream",
     "headrace.server.transport.boundary": "all that stands between gRPC and a method",

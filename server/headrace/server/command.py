@@ -19,7 +19,8 @@ from headrace.runtime.errors import HeadraceError
 from headrace.runtime.network.memory import look_for_garbage_seldom
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.processors import schedule_as_batch
-from headrace.server.app import Addresses, App
+from headrace.server.app import App
+from headrace.server.listeners import Addresses
 from headrace.server.logs import configure_logging
 from headrace.server.settings.option import SWITCH, flag
 from headrace.server.settings.settings import Settings, options

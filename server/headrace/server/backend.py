@@ -1,0 +1,107 @@
+"""Builds the devices and the networks of one server, which all its listeners serve."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+
+from headrace.runtime.core import Core
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.table import OwnerLimits
+from headrace.server.access.networks import Networks, PrivateNetworks
+from headrace.server.plugins import plugin_sources
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.poller import Poller
+from headrace.server.repository.repository import Repository
+from headrace.server.repository.startup import Startup
+from headrace.server.services.health import HealthReporter
+from headrace.server.settings.settings import Settings
+from headrace.server.state import StateDirectory
+from headrace.server.storage import lock_state, network_cache, signing_key, usable
+from headrace.server.tracing.start import start_tracing
+
+
+class Backend:
+    """The core, the networks of the start and of the repository, and their health.
+
+    Belongs to the thread of the event loop on which it is made.
+
+    Attributes:
+        unready: why the server takes no work. None if it is ready. Any thread may read it.
+
+    Raises:
+        HeadraceError: a setting, a folder or a plugin cannot be used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        limits = Limits(model_bytes=settings.max_model_bytes)
+        self._state: StateDirectory | None = None
+        self._state_lock: int | None = None
+        if settings.state_dir is not None:
+            self._state_lock = lock_state(settings.state_dir)
+            with usable("state_dir"):
+                self._state = StateDirectory(settings.state_dir, limits)
+        key = signing_key(settings)
+        self.tracing = start_tracing(settings)
+        self.core = Core(
+            plugin_sources(settings),
+            blob_key=key,
+            max_networks=settings.max_networks,
+            of_owner=OwnerLimits(
+                settings.max_networks_per_client, settings.max_model_bytes_per_client
+            ),
+            limits=limits,
+            store=self._state,
+            cache=network_cache(settings, key),
+            folder=self._state.kept if self._state is not None else None,
+            isolate_devices=settings.isolate_devices,
+            max_state_bytes=settings.max_state_bytes,
+            **({"load_span": self.tracing.begin_load} if self.tracing else {}),
+        )
+        self.networks = (
+            PrivateNetworks(self.core.networks, settings.operators)
+            if settings.private_networks
+            else Networks(self.core.networks)
+        )
+        self.unready: str | None = "starting"
+        self.health = HealthReporter(self.networks)
+        self._loop = asyncio.get_running_loop()
+        files = RepositoryFiles(settings.model_repository, limits)
+        self.repository = Repository(self.core, files, self._network_changed)
+        self._poller = Poller(self.repository, settings.repository_poll_seconds)
+        self._startup = Startup(
+            *(self.core, self._state, self.repository, self._network_changed),
+            private_networks=settings.private_networks,
+        )
+
+    async def load(self) -> None:
+        """Loads the networks of the start, and then reports that the server is ready."""
+        await self._startup.load()
+        self._poller.start()
+        self.unready = None
+        self.health.ready()
+
+    def stop(self, deadline: float) -> None:
+        """Unloads the networks and ends the devices. Any thread may call this, once.
+
+        Args:
+            deadline: when to give up, in seconds of the monotonic clock.
+        """
+        self._poller.stop()
+        self.core.stop(deadline)
+
+    def close(self) -> None:
+        """Leaves the state directory to another server."""
+        if self._state_lock is not None:
+            os.close(self._state_lock)
+
+    def _network_changed(self, name: str) -> None:
+        """Updates the health of a network. Any thread may call this."""
+
+        def look() -> None:
+            states = {each.state for each in self.core.networks.versions(name)}
+            self.health.network_is(name, states)
+
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(look)

@@ -1,0 +1,205 @@
+"""Builds what a server answers with: its services, behind gRPC's port and the HTTP port."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from headrace.runtime.metrics.families import CONNECTIONS
+from headrace.runtime.metrics.series import SeriesSnapshot, Snapshot
+from headrace.server.access.access import Access
+from headrace.server.access.identity import Role
+from headrace.server.access.watched import Watcher
+from headrace.server.addresses import shown_address
+from headrace.server.backend import Backend
+from headrace.server.http.application import Application
+from headrace.server.http.metrics import make_registry, memory_series
+from headrace.server.http.operations import operations_routes
+from headrace.server.http.page.routes import page_routes
+from headrace.server.http.rest.rest import Rest
+from headrace.server.http.server import HttpServer
+from headrace.server.request_log import RequestLog
+from headrace.server.services.completion_sink import CompletionSink
+from headrace.server.services.engine import Servicer
+from headrace.server.services.health import HEALTH, SERVICE
+from headrace.server.services.infer_stream import InferStreams
+from headrace.server.services.inference import Inference
+from headrace.server.services.methods import Handlers, Services, all_methods
+from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.services.open_inference.loading import ModelRepository
+from headrace.server.services.open_inference.models import Models
+from headrace.server.services.open_inference.regions import RegionMethods
+from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
+from headrace.server.services.open_inference.service import OpenInferenceService
+from headrace.server.services.open_inference.stream import ModelStreams
+from headrace.server.services.reflection import ReflectionService
+from headrace.server.services.shared_tensors import SharedMemoryService
+from headrace.server.services.uploads import Uploads
+from headrace.server.settings.settings import Settings
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Users
+from headrace.server.status.errors import RecentErrors
+from headrace.server.status.status import READY, Status, facts_of
+from headrace.server.storage import usable
+from headrace.server.tracing.start import shown_host
+from headrace.server.transport.boundary import Boundary
+from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
+from headrace.server.transport.limits import strangers
+from headrace.server.transport.tls import ServerTls
+
+
+class Addresses(NamedTuple):
+    grpc: str
+    http: str
+
+
+class Listeners:
+    """gRPC's front end and the HTTP server, with the services behind them.
+
+    Belongs to the thread of the event loop on which it is made.
+
+    Args:
+        tls: the certificate of both. None for plain text.
+        watcher: looks at the files of access control.
+        backend: what they serve.
+
+    Raises:
+        InvalidArgument: a file of access control cannot be used.
+    """
+
+    def __init__(
+        self, settings: Settings, tls: ServerTls | None, watcher: Watcher, backend: Backend
+    ) -> None:
+        self._settings = settings
+        self._backend = backend
+        core, networks, tracing = backend.core, backend.networks, backend.tracing
+        self._access = Access(settings, watcher, core.counters)
+        entrance = self._access.entrance()
+        unwanted = strangers(settings, checks=entrance is not None)
+        errors = RecentErrors()
+        log = RequestLog(settings.slow_request_seconds, core.networks, errors.note)
+        limit = settings.max_concurrent_rpcs
+        self._boundary = Boundary(core.counters, limit, entrance, unwanted.met, log, tracing)
+        self._regions = Regions(
+            allowed=settings.allow_client_shared_memory,
+            max_bytes=settings.max_shared_memory_bytes,
+        )
+        self._port: int | None = None  # gRPC's port, once it is open
+        status = Status(
+            *(core, networks, backend.repository, errors, facts_of(settings)),
+            state=lambda: backend.unready or READY,
+            addresses=self._addresses,
+            certificate=tls.snapshot if tls else tuple,
+        )
+        services = self._services(status)
+        registration = Role.INFER if settings.private_networks else Role.MANAGE
+        methods = all_methods(services, self._boundary, registration)
+        self._front_end: FrontEnd = GrpcioFrontEnd(
+            settings, tls, Handlers(methods, self._boundary), unwanted
+        )
+        rest = Rest(
+            *(networks, self._models, self._model_repository, self._regions),
+            *(settings.max_message_bytes, registration),
+        )
+        probes = operations_routes(
+            make_registry(
+                *(core.counters, core.devices_up, networks, log.snapshot, core.device_outages),
+                *(self._connections, memory_series, *([tls.snapshot] if tls else [])),
+            ),
+            lambda: backend.unready,
+            networks.failed,
+            open_metrics=settings.open_metrics,
+        )
+        self._application = Application(
+            [*probes, *page_routes(status), *rest.probes],
+            *(core.counters, rest.routes, rest.lifespan, self._access.entrance(), log, tracing),
+        )
+        self._http = HttpServer(
+            *(settings.http_host, settings.http_port, self._application),
+            max_connections=limit,
+            tls=tls.context if tls else None,
+        )
+
+    def _services(self, status: Status) -> Services:
+        settings, backend, boundary = self._settings, self._backend, self._boundary
+        core, networks, regions = backend.core, backend.networks, self._regions
+        shared_memory = SharedMemoryService(regions, Users(), networks)
+        sink = CompletionSink(asyncio.get_running_loop())
+        inference = Inference(networks, sink, shared_memory)
+        in_flight = settings.max_streams_in_flight
+        self._streams = InferStreams(inference, boundary, in_flight, settings.max_stream_bytes)
+        self._models = Models(
+            *(core, networks, lambda: backend.unready),
+            shared_memory=settings.allow_client_shared_memory,
+        )
+        self._model_repository = ModelRepository(core, networks, backend.repository)
+        opened = OpenInferenceService(
+            *(self._models, OpenInference(networks, sink, regions), self._model_repository),
+            *(RegionMethods(regions), shared_memory.caller),
+        )
+        self._model_streams = ModelStreams(
+            opened.infer_on_stream, boundary, in_flight, self._streams.memory
+        )
+        self._uploads = Uploads(
+            *(settings.max_model_bytes, settings.max_uploads_bytes),
+            settings.max_model_bytes_per_client,
+        )
+        self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
+        return Services(
+            Servicer(core, networks, self._uploads, backend.repository, backend.health),
+            *(inference, self._streams, shared_memory, opened, self._model_streams),
+            *(backend.health.service, self._reflection, status.text),
+        )
+
+    async def start(self) -> Addresses:
+        """Listens.
+
+        Raises:
+            InvalidArgument: a port has been taken.
+        """
+        self._port = self._front_end.bind()
+        with usable("http_port"):
+            self._http.start()
+        if self._backend.tracing:
+            self._backend.tracing.address = shown_host(self._settings.host), self._port
+        await self._front_end.start()
+        return Addresses(*self._addresses())
+
+    def refuse(self) -> None:
+        """Refuses new work from now on."""
+        self._boundary.draining = self._application.draining = True
+
+    async def drain(self) -> None:
+        """Returns when no work is in progress, after `refuse`."""
+        await asyncio.gather(
+            self._boundary.wait_idle(),
+            self._streams.drain(),
+            self._model_streams.drain(),
+            self._http.call(self._application.drain),
+        )
+
+    async def end_calls(self) -> None:
+        """Ends the calls that wait for their callers, and cancels what is in progress."""
+        self._backend.health.close()
+        self._reflection.close()
+        await asyncio.gather(
+            self._boundary.wait_closed(), self._http.call(self._application.cancel)
+        )
+
+    async def close_front_end(self, seconds: float) -> None:
+        """Closes gRPC's port and connections. The HTTP port still answers probes."""
+        await self._front_end.stop(seconds)
+
+    def close(self) -> None:
+        """Closes the HTTP port and what clients have left behind. It may take a second."""
+        self._http.stop()
+        self._access.close()
+        self._uploads.close()
+        self._regions.close()
+
+    def _addresses(self) -> tuple[str, str]:
+        return shown_address(self._settings.host, self._port or 0), self._http.address
+
+    def _connections(self) -> Snapshot:
+        counts = {"grpc": self._front_end.connections, "http": self._http.connections}
+        return tuple(SeriesSnapshot(CONNECTIONS, (each,), n) for each, n in counts.items())
