@@ -32,7 +32,7 @@ _hosted: Hosted | None = None
 
 def host(hosted: Hosted) -> None:
     """Says what this process serves. The process has one replica."""
-    global _hosted  # noqa: PLW0603 - Serve passes nothing to `add_to_server` that could carry it
+    global _hosted
     _hosted = hosted
 
 
@@ -47,8 +47,8 @@ def add_to_server(_servicer: Any, server: grpc.aio.Server) -> None:
 
 
 def register(server: grpc.aio.Server, handlers: grpc.GenericRpcHandler) -> None:
-    """Registers handlers as they are. Serve's server would put its own in their place."""
-    grpc.aio.Server.add_generic_rpc_handlers(server, (handlers,))
+    """Registers handlers as they are. Serve's subclass of gRPC's server would replace them."""
+    super(type(server), server).add_generic_rpc_handlers((handlers,))
 
 
 def _follow_life(hosted: Hosted, server: Any) -> None:

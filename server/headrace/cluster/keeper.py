@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -26,6 +27,7 @@ from headrace.cluster.members import (
     roster,
 )
 from headrace.cluster.objects import Objects
+from headrace.runtime.errors import NotFound
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ UNUSED_SECONDS: Final = 3600.0
 """The age at which a model or an upload that no network needs is removed from the store."""
 
 _STATE = "desired"
+_KEY = "blob.key"
 MODELS = "models"
 UPLOADS = "uploads"
 
@@ -102,9 +105,11 @@ class Keeper:
         self._desired = Desired(entries, time.time_ns() // 1_000_000)
         # Replicas that this keeper has not met may be there already.
         self._met_all_at = clock() + (lost_seconds if entries else 0.0)
+        self._key = self._make_key()
         self._writing = asyncio.Lock()
         self._news = asyncio.Event()
         self._swept_at = clock()
+        self._sweeping: asyncio.Future[None] | None = None
 
     async def commit(self, key: str, value: Value | None, expected: int) -> Committed:
         """Changes a key, if `expected` is its newest revision. None removes the key."""
@@ -174,9 +179,18 @@ class Keeper:
                 return self._members.problems(key)
             await self._wait(max(left, 1.0))
 
+    async def key(self) -> bytes:
+        """The key that signs the exports of all replicas."""
+        return self._key
+
     async def members(self) -> list[tuple[Member, Standing]]:
         """The live replicas, and where each stands."""
         return [(each, self._members.standing(each.name)) for each in self._live()]
+
+    async def swept(self) -> None:
+        """Returns when no unused model is being removed."""
+        if self._sweeping is not None:
+            await self._sweeping
 
     # -- inside --
 
@@ -199,6 +213,13 @@ class Keeper:
             await asyncio.wait_for(self._news.wait(), min(seconds, 1.0))
         except TimeoutError:
             return
+
+    def _make_key(self) -> bytes:
+        try:
+            return self._objects.read(_KEY)
+        except NotFound:
+            self._objects.write(_KEY, [key := secrets.token_bytes(32)])
+            return key
 
     def _used(self) -> set[str]:
         values = (entry.value for entry in self._desired.entries.values())

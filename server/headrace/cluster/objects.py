@@ -63,12 +63,12 @@ class Objects:
                 with self._files.open(path, "wb") as file:
                     _write(file, chunks)
                 return
-            self._files.makedirs(self._files._parent(path), exist_ok=True)
+            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
             partial = f"{path}.{secrets.token_hex(8)}.part"
             try:
                 with self._files.open(partial, "wb") as file:
                     _write(file, chunks)
-                self._files.mv_file(partial, path)
+                self._files.mv(partial, path)
             except BaseException:
                 with suppress(OSError):
                     self._files.rm_file(partial)

@@ -12,6 +12,7 @@ from headrace.server.access.identity import Role
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import shown_address
 from headrace.server.backend import Backend
+from headrace.server.hosting import ALONE, Hosting
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry, memory_series
 from headrace.server.http.operations import operations_routes
@@ -34,7 +35,6 @@ from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_tensors import SharedMemoryService
-from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Users
@@ -43,7 +43,6 @@ from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import usable
 from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
-from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
 from headrace.server.transport.limits import strangers
 from headrace.server.transport.tls import ServerTls
 
@@ -62,15 +61,22 @@ class Listeners:
         tls: the certificate of both. None for plain text.
         watcher: looks at the files of access control.
         backend: what they serve.
+        hosting: what the server takes from where it runs.
 
     Raises:
         InvalidArgument: a file of access control cannot be used.
     """
 
     def __init__(
-        self, settings: Settings, tls: ServerTls | None, watcher: Watcher, backend: Backend
+        self,
+        settings: Settings,
+        tls: ServerTls | None,
+        watcher: Watcher,
+        backend: Backend,
+        hosting: Hosting = ALONE,
     ) -> None:
         self._settings = settings
+        self._hosting = hosting
         self._backend = backend
         core, networks, tracing = backend.core, backend.networks, backend.tracing
         self._access = Access(settings, watcher, core.counters)
@@ -93,8 +99,8 @@ class Listeners:
         )
         services = self._services(status)
         registration = Role.INFER if settings.private_networks else Role.MANAGE
-        methods = all_methods(services, self._boundary, registration)
-        self._front_end: FrontEnd = GrpcioFrontEnd(
+        methods = hosting.methods(all_methods(services, self._boundary, registration))
+        self._front_end = hosting.front_end(
             settings, tls, Handlers(methods, self._boundary), unwanted
         )
         rest = Rest(
@@ -140,7 +146,7 @@ class Listeners:
         self._model_streams = ModelStreams(
             opened.infer_on_stream, boundary, in_flight, self._streams.memory
         )
-        self._uploads = Uploads(
+        self._uploads = self._hosting.uploads(
             *(settings.max_model_bytes, settings.max_uploads_bytes),
             settings.max_model_bytes_per_client,
         )
