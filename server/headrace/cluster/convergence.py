@@ -72,7 +72,8 @@ class Convergence:
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._owners: dict[str, object] = {}
         self._following: asyncio.Task[None] | None = None
-        store.changed = lambda: self._loop.call_soon_threadsafe(self._look_again)
+        self._reporting: set[asyncio.Task[None]] = set()
+        store.changed = lambda: self._loop.call_soon_threadsafe(self._committed)
 
     # -- life --
 
@@ -93,7 +94,8 @@ class Convergence:
 
     async def stop(self) -> None:
         """Leaves the cluster. What is loaded stays loaded."""
-        tasks = [*self._tasks.values(), *([self._following] if self._following else [])]
+        following = [self._following] if self._following else []
+        tasks = [*self._tasks.values(), *self._reporting, *following]
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -146,9 +148,18 @@ class Convergence:
         elif self._want[key].value is None:
             del self._want[key]
 
-    def _look_again(self) -> None:
+    def _committed(self) -> None:
+        """A change of this replica's own has ended. Until then it has left the key alone."""
         for key in list(self._want):
             self._look(key)
+        if self._ready:
+            task = self._loop.create_task(self._report(self._standing()))
+            self._reporting.add(task)
+            task.add_done_callback(self._reporting.discard)
+
+    async def _report(self, standing: Standing) -> None:
+        with suppress(HeadraceError):  # the next question to the keeper tells it
+            await self._keeper.report(self.member, standing)
 
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
         del self._tasks[key]
@@ -180,8 +191,7 @@ class Convergence:
         if self._ready:
             standing = self._standing()
             pending = standing.pending - ({key} if not self._due(key) else set())
-            with suppress(HeadraceError):  # the next question to the keeper tells it
-                await self._keeper.report(self.member, replace(standing, pending=pending))
+            await self._report(replace(standing, pending=pending))
 
     async def _attempt(self, key: str, want: Value | None) -> str | None:
         """Changes a key. Returns why it could not."""

@@ -13,6 +13,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
@@ -209,10 +210,10 @@ class Keeper:
 
     async def _wait(self, seconds: float) -> None:
         """Waits for news, and looks at the clock every second."""
-        try:
-            await asyncio.wait_for(self._news.wait(), min(seconds, 1.0))
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            # `wait_for` would lose a cancel that comes together with the news.
+            async with asyncio.timeout(min(seconds, 1.0)):
+                await self._news.wait()
 
     def _make_key(self) -> bytes:
         try:

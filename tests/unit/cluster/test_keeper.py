@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
-def clock() -> Iterator[ManualClock]:
+def clock() -> ManualClock:
     return ManualClock()
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from headrace.cluster import networks
+from headrace.cluster.desired import Value
 from headrace.cluster.networks import Configure, Load, Share, Unload, steps
 
 
-def one(stamp: str = "s1", version: str = "1") -> networks.Value:
+def one(stamp: str = "s1", version: str = "1") -> Value:
     return networks.loaded(None, version, "{}", "digest", stamp, alone=True)
 
 

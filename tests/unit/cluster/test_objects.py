@@ -82,9 +82,8 @@ def test_a_store_that_may_not_be_used_says_so(tmp_path: Path) -> None:
     objects = Objects(str(tmp_path))
     (tmp_path / "models").mkdir()
 
-    def refused() -> Iterator[bytes]:
+    def refused(_: object) -> bytes:
         raise PermissionError(13, "Permission denied")
-        yield b""
 
     with pytest.raises(FailedPrecondition, match="may not use"):
-        objects.write("models/a", refused())
+        objects.write("models/a", map(refused, [None]))
