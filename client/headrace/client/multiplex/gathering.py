@@ -10,7 +10,7 @@ import secrets
 import struct
 from collections import deque
 from collections.abc import Mapping
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from headrace.wire.codec import CodecError
 from headrace.wire.framing import varint
@@ -49,8 +49,10 @@ class Item:
         deadline: when it ends if nobody waits for it; None if somebody does.
         id: its name on the stream.
         sent: whether it has been given to gRPC.
+        blocks: whether a thread waits for it.
     """
 
+    blocks: ClassVar[bool] = False
     __slots__ = ("data", "deadline", "id", "once", "sent", "timeout_seconds", "trace")
 
     def __init__(

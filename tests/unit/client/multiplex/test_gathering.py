@@ -193,7 +193,6 @@ def test_a_request_that_is_given_up_counts_until_the_server_has_answered() -> No
     assert gathering.give_up(item)
     assert list(sent(gathering).cancel) == [item.id]
     assert not gathering.takes(request())
-    assert not gathering.is_idle
     assert gathering.receive(StreamReply([result(item)]), FAR) == []
     assert gathering.is_idle
     assert gathering.takes(request())
