@@ -80,7 +80,7 @@ def test_sigterm_finishes_what_was_accepted_and_refuses_the_rest() -> None:
         with pytest.raises(grpc.RpcError) as caught:
             server.infer("add", quick.inputs)
         details = details_of(caught.value)
-        assert details.code is grpc.StatusCode.UNAVAILABLE
+        assert (details.code, details.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
         assert "shutting down" in details.message
         stream.send(cancel=["held"])
         results = {(each := stream.next()).id: outcome_of(each) for _ in range(21)}

@@ -59,6 +59,10 @@ class Endpoint:
     Args:
         target, credentials, tls_ca, tls_cert, tls_key, token, allow_insecure: as for
             `headrace.client.Client`.
+
+    Attributes:
+        authority: the name that the server's certificate is for; empty if it is the address.
+        repeats: whether gRPC repeats failed calls, and reasons of failures are looked for.
     """
 
     def __init__(
@@ -73,6 +77,8 @@ class Endpoint:
         allow_insecure: bool = False,
     ) -> None:
         self.address = address(target)
+        self.authority = ""
+        self.repeats = True
         self.security = _security(credentials, tls_ca, tls_cert, tls_key, token)
         plain = self.security.credentials is None
         if token is not None and plain and not allow_insecure and not is_local(self.address):
@@ -87,6 +93,12 @@ class Endpoint:
 
     def __str__(self) -> str:
         return self.address
+
+    def at(self, place: str, authority: str = "", *, repeats: bool = True) -> Endpoint:
+        """The endpoint of one server of several, with the same TLS and token."""
+        one = Endpoint(place, allow_insecure=True)
+        one.security, one.authority, one.repeats = self.security, authority, repeats
+        return one
 
     def channels(
         self, library: Any, max_message_bytes: int, streams: Callable[..., Any] | None = None
@@ -106,7 +118,10 @@ class Endpoint:
             return library.secure_channel(self.address, security.credentials, options)
 
         def options(once: bool) -> list[tuple[str, Any]]:
-            return channel_options(self.address, max_message_bytes, once=once)
+            once = once or not self.repeats
+            found = channel_options(self.address, max_message_bytes, once=once)
+            name = self.authority
+            return [*found, ("grpc.default_authority", name)] if name else found
 
         metadata = None if security.token is None else security.metadata
         shares = streams if max_message_bytes >= _SHARED_BYTES else None
@@ -121,7 +136,7 @@ class Endpoint:
         Args:
             message: gRPC's text.
         """
-        if not _MAY_BE_TLS.search(message):
+        if not self.repeats or not _MAY_BE_TLS.search(message):
             return None
         with self._lock:
             if time.monotonic() - self._found_at > _KNOWN_SECONDS:
@@ -138,6 +153,13 @@ class Endpoint:
                 )
                 self._found_at = time.monotonic()
             return self._found
+
+
+def endpoint_of(target: Any, *security: Any, insecure: bool) -> Endpoint:
+    """The endpoint for the arguments of a client, which may be an endpoint already."""
+    if isinstance(target, Endpoint):
+        return target
+    return Endpoint(target, *security, allow_insecure=insecure)
 
 
 # gRPC's texts if a connection was made and then failed. For a host with several addresses, gRPC

@@ -11,6 +11,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import grpc
 
 from headrace.client import errors, transport
+from headrace.client.balancing.addresses import Targets
+from headrace.client.balancing.choice import Choosing
+from headrace.client.balancing.options import Balancing
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
@@ -20,7 +23,7 @@ from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
 from headrace.client.request import InferRequest
-from headrace.client.security import Endpoint, File
+from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.session import Session
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import started
@@ -64,14 +67,16 @@ def _network_method(
     return method
 
 
-class Client:
+class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
     """A connection to a server. Thread-safe; use one for all threads.
 
     The first call connects.
 
     Args:
         target: the server's address, as ``host:port``; the default port is 9000. Names of gRPC's
-            other schemes, for example ``unix:path``, are passed on unchanged.
+            other schemes, for example ``unix:path``, are passed on unchanged. A list of addresses
+            is for several servers.
+        balance: whether, or how, to balance. True is for a name, as ``dns:///name:9000``.
         timeout: the timeout of a call without one of its own, in seconds; loads have none.
         credentials: for TLS, as grpc.ssl_channel_credentials() makes them, instead of the files.
         tls_ca: a PEM file with the authorities that may have signed the server's certificate.
@@ -90,8 +95,9 @@ class Client:
 
     def __init__(
         self,
-        target: str = transport.DEFAULT_TARGET,
+        target: Targets = transport.DEFAULT_TARGET,
         *,
+        balance: Balancing | bool = False,  # noqa: ARG002 - `Choosing` takes it
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
         tls_ca: File | None = None,
@@ -104,7 +110,7 @@ class Client:
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         files = tls_ca, tls_cert, tls_key
-        self.endpoint = Endpoint(target, credentials, *files, token, allow_insecure=allow_insecure)
+        self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
         self.target = self.endpoint.address
         self._channels = self.endpoint.channels(grpc, max_message_bytes, SharedStreams)
         self.pool = Pool() if shared_memory else None

@@ -160,6 +160,11 @@ class Channels:
         self._opened: dict[bool, tuple[Any, dict[str, Any]]] = {}
         self._open(once=False)
 
+    @property
+    def channel(self) -> Any:
+        """The connection for most calls."""
+        return self._opened[False][0]
+
     def callable(self, method: str, *, once: bool = False) -> Any:
         """gRPC's callable of a method.
 

@@ -547,13 +547,14 @@ class Timings(_message.Message):
     def __init__(self, queue_seconds: _Optional[float] = ..., execution_seconds: _Optional[float] = ..., inference_seconds: _Optional[float] = ...) -> None: ...
 
 class InferReply(_message.Message):
-    __slots__ = ("id", "outputs", "timings", "performance_counts", "generation", "version", "attachments")
+    __slots__ = ("id", "outputs", "timings", "performance_counts", "generation", "version", "in_flight", "attachments")
     ID_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     PERFORMANCE_COUNTS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     ATTACHMENTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     outputs: _containers.RepeatedCompositeFieldContainer[Value]
@@ -561,8 +562,9 @@ class InferReply(_message.Message):
     performance_counts: _containers.RepeatedCompositeFieldContainer[LayerProfile]
     generation: int
     version: str
+    in_flight: int
     attachments: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, id: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., performance_counts: _Optional[_Iterable[_Union[LayerProfile, _Mapping]]] = ..., generation: _Optional[int] = ..., version: _Optional[str] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., performance_counts: _Optional[_Iterable[_Union[LayerProfile, _Mapping]]] = ..., generation: _Optional[int] = ..., version: _Optional[str] = ..., in_flight: _Optional[int] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class InferStreamRequest(_message.Message):
     __slots__ = ("requests", "cancel", "ask_limits")

@@ -30,6 +30,7 @@ def encode_small_reply(
     timings: tuple[float, float, float],
     generation: int,
     version: str,
+    in_flight: int = 0,
 ) -> bytes | None:
     """An InferReply of numeric tensors; None if an output is anything else, large, or has a
     long name.
@@ -38,6 +39,7 @@ def encode_small_reply(
         names: the names in `outputs` that the reply has, in order.
         timings: queue, execution and inference, in seconds.
         generation, version: those of the network that answered.
+        in_flight: how many other requests the device had in flight then.
     """
     name = identifier.encode()
     parts = [b"\x0a", _varint(len(name)), name]
@@ -59,6 +61,8 @@ def encode_small_reply(
         _varint(generation),
         _version(version),
     )
+    if in_flight:
+        parts += (b"\x38", _varint(in_flight))
     return b"".join(parts)
 
 

@@ -14,7 +14,8 @@
     ├── DeadlineExceeded
     ├── Cancelled               by the caller
     │   └── Stopped             by the server as it stops; the caller gets UNAVAILABLE
-    ├── Unavailable             draining, or the device is down
+    ├── Unavailable             the device is down
+    │   ├── ShuttingDown        the server drains; another one may take the request
     │   └── NotInstalled        the library that a plugin computes with is not installed
     ├── Unimplemented           a feature that the plugin lacks
     ├── Unauthenticated         no credential, or one that is not valid
@@ -172,6 +173,16 @@ class Stopped(Cancelled):
 class Unavailable(HeadraceError):
     status = "UNAVAILABLE"
     reason = "UNAVAILABLE"
+
+
+class ShuttingDown(Unavailable):
+    """The server takes no new work, and has not begun this one. Clients that balance send it to
+    another server."""
+
+    reason = "SHUTTING_DOWN"
+
+    def __init__(self, message: str = "the server is shutting down; use another one") -> None:
+        super().__init__(message)
 
 
 class NotInstalled(Unavailable):

@@ -19,13 +19,14 @@ TIMES = (0.5, 0.25, 0.125)
 
 
 def by_protobuf(
-    identifier: str, outputs: Any, times: Any, generation: int, version: str
+    identifier: str, outputs: Any, times: Any, generation: int, version: str, in_flight: int = 0
 ) -> pb.InferReply:
     queue, execution, inference = times
     timings = pb.Timings(
         queue_seconds=queue, execution_seconds=execution, inference_seconds=inference
     )
     reply = pb.InferReply(id=identifier, generation=generation, version=version, timings=timings)
+    reply.in_flight = in_flight
     encode_values(outputs, reply.outputs, [])
     return reply
 
@@ -46,13 +47,15 @@ arrays = st.builds(
     st.tuples(seconds, seconds, seconds),
     st.integers(0, 2**63),
     st.sampled_from(["", "1", "9" * 18]),
+    st.integers(0, 2**32 - 1),
 )
 def test_a_reply_says_what_protobufs_own_would(
-    identifier: str, outputs: Any, times: Any, generation: int, version: str
+    identifier: str, outputs: Any, times: Any, generation: int, version: str, in_flight: int
 ) -> None:
-    data = encode_small_reply(identifier, tuple(outputs), outputs, times, generation, version)
+    facts = times, generation, version, in_flight
+    data = encode_small_reply(identifier, tuple(outputs), outputs, *facts)
     assert data is not None
-    expected = by_protobuf(identifier, outputs, times, generation, version)
+    expected = by_protobuf(identifier, outputs, *facts)
     assert pb.InferReply.FromString(data) == expected
 
 

@@ -13,6 +13,9 @@ from headrace.client import errors, transport
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
 from headrace.client.aio.session import Session
+from headrace.client.balancing.addresses import Targets
+from headrace.client.balancing.choice import Choosing
+from headrace.client.balancing.options import Balancing
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
@@ -20,7 +23,7 @@ from headrace.client.multiplex.tasks.calls import SharedStreams
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
-from headrace.client.security import Endpoint, File
+from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
@@ -67,7 +70,7 @@ def _network_method(
     return method
 
 
-class Client:
+class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
     """A connection to a server, made and used on one event loop.
 
     The first call connects. The arguments are those of `headrace.client.Client`.
@@ -75,8 +78,9 @@ class Client:
 
     def __init__(
         self,
-        target: str = transport.DEFAULT_TARGET,
+        target: Targets = transport.DEFAULT_TARGET,
         *,
+        balance: Balancing | bool = False,  # noqa: ARG002 - `Choosing` takes it
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
         credentials: grpc.ChannelCredentials | None = None,
         tls_ca: File | None = None,
@@ -89,7 +93,7 @@ class Client:
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         files = tls_ca, tls_cert, tls_key
-        self.endpoint = Endpoint(target, credentials, *files, token, allow_insecure=allow_insecure)
+        self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
         self.target = self.endpoint.address
         self._channels = self.endpoint.channels(grpc.aio, max_message_bytes, SharedStreams)
         self.pool = Pool() if shared_memory else None

@@ -52,8 +52,9 @@ class Admission:
         job.ticket = self.ticket
 
     def release(self, job: Job) -> None:
-        """Counts an admitted job as finished."""
+        """Counts an admitted job as finished, and tells it how many others are left."""
         with self._lock:
             self._in_flight -= 1
+            job.in_flight = self._in_flight
             if job.started:
                 self._mean_seconds += _SMOOTHING * (job.execution_seconds - self._mean_seconds)

@@ -100,6 +100,8 @@ class Job:
             earlier observers.
         conclude: called with the job before it completes, on the thread that settles it. It may
             change `outputs`, and returns an error if the job is to fail after all.
+        in_flight: how many other requests its device had accepted and not finished when this one
+            ended. Clients that balance choose by it.
         backend, waiter: data that the device keeps between its stages, and data of the front-end.
     """
 
@@ -113,6 +115,7 @@ class Job:
         "execution_seconds",
         "finished",
         "generation",
+        "in_flight",
         "inference_seconds",
         "inferred",
         "inputs",
@@ -168,6 +171,7 @@ class Job:
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
         self.network, self.version, self.generation = "", "", 0  # set by the registry
+        self.in_flight = 0
         self.conclude: Callable[[Job], HeadraceError | None] | None = None
         self.backend: Any = None
         self.waiter: Any = None

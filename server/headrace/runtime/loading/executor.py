@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
-from headrace.runtime.errors import Internal, ResourceExhausted, Unavailable
+from headrace.runtime.errors import Internal, ResourceExhausted, ShuttingDown
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class LoadExecutor:
         """
         with self._lock:
             if self._stopped:
-                raise Unavailable("the server is shutting down; use another one")
+                raise ShuttingDown()
             if self._pending >= self._capacity:
                 raise ResourceExhausted(
                     f"{self._pending} loads and queries are waiting, as many as the server takes; "

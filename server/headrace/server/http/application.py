@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Lifespan, Message, Receive, Scope, Send
 
-from headrace.runtime.errors import ResourceExhausted, Unavailable
+from headrace.runtime.errors import ResourceExhausted, ShuttingDown
 from headrace.runtime.execution.trace import Span
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.audit import about
@@ -152,11 +152,11 @@ class Application:
     def _refuse_if_full(self, connection: Connection) -> None:
         """
         Raises:
-            Unavailable: the server is shutting down.
+            ShuttingDown: the server is shutting down.
             ResourceExhausted: the connection is beyond the usual number.
         """
         if self.draining:
-            raise Unavailable("the server is shutting down; use another one")
+            raise ShuttingDown()
         if connection.is_spare:
             raise ResourceExhausted(
                 "too many HTTP connections are open (--max-concurrent-rpcs), and one address gets "
@@ -176,7 +176,7 @@ class Application:
             response = said(error.status_code, message, path, headers)
         else:
             if isinstance(error, asyncio.CancelledError):
-                error = Unavailable("the server is shutting down; use another one")
+                error = ShuttingDown()
             where = f"{scope['method']} {_template(scope)}"
             details = describe(error, where=where, request=reply.identifier)
             reply.said, response = details.message, error_reply(details, path)

@@ -173,7 +173,7 @@ def encode_small(identifier: str, job: Job) -> bytes | None:
     times = job.queue_seconds, job.execution_seconds, job.inference_seconds
     outputs: Any = job.outputs
     return encode_small_reply(
-        identifier, job.output_names, outputs, times, job.generation, job.version
+        identifier, job.output_names, outputs, times, job.generation, job.version, job.in_flight
     )
 
 
@@ -189,6 +189,7 @@ def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
 def _reply(identifier: str, job: Job) -> pb.InferReply:
     """A reply without its outputs."""
     reply = pb.InferReply(id=identifier, generation=job.generation, version=job.version)
+    reply.in_flight = job.in_flight
     timings = reply.timings
     timings.queue_seconds = job.queue_seconds
     timings.execution_seconds = job.execution_seconds

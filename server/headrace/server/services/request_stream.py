@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import grpc
 
-from headrace.runtime.errors import Cancelled, HeadraceError, Stopped, Unavailable
+from headrace.runtime.errors import Cancelled, HeadraceError, ShuttingDown, Stopped
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
 from headrace.server.access.gate import recheck, when_ended
@@ -180,7 +180,7 @@ class RequestStream(ABC):
             if self._task is not None:
                 self._task.uncancel()
             await self._settle()
-            raise Unavailable("the server is shutting down; use another one") from None
+            raise ShuttingDown() from None
         except Exception:
             await self._give_up()
             raise

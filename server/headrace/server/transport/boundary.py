@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
-from headrace.runtime.errors import InvalidArgument, ResourceExhausted, Unavailable
+from headrace.runtime.errors import InvalidArgument, ResourceExhausted, ShuttingDown
 from headrace.runtime.execution.trace import Span
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.certificates import names_of_call
@@ -128,10 +128,10 @@ class Boundary:
     def refuse_if_draining(self) -> None:
         """
         Raises:
-            Unavailable: the server is shutting down.
+            ShuttingDown: the server is shutting down.
         """
         if self.draining:
-            raise Unavailable("the server is shutting down; use another one")
+            raise ShuttingDown()
 
     def unary(
         self,
@@ -265,7 +265,8 @@ class Boundary:
                     if why or role is Role.MANAGE:
                         name = request_id_of(context)
                         entrance.record(method, role, peer, code, why, name)
-                error = None  # otherwise its traceback and this frame would keep each other
+                # gRPC keeps the exception that ends a call, whose traceback has this frame.
+                data = error = None
                 if taken:
                     places.give_back(peer)
                 if tracing is not None and span is not None:
@@ -305,7 +306,7 @@ class Boundary:
     def _refuse(self, lane: Lane) -> NoReturn:
         """
         Raises:
-            Unavailable: the server is shutting down.
+            ShuttingDown: the server is shutting down.
             ResourceExhausted: there are as many calls as allowed, or the caller has its share.
         """
         if lane.work:

@@ -42,6 +42,16 @@ def test_a_release_makes_room_for_one() -> None:
     assert admission.in_flight == 1
 
 
+def test_a_job_that_ends_learns_how_many_others_are_in_flight() -> None:
+    admission = Admission("CPU", 8, lambda: 1)
+    jobs = [ran(0.0) for _ in range(3)]
+    for job in jobs:
+        admission.admit(job)
+    for job in jobs:
+        admission.release(job)
+    assert [job.in_flight for job in jobs] == [2, 1, 0]
+
+
 def test_an_admitted_job_has_a_ticket_and_a_refused_one_has_none() -> None:
     admission = Admission("CPU", 0, lambda: 1)
     admitted, refused = request(), request()

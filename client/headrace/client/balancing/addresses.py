@@ -1,0 +1,68 @@
+"""The servers that a target names."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from headrace.client.errors import invalid
+from headrace.client.transport import DEFAULT_PORT, address
+
+if TYPE_CHECKING:
+    from headrace.client.balancing.options import Balancing
+
+Targets: TypeAlias = "str | Sequence[str]"
+
+MAX_SERVERS: Final = 1024
+_NAME = re.compile(r"dns:(?://[^/]*/)?(?P<host>\[[^\]]+\]|[^:,\[\]]+)(?::(?P<port>\d+))?")
+_SCHEME = re.compile(r"[a-z0-9-]+:(?!\d+(,|$))")
+
+
+def is_several(target: object, balance: Balancing | bool) -> bool:
+    """Whether a client of `target` balances."""
+    if isinstance(target, str):
+        return bool(balance) or ("," in target and not _SCHEME.match(target))
+    return isinstance(target, Iterable)
+
+
+def listed(target: Targets) -> list[str]:
+    """The addresses that `target` lists, each once, with their ports.
+
+    Raises:
+        InvalidArgument: it lists none, too many, or one that is not an address.
+    """
+    texts = target.split(",") if isinstance(target, str) else list(target)
+    found = list(dict.fromkeys(address(text.strip()) for text in texts))
+    if not 0 < len(found) <= MAX_SERVERS:
+        raise invalid("target", f"{len(found)} servers are listed; list 1 to {MAX_SERVERS}")
+    return found
+
+
+def name_of(target: Targets) -> tuple[str, int] | None:
+    """Host and port, if `target` is a name whose addresses DNS tells, as ``dns:///name:9000``."""
+    if not isinstance(target, str):
+        return None
+    found = _NAME.fullmatch(address(target)) if target.startswith("dns:") else None
+    if found is None:
+        return None
+    return found["host"].strip("[]"), int(found["port"] or DEFAULT_PORT)
+
+
+def resolved(infos: Iterable[Any]) -> list[str]:
+    """The addresses in what `socket.getaddrinfo` returned, each once and in order."""
+    found: dict[str, None] = {}
+    for family, _, _, _, place in infos:
+        host, port = place[:2]
+        found[f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"] = None
+    return sorted(found)[:MAX_SERVERS]
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """The addresses of a name. Waits for DNS.
+
+    Raises:
+        OSError: DNS does not know the name, or does not answer.
+    """
+    return resolved(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))

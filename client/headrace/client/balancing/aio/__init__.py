@@ -1,0 +1,1 @@
+"""The asyncio client for several servers."""

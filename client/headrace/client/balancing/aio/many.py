@@ -1,0 +1,107 @@
+"""Many requests over one stream, which moves to another server if it must."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc.aio
+
+from headrace.client import errors
+from headrace.client.aio.infer_many import InferMany
+from headrace.client.balancing.moving import MovingConversation
+from headrace.client.balancing.place import Place
+from headrace.client.errors import Error
+
+
+class MovingMany(InferMany):
+    """Iterates as `InferMany` does. The task that receives moves the stream."""
+
+    _conversation: MovingConversation
+
+    def __init__(
+        self, conversation: MovingConversation, inputs: Any, client: Any, network: Any
+    ) -> None:
+        self._client = client
+        self._place = Place(client, network)
+        conversation.attempts = client.fleet.options.attempts
+        conversation.may_repeat = self._place.may_repeat
+        super().__init__(conversation, inputs, self._begin, client.endpoint)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self._place.end()
+
+    def _begin(self) -> Any:
+        while True:
+            route = self._place.take()
+            try:
+                return route.callable("InferStream")()
+            except (errors.FailedPrecondition, grpc.aio.UsageError):  # the route is closed
+                if self._client.group.closed or self._place.lost(errors.cancelled()) is None:
+                    raise errors.client_closed() from None
+
+    async def _send(self) -> None:
+        while not (self._exhausted and not self._conversation.unanswered):
+            await self._outgoing.wait()
+            self._outgoing.clear()
+            call = self._call
+            for message in self._conversation.all_messages():
+                if call is not self._call:
+                    break  # the stream has moved, and this is sent again there
+                try:
+                    await call.write(message)
+                except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                    break  # the stream has ended; the receiver is told why
+                except asyncio.CancelledError:
+                    if self._is_cancelled():
+                        raise
+                    break
+        await self._call.done_writing()
+
+    async def _receive(self) -> None:
+        while True:
+            try:
+                data = await self._call.read()
+            except grpc.aio.AioRpcError as error:
+                await self._broke(await errors.from_aio_call(error, self._target))
+                continue
+            except asyncio.CancelledError:
+                if self._is_cancelled():
+                    raise
+                await self._broke(await errors.from_cancelled(self._call, self._target))
+                continue
+            if data is grpc.aio.EOF:
+                break
+            self._place.heard()
+            for result in self._conversation.receive(data):
+                self._results.put_nowait(result)
+            if self._conversation.must_move:
+                await self._move(self._place.leave())
+            self._room.set()
+            self._outgoing.set()
+        self._results.put_nowait(self._conversation.ended())
+
+    def _is_cancelled(self) -> bool:
+        task = asyncio.current_task()
+        return self._closed or (task is not None and task.cancelling() > 0)
+
+    async def _broke(self, error: Error) -> None:
+        """
+        Raises:
+            Error: the stream cannot go on elsewhere.
+        """
+        pause = self._place.lost(error)
+        if pause is None:
+            raise error
+        await self._move(pause)
+
+    async def _move(self, pause: float) -> None:
+        """Begins a stream elsewhere, and sends there what is unanswered."""
+        self._call.cancel()
+        await asyncio.sleep(pause)
+        for result in self._conversation.move():
+            self._results.put_nowait(result)
+        self._call = self._begin()
+        self._room.set()
+        self._outgoing.set()

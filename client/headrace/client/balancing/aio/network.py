@@ -1,0 +1,64 @@
+"""A network of the asyncio client for several servers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from headrace.client.aio import Network, Session
+from headrace.client.balancing import messages
+from headrace.client.balancing.aio.many import MovingMany
+from headrace.client.balancing.moving import MovingConversation
+from headrace.client.plans import network_plans, plan
+from headrace.client.plans.plan import Plan
+
+
+def _on_all(make: Callable[..., Plan[Any]]) -> Any:
+    """The method of `BalancedNetwork` that runs a plan on every server."""
+
+    async def method(self: BalancedNetwork, /, *args: Any, **kwargs: Any) -> None:
+        await self.client.on_all(make, self, *args, **kwargs)
+
+    plan.present(method, make, bound=True)
+    return method
+
+
+class BalancedNetwork(Network):
+    """A network on several servers."""
+
+    client: Any
+
+    set_config = _on_all(network_plans.set_config)
+    unload = _on_all(network_plans.unload)
+    set_traffic = _on_all(network_plans.set_traffic)
+
+    async def performance_counts(self, *_: Any, **__: Any) -> Any:
+        messages.refuse("performance_counts", self.client.fleet.servers)
+
+    def session(self, id: str | None = None) -> Session:
+        """A session, which stays with one server; see `Network.session`."""
+        server = self.client.a_server()
+        pinned = Network(server, self.info, pinned=self.pinned)
+        return pinned.session(id)
+
+    def infer_many(
+        self,
+        inputs: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+        *,
+        in_flight: int = 32,
+        outputs: Sequence[str] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        performance_counts: bool = False,
+    ) -> MovingMany:
+        """Runs the network once for each of many inputs, over a stream to one server that moves to
+        another one if it must; see `Network.infer_many`."""
+        conversation = MovingConversation(
+            self.encoder.encode,
+            in_flight=in_flight,
+            outputs=outputs,
+            priority=priority,
+            timeout=timeout,
+            performance_counts=performance_counts,
+        )
+        return MovingMany(conversation, inputs, self.client, self)

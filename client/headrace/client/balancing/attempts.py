@@ -1,0 +1,115 @@
+"""The attempts to have one request answered, without input or output."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+from headrace.client.balancing.fleet import Fleet, Server
+from headrace.client.balancing.verdict import Mark, Verdict, judge
+from headrace.client.errors import Error
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import CodecError
+from headrace.wire.message import parse_infer_reply
+
+ROUTED: Final = frozenset({"Infer", "GetNetwork", "ExportNetwork"})
+"""The methods that any server answers alike, and that may be repeated."""
+
+_LOST: Final = Verdict(Mark.ANSWERS, elsewhere=True)
+_BACKOFF_SECONDS: Final = 0.25
+_MAX_BACKOFF_SECONDS: Final = 1.0
+_NETWORK_TAG: Final = 0x0A  # field 1 of InferRequest
+
+
+class Attempts:
+    """Which server gets a request next, and whether it is repeated. Not thread-safe; one attempt
+    follows another.
+
+    Args:
+        request: a message, or a serialised InferRequest.
+        tried: servers that should not get it, because they have it already.
+    """
+
+    __slots__ = ("_fleet", "_lacking", "_request", "_rounds", "_sent", "_tried")
+
+    def __init__(self, fleet: Fleet, request: Any, tried: tuple[Server, ...] = ()) -> None:
+        self._fleet = fleet
+        self._request = request
+        self._tried = list(tried)
+        self._sent = 0
+        self._rounds = 0
+        self._lacking = True  # all servers that were asked lack the network
+
+    def server(self) -> Server:
+        """The server for the next attempt. One of `answered`, `failed` and `released` must follow.
+
+        Raises:
+            Unavailable: no server is known.
+        """
+        self._sent += 1
+        return self._fleet.pick(self._tried, network_of(self._request), first=self._sent == 1)
+
+    def answered(self, server: Server, reply: Any) -> None:
+        """Notes a reply."""
+        if self._fleet.answered(server) and isinstance(reply, bytes):
+            load = load_of(reply)
+            if load is not None:
+                self._fleet.reported(server, load)
+
+    def failed(self, server: Server, error: Error, *, given_up: bool = False) -> float | None:
+        """Notes a failure.
+
+        Args:
+            given_up: the client itself gave the request up, because the server was silent.
+
+        Returns:
+            After how many seconds the next attempt is due; None if the error is final.
+        """
+        fleet = self._fleet
+        verdict = _LOST if given_up else judge(error)
+        fleet.failed(server, verdict, network_of(self._request))
+        if not verdict.elsewhere:
+            return None
+        self._tried.append(server)
+        if verdict.mark is Mark.LACKS:
+            self._sent -= self._sent > 1
+        else:
+            self._lacking = False
+        if self._sent >= fleet.options.attempts:
+            return None
+        others = fleet.has_other(self._tried)
+        if not others and (self._lacking or verdict.mark is Mark.FULL):
+            return None
+        if not verdict.free and not fleet.may_repeat():
+            return None
+        if others:
+            return 0.0
+        self._tried.clear()
+        self._lacking = True
+        self._rounds += 1
+        pause = min(_BACKOFF_SECONDS * 2.0 ** (self._rounds - 1), _MAX_BACKOFF_SECONDS)
+        return pause * random.uniform(0.8, 1.2)  # noqa: S311 - spreads clients, keeps no secret
+
+    def released(self, server: Server) -> None:
+        """Notes that an attempt ended without saying anything of the server."""
+        self._fleet.released(server)
+
+
+def network_of(request: Any) -> str:
+    """The name of the network that a request is for; empty if it is not known."""
+    if not isinstance(request, bytes):
+        return str(getattr(request, "name", ""))
+    # Our own encoder writes the name first. It has at most 128 characters.
+    if len(request) < 2 or request[0] != _NETWORK_TAG or request[1] > 0x7F:
+        return ""
+    return request[2 : 2 + request[1]].decode("utf-8", "replace")
+
+
+def load_of(reply: bytes) -> int | None:
+    """What an InferReply tells of its server's load; None if it is broken."""
+    try:
+        message, _ = parse_infer_reply(reply)
+    except CodecError:
+        return None
+    assert isinstance(message, pb.InferReply)
+    return message.in_flight

@@ -1,0 +1,154 @@
+"""A client's connections to its servers. The synchronous and the asyncio client share it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from headrace.client import errors
+from headrace.client.balancing.addresses import Targets, listed, name_of
+from headrace.client.balancing.fleet import Fleet, Server
+from headrace.client.balancing.options import Balancing
+from headrace.client.errors import invalid
+from headrace.client.security import Endpoint
+from headrace.client.transport import address as full_address
+from headrace.client.transport import is_local
+
+C = TypeVar("C")
+
+
+class Servers(Generic[C]):
+    """The connections: for each server a route, which balanced requests take, and a pinned client
+    for all calls that are about this server. Thread-safe; `_lock` guards the connections.
+
+    Args:
+        target: what the user named.
+        security: the arguments of `Endpoint` after the target.
+        connect: makes a client of one server.
+        wake: as for `Fleet`.
+
+    Attributes:
+        endpoint: what all servers have in common. str() of it names them all.
+        name: host and port to look up in DNS; None if the target lists all servers.
+        closed: whether the client is closed.
+
+    Raises:
+        InvalidArgument: the target names no server, or an option does not go with several.
+    """
+
+    def __init__(
+        self,
+        target: Targets,
+        *security: Any,
+        balance: Balancing | bool,
+        shared_memory: bool,
+        insecure: bool,
+        connect: Callable[[Endpoint], C],
+        wake: Callable[[], object],
+    ) -> None:
+        if shared_memory:
+            raise invalid("shared_memory", "shared memory goes with one server; pass one address")
+        self.name = name_of(target)
+        if self.name is None:
+            addresses = listed(target)
+            # The token must not travel in plain text to any of them.
+            strictest = next((each for each in addresses if not is_local(each)), addresses[0])
+            self.endpoint = Endpoint(strictest, *security, allow_insecure=insecure)
+            self.endpoint.address = ",".join(addresses)
+        else:
+            addresses = []
+            self.endpoint = Endpoint(str(target), *security, allow_insecure=insecure)
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._pinned: dict[str, C] = {}
+        self.closed = False
+        options = balance if isinstance(balance, Balancing) else Balancing()
+        self.fleet = Fleet(options, wake)
+        self.take(addresses)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [server.address for server in self.fleet.servers]
+
+    def take(self, addresses: Iterable[str]) -> None:
+        """Takes these servers from now on."""
+        new = self.fleet.update(addresses)
+        for server in new:
+            server.route = self._connect(self.endpoint_of(server, repeats=False))
+        self.fleet.add(new)
+
+    def endpoint_of(self, server: Server, *, repeats: bool = True) -> Endpoint:
+        """The endpoint of one server. Its certificate is for the name that DNS was asked for."""
+        authority = "" if self.name is None else f"{self.name[0]}:{self.name[1]}"
+        return self.endpoint.at(server.address, authority, repeats=repeats)
+
+    def at(self, address: str) -> C:
+        """The pinned client of a server.
+
+        Raises:
+            InvalidArgument: the client does not have this server.
+        """
+        wanted = full_address(address)
+        for server in self.fleet.servers:
+            if server.address == wanted:
+                return self.pinned(server)
+        known = ", ".join(self.addresses)
+        raise invalid("address", f"{address!r} is not a server of this client: {known}")
+
+    def chosen(self) -> C:
+        """The pinned client of the server that would get the next request.
+
+        Raises:
+            Unavailable: no server is known.
+        """
+        server = self.fleet.pick(())
+        self.fleet.released(server)
+        return self.pinned(server)
+
+    def pinned(self, server: Server) -> C:
+        """The client for all calls that are about this server.
+
+        Raises:
+            FailedPrecondition: the client is closed.
+        """
+        with self._lock:
+            self.check_open()
+            if server.address not in self._pinned:
+                self._pinned[server.address] = self._connect(self.endpoint_of(server))
+            return self._pinned[server.address]
+
+    def check_open(self) -> None:
+        """
+        Raises:
+            FailedPrecondition: the client is closed.
+        """
+        if self.closed:
+            raise errors.client_closed()
+
+    def give_up(self, server: Server) -> C | None:
+        """Gives a silent server another route. Returns the old one for the caller to close, which
+        ends what is in flight there."""
+        with self._lock:
+            if self.closed:
+                return None
+            old: C = server.route
+            server.route = self._connect(self.endpoint_of(server, repeats=False))
+            return old
+
+    def forget_retired(self) -> list[C]:
+        """The routes to servers that are gone, for the caller to close."""
+        gone = self.fleet.forget_retired()
+        if gone:
+            with self._lock:
+                for server in gone:
+                    self._pinned.pop(server.address, None)  # sessions may still use it
+        return [server.route for server in gone]
+
+    def close(self) -> list[C]:
+        """All connections, for the caller to close. Idempotent."""
+        with self._lock:
+            self.closed = True
+            pinned, self._pinned = list(self._pinned.values()), {}
+            routes = [server.route for server in self.fleet.known()]
+            return [*pinned, *routes]

@@ -1,0 +1,254 @@
+"""The synchronous client for several servers."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent import futures
+from dataclasses import replace
+from typing import Any, Final, Self, TypeVar
+
+import grpc
+
+from headrace.client import errors, transport
+from headrace.client.balancing import messages
+from headrace.client.balancing.addresses import Targets, resolve
+from headrace.client.balancing.attempts import ROUTED, Attempts
+from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.options import Balancing
+from headrace.client.balancing.servers import Servers
+from headrace.client.balancing.sync.network import BalancedNetwork
+from headrace.client.balancing.sync.request import Started, first_of
+from headrace.client.balancing.sync.watch import Watch
+from headrace.client.errors import Error, Unavailable
+from headrace.client.info import NetworkInfo, QueryResult
+from headrace.client.plans import client_plans, plan
+from headrace.client.plans.plan import Budget, Call, Pause, Plan
+from headrace.client.sync import Client
+
+T = TypeVar("T")
+_MAX_THREADS: Final = 16
+
+
+def _on_all(make: Callable[..., Plan[Any]]) -> Any:
+    """The method of `BalancedClient` that runs a plan on every server."""
+
+    def method(self: BalancedClient, /, *args: Any, **kwargs: Any) -> Any:
+        return self.on_all(make, *args, **kwargs)[0]
+
+    plan.present(method, make, bound=False)
+    return method
+
+
+def _loading_on_all(make: Callable[..., Plan[NetworkInfo]]) -> Any:
+    def method(self: BalancedClient, /, *args: Any, **kwargs: Any) -> BalancedNetwork:
+        return BalancedNetwork(self, self.on_all(make, *args, **kwargs)[0])
+
+    plan.present(method, make, bound=False)
+    return method
+
+
+class BalancedClient(Client):
+    """A client of several servers; `Client` makes it. Thread-safe.
+
+    Calls run on the caller's thread. One thread of the client's own, `Watch`, asks silent servers
+    for their health and looks names up. `_lock` guards the routes and the pinned clients.
+    """
+
+    def __init__(
+        self,
+        target: Targets,
+        *,
+        balance: Balancing | bool = True,
+        timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
+        credentials: grpc.ChannelCredentials | None = None,
+        tls_ca: Any = None,
+        tls_cert: Any = None,
+        tls_key: Any = None,
+        token: str | Callable[[], str] | None = None,
+        allow_insecure: bool = False,
+        max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
+        shared_memory: bool = False,
+    ) -> None:
+        self.timeout_seconds = plan.checked_seconds(timeout)
+        self.pool = None
+
+        def connect(endpoint: Any) -> Client:
+            return Client(endpoint, timeout=timeout, max_message_bytes=max_message_bytes)
+
+        self._watch = Watch(weakref.proxy(self))
+        weakref.finalize(self, self._watch.stop)
+        security = credentials, tls_ca, tls_cert, tls_key, token
+        self.group: Servers[Client] = Servers(
+            target,
+            *security,
+            balance=balance,
+            shared_memory=shared_memory,
+            insecure=allow_insecure,
+            connect=connect,
+            wake=self._watch.wake,
+        )
+        self.fleet = self.group.fleet
+        self.endpoint = self.group.endpoint
+        self.target = self.endpoint.address
+        self._resolving = threading.Lock()  # one look-up at a time
+        self._resolved = self.group.name is None
+
+    load_network = _loading_on_all(client_plans.load_network)
+    import_network = _loading_on_all(client_plans.import_network)
+    set_config = _on_all(client_plans.set_config)
+    add_extension = _on_all(client_plans.add_extension)
+
+    def query_network(self, *args: Any, **kwargs: Any) -> QueryResult:
+        return self.on_one(client_plans.query_network, *args, **kwargs)
+
+    def network(
+        self, name: str, version: str = "", *, timeout: float | None = None
+    ) -> BalancedNetwork:
+        version = str(version)
+        found = self.run(client_plans.network(name, version, timeout=timeout))
+        return BalancedNetwork(self, found, pinned=version)
+
+    # -- servers --
+
+    @property
+    def servers(self) -> list[str]:
+        """The addresses of the servers."""
+        self._know()
+        return self.group.addresses
+
+    def server(self, address: str) -> Client:
+        """A client of one of the servers. It is closed with this client.
+
+        Raises:
+            InvalidArgument: the client does not have this server.
+        """
+        self._know()
+        return self.group.at(address)
+
+    def a_server(self) -> Client:
+        """A client of the server that would get the next request."""
+        self._know()
+        return self.group.chosen()
+
+    def _know(self) -> None:
+        """Looks the name up, before the first call."""
+        self.group.check_open()
+        if not self._resolved:
+            self.resolve()
+
+    def resolve(self) -> None:
+        """Looks the name up, and takes the servers that DNS tells.
+
+        Raises:
+            Unavailable: DNS does not tell any, and no server is known yet.
+        """
+        assert self.group.name is not None
+        with self._resolving:
+            try:
+                found = resolve(*self.group.name)
+            except OSError as error:
+                if self._resolved:
+                    return
+                raise messages.unresolved(self.target, error) from None
+            if found and not self.group.closed:
+                self.group.take(found)
+                self._resolved = True
+
+    def give_up(self, server: Server) -> None:
+        """Cancels what is in flight at a server that is silent. Who waits for it goes elsewhere."""
+        old = self.group.give_up(server)
+        if old is not None:
+            old.close()
+
+    def close(self) -> None:
+        self._watch.stop()
+        for client in self.group.close():
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    # -- calls --
+
+    def callable(self, method: str, *, once: bool = False) -> Any:
+        """Starts calls of a method that any server answers, in the form of gRPC's callable."""
+        self.group.check_open()
+        if method not in ROUTED or once:
+            messages.refuse(method, self.fleet.servers)
+        return Started(self, method)
+
+    def attempts(self, request: Any, tried: tuple[Server, ...] = ()) -> Attempts:
+        self._know()
+        return Attempts(self.fleet, request, tried)
+
+    def on_all(self, make: Callable[..., Plan[T]], *args: Any, **kwargs: Any) -> list[T]:
+        """Runs a plan on every server at the same time.
+
+        Raises:
+            Error: it failed on some.
+        """
+        self._know()
+        pinned = [self.group.pinned(server) for server in self.fleet.servers]
+
+        def run(client: Client) -> Any:
+            try:
+                return client.run(make(*args, **kwargs))
+            except Error as error:
+                return error
+
+        with futures.ThreadPoolExecutor(min(len(pinned), _MAX_THREADS)) as threads:
+            results = list(threads.map(run, pinned))
+        addresses = [each.target for each in pinned]
+        return messages.agreed(list(zip(addresses, results, strict=True)))
+
+    def on_one(self, make: Callable[..., Plan[T]], *args: Any, **kwargs: Any) -> T:
+        """Runs a plan on one server, and on the next one if it cannot be reached."""
+        for left in range(len(self.servers) - 1, -1, -1):
+            try:
+                return self.a_server().run(make(*args, **kwargs))
+            except Unavailable:
+                if not left:
+                    raise
+        raise AssertionError("no server was tried")
+
+    def _do(self, step: Call | Pause) -> Any:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        if step.method not in ROUTED or step.once:
+            messages.refuse(step.method, self.fleet.servers)
+        seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
+        if step.method == "Infer" and self.fleet.options.hedge_after_seconds is not None:
+            return first_of(self, step.request, seconds)
+        return self._routed(step, Budget(float("inf") if seconds is None else seconds))
+
+    def _routed(self, step: Call, budget: Budget) -> Any:
+        attempts = self.attempts(step.request)
+        while True:
+            server = attempts.server()
+            route = server.route
+            try:
+                reply = route._do(replace(step, timeout_seconds=budget.left_seconds))
+            except Error as error:
+                given_up = server.gave_up(route)
+                pause = attempts.failed(server, error, given_up=given_up and not self.group.closed)
+                if pause is None or pause >= budget.left_seconds:
+                    raise self.explained(error, server) from None
+                time.sleep(pause)
+            except ValueError:  # the route was closed before the call began
+                attempts.released(server)
+                if not server.gave_up(route) or self.group.closed:
+                    raise errors.client_closed() from None
+            except BaseException:
+                attempts.released(server)
+                raise
+            else:
+                attempts.answered(server, reply)
+                return reply
+
+    def explained(self, error: Error, server: Server) -> Error:
+        """The error of the last attempt, for the user."""
+        return messages.explained(error, self.group.endpoint_of(server))

@@ -1,0 +1,165 @@
+"""Started requests of the synchronous client for several servers."""
+
+from __future__ import annotations
+
+import threading
+from concurrent import futures
+from functools import partial
+from typing import Any
+
+import grpc
+
+from headrace.client import errors
+from headrace.client.balancing.fleet import Server
+from headrace.client.errors import Error
+from headrace.client.plans.plan import Budget
+
+
+class Started:
+    """Starts requests, in the form of gRPC's callable of a method."""
+
+    __slots__ = ("_client", "_method")
+
+    def __init__(self, client: Any, method: str) -> None:
+        self._client = client
+        self._method = method
+
+    def future(self, request: Any, *, timeout: float | None = None) -> BalancedFuture:
+        return BalancedFuture(self._client, self._method, request, timeout)
+
+
+class BalancedFuture:
+    """A request in flight, which is sent again if it fails on one server. Has the methods of gRPC's
+    future that a request needs. Thread-safe.
+
+    One attempt follows another: the callback that ends one, on gRPC's thread, begins the next.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        method: str,
+        request: Any,
+        timeout: float | None,
+        tried: tuple[Server, ...] = (),
+    ) -> None:
+        self._client = client
+        self._method = method
+        self._request = request
+        self._budget = Budget(float("inf") if timeout is None else timeout)
+        self._attempts = client.attempts(request, tried)
+        self._cancelled = False
+        self._call: Any = None
+        self.outcome: futures.Future[bytes] = futures.Future()
+        self.server: Server | None = None
+        self._begin()
+
+    def result(self) -> bytes:
+        return self.outcome.result()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return self.outcome.exception(timeout)
+
+    def done(self) -> bool:
+        return self.outcome.done()
+
+    def cancel(self) -> bool:
+        self._cancelled = True
+        call = self._call
+        return not self.outcome.done() and (call is None or bool(call.cancel()))
+
+    def add_done_callback(self, callback: Any) -> None:
+        self.outcome.add_done_callback(callback)
+
+    def _begin(self) -> None:
+        try:
+            left = self._budget.left_seconds
+            if not left:
+                raise errors.late(self._client.endpoint)
+            server = self._attempts.server()
+        except Error as error:
+            self.outcome.set_exception(error)
+            return
+        self.server = server
+        route = server.route
+        try:
+            timeout = None if left == float("inf") else left
+            call = route.callable(self._method).future(self._request, timeout=timeout)
+        except (Error, ValueError) as error:
+            if server.gave_up(route):  # it was closed before the call began
+                self._failed(server, errors.cancelled(), given_up=True)
+            else:
+                self._attempts.released(server)
+                closed = error if isinstance(error, Error) else errors.client_closed()
+                self.outcome.set_exception(closed)
+            return
+        self._call = call
+        if self._cancelled:
+            call.cancel()
+        call.add_done_callback(partial(self._answered, server, route))
+
+    def _begin_again(self) -> None:
+        """Begins the next attempt after a pause, in which the request may have been cancelled."""
+        if self._cancelled:
+            self.outcome.set_exception(errors.cancelled())
+        else:
+            self._begin()
+
+    def _answered(self, server: Server, route: Any, call: Any) -> None:
+        try:
+            reply = call.result()
+        except grpc.FutureCancelledError:
+            self._failed(server, errors.cancelled(), given_up=server.gave_up(route))
+        except grpc.RpcError as error:
+            given_up = server.gave_up(route)
+            self._failed(server, errors.from_call(error, route.endpoint), given_up=given_up)
+        except Error as error:
+            self._failed(server, error, given_up=server.gave_up(route))
+        else:
+            self._attempts.answered(server, reply)
+            self.outcome.set_result(reply)
+
+    def _failed(self, server: Server, error: Error, *, given_up: bool) -> None:
+        if self._cancelled or (given_up and self._client.group.closed):
+            self._attempts.released(server)
+            self.outcome.set_exception(errors.cancelled())
+            return
+        pause = self._attempts.failed(server, error, given_up=given_up)
+        if pause is None or pause >= self._budget.left_seconds:
+            self.outcome.set_exception(error)
+        elif pause:
+            timer = threading.Timer(pause, self._begin_again)
+            timer.daemon = True
+            timer.start()
+        else:
+            self._begin()
+
+
+def first_of(client: Any, request: Any, seconds: float | None) -> bytes:
+    """The first answer to a request that goes to a second server if the first one is slow.
+
+    The slower attempt is cancelled. If one fails, the other one's answer is taken.
+    """
+    after = client.fleet.options.hedge_after_seconds
+    budget = Budget(float("inf") if seconds is None else seconds)
+    first = BalancedFuture(client, "Infer", request, seconds)
+    both = [first]
+    try:
+        if not _is_done(first, after) and first.server is not None:
+            tried = (first.server,)
+            if client.fleet.has_other(tried) and client.fleet.may_repeat():
+                left = None if seconds is None else budget.left_seconds
+                both.append(BalancedFuture(client, "Infer", request, left, tried))
+        waiting = {each.outcome for each in both}
+        while True:
+            ended, waiting = futures.wait(waiting, return_when=futures.FIRST_COMPLETED)
+            for each in ended:
+                if each.exception() is None or not waiting:
+                    return each.result()
+    finally:
+        for request_in_flight in both:
+            request_in_flight.cancel()
+
+
+def _is_done(request: BalancedFuture, seconds: float) -> bool:
+    return bool(futures.wait({request.outcome}, seconds).done)

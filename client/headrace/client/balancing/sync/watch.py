@@ -1,0 +1,92 @@
+"""The thread of a synchronous client with several servers: health, and names in DNS."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from typing import Any
+
+from headrace.client.balancing.fleet import TICK_SECONDS, Server
+from headrace.client.balancing.messages import CHECK, answer_of
+
+
+class Watch:
+    """Ticks while the client has work, and sleeps otherwise. Begins with the first request.
+
+    Args:
+        client: a weak proxy, so that a client that nobody has any more can end.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._lock = threading.Lock()  # guards the beginning of the thread
+        self._thread: threading.Thread | None = None
+        self._woken = threading.Event()
+        self._stopped = False
+
+    def wake(self) -> None:
+        """Notes that the client has work."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None and not self._stopped:
+                    name = "headrace-balancing"
+                    self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                    self._thread.start()
+        self._woken.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._woken.set()
+
+    def _run(self) -> None:
+        resolved_at = time.monotonic()
+        pause = threading.Event()
+        try:
+            while not self._stopped:
+                self._tick()
+                now = time.monotonic()
+                if self._must_resolve(now - resolved_at):
+                    resolved_at = now
+                    # A look-up may take many seconds, and the servers' health does not wait.
+                    threading.Thread(target=self._resolve, daemon=True).start()
+                self._woken.clear()
+                if self._client.fleet.may_sleep():
+                    self._woken.wait()
+                else:
+                    pause.wait(TICK_SECONDS)
+        except ReferenceError:  # nobody has the client any more
+            return
+
+    def _must_resolve(self, age: float) -> bool:
+        group = self._client.group
+        return group.name is not None and bool(group.fleet.must_resolve(age))
+
+    def _resolve(self) -> None:
+        try:
+            self._client.resolve()
+        except ReferenceError:
+            return
+
+    def _tick(self) -> None:
+        for route in self._client.group.forget_retired():
+            route.close()
+        for server in self._client.fleet.due():
+            route = server.route
+            check = route._channels.channel.unary_unary(CHECK)
+            try:
+                call = check.future(b"", timeout=server.health.probe_seconds)
+            except ValueError:  # closed meanwhile
+                self._client.fleet.unasked(server)
+                continue
+            call.add_done_callback(partial(self._probed, server))
+
+    def _probed(self, server: Server, call: Any) -> None:
+        """Takes an answer, on gRPC's thread."""
+        try:
+            code = call.code()
+            reply = call.result() if code is not None and code.value[0] == 0 else None
+            if self._client.fleet.probed(server, answer_of(code, reply)):
+                self._client.give_up(server)
+        except ReferenceError:
+            return
