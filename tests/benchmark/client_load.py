@@ -115,11 +115,5 @@ def main(address: str, server: int, kind: str, callers: int, seconds: float, net
 
 
 if __name__ == "__main__":
-    main(
-        *sys.argv[1:2],
-        int(sys.argv[2]),
-        sys.argv[3],
-        int(sys.argv[4]),
-        float(sys.argv[5]),
-        sys.argv[6],
-    )
+    where, process, *how = sys.argv[1:]
+    main(where, int(process), how[0], int(how[1]), float(how[2]), how[3])
