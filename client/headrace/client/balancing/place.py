@@ -28,6 +28,11 @@ class Place:
         self._route: Any = None
         self._progressed = False
 
+    @property
+    def server(self) -> Server | None:
+        """The server; None if the stream is nowhere."""
+        return self._server
+
     def take(self) -> Any:
         """The connection that the stream begins on.
 

@@ -70,4 +70,6 @@ class Watch:
             silent = group.fleet.probed(server, answer)
         old = group.give_up(server) if silent else None
         if old is not None:
+            for stream in list(server.streams):
+                stream.cancel()
             await old.close()
