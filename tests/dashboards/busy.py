@@ -7,7 +7,7 @@ import os
 import ssl
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,14 @@ FAULT = "bug"
 
 [plugins.KEPT]
 factory = "tests.support.exporting_device:create_plugin"
+
+[plugins.STUCK]
+device = "TEMPLATE"
+[plugins.STUCK.config]
+NUM_STREAMS = "1"
+QUEUE_CAPACITY = "8"
 """
+DEVICES = ("CPU", "TEMPLATE", "APART", "FAULTY", "KEPT", "HETERO", "MULTI", "BATCH")
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Busy:
         http: the address that Prometheus scrapes.
         ca: its authority's certificate.
         token: a file with a token that may read.
+        client: may do everything.
         crash: ends the process of the isolated device.
     """
 
@@ -61,6 +69,7 @@ class Busy:
     http: str
     ca: Path
     token: Path
+    client: Client
     crash: Callable[[], None]
 
 
@@ -74,14 +83,20 @@ def magika() -> Case:
 
 
 @contextmanager
-def busy(folder: Path, *options: str) -> Iterator[Busy]:
-    """Starts the server and its load; ends both."""
+def busy(
+    folder: Path, *options: str, devices: Sequence[str] = DEVICES, days: int = 30
+) -> Iterator[Busy]:
+    """Starts the server and its load; ends both.
+
+    Args:
+        days: how long its certificate is valid.
+    """
     secrets, models, cache = (folder / each for each in ("secrets", "models", "cache"))
     for each in (secrets, models / "broken" / "1", cache):
         each.mkdir(parents=True)
     (models / "broken" / "1" / "model.onnx").write_bytes(b"no model")
     (cache / "taken").write_text("a file where a folder should be")
-    write_certificates(secrets, ("localhost",), 30)
+    write_certificates(secrets, ("localhost",), days)
     manager = add_token(secrets / "tokens.toml", "manager", ["manage"])
     token = secrets / "prometheus.token"
     token.write_text(add_token(secrets / "tokens.toml", "prometheus", ["read"]))
@@ -89,7 +104,7 @@ def busy(folder: Path, *options: str) -> Iterator[Busy]:
     file.write_text(_CONFIGURATION)
     started = Server(
         *("--config", str(file), "--model-repository", str(models), "--cache-dir", str(cache)),
-        *("--devices", "CPU,TEMPLATE,APART,FAULTY,KEPT,HETERO,MULTI,BATCH"),
+        *("--devices", ",".join(devices)),
         *("--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")),
         *("--tokens", str(secrets / "tokens.toml"), *options),
         environment={"ORT_DISABLE_TELEMETRY": "1"},
@@ -107,7 +122,7 @@ def busy(folder: Path, *options: str) -> Iterator[Busy]:
         _load_http(load, http, ca, manager)
         stack.callback(load.stop)
         load.start()
-        yield Busy(server, http, ca, token, lambda: _crash(server))
+        yield Busy(server, http, ca, token, client, lambda: _crash(server))
 
 
 class Load:

@@ -145,7 +145,7 @@ class Conversation:
             Internal: the message breaks the protocol.
         """
         try:
-            results = stream.parse_infer_stream_reply(data)
+            results = stream.parse_infer_stream_reply(data).results
         except CodecError as error:
             raise errors.bad_reply(error) from error
         return [found for result in results if (found := self._received(result)) is not None]

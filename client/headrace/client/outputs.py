@@ -64,8 +64,8 @@ class Outputs(dict[str, OutputValue]):
         self.version = reply.version
 
 
-def decode_reply(data: bytes) -> Outputs:
-    """The outputs of a serialised InferReply.
+def decode_reply(data: bytes | message.Parsed) -> Outputs:
+    """The outputs of an InferReply, serialised or as it came over a stream.
 
     Raises:
         Internal: the reply breaks the protocol.

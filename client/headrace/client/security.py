@@ -23,6 +23,7 @@ File: TypeAlias = str | os.PathLike[str]
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 _TOKEN = re.compile(r"[!-~]{1,8000}")  # what fits into gRPC's metadata
+_SHARED_BYTES: Final = 4 * 1024 * 1024
 _KNOWN_SECONDS: Final = 5.0
 
 
@@ -99,11 +100,15 @@ class Endpoint:
         one.security, one.authority, one.repeats = self.security, authority, repeats
         return one
 
-    def channels(self, library: Any, max_message_bytes: int) -> Channels:
+    def channels(
+        self, library: Any, max_message_bytes: int, streams: Callable[..., Any] | None = None
+    ) -> Channels:
         """The connections of a client.
 
         Args:
             library: `grpc` or `grpc.aio`.
+            streams: makes the streams that requests share; the same as in `Channels`. Clients that
+                receive only small messages have none, because results share messages.
         """
         security = self.security
 
@@ -119,7 +124,8 @@ class Endpoint:
             return [*found, ("grpc.default_authority", name)] if name else found
 
         metadata = None if security.token is None else security.metadata
-        return Channels(connect, options, metadata, self.address)
+        shares = streams if max_message_bytes >= _SHARED_BYTES else None
+        return Channels(connect, options, metadata, self.address, shares)
 
     def explain(self, message: str) -> str | None:
         """Says why no connection came about, if TLS is the reason.

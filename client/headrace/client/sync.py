@@ -18,6 +18,7 @@ from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
+from headrace.client.multiplex.threads.calls import SharedStreams
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
@@ -73,8 +74,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
 
     Args:
         target: the server's address, as ``host:port``; the default port is 9000. Names of gRPC's
-            other schemes, for example ``unix:path``, are passed on unchanged. A list of addresses
-            is for several servers.
+            other schemes, as ``unix:path``, are passed on unchanged. A list is several servers.
         balance: whether, or how, to balance. True is for a name, as ``dns:///name:9000``.
         timeout: the timeout of a call without one of its own, in seconds; loads have none.
         credentials: for TLS, as grpc.ssl_channel_credentials() makes them, instead of the files.
@@ -111,7 +111,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         files = tls_ca, tls_cert, tls_key
         self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
         self.target = self.endpoint.address
-        self._channels = self.endpoint.channels(grpc, max_message_bytes)
+        self._channels = self.endpoint.channels(grpc, max_message_bytes, SharedStreams)
         self.pool = Pool() if shared_memory else None
 
     load_network = _loading_method(client_plans.load_network)

@@ -27,7 +27,6 @@ DEFAULT_MESSAGE_BYTES: Final = 1024 * 1024 * 1024
 
 FORGET_SECONDS: Final = 0.5
 """How long a client that is being closed waits for the server to forget its shared memory."""
-
 _SERVICE = pb.DESCRIPTOR.services_by_name["InferenceEngine"]
 SERVER_STREAMS: Final = frozenset(
     method.name
@@ -39,18 +38,8 @@ SERVER_STREAMS: Final = frozenset(
 _RAW = frozenset({"Infer", "InferStream"})
 # Calls that may run twice without harm; a load, an unload, an import or an extension may not.
 _IDEMPOTENT = (
-    "ListNetworks",
-    "GetNetwork",
-    "QueryNetwork",
-    "Infer",
-    "GetMetric",
-    "GetConfig",
-    "SetConfig",
-    "ExportNetwork",
-    "ListDevices",
-    "GetStatus",
-    "ListRepository",
-    "SetTraffic",
+    *("ListNetworks", "GetNetwork", "QueryNetwork", "Infer", "GetMetric", "GetConfig", "SetConfig"),
+    *("ExportNetwork", "ListDevices", "GetStatus", "ListRepository", "SetTraffic"),
 )
 # The schemes of gRPC's names. Each scheme defines where a port belongs.
 _SCHEMES = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):")
@@ -58,7 +47,7 @@ _SCHEMES = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):
 _HOST_SCHEMES = re.compile(r"(dns:(//[^/]*/)?|ipv4:|ipv6:)")
 _PORT = re.compile(r":([^:\]]*)$")
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|\[::1\]")
-# gRPC keeps a request of at most this size until its call is answered, to send it again.
+# gRPC keeps a request of at most this size until it is answered, to send it again.
 _RETRY_BUFFER_BYTES = 16 * 1024 * 1024
 
 
@@ -139,6 +128,7 @@ class Channels:
         options: of a channel, `once` or not.
         metadata: gives the metadata that each call sends; None for no metadata.
         address: the server's, for traces.
+        streams: `SharedStreams` of `headrace.client.multiplex`; None for a call for each request.
     """
 
     def __init__(
@@ -147,8 +137,11 @@ class Channels:
         options: Callable[[bool], list[tuple[str, Any]]],
         metadata: Callable[[], Any] | None = None,
         address: str = "",
+        streams: Callable[..., Any] | None = None,
     ) -> None:
         self._address = address
+        self._share = streams
+        self._streams: Any = None
         self._metadata = metadata
         self._connect = connect
         self._options = options
@@ -174,7 +167,9 @@ class Channels:
         return traced(callables[method], f"/{_SERVICE.full_name}/{method}", self._address)
 
     def close(self) -> list[Any]:
-        """Returns the channels, for the caller to close. Idempotent."""
+        """Ends the streams and returns the channels, for the caller to close. Idempotent."""
+        if self._streams is not None:
+            self._streams.close()
         with self._lock:
             self._closed = True
             return [channel for channel, _ in self._opened.values()]
@@ -186,8 +181,12 @@ class Channels:
             if once not in self._opened:
                 channel = self._connect(self._options(once))
                 found = callables(channel)
+                if self._streams is None and self._share is not None:
+                    self._streams = self._share(found["InferStream"], self._metadata or tuple)
                 if (metadata := self._metadata) is not None:
                     found = {name: Authorized(each, metadata) for name, each in found.items()}
+                if self._streams is not None:
+                    found["Infer"] = self._streams.infer(found["Infer"], once=once)
                 self._opened[once] = channel, found
             return self._opened[once]
 

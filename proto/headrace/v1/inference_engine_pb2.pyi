@@ -500,7 +500,7 @@ class Session(_message.Message):
     def __init__(self, id: _Optional[str] = ..., start: bool = ..., end: bool = ...) -> None: ...
 
 class InferRequest(_message.Message):
-    __slots__ = ("network", "id", "inputs", "outputs", "priority", "performance_counts", "timeout_seconds", "version", "session", "output_regions", "attachments")
+    __slots__ = ("network", "id", "inputs", "outputs", "priority", "performance_counts", "timeout_seconds", "version", "session", "output_regions", "traceparent", "tracestate", "attachments")
     class OutputRegionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -518,6 +518,8 @@ class InferRequest(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_REGIONS_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TRACESTATE_FIELD_NUMBER: _ClassVar[int]
     ATTACHMENTS_FIELD_NUMBER: _ClassVar[int]
     network: str
     id: str
@@ -529,8 +531,10 @@ class InferRequest(_message.Message):
     version: str
     session: Session
     output_regions: _containers.MessageMap[str, SharedMemory]
+    traceparent: str
+    tracestate: str
     attachments: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, network: _Optional[str] = ..., id: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., performance_counts: bool = ..., timeout_seconds: _Optional[float] = ..., version: _Optional[str] = ..., session: _Optional[_Union[Session, _Mapping]] = ..., output_regions: _Optional[_Mapping[str, SharedMemory]] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, network: _Optional[str] = ..., id: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., priority: _Optional[int] = ..., performance_counts: bool = ..., timeout_seconds: _Optional[float] = ..., version: _Optional[str] = ..., session: _Optional[_Union[Session, _Mapping]] = ..., output_regions: _Optional[_Mapping[str, SharedMemory]] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_seconds", "execution_seconds", "inference_seconds")
@@ -563,12 +567,22 @@ class InferReply(_message.Message):
     def __init__(self, id: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., performance_counts: _Optional[_Iterable[_Union[LayerProfile, _Mapping]]] = ..., generation: _Optional[int] = ..., version: _Optional[str] = ..., in_flight: _Optional[int] = ..., attachments: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class InferStreamRequest(_message.Message):
-    __slots__ = ("requests", "cancel")
+    __slots__ = ("requests", "cancel", "ask_limits")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    ASK_LIMITS_FIELD_NUMBER: _ClassVar[int]
     requests: _containers.RepeatedCompositeFieldContainer[InferRequest]
     cancel: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, requests: _Optional[_Iterable[_Union[InferRequest, _Mapping]]] = ..., cancel: _Optional[_Iterable[str]] = ...) -> None: ...
+    ask_limits: bool
+    def __init__(self, requests: _Optional[_Iterable[_Union[InferRequest, _Mapping]]] = ..., cancel: _Optional[_Iterable[str]] = ..., ask_limits: bool = ...) -> None: ...
+
+class StreamLimits(_message.Message):
+    __slots__ = ("in_flight", "message_bytes")
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    in_flight: int
+    message_bytes: int
+    def __init__(self, in_flight: _Optional[int] = ..., message_bytes: _Optional[int] = ...) -> None: ...
 
 class InferStreamResult(_message.Message):
     __slots__ = ("id", "reply", "error")
@@ -581,10 +595,14 @@ class InferStreamResult(_message.Message):
     def __init__(self, id: _Optional[str] = ..., reply: _Optional[_Union[InferReply, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class InferStreamReply(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "limits", "messages_read")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_READ_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[InferStreamResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[InferStreamResult, _Mapping]]] = ...) -> None: ...
+    limits: StreamLimits
+    messages_read: int
+    def __init__(self, results: _Optional[_Iterable[_Union[InferStreamResult, _Mapping]]] = ..., limits: _Optional[_Union[StreamLimits, _Mapping]] = ..., messages_read: _Optional[int] = ...) -> None: ...
 
 class Target(_message.Message):
     __slots__ = ("device", "network", "version")

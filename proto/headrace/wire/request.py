@@ -30,7 +30,11 @@ class Session(NamedTuple):
 
 
 class Request(NamedTuple):
-    """The contents of an InferRequest without its inputs."""
+    """The contents of an InferRequest without its inputs.
+
+    Attributes:
+        traceparent, tracestate: the trace context as the caller sent it, not yet checked.
+    """
 
     network: str
     id: str
@@ -40,6 +44,8 @@ class Request(NamedTuple):
     timeout_seconds: float
     version: str = ""
     session: Session | None = None
+    traceparent: str = ""
+    tracestate: str = ""
 
 
 class Decoded(NamedTuple):
@@ -63,7 +69,9 @@ def decode_request(message: pb.InferRequest, attachments: Attachments) -> Decode
         message.performance_counts,
         message.timeout_seconds,
         message.version,
-        session=_session(message),
+        _session(message),
+        message.traceparent,
+        message.tracestate,
     )
     _check(request)
     return Decoded(request, decode_values(message.inputs, attachments))

@@ -16,12 +16,26 @@ from headrace.wire.bounds import MAX_PARTS, check_parts
 from headrace.wire.codec import CodecError
 from headrace.wire.message import SMALL_BYTES, Attachments, parse_plain, parse_span
 
-_ID = 1
 _REQUESTS = 1
 _CANCEL = 2
+_ASK_LIMITS = b"\x18\x01"  # field 3
 _RESULTS = 1
+_LIMITS = 2
+_MESSAGES_READ = b"\x18"  # the tag of field 3
 _REPLY = 2
 _ERROR = 3
+
+
+class StreamLimits(NamedTuple):
+    """What one stream of the server takes.
+
+    Attributes:
+        in_flight: the most requests without a result.
+        message_bytes: the largest message; 0 for no limit.
+    """
+
+    in_flight: int
+    message_bytes: int = 0
 
 
 class StreamRequest(NamedTuple):
@@ -49,8 +63,33 @@ class EncodedResult(NamedTuple):
     error: status_pb2.Status | None = None
 
 
-def parse_infer_stream_request(data: bytes) -> tuple[list[StreamRequest], list[str]]:
-    """The requests of a message, and the ids to cancel.
+class StreamMessage(NamedTuple):
+    """What a client's message holds.
+
+    Attributes:
+        cancel: the ids to cancel.
+    """
+
+    requests: list[StreamRequest]
+    cancel: list[str]
+    asks_limits: bool = False
+
+
+class StreamReply(NamedTuple):
+    """What a server's message holds.
+
+    Attributes:
+        limits: None unless the client has asked for them.
+        messages_read: how many messages of the stream the server has read; 0 if it does not say.
+    """
+
+    results: list[StreamResult]
+    limits: StreamLimits | None = None
+    messages_read: int = 0
+
+
+def parse_infer_stream_request(data: bytes) -> StreamMessage:
+    """Reads a message of a client.
 
     Raises:
         CodecError: `data` is no InferStreamRequest, or it holds very many requests, or its requests
@@ -66,22 +105,22 @@ def parse_infer_stream_request(data: bytes) -> tuple[list[StreamRequest], list[s
                 StreamRequest(*parse_span(pb.InferRequest, data, start, end))
                 for start, end in parts.payloads
             ]
-            return requests, list(rest.cancel)
+            return StreamMessage(requests, list(rest.cancel), rest.ask_limits)
         if framing.is_long(data):  # before protobuf allocates fifty times the message's size
             raise _too_many()
     message = parse_plain(pb.InferStreamRequest, data)
     if len(message.requests) > framing.MAX_FIELDS:
         raise _too_many()
     requests = [StreamRequest(request, request.attachments) for request in message.requests]
-    return requests, list(message.cancel)
+    return StreamMessage(requests, list(message.cancel), message.ask_limits)
 
 
 def _too_many() -> CodecError:
     return CodecError("requests", f"are more than {framing.MAX_FIELDS} in one message; send more")
 
 
-def parse_infer_stream_reply(data: bytes) -> list[StreamResult]:
-    """The results of a message; one with neither reply nor error has both None.
+def parse_infer_stream_reply(data: bytes) -> StreamReply:
+    """Reads a message of a server. A result with neither reply nor error has both None.
 
     Raises:
         CodecError: `data` is no InferStreamReply.
@@ -89,9 +128,18 @@ def parse_infer_stream_reply(data: bytes) -> list[StreamResult]:
     if len(data) >= SMALL_BYTES:
         parts = framing.split(data, 0, len(data), _RESULTS)
         if parts is not None:
-            parse_plain(pb.InferStreamReply, framing.join(data, parts.rest))
-            return [_parse_result(data, start, end) for start, end in parts.payloads]
-    return [_plain_result(result) for result in parse_plain(pb.InferStreamReply, data).results]
+            rest = parse_plain(pb.InferStreamReply, framing.join(data, parts.rest))
+            results = [_parse_result(data, start, end) for start, end in parts.payloads]
+            return StreamReply(results, _limits(rest), rest.messages_read)
+    message = parse_plain(pb.InferStreamReply, data)
+    results = list(map(_plain_result, message.results))
+    return StreamReply(results, _limits(message), message.messages_read)
+
+
+def _limits(message: pb.InferStreamReply) -> StreamLimits | None:
+    if not message.HasField("limits"):
+        return None
+    return StreamLimits(message.limits.in_flight, message.limits.message_bytes)
 
 
 def _parse_result(data: bytes, start: int, end: int) -> StreamResult:
@@ -124,9 +172,32 @@ def serialize_infer_stream_request(
     return writer.to_bytes()
 
 
-def serialize_infer_stream_reply(results: Iterable[StreamResult | EncodedResult]) -> bytes:
-    """One message of several results."""
+def serialize_encoded_requests(
+    requests: Iterable[bytes], cancel: Iterable[str] = (), *, ask_limits: bool = False
+) -> bytes:
+    """One message of several requests that are serialised already, and ids to cancel."""
     writer = framing.Writer()
+    for request in requests:
+        writer.put_field(_REQUESTS, request)
+    for identifier in cancel:
+        writer.put_field(_CANCEL, identifier.encode("utf-8"))
+    if ask_limits:
+        writer.put(_ASK_LIMITS)
+    return writer.to_bytes()
+
+
+def serialize_infer_stream_reply(
+    results: Iterable[StreamResult | EncodedResult],
+    limits: StreamLimits | None = None,
+    messages_read: int = 0,
+) -> bytes:
+    """One message of several results, the stream's limits, and how many messages were read."""
+    writer = framing.Writer()
+    if messages_read:
+        writer.put(_MESSAGES_READ + framing.varint(messages_read))
+    if limits is not None:
+        taken = pb.StreamLimits(in_flight=limits.in_flight, message_bytes=limits.message_bytes)
+        writer.put_field(_LIMITS, taken.SerializeToString())
     for identifier, reply, attachments, error in results:
         name = identifier.encode("utf-8")
         head = b"\x0a" + framing.varint(len(name)) + name

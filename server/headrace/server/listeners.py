@@ -127,7 +127,10 @@ class Listeners:
         sink = CompletionSink(asyncio.get_running_loop())
         inference = Inference(networks, sink, shared_memory)
         in_flight = settings.max_streams_in_flight
-        self._streams = InferStreams(inference, boundary, in_flight, settings.max_stream_bytes)
+        self._streams = InferStreams(
+            *(inference, boundary, in_flight, settings.max_stream_bytes),
+            settings.max_message_bytes,
+        )
         self._models = Models(
             *(core, networks, lambda: backend.unready),
             shared_memory=settings.allow_client_shared_memory,

@@ -152,20 +152,32 @@ class RequestLog:
             facts["reason"] = request.message
         if job is None or not job.network:
             return facts | ({"network": request.network} if request.network else {})
-        stages = {
-            "queue_seconds": job.queue_seconds,
-            "execution_seconds": job.execution_seconds,
-            "inference_seconds": job.inference_seconds,
-        }
-        if job.trace != request.request_id:
+        stages = _stages(job)
+        if job.trace not in ("", request.request_id):
             facts["id"] = job.trace
-        rest = request.seconds - job.queue_seconds - job.execution_seconds
+        rest = request.seconds - stages["queue_seconds"] - stages["execution_seconds"]
         facts |= {"network": job.network, "version": job.version}
         with suppress(HeadraceError):  # it may be gone by now
             if self._networks is not None:
                 facts["device"] = self._networks.find(job.network, job.version).device
         facts |= {name: round(value, 6) for name, value in stages.items()}
         return facts | {"other_seconds": round(max(rest, 0.0), 6)}
+
+
+def _stages(job: Job) -> dict[str, float]:
+    """How long the stages took, or have taken until now: a call that its caller has given up, or
+    whose deadline has passed, ends before its request does."""
+    queued, started, inference = job.queue_seconds, job.started, job.inference_seconds
+    execution = job.execution_seconds
+    if job.outcome is None and job.queued:
+        now = time.monotonic()
+        queued = (started or now) - job.queued
+        execution = now - started if started else 0.0
+    return {
+        "queue_seconds": queued,
+        "execution_seconds": execution,
+        "inference_seconds": inference,
+    }
 
 
 def _kind(code: str, *, slow: bool) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -89,6 +90,23 @@ def test_a_slow_request_has_a_line_with_its_times_by_stage(written: io.StringIO)
         "slow_requests_total": 1.0,
         "log_lines_left_out_total": 0.0,
     }
+
+
+def test_a_call_that_ended_before_its_request_tells_the_stages_until_then(
+    written: io.StringIO,
+) -> None:
+    now = time.monotonic()
+    running, waiting = finished(0.0, 0.0), finished(0.0, 0.0, trace="")
+    running.queued, running.started = now - 100.0, now - 60.0
+    waiting.queued = now - 100.0
+    for job in (running, waiting):
+        RequestLog().ended(ended("DEADLINE_EXCEEDED", seconds=100.0, job=job))
+    first, second = lines(written)
+    assert (first["queue_seconds"], second["execution_seconds"]) == (40.0, 0.0)
+    assert first["execution_seconds"] >= 60.0
+    assert second["queue_seconds"] >= 100.0
+    assert first["other_seconds"] == second["other_seconds"] == 0.0
+    assert "id" not in second
 
 
 def test_what_may_take_any_time_is_never_slow(written: io.StringIO) -> None:

@@ -174,7 +174,7 @@ def test_stream_requests_are_protobuf_both_ways(
     parsed = pb.InferStreamRequest.FromString(data)
     parsed.DiscardUnknownFields()
     assert parsed == whole
-    for received, cancelled in (
+    for received, cancelled, _ in (
         stream.parse_infer_stream_request(data),
         stream.parse_infer_stream_request(whole.SerializeToString()),
     ):
@@ -209,7 +209,7 @@ def test_stream_replies_are_protobuf_both_ways(parts: list[StreamResult]) -> Non
         stream.parse_infer_stream_reply(data),
         stream.parse_infer_stream_reply(whole.SerializeToString()),
     ):
-        assert [as_protobuf(part) for part in received] == list(whole.results)
+        assert [as_protobuf(part) for part in received.results] == list(whole.results)
 
 
 def test_a_reply_in_pieces_is_merged_as_protobuf_merges_it() -> None:
@@ -218,7 +218,7 @@ def test_a_reply_in_pieces_is_merged_as_protobuf_merges_it() -> None:
     joined = pb.InferStreamResult.FromString(first.SerializeToString() + second.SerializeToString())
     payload = first.SerializeToString() + second.SerializeToString()
     data = b"\x0a" + framing.varint(len(payload)) + payload
-    (received,) = stream.parse_infer_stream_reply(data)
+    (received,) = stream.parse_infer_stream_reply(data).results
     assert as_protobuf(received) == joined
 
 
@@ -230,13 +230,13 @@ def test_the_last_of_a_reply_and_an_error_stands() -> None:
         error.SerializeToString() + reply.SerializeToString(),
     ):
         data = b"\x0a" + framing.varint(len(payload)) + payload
-        (received,) = stream.parse_infer_stream_reply(data)
+        (received,) = stream.parse_infer_stream_reply(data).results
         assert as_protobuf(received) == pb.InferStreamResult.FromString(payload)
 
 
 def test_a_result_of_neither_reply_nor_error_has_both_none() -> None:
     data = stream.serialize_infer_stream_reply([StreamResult("a")])
-    assert stream.parse_infer_stream_reply(data) == [StreamResult("a")]
+    assert stream.parse_infer_stream_reply(data).results == [StreamResult("a")]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_garbage_on_a_stream_is_refused(parse: Any, data: bytes) -> None:
 @pytest.mark.parametrize("first", [b"", b"\x5b\x5c"], ids=["plain", "after a group"])
 def test_a_message_of_very_many_requests_is_refused(first: bytes) -> None:
     empty = b"\x0a\x00"
-    requests, _ = stream.parse_infer_stream_request(first + empty * framing.MAX_FIELDS)
+    requests, *_ = stream.parse_infer_stream_request(first + empty * framing.MAX_FIELDS)
     assert len(requests) == framing.MAX_FIELDS
     with pytest.raises(CodecError, match="more than 4096 in one message"):
         stream.parse_infer_stream_request(first + empty * (framing.MAX_FIELDS + 1))

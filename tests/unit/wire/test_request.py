@@ -192,7 +192,7 @@ def test_a_stream_s_message_is_read_if_each_of_its_requests_is_like_an_earlier_o
     data = stream(*requests)
     found = layouts.read_stream(data)
     assert found is not None
-    theirs, cancelled = parse_infer_stream_request(data)
+    theirs, cancelled, _ = parse_infer_stream_request(data)
     assert not cancelled
     for mine, their in zip(found, theirs, strict=True):
         assert_same(mine, decode_request(*their))

@@ -19,6 +19,7 @@ from headrace.client.balancing.options import Balancing
 from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
+from headrace.client.multiplex.tasks.calls import SharedStreams
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Call, Pause, Plan
@@ -94,7 +95,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         files = tls_ca, tls_cert, tls_key
         self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
         self.target = self.endpoint.address
-        self._channels = self.endpoint.channels(grpc.aio, max_message_bytes)
+        self._channels = self.endpoint.channels(grpc.aio, max_message_bytes, SharedStreams)
         self.pool = Pool() if shared_memory else None
         self._background: set[asyncio.Task[None]] = set()
 

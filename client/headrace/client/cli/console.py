@@ -71,10 +71,14 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(_json_ready(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table with a header, or a line that says that there are no rows."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, what: str) -> None:
+    """Prints a table with a header, or a line that says that there are no rows.
+
+    Args:
+        what: what the rows are, in the plural, for example "networks".
+    """
     if not rows:
-        typer.echo("none")
+        typer.echo(f"no {what}")
     elif sys.stdout.isatty():
         table = Table(box=None, header_style="bold", pad_edge=False)
         for column in columns:

@@ -55,6 +55,7 @@ def devices(server: Server = SERVER, as_json: AsJson = False) -> None:
             )
             for device in found
         ],
+        what="devices",
     )
 
 

@@ -207,6 +207,7 @@ def _print(result: Outputs, arrays: dict[str, Array], files: dict[str, Path], to
                  f"{each.seconds * 1e3:.3f}")
                 for each in result.performance_counts
             ],
+            what="layers",
         )  # fmt: skip
 
 

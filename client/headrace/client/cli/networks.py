@@ -83,6 +83,7 @@ def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
             )
             for network in found
         ],
+        what="networks",
     )
 
 

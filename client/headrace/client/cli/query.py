@@ -136,9 +136,8 @@ def _print_table(result: QueryResult, *, full: bool) -> None:
         (layer.layer, "-", "", f"{layer.op_type}: {layer.reason}") for layer in result.unsupported
     ]
     grouped = len(rows) > _LONG and not full
-    console.print_table(
-        ("LAYER", "DEVICE", "SUBGRAPH", "REASON"), _grouped(rows) if grouped else rows
-    )
+    columns = ("LAYER", "DEVICE", "SUBGRAPH", "REASON")
+    console.print_table(columns, _grouped(rows) if grouped else rows, what="layers")
     _print_counts(result)
     if grouped:
         console.note("--full lists every layer")

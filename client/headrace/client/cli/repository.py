@@ -75,4 +75,5 @@ def _print(found: list[RepositoryVersion]) -> None:
             )
             for each in found
         ],
+        what="networks in the model repository",
     )

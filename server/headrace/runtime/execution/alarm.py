@@ -48,3 +48,8 @@ class Alarm:
             self._timer.cancel(self._entry)
         self.rang()
         self._closed = True
+        self._callback = _silent  # it refers to the owner, which has this alarm
+
+
+def _silent() -> None:
+    """Takes the place of the callback when the alarm is closed."""

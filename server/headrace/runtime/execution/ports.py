@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ class PortCheck:
     """Checks jobs against a network's ports. A job that names no outputs gets all of them."""
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-        self._inputs = {port.name: _Expected(port) for port in inputs}
+        self._inputs = {port.name: _expected(port) for port in inputs}
         self._required = tuple(port.name for port in inputs if not port.optional)
         self._outputs = tuple(port.name for port in outputs)
         self._batched = next(
@@ -74,13 +74,13 @@ class PortCheck:
 
 
 class _Expected:
-    """What one input takes. `str` gives its type for messages, for example `float32[n, 16]`.
+    """What one tensor takes. `str` gives its type for messages, for example `float32[n, 16]`.
 
     Attributes:
         shape: the only shape that the input takes; None if it may take others, or no tensor.
     """
 
-    __slots__ = ("_fixed", "_optional", "_port", "_rank", "_sequence", "dtype", "fits", "shape")
+    __slots__ = ("_fixed", "_optional", "_port", "_rank", "_sequence", "dtype", "shape")
 
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -93,20 +93,12 @@ class _Expected:
         )
         plain = not (self._optional or self._sequence)
         self.shape = port.shape if plain and len(self._fixed) == self._rank else None
-        self.fits: Callable[[Value], bool] = self._takes if plain else self._takes_any
 
     def __str__(self) -> str:
         port = self._port
         shape = "" if port.shape is None else _shape(port.shape)
         kind = {"tensor": "", "sequence": "sequence of "}[port.kind]
         return f"{'optional ' if port.optional else ''}{kind}{_name(self.dtype)}{shape}"
-
-    def _takes_any(self, value: Value) -> bool:
-        if isinstance(value, list):
-            return self._sequence and all(map(self._takes, value))
-        if value is None:
-            return self._optional
-        return not self._sequence and self._takes(value)
 
     def explain(self, value: Value) -> InvalidArgument:
         """The error for a value that does not fit."""
@@ -118,7 +110,9 @@ class _Expected:
         if self._sequence and isinstance(value, list):
             in_sequence = True
             index, value = next(
-                (index, element) for index, element in enumerate(value) if not self._takes(element)
+                (index, element)
+                for index, element in enumerate(value)
+                if not _Expected.fits(self, element)
             )
             what, field = f"element {index} of {what}", f"{field}[{index}]"
         if not isinstance(value, np.ndarray) or self._sequence != in_sequence:
@@ -136,7 +130,7 @@ class _Expected:
             f"{what} takes {self}, not shape {list(value.shape)}", field=f"{field}.shape"
         )
 
-    def _takes(self, value: Value) -> bool:
+    def fits(self, value: Value) -> bool:
         if not isinstance(value, np.ndarray) or value.dtype != self.dtype:
             return False
         shape = value.shape
@@ -146,6 +140,24 @@ class _Expected:
             if shape[axis] != size:
                 return False
         return True
+
+
+class _ExpectedMore(_Expected):
+    """What an optional input or a sequence takes."""
+
+    __slots__ = ()
+
+    def fits(self, value: Value) -> bool:
+        if isinstance(value, list):
+            return self._sequence and all(map(super().fits, value))
+        if value is None:
+            return self._optional
+        return not self._sequence and super().fits(value)
+
+
+def _expected(port: Port) -> _Expected:
+    plain = port.kind == "tensor" and not port.optional
+    return _Expected(port) if plain else _ExpectedMore(port)
 
 
 def _kind(value: Value) -> str:

@@ -27,10 +27,19 @@ class OpenCall:
         ended: the error that ends the call. None while its credential is valid.
     """
 
-    __slots__ = ("_busy", "_end", "_task", "authorization", "ended", "grant", "names", "role")
+    __slots__ = (
+        *("_busy", "_end", "_gate", "_task"),
+        *("authorization", "ended", "grant", "names", "role"),
+    )
 
     def __init__(
-        self, grant: Grant, authorization: str | None, names: Names, role: Role, task: Any
+        self,
+        grant: Grant,
+        authorization: str | None,
+        names: Names,
+        role: Role,
+        task: Any,
+        gate: Gate,
     ) -> None:
         self.grant = grant
         self.authorization = authorization
@@ -38,8 +47,19 @@ class OpenCall:
         self.role = role
         self.ended: HeadraceError | None = None
         self._task = task
+        self._gate = gate
         self._end: Callable[[HeadraceError], object] | None = None
         self._busy = False
+
+    def recheck(self) -> None:
+        """
+        Raises:
+            HeadraceError: the call's credential has become invalid.
+        """
+        if self.ended is None:
+            self.ended = self._gate.failure(self)
+        if self.ended is not None:
+            raise self.ended
 
     def end(self, error: HeadraceError) -> None:
         self.ended = error
@@ -64,6 +84,17 @@ def when_ended(end: Callable[[HeadraceError], object]) -> None:
     call = _OPEN.get()
     if call is not None:
         call._end = end
+
+
+def recheck() -> None:
+    """Checks the credential of this task's call now. The gate itself looks twice a second.
+
+    Raises:
+        HeadraceError: the credential has become invalid. The call has to end.
+    """
+    call = _OPEN.get()
+    if call is not None:
+        call.recheck()
 
 
 def need(role: Role) -> None:
@@ -132,7 +163,7 @@ class Gate:
             return None
         CALLER.set(grant.identity)
         require(role, grant.identity)
-        call = OpenCall(grant, authorization, names, role, asyncio.current_task())
+        call = OpenCall(grant, authorization, names, role, asyncio.current_task(), self)
         _OPEN.set(call)
         self._open.add(call)
         if self._timer is None:
@@ -158,25 +189,32 @@ class Gate:
                 return
         self._timer = loop.call_later(_LOOK_SECONDS, self._look) if self._open else None
 
-    def _check(self, call: OpenCall) -> None:
-        """Ends the call if its credential no longer opens it, or cannot be checked.
+    def failure(self, call: OpenCall) -> HeadraceError | None:
+        """Checks a call. Forgets it if its credential no longer opens it, or cannot be checked.
 
         Raises nothing: the timer has to go on for the other calls.
         """
         failure: HeadraceError
         try:
             if self._authenticator.is_current(call.grant):
-                return
+                return None
             grant = self._authenticator.grant(call.authorization, call.names)
             require(call.role, grant.identity)
             call.grant = grant
-            return
+            return None
         except HeadraceError as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - a bug must not leave a revoked caller in
             failure = Internal("the credential of an open call could not be checked")
             failure.__cause__ = error
         self._open.discard(call)
+        return failure
+
+    def _check(self, call: OpenCall) -> None:
+        """Ends the call if its credential is no longer valid. Raises nothing."""
+        failure = self.failure(call)
+        if failure is None:
+            return
         try:
             call.end(failure)
         except Exception as error:  # noqa: BLE001 - the call's own bug

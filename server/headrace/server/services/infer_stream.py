@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from headrace.runtime.errors import Cancelled, HeadraceError, InvalidArgument
+from headrace.runtime.errors import Cancelled, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.server.request_log import JOB
+from headrace.server.services.in_flight import Cancel
 from headrace.server.services.inference import Inference, build_reply, encode_small
-from headrace.server.services.request_stream import (
-    OF_WHAT_IS_LEFT,
-    RequestStream,
-    Streams,
-)
+from headrace.server.services.request_stream import OF_WHAT_IS_LEFT, RequestStream, Streams
 from headrace.server.services.turns import Turn, Turns
+from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
 from headrace.wire.errors import ErrorDetails, to_status
@@ -26,6 +24,7 @@ from headrace.wire.request import Decoded
 from headrace.wire.shared_memory import names_regions
 from headrace.wire.stream import (
     EncodedResult,
+    StreamLimits,
     StreamRequest,
     parse_infer_stream_request,
     serialize_infer_stream_reply,
@@ -37,39 +36,56 @@ class InferStreams(Streams):
 
     Args:
         max_in_flight, max_stream_bytes: the limit and the memory of `Streams`.
+        max_message_bytes: the largest message that the server receives; 0 for no limit.
     """
 
     def __init__(
-        self, inference: Inference, boundary: Boundary, max_in_flight: int, max_stream_bytes: int
+        self,
+        inference: Inference,
+        boundary: Boundary,
+        max_in_flight: int,
+        max_stream_bytes: int,
+        max_message_bytes: int = 0,
     ) -> None:
         super().__init__(boundary, max_in_flight, Shares(max_stream_bytes, OF_WHAT_IS_LEFT))
         self.inference = inference
+        self.limits = StreamLimits(max_in_flight, max_message_bytes)
 
     def _stream(self, context: Any) -> RequestStream:
-        return _Stream(self, context, self.inference)
+        return _Stream(self, context)
 
 
 class _Stream(RequestStream):
     method: ClassVar[str] = "InferStream"
     results_a_message: ClassVar[int] = 64
 
-    def __init__(self, owner: Streams, context: Any, inference: Inference) -> None:
+    def __init__(self, owner: InferStreams, context: Any) -> None:
         super().__init__(owner, context)
-        self._inference = inference
+        self._inference = owner.inference
+        self._limits = owner.limits
+        self._notice = _Notice()
         self._in_regions: set[asyncio.Task[None]] = set()  # asyncio would lose them
         self._turns = Turns()
 
     async def _requests(self, data: bytes) -> Sequence[StreamRequest | Decoded]:
         """The requests in a message. They are decoded already if all are like earlier ones."""
+        notice = self._notice
+        notice.messages_read += 1
         known = None if self._turns else self._inference.layouts.read_stream(data)
-        if known is not None:
-            return known
-        requests, cancelled = parse_infer_stream_request(data)
-        for identifier in cancelled:
-            cancel = self._in_flight.get(identifier)
-            if cancel is not None:
-                cancel(Cancelled("the caller cancelled the request"))
+        requests = self._parsed(data) if known is None else known
+        if notice.wanted and not notice.waits:
+            notice.waits = True
+            self._results.put(notice)
         return requests
+
+    def _parsed(self, data: bytes) -> Sequence[StreamRequest]:
+        message = parse_infer_stream_request(data)
+        for identifier in message.cancel:
+            self._in_flight.cancel(identifier, Cancelled("the caller cancelled the request"))
+        if message.asks_limits:
+            self._notice.wanted = True
+            self._notice.limits = self._limits
+        return message.requests
 
     def _name(self, request: StreamRequest | Decoded) -> str:
         said = request.request if isinstance(request, Decoded) else request.message
@@ -82,9 +98,13 @@ class _Stream(RequestStream):
             raise InvalidArgument(f"{problem}; every request on a stream has its own", field="id")
         return name
 
-    def _begin(
-        self, request: StreamRequest | Decoded, key: Hashable
-    ) -> Callable[[HeadraceError], object]:
+    def _trace(self, request: StreamRequest | Decoded) -> Headers | None:
+        said = request.request if isinstance(request, Decoded) else request.message
+        if not said.traceparent:
+            return None
+        return ("traceparent", said.traceparent), ("tracestate", said.tracestate)
+
+    def _begin(self, request: StreamRequest | Decoded, key: Hashable) -> Cancel:
         def deliver(job: Job) -> None:
             error = job.take_error() if job.error is not None else None
             seconds = job.queue_seconds + job.execution_seconds
@@ -99,9 +119,7 @@ class _Stream(RequestStream):
         decoded = request if isinstance(request, Decoded) else inference.decode(*request)
         return inference.start(*decoded, remaining, done).token.cancel
 
-    def _begin_in_regions(
-        self, request: StreamRequest, name: str
-    ) -> Callable[[HeadraceError], object]:
+    def _begin_in_regions(self, request: StreamRequest, name: str) -> Cancel:
         token = CancelToken()  # made first, so that a cancel during the reading of inputs works
         sequence = request.message.session.id
         turn = self._turns.take(sequence) if sequence else None
@@ -142,8 +160,31 @@ class _Stream(RequestStream):
     def _failure(self, name: str, details: ErrorDetails) -> EncodedResult:
         return EncodedResult(name, error=to_status(details))
 
-    def _message(self, results: Sequence[EncodedResult]) -> bytes:
-        return serialize_infer_stream_reply(results)
+    def _message(self, results: Sequence[Any]) -> bytes:
+        notice = self._notice
+        if notice not in results:
+            return serialize_infer_stream_reply(results)
+        limits, notice.limits, notice.waits = notice.limits, None, False
+        encoded = [each for each in results if each is not notice]
+        return serialize_infer_stream_reply(encoded, limits, notice.messages_read)
+
+
+class _Notice:
+    """What a stream tells besides results. It waits among the results, at most once.
+
+    Attributes:
+        wanted: whether the client has asked for the limits.
+        limits: those that are to be told.
+        waits: whether it is among the results.
+    """
+
+    __slots__ = ("limits", "messages_read", "waits", "wanted")
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self.limits: StreamLimits | None = None
+        self.messages_read = 0
+        self.waits = False
 
 
 def _size(result: EncodedResult) -> int:

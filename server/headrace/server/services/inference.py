@@ -142,7 +142,7 @@ class Inference:
             remaining: seconds until the call's own deadline.
             done, token: the same as in `Job`.
         """
-        name, identifier, outputs, priority, profile, timeout, version, session = request
+        name, identifier, outputs, priority, profile, timeout, version, session, *_ = request
         values: Any = inputs
         job = Job(
             values,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, Final
 
 import grpc
@@ -17,11 +17,13 @@ import grpc
 from headrace.runtime.errors import Cancelled, HeadraceError, ShuttingDown, Stopped
 from headrace.runtime.execution.job import Job
 from headrace.runtime.system.allocator import release_memory
-from headrace.server.access.gate import when_ended
+from headrace.server.access.gate import recheck, when_ended
 from headrace.server.access.identity import CALLER
 from headrace.server.request_log import Ended, network_of
 from headrace.server.services.completion_sink import left
+from headrace.server.services.in_flight import Cancel, InFlight
 from headrace.server.services.result_writer import ResultWriter, no_room
+from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Memory, Shares
 from headrace.server.transport.statuses import describe, ended_code
@@ -102,17 +104,13 @@ class RequestStream(ABC):
     def __init__(self, owner: Streams, context: Any) -> None:
         self._owner = owner
         self._context = context
-        # The function that cancels each request in flight; None until it is known.
-        self._in_flight: dict[Hashable, Callable[[HeadraceError], object] | None] = {}
         self._peer, self._caller = context.peer(), CALLER.get()
         self._memory = Memory(owner.memory, self._peer)
-        self._meter = owner.boundary.meter(context)
+        self._in_flight = InFlight(self._memory, owner.boundary.meter(context))
         self._spans = owner.boundary.request_spans()
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
         )
-        # Bytes that are reserved for the requests in flight and their results.
-        self._reserved: dict[Hashable, int] = {}
         self._reading = False  # a message's requests are starting; results wait until all have
         self._changed = asyncio.Event()
         self._closing = False
@@ -138,8 +136,12 @@ class RequestStream(ABC):
             InvalidArgument: the request cannot start under its name.
         """
 
+    def _trace(self, _request: Any) -> Headers | None:
+        """The trace context that a request brings itself. None if the stream's own counts."""
+        return None
+
     @abstractmethod
-    def _begin(self, request: Any, key: Hashable) -> Callable[[HeadraceError], object]:
+    def _begin(self, request: Any, key: Hashable) -> Cancel:
         """Starts a request and returns a function that cancels it. Its end calls `_ended`."""
 
     @abstractmethod
@@ -191,7 +193,7 @@ class RequestStream(ABC):
             self._task.uncancel()
         self.closed.set()  # later results are not written
         self.cancel_all(Cancelled("the caller's stream has ended by an error"))
-        self._in_flight.clear()
+        self._in_flight.abandon()
         await self._settle()  # because gRPC accepts no status while a message is written
 
     def fail_all(self, error: BaseException) -> None:
@@ -212,15 +214,14 @@ class RequestStream(ABC):
 
     def cancel_all(self, error: HeadraceError) -> None:
         """Cancels all requests in flight."""
-        for cancel in list(self._in_flight.values()):
-            if cancel is not None:
-                cancel(error)
+        self._in_flight.cancel_all(error)
 
     async def _read(self) -> None:
         while True:
             data = await self._context.read()
             if data is grpc.aio.EOF:
                 return
+            recheck()  # as a call of its own would be checked
             requests = await self._requests(data)
             for request in requests:
                 size = len(data) // len(requests) + self._results.largest_bytes
@@ -246,16 +247,13 @@ class RequestStream(ABC):
             return
         try:
             key = self._key(name)
-            if self._meter is not None:
-                self._meter.enter()
+            self._in_flight.begin(key, reserved)
         except HeadraceError as error:
             self._memory.free(reserved)
             self._fail(name, error)
             return
-        self._reserved[key] = reserved
-        self._in_flight[key] = None
         if self._spans is not None:
-            self._spans.begin(key)
+            self._spans.begin(key, self._trace(request))
         try:
             self._owner.boundary.refuse_if_draining()
             cancel = self._begin(request, key)
@@ -264,16 +262,7 @@ class RequestStream(ABC):
             return
         if self._spans is not None:
             self._spans.pause()
-        if key in self._in_flight:
-            self._in_flight[key] = cancel
-
-    def _forget(self, key: Hashable) -> None:
-        self._in_flight.pop(key, None)
-        if (reserved := self._reserved.pop(key, None)) is None:
-            return
-        self._memory.free(reserved)
-        if self._meter is not None:
-            self._meter.leave()
+        self._in_flight.started(key, cancel)
 
     def _ended(
         self,
@@ -285,7 +274,7 @@ class RequestStream(ABC):
         job: Job | None,
     ) -> None:
         """Takes a request's outcome or `error`, its duration, and its job if it has one."""
-        self._forget(key)
+        self._in_flight.end(key)
         spans, code = self._spans, "OK"
         if spans is not None:
             spans.resume(key)

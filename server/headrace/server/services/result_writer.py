@@ -109,10 +109,13 @@ class ResultWriter:
         """Results for one message, and the bytes that they hold."""
         batch: list[Any] = []
         held = 0
-        while self._results and len(batch) < self._results_a_message and held < _BYTES_A_MESSAGE:
-            result, size = self._results.popleft()
-            held += size
+        while self._results and len(batch) < self._results_a_message:
+            result, size = self._results[0]
+            if batch and held + size > _BYTES_A_MESSAGE:  # a large result travels alone
+                break
+            self._results.popleft()
             batch.append(result)
+            held += size
         return batch, held
 
 

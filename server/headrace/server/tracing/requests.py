@@ -15,7 +15,7 @@ class RequestSpans:
 
     Args:
         method: the stream's method, with its service.
-        headers: those of the stream, which name the parent of each request.
+        headers: those of the stream. They name the parent of each request that names none itself.
     """
 
     __slots__ = ("_headers", "_method", "_open", "_tracing")
@@ -26,9 +26,14 @@ class RequestSpans:
         self._headers = tuple(headers)
         self._open: dict[Hashable, Span] = {}
 
-    def begin(self, key: Hashable) -> None:
-        """Begins a request, which is the current one until `pause`."""
-        span = self._tracing.begin(self._method, self._headers, time.monotonic())
+    def begin(self, key: Hashable, headers: Headers | None = None) -> None:
+        """Begins a request, which is the current one until `pause`.
+
+        Args:
+            headers: those that the request brings itself.
+        """
+        chosen = self._headers if headers is None else headers
+        span = self._tracing.begin(self._method, chosen, time.monotonic())
         if span is not None:
             self._open[key] = span
 

@@ -265,7 +265,8 @@ class Boundary:
                     if why or role is Role.MANAGE:
                         name = request_id_of(context)
                         entrance.record(method, role, peer, code, why, name)
-                error = None  # otherwise its traceback and this frame would keep each other
+                # gRPC keeps the exception that ends a call, whose traceback has this frame.
+                data = error = None
                 if taken:
                     places.give_back(peer)
                 if tracing is not None and span is not None:

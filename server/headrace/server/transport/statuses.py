@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from headrace.runtime.errors import HeadraceError, Internal
+from headrace.runtime.errors import HeadraceError, Internal, forget_frames
 from headrace.server.logs import CURRENT_REQUEST, log_internal_error, new_request_id
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, bounded, to_trailing_metadata
@@ -21,6 +21,9 @@ def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDet
 
     The text of a bug goes only to the log. The caller still gets the facts that our own code added
     to it, for example the place where a device failed.
+
+    An error that is no bug loses its traceback. Futures and jobs keep the error, and the frames of
+    its traceback have them as local variables, together with messages and models.
     """
     return bounded(_describe(error, where, request))
 
@@ -35,6 +38,7 @@ def _describe(error: BaseException, where: str, request: str) -> ErrorDetails:
             request_id=request,
         )
     if isinstance(error, HeadraceError) and not isinstance(error, Internal):
+        forget_frames(error)
         return ErrorDetails(
             grpc.StatusCode[error.status],
             error.message,

@@ -635,10 +635,10 @@ def test_tables_are_drawn_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    console.print_table(("A", "B"), [("[red]x", "y")])
+    console.print_table(("A", "B"), [("[red]x", "y")], what="things")
     assert "[red]x" in capsys.readouterr().out
-    console.print_table(("A", "B"), [])
-    assert capsys.readouterr().out == "none\n"
+    console.print_table(("A", "B"), [], what="things")
+    assert capsys.readouterr().out == "no things\n"
 
 
 def test_a_name_that_is_wider_than_the_terminal_is_folded_and_not_cut(
@@ -647,7 +647,7 @@ def test_a_name_that_is_wider_than_the_terminal_is_folded_and_not_cut(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
     name = "/model/encoder/layer.11/attention/self/query/MatMul_output_0" * 2
-    console.print_table(("LAYER", "DEVICE"), [(name, "CPU")])
+    console.print_table(("LAYER", "DEVICE"), [(name, "CPU")], what="layers")
     told = capsys.readouterr().out
     assert "…" not in told
     assert name in "".join(line.replace("CPU", "").strip() for line in told.splitlines())

@@ -18,6 +18,8 @@ from headrace.runtime.network import memory as network_memory
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.occupied import eventually
 from tests.support.model_zoo import model, network, node, value
 
 PATIENCE_SECONDS = 60.0
@@ -95,6 +97,22 @@ def test_the_weights_of_an_unloaded_network_are_gone_without_a_look_for_garbage(
     assert watched.there
     core.unload_network("m").result(PATIENCE_SECONDS)
     assert not watched.there
+
+
+@pytest.mark.usefixtures("nobody_looks")
+@pytest.mark.parametrize("device", DEVICES[:4])  # others are left to Python, without weights
+def test_an_unloaded_network_is_gone_without_a_look_for_garbage(core: Core, device: str) -> None:
+    """Files and maps that it refers to would stay open until then."""
+    options = NetworkOptions(affinities={"last": "CPU"} if device.startswith("HETERO") else {})
+    request = LoadRequest("m", DeviceName.parse(device), {}, options)
+    core.load_network(request, large).result(PATIENCE_SECONDS)
+    loaded = core.networks.find("m").executable
+    assert loaded is not None
+    InferRequest(loaded).infer({"x": np.ones((2, 1024), np.float32)})
+    watched = weakref.ref(loaded)
+    del loaded
+    core.unload_network("m").result(PATIENCE_SECONDS)
+    eventually(lambda: watched() is None, "the network to be gone")
 
 
 @pytest.mark.usefixtures("nobody_looks")

@@ -82,7 +82,7 @@ class Caller:
         self.writing.set()
         await self.reads.wait()
         self.writing.clear()
-        self.results += parse_infer_stream_reply(message)
+        self.results += parse_infer_stream_reply(message).results
 
 
 def message(*identifiers: str) -> bytes:

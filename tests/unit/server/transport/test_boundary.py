@@ -147,6 +147,22 @@ def test_a_bug_is_logged_with_the_id_of_the_request_of_a_stream_that_met_it() ->
     assert event["error_id"] == details.metadata["error_id"]
 
 
+def test_an_error_that_was_told_keeps_no_message_by_its_traceback_and_a_bug_keeps_its_own() -> None:
+    configure_logging("info", "json", io.StringIO())
+    cause = ValueError("of the backend")
+    for error, is_kept in ((NotFound("there is none"), False), (RuntimeError("a bug"), True)):
+        try:
+            try:
+                raise cause
+            except ValueError as raised:
+                raise error from raised
+        except Exception as failure:  # noqa: BLE001 - as the boundary catches it
+            describe(failure, where="Method")
+        assert (error.__traceback__ is not None, cause.__traceback__ is not None) == (
+            (is_kept, is_kept)
+        )
+
+
 def test_a_call_that_ends_before_it_can_be_refused_counts_as_cancelled_and_logs_no_error() -> None:
     class Ended(Context):
         async def abort(self, *_: Any) -> None:

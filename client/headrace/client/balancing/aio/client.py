@@ -225,7 +225,9 @@ class BalancedClient(Client):
             at.append(server)
             route = server.route
             try:
-                reply = await route._do(replace(step, timeout_seconds=budget.left_seconds))
+                reply = await route._do(
+                    replace(step, timeout_seconds=budget.left_seconds, once=True)
+                )
             except Error as error:
                 given_up = server.gave_up(route)
                 pause = attempts.failed(server, error, given_up=given_up and not self.group.closed)

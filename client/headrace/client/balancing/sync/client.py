@@ -231,7 +231,7 @@ class BalancedClient(Client):
             server = attempts.server()
             route = server.route
             try:
-                reply = route._do(replace(step, timeout_seconds=budget.left_seconds))
+                reply = route._do(replace(step, timeout_seconds=budget.left_seconds, once=True))
             except Error as error:
                 given_up = server.gave_up(route)
                 pause = attempts.failed(server, error, given_up=given_up and not self.group.closed)

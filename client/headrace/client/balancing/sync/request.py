@@ -84,7 +84,7 @@ class BalancedFuture:
         route = server.route
         try:
             timeout = None if left == float("inf") else left
-            call = route.callable(self._method).future(self._request, timeout=timeout)
+            call = route.callable(self._method, once=True).future(self._request, timeout=timeout)
         except (Error, ValueError) as error:
             if server.gave_up(route):  # it was closed before the call began
                 self._failed(server, errors.cancelled(), given_up=True)

@@ -74,6 +74,7 @@ def print_report(report: Report, path: Path | None) -> None:
                 )
                 for name, each in spreads.items()
             ],
+            what="times",
         )
     for status, count in results.errors.items():
         console.note(f"{count} requests failed: {status}")

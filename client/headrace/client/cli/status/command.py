@@ -10,6 +10,7 @@ from headrace.client.cli import console
 from headrace.client.cli.console import SERVER, AsJson, Server
 from headrace.client.cli.status.figures import Document, Figures, figures
 from headrace.client.cli.status.texts import (
+    networks_text,
     of_text,
     rate_text,
     server_lines,
@@ -38,16 +39,16 @@ def status(match: Match = "", server: Server = SERVER, as_json: AsJson = False) 
     if as_json:
         console.print_json(document)
     else:
-        _print(document, figures(document))
+        _print(document, figures(document), match)
 
 
-def _print(document: Document, found: Figures) -> None:
+def _print(document: Document, found: Figures, match: str) -> None:
     for line in server_lines(document):
         typer.echo(line)
     typer.echo("")
     _print_devices(found)
     typer.echo("")
-    _print_networks(document, found)
+    _print_networks(document, found, match)
     for each in document["networks"]:
         for note in each["notes"]:
             typer.echo(f"note: {visible(each['name'], MAX_TEXT)}: {visible(note, MAX_TEXT)}")
@@ -74,10 +75,11 @@ def _print_devices(found: Figures) -> None:
             for each in found.devices
             if each.state != _NOT_WORTH_A_ROW
         ],
+        what="devices",
     )
 
 
-def _print_networks(document: Document, found: Figures) -> None:
+def _print_networks(document: Document, found: Figures, match: str) -> None:
     console.print_table(
         (
             *("NETWORK", "DEVICE", "STATE", "IN FLIGHT", "PER S", "ERR/S", "MEAN", "P50", "P99"),
@@ -92,6 +94,7 @@ def _print_networks(document: Document, found: Figures) -> None:
             )
             for each in found.networks
         ],
+        what=networks_text(match),
     )
     if left_out := document["networks_left_out"]:
         typer.echo(f"and {left_out} more; choose some with --match")
@@ -110,4 +113,5 @@ def _print_errors(document: Document) -> None:
             )
             for each in document["errors"][:_ERRORS]
         ],
+        what="errors",
     )

@@ -23,6 +23,11 @@ def seconds_text(seconds: float | None) -> str:
     return long_text(seconds)
 
 
+def networks_text(match: str) -> str:
+    """What is listed: the networks, or those that ``--match`` chooses."""
+    return f"networks whose names contain {visible(match, _SHORT)!r}" if match else "networks"
+
+
 def long_text(seconds: float) -> str:
     """A long time, as ``5 min``, ``3 h 12 min`` or ``9 d 4 h``."""
     minutes = int(seconds) // 60

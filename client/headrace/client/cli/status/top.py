@@ -30,6 +30,7 @@ from headrace.client.cli.status.figures import (
 from headrace.client.cli.status.keys import keys
 from headrace.client.cli.status.texts import (
     UNKNOWN,
+    networks_text,
     of_text,
     rate_text,
     seconds_text,
@@ -66,12 +67,12 @@ def top(
         with console.connected(server) as client:
             time.sleep(interval)
             second = client.status(match)
-        _print_once(second, first, as_json=as_json)
+        _print_once(second, first, match, as_json=as_json)
         return
     _Screen(server, match, interval, first).run()
 
 
-def _print_once(now: Document, before: Document, *, as_json: bool) -> None:
+def _print_once(now: Document, before: Document, match: str, *, as_json: bool) -> None:
     found = by_load(figures(now, before))
     if as_json:
         console.print_json(
@@ -84,9 +85,13 @@ def _print_once(now: Document, before: Document, *, as_json: bool) -> None:
         return
     for line in server_lines(now):
         typer.echo(line)
-    for title, rows in (_devices(found.devices), _networks(found.networks)):
+    for (title, rows), what in (
+        (_devices(found.devices), "devices"),
+        (_networks(found.networks), networks_text(match)),
+    ):
         typer.echo("")
-        console.print_table([name for name, _ in title], [list(map(str, row)) for row in rows])
+        names, texts = [name for name, _ in title], [list(map(str, row)) for row in rows]
+        console.print_table(names, texts, what=what)
 
 
 def _facts(row: DeviceFigures | NetworkFigures) -> dict[str, Any]:
@@ -174,7 +179,9 @@ class _Screen:
             Text(),
             _table(*_devices(devices[:of_devices]), style=style),
             Text(),
-            _table(*_networks(found.networks[:of_networks]), style=style),
+            _table(*_networks(found.networks[:of_networks]), style=style)
+            if found.networks
+            else Text(f"no {networks_text(self.match)}", style, no_wrap=True, overflow="ellipsis"),
         )
 
     def _state(self) -> Text:

@@ -105,9 +105,10 @@ class Collector:
         self._start(runs, inline=job.may_run_inline)
 
     def close(self) -> None:
-        """Stops the alarm. No request may be left."""
+        """Stops the alarm, and drops what refers back to the network. No request may be left."""
         with self._lock:
             self._alarm.close()
+        self._count = _uncounted
 
     # -- what is due --
 
@@ -242,3 +243,7 @@ class Collector:
         else:
             member.job.fail(error)
         member.stop_listening()  # after the outcome; see `BatchMember.listen`
+
+
+def _uncounted(batch: Job, rows: int) -> None:
+    """Takes the place of `count` when the network is closed."""

@@ -109,6 +109,7 @@ class WorkerNetwork:
         with self._lock:
             self._unloaded = True
             exchange, self._exchange = self._exchange, None
+        self.config = dict  # it refers to the network that has this one, with its weights
         if exchange is not None:
             with suppress(Unavailable):  # the worker has ended, and the network with it
                 exchange.worker.call("unload", {"number": exchange.number})

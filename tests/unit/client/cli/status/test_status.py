@@ -120,6 +120,14 @@ def test_top_in_a_pipe_prints_one_interval_and_ends(
     assert (found["seconds"], found["networks"][0]["rate"]) == (2.0, 25.0)
 
 
+@pytest.mark.parametrize("command", [("status",), ("top", "--interval", "0.1")])
+def test_what_is_missing_is_named(run: Any, fake: Fake, command: tuple[str, ...]) -> None:
+    fake.status.facts |= {"devices": [], "networks": [], "errors": []}
+    lines = run(*command).stdout.splitlines()
+    assert ("no devices" in lines, "no networks" in lines, "none" in lines) == (True, True, False)
+    assert "no networks whose names contain 'res'" in run(*command, "--match", "res").stdout
+
+
 def test_a_server_without_the_method_is_named_as_such(run: Any, fake: Fake) -> None:
     fake.failures.append(ErrorDetails(grpc.StatusCode.UNIMPLEMENTED, "Method not found!"))
     ended = run("status")
@@ -152,6 +160,7 @@ def test_the_view_fits_the_terminal(
     assert len(lines) <= height
     shown = "\n".join(lines)
     assert ("CPU.0" in shown) == bool(devices or networks)
+    assert ("no networks" in shown) == (not networks)
     assert ("forged" in shown or "…" in shown) or not networks
 
 

@@ -5,9 +5,11 @@ Each test starts real processes, so there are few of them and each looks at a wh
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -37,6 +39,7 @@ from headrace.runtime.isolation.server import process
 from headrace.runtime.isolation.server.blame import ENDS, RUN, End, Work
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.isolation.server.process import WorkerProcess
+from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.metrics import families
 from headrace.runtime.network.network import Network
@@ -109,6 +112,26 @@ def infer(network: ExecutableNetwork, *values: float) -> list[float]:
     outputs = InferRequest(network).infer({"x": np.array(values, np.float32)})
     result: list[float] = outputs["y"].tolist()  # type: ignore[union-attr]
     return result
+
+
+def test_a_network_that_was_unloaded_from_its_worker_does_not_keep_its_owner() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.worker_network = WorkerNetwork(Load(Network.from_bytes(_RELU), {}), "X")
+            self.worker_network.config = self.config
+
+        def config(self) -> dict[str, str]:
+            return {}
+
+    gc.disable()
+    try:
+        owner = Owner()
+        watched = weakref.ref(owner)
+        owner.worker_network.unload()
+        del owner
+        assert watched() is None
+    finally:
+        gc.enable()
 
 
 def test_a_worker_that_has_hardly_begun_leaves_the_signals_to_its_server() -> None:

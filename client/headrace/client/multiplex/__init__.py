@@ -1,0 +1,1 @@
+"""Requests of one client that share a stream: what waits together travels together."""

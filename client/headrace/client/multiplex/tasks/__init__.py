@@ -1,0 +1,1 @@
+"""The shared stream of the asyncio client."""
