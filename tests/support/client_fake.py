@@ -357,7 +357,7 @@ class Awaited:
 
 
 @contextmanager
-def connected(kind: str, target: str, **options: Any) -> Iterator[Any]:
+def connected(kind: str, target: Any, **options: Any) -> Iterator[Any]:
     """A client of a kind, ``sync`` or ``aio``; both are used in the same way."""
     if kind == "sync":
         with Client(target, **options) as blocking:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -104,7 +105,18 @@ class BalancedClient(Client):
     ) -> BalancedNetwork:
         version = str(version)
         found = await self.run(client_plans.network(name, version, timeout=timeout))
+        if found.state == "LOADING":  # there, and perhaps ready elsewhere
+            found = await self._ready(name, version, timeout) or found
         return BalancedNetwork(self, found, pinned=version)
+
+    async def _ready(self, name: str, version: str, timeout: float | None) -> NetworkInfo | None:
+        for server in self.fleet.servers:
+            with suppress(Error):
+                steps = client_plans.network(name, version, timeout=timeout)
+                found = await self.group.pinned(server).run(steps)
+                if found.state == "READY":
+                    return found
+        return None
 
     # -- servers --
 

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
 
@@ -109,7 +110,18 @@ class BalancedClient(Client):
     ) -> BalancedNetwork:
         version = str(version)
         found = self.run(client_plans.network(name, version, timeout=timeout))
+        if found.state == "LOADING":  # there, and perhaps ready elsewhere
+            found = self._ready(name, version, timeout) or found
         return BalancedNetwork(self, found, pinned=version)
+
+    def _ready(self, name: str, version: str, timeout: float | None) -> NetworkInfo | None:
+        for server in self.fleet.servers:
+            with suppress(Error):
+                steps = client_plans.network(name, version, timeout=timeout)
+                found = self.group.pinned(server).run(steps)
+                if found.state == "READY":
+                    return found
+        return None
 
     # -- servers --
 
