@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from headrace.client.balancing.fleet import Fleet, Server
+from headrace.client.balancing.fleet import Fleet
+from headrace.client.balancing.server import Server
 from headrace.client.balancing.verdict import Mark, Verdict, judge
 from headrace.client.errors import Error
 from headrace.wire.codec import CodecError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headrace.client.balancing.attempts import Attempts
-from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.server import Server
 from headrace.client.balancing.verdict import Mark, Verdict
 from headrace.client.errors import Error
 

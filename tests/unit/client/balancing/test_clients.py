@@ -105,10 +105,9 @@ def test_a_slow_request_goes_to_a_second_server_by_choice(kind: str, fakes: list
     with client_of(kind, [slow, quick], balance=hedges) as client:
         network = client.network("echo")
         slow.held = True
-        for _ in range(2):  # one of them begins at the slow server
+        while not slow.started.is_set():  # until one begins at the slow server
             assert network.infer(X)["y"][0, 0] == 1.0
         assert eventually(slow.cancelled.is_set)
-    assert len(quick.requests("Infer")) == 2
 
 
 def test_without_hedges_a_request_goes_to_one_server(kind: str, fakes: list[Fake]) -> None:

@@ -18,9 +18,9 @@ from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.aio.network import BalancedNetwork
 from headrace.client.balancing.aio.watch import Watch
 from headrace.client.balancing.attempts import ROUTED, Attempts
-from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.servers import Servers
+from headrace.client.balancing.server import Server
 from headrace.client.errors import Error, Unavailable
 from headrace.client.info import NetworkInfo, QueryResult
 from headrace.client.plans import client_plans, plan

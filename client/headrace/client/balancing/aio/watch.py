@@ -10,9 +10,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from headrace.client.balancing.fleet import TICK_SECONDS, Server
+from headrace.client.balancing.fleet import TICK_SECONDS
 from headrace.client.balancing.health import Answer
 from headrace.client.balancing.messages import CHECK, answer_of
+from headrace.client.balancing.server import Server
 
 
 class Watch:

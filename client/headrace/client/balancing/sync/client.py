@@ -17,9 +17,9 @@ from headrace.client import errors, transport
 from headrace.client.balancing import messages
 from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.attempts import ROUTED, Attempts
-from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.servers import Servers
+from headrace.client.balancing.server import Server
 from headrace.client.balancing.sync.network import BalancedNetwork
 from headrace.client.balancing.sync.request import Started, first_of
 from headrace.client.balancing.sync.watch import Watch

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from headrace.client import errors
-from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.server import Server
 from headrace.client.errors import Error
 from headrace.client.plans.plan import Budget
 

@@ -8,8 +8,9 @@ from collections import deque
 from functools import partial
 from typing import Any
 
-from headrace.client.balancing.fleet import TICK_SECONDS, Server
+from headrace.client.balancing.fleet import TICK_SECONDS
 from headrace.client.balancing.messages import CHECK, answer_of
+from headrace.client.balancing.server import Server
 
 
 class Watch:
