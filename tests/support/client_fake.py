@@ -87,6 +87,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self.timeouts: list[float | None] = []
         self.cancelled = threading.Event()
         self.started = threading.Event()
+        self.held = False  # every Infer waits until one is cancelled
 
     def requests(self, method: str) -> list[Any]:
         return [request for called, request in self.calls if called == method]
@@ -142,7 +143,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self._note("Infer", request, context)
         if not request.inputs:
             return pb.InferReply(id=request.id)
-        if first(request) == ENDLESS:
+        if self.held or first(request) == ENDLESS:
             context.add_callback(self.cancelled.set)
             self.started.set()
             self.cancelled.wait(60)
@@ -362,7 +363,7 @@ class Awaited:
 
 
 @contextmanager
-def connected(kind: str, target: str, **options: Any) -> Iterator[Any]:
+def connected(kind: str, target: Any, **options: Any) -> Iterator[Any]:
     """A client of a kind, ``sync`` or ``aio``; both are used in the same way."""
     if kind == "sync":
         with Client(target, **options) as blocking:
