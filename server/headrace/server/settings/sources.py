@@ -13,7 +13,8 @@ from pathlib import Path
 
 from headrace.runtime.errors import InvalidArgument, NotFound, did_you_mean
 from headrace.server.settings.option import Option, variable
-from headrace.server.settings.settings import PluginSettings, Settings, options
+from headrace.server.settings.plugin_settings import PluginSettings
+from headrace.server.settings.settings import Settings, options
 
 PREFIX = "HEADRACE_"
 # Variables of the command-line client. It may run in the same environment.

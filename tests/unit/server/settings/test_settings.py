@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.server.plugins import plugin_sources
 from headrace.server.settings.option import GIB, MIB
-from headrace.server.settings.settings import (
-    SIZE,
-    PluginSettings,
-    Settings,
-    options,
-    settings_table,
-)
+from headrace.server.settings.plugin_settings import PluginSettings
+from headrace.server.settings.settings import SIZE, Settings, options, settings_table
 from headrace.server.settings.sources import load_settings
 
 
