@@ -18,6 +18,8 @@ from headrace.server.http.operations import operations_routes
 from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
+from headrace.server.processes.front_ends import FrontEnds
+from headrace.server.processes.users import RelayedUsers
 from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
@@ -46,6 +48,7 @@ from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
 from headrace.server.transport.limits import strangers
+from headrace.server.transport.strangers import Strangers
 from headrace.server.transport.tls import ServerTls
 from headrace.server.transport.unix_front_end import UnixFrontEnd
 
@@ -84,11 +87,13 @@ class Listeners:
         core, networks, tracing = backend.core, backend.networks, backend.tracing
         self._access = Access(settings, watcher, core.counters)
         entrance = self._access.entrance()
-        unwanted = strangers(settings, checks=entrance is not None)
+        unwanted = strangers(settings, checks=self._access.is_controlled)
         errors = RecentErrors()
         log = RequestLog(settings.slow_request_seconds, core.networks, errors.note)
         limit = settings.max_concurrent_rpcs
-        self._boundary = Boundary(core.counters, limit, entrance, unwanted.met, log, tracing)
+        alone = settings.processes == 1  # otherwise the front ends know their connections
+        met = unwanted.met if alone else lambda _: None
+        self._boundary = Boundary(core.counters, limit, entrance, met, log, tracing)
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
             max_bytes=settings.max_shared_memory_bytes,
@@ -104,9 +109,7 @@ class Listeners:
         registration = Role.INFER if settings.private_networks else Role.MANAGE
         methods = all_methods(services, self._boundary, registration)
         handlers = Handlers(methods, self._boundary)
-        self._front_end: FrontEnd | None = (
-            None if settings.unix_socket_only else GrpcioFrontEnd(settings, tls, handlers, unwanted)
-        )
+        self._front_end = self._port_front_end(handlers, tls, unwanted)
         self._unix = self._unix_front_end(handlers)
         rest = Rest(
             *(networks, self._models, self._model_repository, self._regions),
@@ -134,7 +137,8 @@ class Listeners:
     def _services(self, status: Status) -> Services:
         settings, backend, boundary = self._settings, self._backend, self._boundary
         core, networks, regions = backend.core, backend.networks, self._regions
-        shared_memory = SharedMemoryService(regions, Users(), networks)
+        users = RelayedUsers() if settings.processes > 1 else Users()
+        shared_memory = SharedMemoryService(regions, users, networks)
         sink = CompletionSink(asyncio.get_running_loop())
         inference = Inference(networks, sink, shared_memory)
         in_flight = settings.max_streams_in_flight
@@ -164,6 +168,16 @@ class Listeners:
             *(inference, self._streams, shared_memory, opened, self._model_streams),
             *(backend.health.service, self._reflection, status.text),
         )
+
+    def _port_front_end(
+        self, handlers: Handlers, tls: ServerTls | None, unwanted: Strangers
+    ) -> FrontEnd | None:
+        settings = self._settings
+        if settings.unix_socket_only:
+            return None
+        if settings.processes > 1:
+            return FrontEnds(settings, handlers)
+        return GrpcioFrontEnd(settings, tls, handlers, unwanted)
 
     def _unix_front_end(self, handlers: Handlers) -> UnixFrontEnd | None:
         settings = self._settings

@@ -14,6 +14,7 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.job import Job
 from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
+from headrace.server.processes.users import RelayedUsers
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Caller, Users
@@ -26,11 +27,11 @@ class SharedMemoryService:
     """The methods about regions.
 
     Args:
-        users: the users of the connections to the port that this service serves.
+        users: finds the users of the connections to the port that this service serves.
         networks: says who the owner of the caller's regions is.
     """
 
-    def __init__(self, regions: Regions, users: Users, networks: Networks) -> None:
+    def __init__(self, regions: Regions, users: Users | RelayedUsers, networks: Networks) -> None:
         self._regions = regions
         self._networks = networks
         self._users = users

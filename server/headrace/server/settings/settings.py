@@ -139,6 +139,12 @@ class Settings:
     max_model_bytes: int = option(2 * GIB, SIZE, "largest model that a client may send")
     max_uploads_bytes: int = option(8 * GIB, SIZE, "disk space for all uploaded models")
     max_networks: int = option(256, COUNT, "most networks that are loaded at a time")
+    processes: int = option(
+        1,
+        integer(1, 256),
+        "front ends: processes that accept gRPC connections on the port and parse calls. With 2 or "
+        "more, the engine is one more process, which has networks, queues, devices and HTTP",
+    )
     max_concurrent_rpcs: int = option(
         1024,
         COUNT,
