@@ -1,6 +1,7 @@
 """The load, in a process of its own: closed loops of raw bytes against one method.
 
-Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary method's path, or
+Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary method's path, with
+``@N`` behind it for N connections that share the callers, or
 ``stream:N`` for N InferStreams with CALLERS / N requests in flight on each. As headrace's client
 does, requests that may go at the same time share a message; with ``single:N`` each has a message of
 its own. Prints the number of replies and the seconds that they took. With LOAD_TLS_CA, a PEM file,
@@ -14,6 +15,7 @@ import asyncio
 import os
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
@@ -23,7 +25,11 @@ from headrace.v1 import inference_engine_pb2 as pb
 
 TOKEN = os.environ.get("HEADRACE_TOKEN")
 METADATA = (("authorization", f"Bearer {TOKEN}"),) if TOKEN else None
-OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),  # otherwise channels to one server share a connection
+]
 
 
 async def unary(channel: grpc.aio.Channel, path: str, message: bytes, end: float) -> int:
@@ -77,17 +83,24 @@ def connect(address: str) -> grpc.aio.Channel:
 
 
 async def main(address: str, mode: str, callers: int, seconds: float, message: bytes) -> None:
-    async with connect(address) as channel:
+    async with AsyncExitStack() as stack:
+        path, _, connections = mode.partition("@")
+        channels = [
+            await stack.enter_async_context(connect(address)) for _ in range(int(connections or 1))
+        ]
         start = time.monotonic()
         end = start + seconds
         kind, _, streams = mode.partition(":")
         if streams:
             share, together = callers // int(streams), kind == "stream"
             loops = [
-                stream(channel, share, message, end, together=together) for _ in range(int(streams))
+                stream(channels[0], share, message, end, together=together)
+                for _ in range(int(streams))
             ]
         else:
-            loops = [unary(channel, mode, message, end) for _ in range(callers)]
+            loops = [
+                unary(channels[each % len(channels)], path, message, end) for each in range(callers)
+            ]
         count = sum(await asyncio.gather(*loops))
         print(count, time.monotonic() - start)
 
