@@ -1,12 +1,11 @@
 """The load, in a process of its own: closed loops of raw bytes against one method.
 
-Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary method's path, with
-``@N`` behind it for N connections that share the callers, or
+Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary method's path, or
 ``stream:N`` for N InferStreams with CALLERS / N requests in flight on each. As headrace's client
 does, requests that may go at the same time share a message; with ``single:N`` each has a message of
 its own. Prints the number of replies and the seconds that they took. With LOAD_TLS_CA, a PEM file,
 it speaks TLS, and with LOAD_TLS_CERT and LOAD_TLS_KEY it has a certificate of its own. With
-HEADRACE_TOKEN, each call sends this token.
+HEADRACE_TOKEN, each call sends this token. LOAD_CONNECTIONS is the number of connections.
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ from headrace.v1 import inference_engine_pb2 as pb
 
 TOKEN = os.environ.get("HEADRACE_TOKEN")
 METADATA = (("authorization", f"Bearer {TOKEN}"),) if TOKEN else None
+CONNECTIONS = int(os.environ.get("LOAD_CONNECTIONS", "1"))
 OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),  # otherwise channels to one server share a connection
+    ("grpc.use_local_subchannel_pool", 1),
 ]
 
 
@@ -83,10 +83,9 @@ def connect(address: str) -> grpc.aio.Channel:
 
 
 async def main(address: str, mode: str, callers: int, seconds: float, message: bytes) -> None:
-    async with AsyncExitStack() as stack:
-        path, _, connections = mode.partition("@")
+    async with AsyncExitStack() as connections:
         channels = [
-            await stack.enter_async_context(connect(address)) for _ in range(int(connections or 1))
+            await connections.enter_async_context(connect(address)) for _ in range(CONNECTIONS)
         ]
         start = time.monotonic()
         end = start + seconds
@@ -94,12 +93,12 @@ async def main(address: str, mode: str, callers: int, seconds: float, message: b
         if streams:
             share, together = callers // int(streams), kind == "stream"
             loops = [
-                stream(channels[0], share, message, end, together=together)
-                for _ in range(int(streams))
+                stream(channels[each % CONNECTIONS], share, message, end, together=together)
+                for each in range(int(streams))
             ]
         else:
             loops = [
-                unary(channels[each % len(channels)], path, message, end) for each in range(callers)
+                unary(channels[each % CONNECTIONS], mode, message, end) for each in range(callers)
             ]
         count = sum(await asyncio.gather(*loops))
         print(count, time.monotonic() - start)

@@ -71,14 +71,14 @@ class Growth(NamedTuple):
 
 
 def compare(
-    echo: Server, ours: Server, mode: str, callers: int, message: Path, suffix: str = ""
+    echo: Server, ours: Server, mode: str, callers: int, message: Path, connections: int = 1
 ) -> Point:
     """Asks both in turns, so that a round's ratio is of the same seconds."""
     rounds = []
     for _ in range(ROUNDS):
-        path = "/Echo/Echo" + suffix
-        floor = load(*echo, path, callers, message, SECONDS).microseconds
-        used = load(*ours, mode + suffix, callers, message, SECONDS).microseconds
+        how = callers, message, SECONDS, {"LOAD_CONNECTIONS": str(connections)}
+        floor = load(*echo, "/Echo/Echo", *how).microseconds
+        used = load(*ours, mode, *how).microseconds
         rounds.append((floor, used, used / floor))
     return Point(*(statistics.median(column) for column in zip(*rounds, strict=True)))
 
@@ -103,7 +103,7 @@ def growths(echo: Server, ours: Server, folder: Path) -> list[Growth]:
         Growth(
             f"connections, {max(CALLERS, CONNECTIONS[-1])} callers",
             CONNECTIONS,
-            [compare(echo, ours, INFER, CONNECTIONS[-1], tiny, f"@{n}") for n in CONNECTIONS],
+            [compare(echo, ours, INFER, CONNECTIONS[-1], tiny, n) for n in CONNECTIONS],
         ),
         Growth(
             "requests in flight, one connection",
@@ -146,15 +146,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def cases_table(echo: Server, ours: Server, messages: dict[str, Path]) -> str:
     rows = []
     for case in CASES:
-        message = messages[case.network]
         # The echo is unary: one stream of requests is held against as many unary calls.
-        rounds = []
-        for _ in range(ROUNDS):
-            floor = load(*echo, "/Echo/Echo", case.callers, message, SECONDS).microseconds
-            used = load(*ours, case.mode, case.callers, message, SECONDS).microseconds
-            rounds.append((floor, used, used / floor))
-        floor, used, ratio = (statistics.median(column) for column in zip(*rounds, strict=True))
-        rows.append((case.name, f"{floor:.0f} µs", f"{used:.0f} µs", f"{ratio:.2f}"))
+        point = compare(echo, ours, case.mode, case.callers, messages[case.network])
+        figures = f"{point.echo:.0f} µs", f"{point.ours:.0f} µs", f"{point.ratio:.2f}"
+        rows.append((case.name, *figures))
     return table(("request", "bare echo", "headrace", "ratio"), rows)
 
 

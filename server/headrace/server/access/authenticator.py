@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.server.access.identity import Identity
 from headrace.server.access.refusal import Refusal, refused
-from headrace.server.access.tokens import NO_ENTRIES, Entries
-from headrace.server.access.watched import WatchedFiles
+from headrace.server.access.tokens import NO_ENTRIES, Entries, parse_entries
+from headrace.server.access.watched import WatchedFiles, Watcher
+from headrace.server.settings.settings import Settings
 
 if TYPE_CHECKING:  # a server without JWTs does without its 10 MB
     from headrace.server.access.jwts import Key, Rules
@@ -132,3 +133,22 @@ class Authenticator:
             if name in known:
                 return Grant(known[name], math.inf, state)
         raise refused(Refusal.UNKNOWN_CERTIFICATE if given else Refusal.NO_CREDENTIAL)
+
+
+def authenticator(settings: Settings, watcher: Watcher) -> Authenticator | None:
+    """Knows the callers, as the settings say. None if callers need no credentials."""
+    entries: WatchedFiles[Entries] | None = None
+    keys: WatchedFiles[tuple[Key, ...]] | None = None
+    if settings.tokens is not None:
+        entries = WatchedFiles([settings.tokens], parse_entries, field="tokens")
+        watcher.add(entries)
+    rules: Rules | None = None
+    if settings.jwt_jwks is not None:
+        from headrace.server.access.jwts import Rules, parse_keys
+
+        keys = WatchedFiles([settings.jwt_jwks], parse_keys, field="jwt_jwks")
+        watcher.add(keys)
+        rules = Rules(settings.jwt_audience, settings.jwt_issuer, settings.jwt_roles_claim)
+    if entries is None and keys is None:
+        return None
+    return Authenticator(entries, keys, rules)

@@ -38,7 +38,8 @@ from headrace.server.services.open_inference.datatypes import (
 )
 from headrace.server.services.turns import Turn
 from headrace.server.shared_memory.lease import Lease
-from headrace.server.shared_memory.regions import Caller, Regions
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Caller
 from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.wire.codec import CodecError
 from headrace.wire.layouts import MAX_ID_LENGTH
