@@ -37,7 +37,8 @@ class App:
 
     def __init__(self, settings: Settings) -> None:
         check_exposure(settings)
-        check_address("port", settings.host, settings.port)
+        if not settings.unix_socket_only:
+            check_address("port", settings.host, settings.port)
         check_address("http_port", settings.http_host, settings.http_port)
         self._grace = settings.grace_seconds
         self._hurried = asyncio.Event()
