@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import resource
 import statistics
+import sys
 from collections.abc import Callable
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.client import Client
 from headrace.client.sync import Network

@@ -83,6 +83,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self.uploaded = b""
         self.status = StatusDocument()
         self.graph: pb.Graph | None = GRAPH
+        self.limits: pb.StreamLimits | None = None  # None: it knows no limits, as older servers
         self.timeouts: list[float | None] = []
         self.cancelled = threading.Event()
         self.started = threading.Event()
@@ -153,8 +154,13 @@ class Fake(pb_grpc.InferenceEngineServicer):
 
     def InferStream(self, request_iterator: Any, context: Any) -> Iterator[pb.InferStreamReply]:
         self.calls.append(("InferStream", None))
-        for message in request_iterator:
+        told = 0
+        for number, message in enumerate(request_iterator, 1):
             self.calls.append(("message", message))
+            limits = self.limits if message.ask_limits else None
+            if limits is not None or told:
+                told = number
+                yield pb.InferStreamReply(limits=limits, messages_read=told)
             if self.failures:
                 fail(context, self.failures.popleft())
             results = []
