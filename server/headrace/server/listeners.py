@@ -12,13 +12,13 @@ from headrace.server.access.identity import Role
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import shown_address
 from headrace.server.backend import Backend
+from headrace.server.hosting import ALONE, Hosting
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry, memory_series
 from headrace.server.http.operations import operations_routes
 from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
-from headrace.server.processes.front_ends import FrontEnds
 from headrace.server.processes.users import RelayedUsers
 from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
@@ -36,7 +36,6 @@ from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_tensors import SharedMemoryService
-from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.handover import Handover
 from headrace.server.shared_memory.regions import Regions
@@ -46,10 +45,7 @@ from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import usable
 from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
-from headrace.server.transport.envoy.front_end import EnvoyFrontEnd
-from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
 from headrace.server.transport.limits import strangers
-from headrace.server.transport.strangers import Strangers
 from headrace.server.transport.tls import ServerTls
 from headrace.server.transport.unix_front_end import UnixFrontEnd
 
@@ -75,15 +71,22 @@ class Listeners:
         tls: the certificate of both. None for plain text.
         watcher: looks at the files of access control.
         backend: what they serve.
+        hosting: what the server takes from where it runs.
 
     Raises:
         InvalidArgument: a file of access control cannot be used.
     """
 
     def __init__(
-        self, settings: Settings, tls: ServerTls | None, watcher: Watcher, backend: Backend
+        self,
+        settings: Settings,
+        tls: ServerTls | None,
+        watcher: Watcher,
+        backend: Backend,
+        hosting: Hosting = ALONE,
     ) -> None:
         self._settings = settings
+        self._hosting = hosting
         self._backend = backend
         core, networks, tracing = backend.core, backend.networks, backend.tracing
         self._access = Access(settings, watcher, core.counters)
@@ -108,9 +111,9 @@ class Listeners:
         )
         services = self._services(status)
         registration = Role.INFER if settings.private_networks else Role.MANAGE
-        methods = all_methods(services, self._boundary, registration)
+        methods = hosting.methods(all_methods(services, self._boundary, registration))
         handlers = Handlers(methods, self._boundary)
-        self._front_end = self._port_front_end(handlers, tls, unwanted)
+        self._front_end = hosting.front_end(settings, tls, handlers, unwanted)
         self._unix = self._unix_front_end(handlers)
         rest = Rest(
             *(networks, self._models, self._model_repository, self._regions),
@@ -159,7 +162,7 @@ class Listeners:
         self._model_streams = ModelStreams(
             opened.infer_on_stream, boundary, in_flight, self._streams.memory
         )
-        self._uploads = Uploads(
+        self._uploads = self._hosting.uploads(
             *(settings.max_model_bytes, settings.max_uploads_bytes),
             settings.max_model_bytes_per_client,
         )
@@ -169,17 +172,6 @@ class Listeners:
             *(inference, self._streams, shared_memory, opened, self._model_streams),
             *(backend.health.service, self._reflection, status.text),
         )
-
-    def _port_front_end(
-        self, handlers: Handlers, tls: ServerTls | None, unwanted: Strangers
-    ) -> FrontEnd | None:
-        settings = self._settings
-        if settings.unix_socket_only:
-            return None
-        if settings.processes > 1:
-            return FrontEnds(settings, handlers)
-        carrier = EnvoyFrontEnd if settings.front_end == "envoy" else GrpcioFrontEnd
-        return carrier(settings, tls, handlers, unwanted)
 
     def _unix_front_end(self, handlers: Handlers) -> UnixFrontEnd | None:
         settings = self._settings
