@@ -129,8 +129,8 @@ class Settings:
     processes: int = option(
         1,
         integer(1, 256),
-        "front ends: processes that accept gRPC connections on the port and parse calls. With 2 or "
-        "more, the engine is one more process, which has networks, queues, devices and HTTP",
+        "front ends: processes that share gRPC's port and carry its calls. With 2 or more, the "
+        "engine is one more process, which has networks, queues, devices and HTTP",
     )
     max_concurrent_rpcs: int = option(
         1024,
