@@ -1,4 +1,8 @@
-"""A Ray cluster of several nodes on this machine, with the real HAProxy. ``make test-ray``."""
+"""A Ray cluster of several nodes on this machine, with the real HAProxy. ``make test-ray``.
+
+With RAY_ADDRESS the tests run on a cluster that is there already, and kill none of its nodes.
+Start it with the variables below.
+"""
 
 from __future__ import annotations
 
@@ -77,9 +81,15 @@ class Servers:
 
     def __init__(self, store: Path) -> None:
         self.store = str(store)
-        head = {**node_options(), "include_dashboard": False}
-        self.ray = Cluster(initialize_head=True, head_node_args=head)
-        ray.init(address=self.ray.address, namespace="serve", log_to_driver=False)
+        self.ray: Cluster | None = None
+        address = os.environ.get("RAY_ADDRESS")
+        if address is None:
+            head = {**node_options(), "include_dashboard": False}
+            self.ray = Cluster(initialize_head=True, head_node_args=head)
+            for _ in range(2):
+                self.ray.add_node(**node_options())
+            address = self.ray.address
+        ray.init(address=address, namespace="serve", log_to_driver=False)
         self.port = free_port()
         serve.start(
             proxy_location="HeadOnly",  # several nodes share this machine's ports
@@ -120,15 +130,14 @@ class Servers:
     def close(self) -> None:
         serve.shutdown()
         ray.shutdown()
-        self.ray.shutdown()
+        if self.ray is not None:
+            self.ray.shutdown()
 
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     found = Servers(tmp_path_factory.mktemp("cluster") / "store")
     try:
-        for _ in range(2):
-            found.ray.add_node(**node_options())
         found.deploy()
         found.ready(3)
         yield found
