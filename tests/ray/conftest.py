@@ -4,6 +4,8 @@ With RAY_ADDRESS the tests run on a cluster that is there already, and kill none
 Start it with the variables below.
 """
 
+# ruff: noqa: E402 - Ray reads its environment when it is imported
+
 from __future__ import annotations
 
 import asyncio
@@ -16,11 +18,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
 # Ray reads these when it is imported, and its nodes inherit them. Where a machine is busy, Ray's
 # own timeouts of a few seconds would end what only is slow.
 os.environ |= {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
+    "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+    "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
     "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "200",
@@ -60,12 +71,6 @@ def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SEC
         assert time.monotonic() < end, f"not in time: {what}"
         time.sleep(0.1)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def node_options() -> dict[str, Any]:

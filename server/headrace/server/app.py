@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from headrace.server.backend import Backend
 from headrace.server.hosting import ALONE, Hosting
 from headrace.server.listeners import Addresses, Listeners
 from headrace.server.settings.settings import Settings
+from headrace.server.stop_signals import on_stop_signal
 from headrace.server.transport.tls import server_tls
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,8 @@ class App:
 
     def __init__(self, settings: Settings, hosting: Hosting = ALONE) -> None:
         check_exposure(settings)
-        check_address("port", settings.host, settings.port)
+        if not settings.unix_socket_only:
+            check_address("port", settings.host, settings.port)
         check_address("http_port", settings.http_host, settings.http_port)
         self._grace = settings.grace_seconds
         self._hurried = asyncio.Event()
@@ -69,9 +70,7 @@ class App:
         def signalled() -> None:
             (self._hurried if stop.is_set() else stop).set()
 
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, signalled)
+        on_stop_signal(signalled)
         starting, stopping = asyncio.create_task(self.start()), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

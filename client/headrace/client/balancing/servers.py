@@ -42,7 +42,7 @@ class Servers(Generic[C]):
         target: Targets,
         *security: Any,
         balance: Balancing | bool,
-        shared_memory: bool,
+        shared_memory: bool | None,
         insecure: bool,
         connect: Callable[[Endpoint], C],
         wake: Callable[[], object],

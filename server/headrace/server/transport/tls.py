@@ -5,26 +5,22 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-)
 
 from headrace.runtime.metrics.families import TLS_EXPIRATION, TLS_STALE
 from headrace.runtime.metrics.series import SeriesSnapshot
 from headrace.server.access.watched import WatchedFiles, Watcher
 from headrace.server.settings.settings import Settings
+
+if TYPE_CHECKING:  # a server without TLS does without its 8 MB
+    from cryptography import x509
 
 _LEAST_RSA_BITS = 2048
 # gRPC's choice for TLS 1.2, so that both ports accept the same ones. TLS 1.3 has its own.
@@ -38,11 +34,13 @@ class Certificate:
 
     Attributes:
         expires: when the first certificate of its chain expires, in seconds since 1970.
+        contents: the files: the chain, the key, and the authorities of clients if there are some.
     """
 
     configuration: grpc.ServerCertificateConfiguration
     context: ssl.SSLContext
     expires: float
+    contents: tuple[bytes, ...]
 
 
 class ServerTls:
@@ -73,6 +71,15 @@ class ServerTls:
         self.needs_client_certificate = client_ca is not None
         self._files = WatchedFiles(paths, parse, field="tls_cert")
         watcher.add(self._files)
+
+    @property
+    def certificate(self) -> Certificate:
+        """The last good state."""
+        return self._files.value
+
+    def on_change(self, tell: Callable[[Certificate], object]) -> None:
+        """Has `tell` called with each new state, on the watcher's thread."""
+        self._files.on_change = tell
 
     def context(self) -> ssl.SSLContext:
         """The context for the next HTTP connection."""
@@ -147,10 +154,13 @@ def read_certificate(contents: Sequence[bytes], names: Sequence[object]) -> Cert
         grpc.ssl_server_certificate_configuration([(key, chain)], *client_ca),
         context,
         expires.timestamp(),
+        tuple(contents),
     )
 
 
 def _certificates(data: bytes, name: object) -> list[x509.Certificate]:
+    from cryptography import x509
+
     try:
         return x509.load_pem_x509_certificates(data)
     except ValueError as error:
@@ -158,6 +168,8 @@ def _certificates(data: bytes, name: object) -> list[x509.Certificate]:
 
 
 def _public_key(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     info = PublicFormat.SubjectPublicKeyInfo
     return certificate.public_key().public_bytes(Encoding.DER, info)
 
@@ -168,6 +180,14 @@ def _public_key_of(key: bytes, name: object) -> bytes:
         ValueError: it is not a private key without a password, or of a kind that TLS with gRPC
             cannot use.
     """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_pem_private_key,
+    )
+
     try:
         private = load_pem_private_key(key, None)
     except TypeError as error:

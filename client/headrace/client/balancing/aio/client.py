@@ -23,7 +23,7 @@ from headrace.client.balancing.servers import Servers
 from headrace.client.errors import Error, Unavailable
 from headrace.client.info import NetworkInfo, QueryResult
 from headrace.client.plans import client_plans, plan
-from headrace.client.plans.plan import Budget, Call, Pause, Plan
+from headrace.client.plans.plan import Budget, Call, Plan, Step
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class BalancedClient(Client):
         token: str | Callable[[], str] | None = None,
         allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
-        shared_memory: bool = False,
+        shared_memory: bool | None = None,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         self.pool = None
@@ -201,10 +201,9 @@ class BalancedClient(Client):
                     raise
         raise AssertionError("no server was tried")
 
-    async def _do(self, step: Call | Pause) -> Any:
-        if isinstance(step, Pause):
-            await asyncio.sleep(step.seconds)
-            return None
+    async def _do(self, step: Step) -> Any:
+        if not isinstance(step, Call):
+            return await super()._do(step)
         if step.method not in ROUTED or step.once:
             messages.refuse(step.method, self.fleet.servers)
         await self._know()

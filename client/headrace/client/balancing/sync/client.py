@@ -25,7 +25,7 @@ from headrace.client.balancing.sync.watch import Watch
 from headrace.client.errors import Error, Unavailable
 from headrace.client.info import NetworkInfo, QueryResult
 from headrace.client.plans import client_plans, plan
-from headrace.client.plans.plan import Budget, Call, Pause, Plan
+from headrace.client.plans.plan import Budget, Call, Plan, Step
 from headrace.client.sync import Client
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class BalancedClient(Client):
         token: str | Callable[[], str] | None = None,
         allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
-        shared_memory: bool = False,
+        shared_memory: bool | None = None,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         self.pool = None
@@ -214,10 +214,9 @@ class BalancedClient(Client):
                     raise
         raise AssertionError("no server was tried")
 
-    def _do(self, step: Call | Pause) -> Any:
-        if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            return None
+    def _do(self, step: Step) -> Any:
+        if not isinstance(step, Call):
+            return super()._do(step)
         if step.method not in ROUTED or step.once:
             messages.refuse(step.method, self.fleet.servers)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
