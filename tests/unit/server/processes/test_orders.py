@@ -7,7 +7,8 @@ from pathlib import Path
 
 from headrace.server.processes.orders import Orders
 from headrace.server.processes.relay import Row
-from headrace.server.settings.settings import PluginSettings, Settings
+from headrace.server.settings.plugin_settings import PluginSettings
+from headrace.server.settings.settings import Settings
 
 
 def test_orders_come_out_as_they_went_in_but_without_devices() -> None:

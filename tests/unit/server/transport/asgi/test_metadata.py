@@ -42,7 +42,7 @@ def test_a_binary_value_that_is_not_base64_is_dropped() -> None:
 
 
 def test_metadata_of_a_reply_are_headers_that_grpc_reads_again() -> None:
-    sent = [("x-request-id", "r1"), ("details-bin", b"\0\xff")]
+    sent: list[tuple[str, str | bytes]] = [("x-request-id", "r1"), ("details-bin", b"\0\xff")]
     assert list(Metadata(encoded(sent))) == sent
 
 
