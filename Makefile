@@ -32,6 +32,7 @@ MAKEFLAGS += --no-print-directory
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
 	@echo 'make test         run the tests; ARGS="..." goes to pytest'
+	@echo 'make test-envoy   run the integration tests over the front end Envoy'
 	@echo 'make test-cuda    run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'

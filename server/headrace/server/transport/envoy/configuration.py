@@ -52,6 +52,7 @@ def configuration(settings: Settings, module: str, paths: Paths) -> dict[str, An
         paths: where Envoy finds the certificates, and where its own socket is.
     """
     return {
+        "node": {"id": "headrace", "cluster": "headrace"},  # needed to read certificates again
         "admin": {"address": {"pipe": {"path": str(paths.admin), "mode": 0o600}}},
         "static_resources": {"listeners": [_listener(settings, module, paths)]},
         "overload_manager": {

@@ -27,6 +27,7 @@ from headrace.server.transport.envoy.certificates import write_certificate
 from headrace.server.transport.envoy.configuration import Paths, configuration
 from headrace.server.transport.tls import server_tls
 
+_MEMORY = "/dev/shm"  # noqa: S108 - the folder in it is the server's own
 _LAUNCH = "_HEADRACE_LAUNCH"
 # What Python in Envoy needs from its environment, and the server's own children must not see.
 _PYTHON = ("LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
@@ -66,7 +67,9 @@ def become_envoy(
     library = _interpreter()
     tls = server_tls(settings, Watcher())
     check_address("port", settings.host, settings.port)
-    paths = Paths(Path(tempfile.mkdtemp(prefix="headrace-envoy-")))
+    # The certificate's key lies there. It is better in memory, in case the process is killed.
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    paths = Paths(Path(tempfile.mkdtemp(prefix="headrace-envoy-", dir=memory)))
     if tls is not None:
         # Envoy reads it before the server runs again.
         write_certificate(tls.certificate, paths)
