@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-envoy test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-tls image test-image test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-envoy test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -38,7 +38,9 @@ help:
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
+	@echo 'make test-balance  stop, freeze and kill one of three servers under the load of clients that balance; STOPS=10 sets how often one stops'
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
+	@echo 'make test-ray     run a Ray cluster of several nodes on this machine, and kill its replicas and nodes under load; downloads 150 MB'
 	@echo 'make image        build the container image; VARIANT=openvino, opencl or cuda for another than cpu'
 	@echo 'make test-image   build the image, and run it as a user without rights; VARIANT as above'
 	@echo 'make test-page    look at the status page in a browser, and leave pictures in .cache/page; needs chromium'
@@ -88,9 +90,15 @@ test-reload: $(INSTALLED)
 test-access: $(INSTALLED)
 	@ROTATION_SECONDS=$${ROTATION_SECONDS:-60} $(BIN)/pytest -s -k rotate tests/integration/test_access.py $(ARGS)
 
+test-balance: $(INSTALLED)
+	@$(BIN)/pytest -s tests/balance $(ARGS)
+
 # The scanner brings an OpenSSL of its own.
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
+
+test-ray: .venv-ray/.installed
+	@.venv-ray/bin/pytest -o filterwarnings=default --timeout 900 -rs -s tests/ray $(ARGS)
 
 # ENGINE, BASE, MIRROR and PACKAGES are explained in deploy/README.md.
 image:
@@ -181,7 +189,7 @@ release: $(INSTALLED) .venv-release/.installed
 	@scripts/release.sh $(BIN)/python .venv-release
 
 clean:
-	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-sslyze .venv-page .venv-release .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-sslyze .venv-ray .venv-page .venv-release .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml
@@ -221,6 +229,10 @@ $(PROTO_INSTALLED):
 	@touch $@
 
 # perf_analyzer comes in tritonclient's wheel, and asks for CUDA's runtime where there is no GPU, too.
+.venv-ray/.installed: pyproject.toml
+	@scripts/venv.sh .venv-ray --editable '.[ray,testing]' pytest-timeout psutil
+	@touch $@
+
 $(CLIENTS):
 	@scripts/venv.sh $(CLIENTS_VENV) 'tritonclient[all]==$(TRITONCLIENT)' protobuf \
 	    nvidia-cuda-runtime-cu12 pytest pytest-timeout

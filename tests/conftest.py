@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +36,13 @@ def pytest_configure() -> None:
         # An example may take long on a busy machine.
         settings.register_profile("untimed", deadline=None)
         settings.load_profile("untimed")
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder for Unix sockets, whose paths have at most 107 bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 _COLLECTS = re.compile(r"^from .*\b(collect|collect_testcases)$", re.MULTILINE)

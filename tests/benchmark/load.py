@@ -5,7 +5,7 @@ Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary 
 does, requests that may go at the same time share a message; with ``single:N`` each has a message of
 its own. Prints the number of replies and the seconds that they took. With LOAD_TLS_CA, a PEM file,
 it speaks TLS, and with LOAD_TLS_CERT and LOAD_TLS_KEY it has a certificate of its own. With
-HEADRACE_TOKEN, each call sends this token.
+HEADRACE_TOKEN, each call sends this token. LOAD_CONNECTIONS is the number of connections.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import os
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
@@ -23,7 +24,12 @@ from headrace.v1 import inference_engine_pb2 as pb
 
 TOKEN = os.environ.get("HEADRACE_TOKEN")
 METADATA = (("authorization", f"Bearer {TOKEN}"),) if TOKEN else None
-OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+CONNECTIONS = int(os.environ.get("LOAD_CONNECTIONS", "1"))
+OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+]
 
 
 async def unary(channel: grpc.aio.Channel, path: str, message: bytes, end: float) -> int:
@@ -77,17 +83,23 @@ def connect(address: str) -> grpc.aio.Channel:
 
 
 async def main(address: str, mode: str, callers: int, seconds: float, message: bytes) -> None:
-    async with connect(address) as channel:
+    async with AsyncExitStack() as connections:
+        channels = [
+            await connections.enter_async_context(connect(address)) for _ in range(CONNECTIONS)
+        ]
         start = time.monotonic()
         end = start + seconds
         kind, _, streams = mode.partition(":")
         if streams:
             share, together = callers // int(streams), kind == "stream"
             loops = [
-                stream(channel, share, message, end, together=together) for _ in range(int(streams))
+                stream(channels[each % CONNECTIONS], share, message, end, together=together)
+                for each in range(int(streams))
             ]
         else:
-            loops = [unary(channel, mode, message, end) for _ in range(callers)]
+            loops = [
+                unary(channels[each % CONNECTIONS], mode, message, end) for each in range(callers)
+            ]
         count = sum(await asyncio.gather(*loops))
         print(count, time.monotonic() - start)
 

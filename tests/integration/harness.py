@@ -56,6 +56,7 @@ class Server:
         addresses = json.loads(line)
         self.address: str = addresses["grpc"]
         self.http: str = addresses["http"]
+        self.unix: str = addresses.get("unix", "")
         self.channel = self.connect()
         self.stub: Any = rpc.InferenceEngineStub(self.channel)  # type: ignore[no-untyped-call]
 

@@ -47,6 +47,7 @@ SCRIPTS = (
 )
 """Pages whose `headrace` commands are one script."""
 ELSEWHERE = {
+    "docs/balancing.md": "test_replicas runs its program, on three servers",
     "docs/repository.md": "test_repository runs them, on a server with a model repository",
     "docs/rest.md": "its programs and requests of curl alternate",
     "docs/tracing.md": "test_tracing runs its program, with a collector",

@@ -549,6 +549,33 @@ def test_requests_of_a_sequence_keep_their_order_wherever_their_inputs_lie(
     serving.unload("tally")
 
 
+def test_each_request_like_an_earlier_one_writes_its_output_to_shared_memory(
+    stub: Any, model: str
+) -> None:
+    memory = SharedMemory(create=True, size=24)
+    buffer: Any = memory.buf
+    try:
+        stub.SystemSharedMemoryRegister(
+            oip.SystemSharedMemoryRegisterRequest(
+                name="out", key=f"/{memory.name.lstrip('/')}", byte_size=24
+            )
+        )
+        message = request(model)
+        place = {"shared_memory_region": "out", "shared_memory_byte_size": 24}
+        message.outputs.append(requested("z", **place))
+        for _ in range(3):  # the third is read without parsing it
+            buffer[:] = bytes(24)
+            reply = stub.ModelInfer(message, timeout=CALL_SECONDS)
+            assert list(reply.raw_output_contents) == [b""]
+            result = np.frombuffer(bytes(buffer), np.float32).reshape(2, 3)
+            np.testing.assert_array_equal(result, SUM)
+    finally:
+        stub.SystemSharedMemoryUnregister(oip.SystemSharedMemoryUnregisterRequest(name="out"))
+        del buffer
+        memory.close()
+        memory.unlink()
+
+
 def test_a_region_that_nobody_has_registered_is_refused(stub: Any, model: str) -> None:
     place = {"shared_memory_region": "nobody", "shared_memory_byte_size": 24}
     error = refused(stub.ModelInfer, request(model, outputs=[requested("z", **place)]))

@@ -41,6 +41,9 @@ ALLOWED = {
     "headrace.testing": {"headrace.runtime", "headrace.sdk"},
     "headrace.client": {"headrace.wire", "headrace.v1"},
     "headrace.program": {"headrace.client"},
+    "headrace.cluster": {
+        *("headrace.runtime", "headrace.server", "headrace.oip", "headrace.wire", "headrace.v1"),
+    },
     "headrace.server": {"headrace.runtime", "headrace.wire", "headrace.v1", "headrace.oip"},
 }
 # The packages of the runtime, each of which may import those before it, at run time or for types.

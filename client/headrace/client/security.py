@@ -17,7 +17,15 @@ import grpc
 
 from headrace.client.errors import invalid
 from headrace.client.handshake import explain
-from headrace.client.transport import Channels, address, channel_options, hosts, is_local
+from headrace.client.shared_memory.handover import Handover, side_path
+from headrace.client.shared_memory.pool import Pool
+from headrace.client.transport import (
+    Channels,
+    address,
+    channel_options,
+    hosts,
+    is_local,
+)
 
 File: TypeAlias = str | os.PathLike[str]
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
@@ -126,6 +134,17 @@ class Endpoint:
         metadata = None if security.token is None else security.metadata
         shares = streams if max_message_bytes >= _SHARED_BYTES else None
         return Channels(connect, options, metadata, self.address, shares)
+
+    def pool(self, wanted: bool | None) -> Pool | None:
+        """The shared memory of a client; None if tensors travel in messages.
+
+        Args:
+            wanted: None for yes if the server is behind a Unix socket, and otherwise no.
+        """
+        path = side_path(self.address)
+        if wanted is False or (path is None and not wanted):
+            return None
+        return Pool(handover=None if path is None else Handover(path, self.security.metadata))
 
     def explain(self, message: str) -> str | None:
         """Says why no connection came about, if TLS is the reason.

@@ -21,13 +21,12 @@ from headrace.client.info import NetworkInfo
 from headrace.client.multiplex.threads.calls import SharedStreams
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
-from headrace.client.plans.plan import Call, Pause, Plan
+from headrace.client.plans.plan import Blocking, Pause, Plan, Step
 from headrace.client.request import InferRequest
 from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.session import Session
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import started
-from headrace.client.shared_memory.pool import Pool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,8 +73,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
 
     Args:
         target: the server's address, as ``host:port``; the default port is 9000. Names of gRPC's
-            other schemes, for example ``unix:path``, are passed on unchanged. A list of addresses
-            is for several servers.
+            other schemes, as ``unix:path``, are passed on unchanged. A list is several servers.
         balance: whether, or how, to balance. True is for a name, as ``dns:///name:9000``.
         timeout: the timeout of a call without one of its own, in seconds; loads have none.
         credentials: for TLS, as grpc.ssl_channel_credentials() makes them, instead of the files.
@@ -86,7 +84,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         allow_insecure: send the token in plain text to another machine, too.
         max_message_bytes: the largest message that is sent or received.
         shared_memory: pass large tensors through shared memory, if the server is on this machine
-            and allows it. Otherwise they travel in messages.
+            and allows it. The default is to do so if the target is a Unix socket.
 
     Raises:
         InvalidArgument: the target is no address, the timeout is no number, a file of TLS cannot be
@@ -106,14 +104,14 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         token: str | Callable[[], str] | None = None,
         allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
-        shared_memory: bool = False,
+        shared_memory: bool | None = None,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         files = tls_ca, tls_cert, tls_key
         self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
         self.target = self.endpoint.address
         self._channels = self.endpoint.channels(grpc, max_message_bytes, SharedStreams)
-        self.pool = Pool() if shared_memory else None
+        self.pool = self.endpoint.pool(shared_memory)
 
     load_network = _loading_method(client_plans.load_network)
     import_network = _loading_method(client_plans.import_network)
@@ -142,8 +140,8 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
 
     def networks(self, *, timeout: float | None = None) -> list[Network]:
         """All versions of all networks of the server, including loading and failed ones."""
-        found = self.run(client_plans.networks(timeout=timeout))
-        return [Network(self, network, pinned=network.version) for network in found]
+        plans = client_plans.networks(timeout=timeout)
+        return [Network(self, each, pinned=each.version) for each in self.run(plans)]
 
     def close(self) -> None:
         """Closes the connection and cancels what is in flight. Idempotent."""
@@ -178,7 +176,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
             while True:
                 try:
                     reply = self._do(step)
-                except Error as error:
+                except (Error, OSError) as error:
                     step = steps.throw(error)
                 else:
                     step = steps.send(reply)
@@ -189,13 +187,14 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
             steps.close()
 
     def run_in_background(self, steps: Plan[None]) -> None:
-        """Runs a plan on a thread of its own; nobody waits for its end."""
+        """Runs a plan on a thread of its own."""
         threading.Thread(target=self.run, args=(steps,), daemon=True).start()
 
-    def _do(self, step: Call | Pause) -> Any:
+    def _do(self, step: Step) -> Any:
         if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            return None
+            return time.sleep(step.seconds)
+        if isinstance(step, Blocking):
+            return step.function()
         call = self.callable(step.method, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 
+from headrace.runtime.system.late_imports import import_without
+
 
 class _MissingModules(MetaPathFinder):
     """Answers imports of modules that the runtime no longer has, as plugins for earlier versions
@@ -30,3 +32,6 @@ class _MissingModules(MetaPathFinder):
 
 
 sys.meta_path.append(_MissingModules())
+
+# The second module needs the first one when it is imported.
+import_without("onnx_ir", "sympy", "onnx_ir._symbolic_shapes")

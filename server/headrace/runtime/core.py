@@ -88,7 +88,7 @@ class Core:
         self.states = DeviceStates()
         self.plugins = PluginRegistry()
         self.networks = NetworkRegistry(max_networks, of_owner)
-        self._store = store
+        self.store = store
         self._load_span = load_span
         self._blob_key = blob_key
         self._state_memory = StateMemory(max_state_bytes)
@@ -281,16 +281,16 @@ class Core:
         """Configures a device for the networks loaded from now on."""
         plugin = self.plugin(device)
         plugin.set_config(own_config(changes, device))
-        if self._store is not None:
-            self._store.save_config(plugin.name, plugin.settings())
+        if self.store is not None:
+            self.store.save_config(plugin.name, plugin.settings())
 
     def add_extension(self, device: DeviceName, functions: bytes) -> list[str]:
         """Gives a device the local functions of a ModelProto; returns them as "domain::name"."""
         plugin = self.plugin(device)
         found = read_functions(functions, self.limits)
         plugin.add_extension(found)
-        if self._store is not None:
-            self._store.save_extension(plugin.name, functions)
+        if self.store is not None:
+            self.store.save_extension(plugin.name, functions)
         return [f"{function.domain}::{function.name}" for function in found]
 
     # -- end --

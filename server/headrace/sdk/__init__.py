@@ -21,6 +21,8 @@ The manual's page "Write a device plugin" shows how to use them. `headrace plugi
 plugin that uses them, and `headrace.testing` has the tests that every device has to pass.
 """
 
+import typing as _typing
+
 from headrace.runtime.config.key import Key, config_field
 from headrace.runtime.config.schema import ConfigSchema, Configuration, ParameterValue, Range
 from headrace.runtime.config.standard_keys import (
@@ -72,12 +74,14 @@ from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.runtime.execution.pipeline import Stage
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.network.network import Layer, Network, Port
-from headrace.runtime.network.reference.evaluator import CorrectedEvaluator, answer
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.values import Array, Value
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import Transformation, rewriting
+
+if _typing.TYPE_CHECKING:
+    from headrace.runtime.network.reference.evaluator import CorrectedEvaluator, answer
 
 __all__ = [
     "ALLOW_AUTO_BATCHING",
@@ -148,3 +152,13 @@ __all__ = [
     "plugin_api",
     "rewriting",
 ]
+
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """The evaluator's names, which take 18 MB of memory and which few devices need."""
+        if name not in ("CorrectedEvaluator", "answer"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from headrace.runtime.network.reference import evaluator
+
+        return getattr(evaluator, name)

@@ -58,7 +58,8 @@ def check_exposure(settings: Settings) -> None:
         "no TLS": settings.tls_cert is None,
         "no access control": not settings.has_access_control,
     }
-    for setting in ("host", "http_host"):
+    tcp = ("http_host",) if settings.unix_socket_only else ("host", "http_host")
+    for setting in tcp:
         host = getattr(settings, setting)
         if any(lacking.values()) and not is_loopback(host):
             what = " and ".join(name for name, lacks in lacking.items() if lacks)
@@ -68,6 +69,16 @@ def check_exposure(settings: Settings) -> None:
                 "new` make them), or --allow-insecure if something else protects the ports",
                 field=setting,
             )
+    # A client certificate is part of TLS, which the Unix socket does not speak.
+    controlled = settings.tokens is not None or settings.jwt_jwks is not None
+    if settings.unix_socket is not None and settings.unix_socket_mode & 0o002 and not controlled:
+        raise InvalidArgument(
+            f"unix_socket_mode {settings.unix_socket_mode:04o} lets every user of this machine "
+            "connect, but callers there need no token\n"
+            "give --tokens, or a mode as 0660 with --unix-socket-owner :GROUP, or --allow-insecure "
+            "if the folder of the socket keeps others out",
+            field="unix_socket_mode",
+        )
 
 
 def is_loopback(host: str) -> bool:

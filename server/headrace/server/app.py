@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from contextlib import suppress
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, check_exposure
 from headrace.server.backend import Backend
+from headrace.server.hosting import ALONE, Hosting
 from headrace.server.listeners import Addresses, Listeners
 from headrace.server.settings.settings import Settings
 from headrace.server.stop_signals import on_stop_signal
@@ -31,27 +33,34 @@ class App:
     refuses new work. Work in flight finishes within the grace period. Then streams end, gRPC
     stops, networks unload, and the threads end.
 
+    Attributes:
+        backend: the devices and the networks.
+
+    Args:
+        hosting: what the server takes from where it runs.
+
     Raises:
         HeadraceError: a setting cannot be used.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, hosting: Hosting = ALONE) -> None:
         check_exposure(settings)
-        check_address("port", settings.host, settings.port)
+        if not settings.unix_socket_only:
+            check_address("port", settings.host, settings.port)
         check_address("http_port", settings.http_host, settings.http_port)
         self._grace = settings.grace_seconds
         self._hurried = asyncio.Event()
         self._watcher = Watcher()
         tls = server_tls(settings, self._watcher)
-        self._backend = Backend(settings)
-        self._listeners = Listeners(settings, tls, self._watcher, self._backend)
+        self.backend = Backend(settings, hosting)
+        self._listeners = Listeners(settings, tls, self._watcher, self.backend, hosting)
 
     async def start(self) -> Addresses:
         """Listens, loads the networks of the start, and then reports that the server is ready."""
         self._watcher.start()
-        self._backend.health.start()
+        self.backend.health.start()
         addresses = await self._listeners.start()
-        await self._backend.load()
+        await self.backend.load()
         return addresses
 
     async def run(self, on_ready: Callable[[Addresses], None]) -> None:
@@ -74,13 +83,17 @@ class App:
             # A failed start stops too: gRPC's threads may crash a process that ends around them.
             await self.stop()
 
-    async def stop(self) -> None:
-        """Drains and stops. Work that still runs after the grace period is cancelled."""
+    async def stop(self, grace: float = math.inf) -> None:
+        """Drains and stops. Work that still runs after the grace period is cancelled.
+
+        Args:
+            grace: a shorter grace period than the settings', in seconds.
+        """
         # Both ports refuse new work before a probe can tell that the server is shutting down.
         self._listeners.refuse()
-        self._backend.unready = "shutting down"
-        self._backend.health.drain()
-        grace = self._grace
+        self.backend.unready = "shutting down"
+        self.backend.health.drain()
+        grace = min(grace, self._grace)
         _log.info("draining for at most %g seconds; a second signal ends that at once", grace)
         deadline = time.monotonic() + grace
         idle = asyncio.create_task(self._listeners.drain())
@@ -99,9 +112,9 @@ class App:
         await self._listeners.close_front_end(_CLOSE_SECONDS)
         await asyncio.to_thread(self._watcher.stop)
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
-        await asyncio.to_thread(self._backend.stop, deadline)
+        await asyncio.to_thread(self.backend.stop, deadline)
         self._listeners.close()
-        if self._backend.tracing:
-            await asyncio.to_thread(self._backend.tracing.close, deadline - time.monotonic())
-        self._backend.close()
+        if self.backend.tracing:
+            await asyncio.to_thread(self.backend.tracing.close, deadline - time.monotonic())
+        self.backend.close()
         _log.info("stopped")

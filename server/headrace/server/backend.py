@@ -10,6 +10,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.table import OwnerLimits
 from headrace.server.access.networks import Networks, PrivateNetworks
+from headrace.server.hosting import ALONE, Hosting
 from headrace.server.plugins import plugin_sources
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.poller import Poller
@@ -34,7 +35,7 @@ class Backend:
         HeadraceError: a setting, a folder or a plugin cannot be used.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, hosting: Hosting = ALONE) -> None:
         limits = Limits(model_bytes=settings.max_model_bytes)
         self._state: StateDirectory | None = None
         self._state_lock: int | None = None
@@ -42,7 +43,7 @@ class Backend:
             self._state_lock = lock_state(settings.state_dir)
             with usable("state_dir"):
                 self._state = StateDirectory(settings.state_dir, limits)
-        key = signing_key(settings)
+        key = signing_key(settings) if hosting.key is None else hosting.key
         self.tracing = start_tracing(settings)
         self.core = Core(
             plugin_sources(settings),
@@ -52,7 +53,7 @@ class Backend:
                 settings.max_networks_per_client, settings.max_model_bytes_per_client
             ),
             limits=limits,
-            store=self._state,
+            store=hosting.store or self._state,
             cache=network_cache(settings, key),
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
@@ -68,10 +69,10 @@ class Backend:
         self.health = HealthReporter(self.networks)
         self._loop = asyncio.get_running_loop()
         files = RepositoryFiles(settings.model_repository, limits)
-        self.repository = Repository(self.core, files, self._network_changed)
+        self.repository = Repository(self.core, files, self.network_changed)
         self._poller = Poller(self.repository, settings.repository_poll_seconds)
         self._startup = Startup(
-            *(self.core, self._state, self.repository, self._network_changed),
+            *(self.core, self._state, self.repository, self.network_changed),
             private_networks=settings.private_networks,
         )
 
@@ -96,7 +97,7 @@ class Backend:
         if self._state_lock is not None:
             os.close(self._state_lock)
 
-    def _network_changed(self, name: str) -> None:
+    def network_changed(self, name: str) -> None:
         """Updates the health of a network. Any thread may call this."""
 
         def look() -> None:

@@ -106,9 +106,11 @@ async def run_server(
 
     def ready(addresses: Addresses) -> None:
         if json_output:
-            line = json.dumps({"grpc": addresses.grpc, "http": addresses.http})
+            known = addresses._asdict().items()
+            line = json.dumps({name: address for name, address in known if address})
         else:
-            line = f"headrace serves gRPC on {addresses.grpc}, HTTP on {addresses.http}"
+            grpc = " and ".join(filter(None, (addresses.grpc, addresses.unix)))
+            line = f"headrace serves gRPC on {grpc}, HTTP on {addresses.http}"
         typer.echo(line)
         _tell_service_manager("READY=1")
 

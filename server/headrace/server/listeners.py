@@ -12,12 +12,14 @@ from headrace.server.access.identity import Role
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import shown_address
 from headrace.server.backend import Backend
+from headrace.server.hosting import ALONE, Hosting
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry, memory_series
 from headrace.server.http.operations import operations_routes
 from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
+from headrace.server.processes.users import RelayedUsers
 from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
@@ -34,8 +36,8 @@ from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_tensors import SharedMemoryService
-from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
+from headrace.server.shared_memory.handover import Handover
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Users
 from headrace.server.status.errors import RecentErrors
@@ -43,15 +45,21 @@ from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import usable
 from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
-from headrace.server.transport.envoy.front_end import EnvoyFrontEnd
-from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
 from headrace.server.transport.limits import strangers
 from headrace.server.transport.tls import ServerTls
+from headrace.server.transport.unix_front_end import UnixFrontEnd
 
 
 class Addresses(NamedTuple):
+    """Where a server listens.
+
+    Attributes:
+        unix: gRPC's Unix socket, beside `grpc`. Empty if there is none, or if it is `grpc` itself.
+    """
+
     grpc: str
     http: str
+    unix: str = ""
 
 
 class Listeners:
@@ -63,24 +71,33 @@ class Listeners:
         tls: the certificate of both. None for plain text.
         watcher: looks at the files of access control.
         backend: what they serve.
+        hosting: what the server takes from where it runs.
 
     Raises:
         InvalidArgument: a file of access control cannot be used.
     """
 
     def __init__(
-        self, settings: Settings, tls: ServerTls | None, watcher: Watcher, backend: Backend
+        self,
+        settings: Settings,
+        tls: ServerTls | None,
+        watcher: Watcher,
+        backend: Backend,
+        hosting: Hosting = ALONE,
     ) -> None:
         self._settings = settings
+        self._hosting = hosting
         self._backend = backend
         core, networks, tracing = backend.core, backend.networks, backend.tracing
         self._access = Access(settings, watcher, core.counters)
         entrance = self._access.entrance()
-        unwanted = strangers(settings, checks=entrance is not None)
+        unwanted = strangers(settings, checks=self._access.is_controlled)
         errors = RecentErrors()
         log = RequestLog(settings.slow_request_seconds, core.networks, errors.note)
         limit = settings.max_concurrent_rpcs
-        self._boundary = Boundary(core.counters, limit, entrance, unwanted.met, log, tracing)
+        alone = settings.processes == 1  # otherwise the front ends know their connections
+        met = unwanted.met if alone else lambda _: None
+        self._boundary = Boundary(core.counters, limit, entrance, met, log, tracing)
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
             max_bytes=settings.max_shared_memory_bytes,
@@ -94,11 +111,10 @@ class Listeners:
         )
         services = self._services(status)
         registration = Role.INFER if settings.private_networks else Role.MANAGE
-        methods = all_methods(services, self._boundary, registration)
-        carrier = EnvoyFrontEnd if settings.front_end == "envoy" else GrpcioFrontEnd
-        self._front_end: FrontEnd = carrier(
-            settings, tls, Handlers(methods, self._boundary), unwanted
-        )
+        methods = hosting.methods(all_methods(services, self._boundary, registration))
+        handlers = Handlers(methods, self._boundary)
+        self._front_end = hosting.front_end(settings, tls, handlers, unwanted)
+        self._unix = self._unix_front_end(handlers)
         rest = Rest(
             *(networks, self._models, self._model_repository, self._regions),
             *(settings.max_message_bytes, registration),
@@ -125,7 +141,8 @@ class Listeners:
     def _services(self, status: Status) -> Services:
         settings, backend, boundary = self._settings, self._backend, self._boundary
         core, networks, regions = backend.core, backend.networks, self._regions
-        shared_memory = SharedMemoryService(regions, Users(), networks)
+        users = RelayedUsers() if settings.processes > 1 else Users()
+        shared_memory = SharedMemoryService(regions, users, networks)
         sink = CompletionSink(asyncio.get_running_loop())
         inference = Inference(networks, sink, shared_memory)
         in_flight = settings.max_streams_in_flight
@@ -145,7 +162,7 @@ class Listeners:
         self._model_streams = ModelStreams(
             opened.infer_on_stream, boundary, in_flight, self._streams.memory
         )
-        self._uploads = Uploads(
+        self._uploads = self._hosting.uploads(
             *(settings.max_model_bytes, settings.max_uploads_bytes),
             settings.max_model_bytes_per_client,
         )
@@ -156,19 +173,36 @@ class Listeners:
             *(backend.health.service, self._reflection, status.text),
         )
 
+    def _unix_front_end(self, handlers: Handlers) -> UnixFrontEnd | None:
+        settings = self._settings
+        if settings.unix_socket is None:
+            return None
+        handover = (
+            Handover(self._regions, self._boundary.entrance)
+            if settings.allow_client_shared_memory
+            else None
+        )
+        return UnixFrontEnd(settings, settings.unix_socket, handlers, handover)
+
     async def start(self) -> Addresses:
         """Listens.
 
         Raises:
-            InvalidArgument: a port has been taken.
+            AlreadyExists: another server has the Unix socket.
+            InvalidArgument: a port has been taken, or a socket cannot be made.
         """
-        self._port = await self._front_end.bind()
+        if self._unix:
+            self._unix.bind()
+        if self._front_end:
+            self._port = await self._front_end.bind()
         with usable("http_port"):
             self._http.start()
-        if self._backend.tracing:
+        if self._backend.tracing and self._port is not None:
             self._backend.tracing.address = shown_host(self._settings.host), self._port
-        await self._front_end.start()
-        return Addresses(*self._addresses())
+        for each in (self._unix, self._front_end):
+            if each:
+                await each.start()
+        return self._addresses()
 
     def refuse(self) -> None:
         """Refuses new work from now on."""
@@ -192,8 +226,10 @@ class Listeners:
         )
 
     async def close_front_end(self, seconds: float) -> None:
-        """Closes gRPC's port and connections. The HTTP port still answers probes."""
-        await self._front_end.stop(seconds)
+        """Closes gRPC's sockets and connections. The HTTP port still answers probes."""
+        await asyncio.gather(
+            *(each.stop(seconds) for each in (self._unix, self._front_end) if each)
+        )
 
     def close(self) -> None:
         """Closes the HTTP port and what clients have left behind. It may take a second."""
@@ -202,9 +238,14 @@ class Listeners:
         self._uploads.close()
         self._regions.close()
 
-    def _addresses(self) -> tuple[str, str]:
-        return shown_address(self._settings.host, self._port or 0), self._http.address
+    def _addresses(self) -> Addresses:
+        unix = self._unix.address if self._unix else ""
+        if self._front_end is None:
+            return Addresses(unix, self._http.address)
+        tcp = shown_address(self._settings.host, self._port or 0)
+        return Addresses(tcp, self._http.address, unix)
 
     def _connections(self) -> Snapshot:
-        counts = {"grpc": self._front_end.connections, "http": self._http.connections}
+        grpc = sum(each.connections for each in (self._unix, self._front_end) if each)
+        counts = {"grpc": grpc, "http": self._http.connections}
         return tuple(SeriesSnapshot(CONNECTIONS, (each,), n) for each, n in counts.items())

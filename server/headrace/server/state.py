@@ -129,6 +129,17 @@ class StateDirectory:
             else:
                 remove_file(path)
 
+    def save_changes(self, name: str, version: str, changes: Mapping[str, str]) -> None:
+        path = self._file(name, version)
+        with self._lock, _writing():
+            try:
+                facts = json.loads(read_file(path))
+                request = json.loads(facts["request"])
+                request["config"] |= changes
+            except _UNREADABLE:
+                return  # the network comes from the repository, or its file is broken
+            write_file(path, json.dumps({**facts, "request": json.dumps(request)}).encode())
+
     def save_config(self, device: str, config: Mapping[str, str]) -> None:
         with self._lock, _writing():
             write_file(self._devices / f"{device}.json", json.dumps(dict(config)).encode())

@@ -107,3 +107,24 @@ def test_a_server_with_tls_and_access_control_may_be_reached(control: str) -> No
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_a_server_for_this_machine_alone_needs_nothing(host: str) -> None:
     check_exposure(Settings(host=host))
+
+
+def test_a_unix_socket_that_every_user_may_open_needs_a_credential_in_the_call() -> None:
+    exposed = Settings(unix_socket=Path("s"), unix_socket_mode=0o666)
+    certified: Any = {**SECURE, "tokens": None, "tls_client_ca": Path("a")}
+    for settings in (exposed, replace(exposed, **certified)):
+        with pytest.raises(InvalidArgument, match="every user") as refused:
+            check_exposure(settings)
+        assert refused.value.field == "unix_socket_mode"
+        check_exposure(replace(settings, unix_socket_mode=0o660))
+        check_exposure(replace(settings, tokens=Path("t")))
+        check_exposure(replace(settings, allow_insecure=True))
+
+
+def test_an_open_host_does_not_matter_where_grpc_has_no_port() -> None:
+    only = Settings(host="0.0.0.0", http_host="127.0.0.1", unix_socket=Path("s"))
+    with pytest.raises(InvalidArgument, match=r"host 0\.0\.0\.0"):
+        check_exposure(only)
+    check_exposure(replace(only, unix_socket_only=True))
+    with pytest.raises(InvalidArgument, match="http_host"):
+        check_exposure(replace(only, unix_socket_only=True, http_host="0.0.0.0"))

@@ -22,11 +22,10 @@ from headrace.client.info import NetworkInfo
 from headrace.client.multiplex.tasks.calls import SharedStreams
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
-from headrace.client.plans.plan import Call, Pause, Plan
+from headrace.client.plans.plan import Blocking, Pause, Plan, Step
 from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.loan import Loan
-from headrace.client.shared_memory.pool import Pool
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 
@@ -89,14 +88,14 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         token: str | Callable[[], str] | None = None,
         allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
-        shared_memory: bool = False,
+        shared_memory: bool | None = None,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         files = tls_ca, tls_cert, tls_key
         self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
         self.target = self.endpoint.address
         self._channels = self.endpoint.channels(grpc.aio, max_message_bytes, SharedStreams)
-        self.pool = Pool() if shared_memory else None
+        self.pool = self.endpoint.pool(shared_memory)
         self._background: set[asyncio.Task[None]] = set()
 
     load_network = _loading_method(client_plans.load_network)
@@ -164,7 +163,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
             while True:
                 try:
                     reply = await self._do(step)
-                except Error as error:
+                except (Error, OSError) as error:
                     step = steps.throw(error)
                 else:
                     step = steps.send(reply)
@@ -180,10 +179,12 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _do(self, step: Call | Pause) -> Any:
+    async def _do(self, step: Step) -> Any:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
+        if isinstance(step, Blocking):
+            return await asyncio.to_thread(step.function)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         call = self.callable(step.method, once=step.once)(step.request, timeout=seconds)
         try:

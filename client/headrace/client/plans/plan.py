@@ -44,7 +44,20 @@ class Pause:
     seconds: float
 
 
-Plan: TypeAlias = Generator[Call | Pause, Any, T]
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Call a function that may wait some milliseconds, where that holds up nobody else. Its result
+    is sent back into the plan, and its error is thrown into it.
+
+    Raises:
+        OSError, Error: nothing else.
+    """
+
+    function: Callable[[], Any]
+
+
+Step: TypeAlias = Call | Pause | Blocking
+Plan: TypeAlias = Generator[Step, Any, T]
 
 
 class Budget:

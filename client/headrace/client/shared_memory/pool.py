@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from headrace.client.shared_memory.handover import Handover
 from headrace.client.shared_memory.segment import FOLDER, Segment, sweep
 
 MAX_SEGMENTS: Final = 16
@@ -24,12 +25,22 @@ _SMALLEST_BYTES: Final = 1 << 20
 class Pool:
     """The segments. Thread-safe; `_lock` guards everything. No file is made while it is held.
 
+    Args:
+        folder: where segments with a name lie.
+        handover: hands segments without a name to the server. None: they have names.
+
     A segment is idle, lent, or being registered. If its request was given up, it never comes back.
     The server may still write to it, and that then does no harm.
     """
 
-    def __init__(self, folder: Path = FOLDER, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: Path = FOLDER,
+        clock: Callable[[], float] = time.monotonic,
+        handover: Handover | None = None,
+    ) -> None:
         self._folder = folder
+        self._handover = handover
         self._clock = clock
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -41,7 +52,7 @@ class Pool:
         self._reserved = 0  # segments that are being made
         self._grows_again_at = -math.inf
         self._closed = False
-        weakref.finalize(self, _remove, self._all)  # also when the process ends
+        weakref.finalize(self, _remove, self._all, handover)  # also when the process ends
 
     def take(self, size: int) -> Segment | None:
         """An idle segment of at least so many bytes; None if there is none."""
@@ -60,11 +71,10 @@ class Pool:
         if not self._make_room(size):
             return None
         try:
-            sweep(self._folder)
-            made = Segment(size, self._folder)
+            made = self._made(size)
         except OSError:  # no /dev/shm, or a full one
             made = None
-            self._grows_again_at = self._clock() + PAUSE_SECONDS
+            self.pause()
         with self._lock:
             self._reserved -= 1
             self._bytes -= size
@@ -75,6 +85,12 @@ class Pool:
         if made is not None:
             made.remove()
         return None
+
+    def _made(self, size: int) -> Segment:
+        if self._handover is not None:
+            return self._handover.make(size)
+        sweep(self._folder)
+        return Segment(size, self._folder)
 
     def give(self, segment: Segment) -> None:
         """Makes the segment idle, because the server is done with it."""
@@ -87,6 +103,10 @@ class Pool:
         too, when it finds that the file has no name."""
         with self._lock:
             self._forget(segment)
+
+    def pause(self) -> None:
+        """Makes no segment for a while."""
+        self._grows_again_at = self._clock() + PAUSE_SECONDS
 
     def grow_no_more(self) -> None:
         """Makes no more segments, because the server refuses them."""
@@ -106,15 +126,18 @@ class Pool:
             return self._fits(rounded(size), len(self._idle), idle)
 
     def close(self) -> list[str]:
-        """Removes all segments. Returns the names that the server may know; none in a process that
-        was forked."""
+        """Removes all segments. Returns the names that the server knows until it is told; none in a
+        process that was forked."""
         with self._lock:
             self._closed = True
             names = [*self._dropped, *(each.name for each in self._all)]
             for each in list(self._all):
                 self._forget(each)
             self._dropped.clear()
-            return names if os.getpid() == self._process else []
+        if self._handover is not None:
+            self._handover.close()
+            return []  # the server forgets them with the connection
+        return names if os.getpid() == self._process else []
 
     def _make_room(self, size: int) -> bool:
         """Reserves room for a segment of this size; returns whether there is room."""
@@ -155,6 +178,8 @@ def rounded(size: int) -> int:
     return -(-size // step) * step
 
 
-def _remove(segments: set[Segment]) -> None:
+def _remove(segments: set[Segment], handover: Handover | None) -> None:
     for each in segments:
         each.remove()
+    if handover is not None:
+        handover.close()

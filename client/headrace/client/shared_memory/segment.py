@@ -13,10 +13,13 @@ from typing import Final
 
 import numpy as np
 
+from headrace.client.plans.plan import Blocking, Call
+from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import Array
 
 FOLDER: Final = Path("/dev/shm")  # noqa: S108 - where shm_open(3) keeps its files
 PREFIX: Final = "headrace-client-"
+REGISTER_SECONDS: Final = 5.0
 
 
 class Segment:
@@ -52,6 +55,13 @@ class Segment:
             raise
         self._descriptor = descriptor
         self.memory: Array = np.frombuffer(memory, np.uint8)
+
+    def registration(self) -> Call | Blocking:
+        """The step of a plan that tells the server of the memory."""
+        request = pb.RegisterSharedMemoryRequest(
+            name=self.name, key=f"/{self.name}", bytes=self.size
+        )
+        return Call("RegisterSharedMemory", request, REGISTER_SECONDS)
 
     def remove(self) -> None:
         """Removes the file's name. The system frees the memory when nobody has it open or mapped. A

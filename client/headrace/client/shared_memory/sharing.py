@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.client.errors import Error
 from headrace.client.info import Ports
-from headrace.client.plans.plan import Call, Plan
+from headrace.client.plans.plan import Plan
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
 from headrace.client.shared_memory.segment import Segment
@@ -19,7 +19,6 @@ from headrace.wire.codec import Buffer
 
 LEAST_BYTES: Final = 128 * 1024
 """The fewest bytes of a request's inputs and outputs together. Fewer are faster in the message."""
-REGISTER_SECONDS: Final = 5.0
 _ALIGNMENT = 64
 _MAY_PASS = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
 
@@ -79,12 +78,11 @@ class Sharing:
         if segment is None:
             return
         registered = False
-        request = pb.RegisterSharedMemoryRequest(
-            name=segment.name, key=f"/{segment.name}", bytes=segment.size
-        )
         try:
-            yield Call("RegisterSharedMemory", request, REGISTER_SECONDS)
+            yield segment.registration()
             registered = True
+        except OSError:  # nobody takes memory there, at least for now
+            self._pool.pause()
         except Error as error:
             if error.code.name not in _MAY_PASS:
                 self._pool.grow_no_more()

@@ -21,6 +21,9 @@ class ExecutionTimeout:
     `_lock` guards the timer entry and the limit. The running jobs are in the order in which they
     started; single operations on a dictionary are atomic. The limit may change, and then applies to
     current runs too.
+
+    Attributes:
+        running: the jobs that run. A job may be removed directly, which saves the call of `end`.
     """
 
     def __init__(
@@ -30,7 +33,7 @@ class ExecutionTimeout:
         self._clock = clock
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._running: dict[Job, None] = {}
+        self.running: dict[Job, None] = {}
         self._entry: TimerEntry | None = None
 
     @property
@@ -48,13 +51,13 @@ class ExecutionTimeout:
 
     def begin(self, job: Job) -> None:
         """Records that a run began. The job's `started` is set."""
-        self._running[job] = None
+        self.running[job] = None
         if self._entry is None:
             self._arm()
 
     def end(self, job: Job) -> None:
         """Records that a run is over. Nothing happens if it never began."""
-        self._running.pop(job, None)
+        self.running.pop(job, None)
 
     def close(self) -> None:
         """Gives the timer entry back. No run is left and none will begin."""
@@ -66,7 +69,7 @@ class ExecutionTimeout:
     def _arm(self) -> None:
         """Schedules a timer entry if a run has begun and none is scheduled."""
         with self._lock:
-            oldest = next(iter(list(self._running)), None)
+            oldest = next(iter(list(self.running)), None)
             if oldest is None or self._entry is not None or not self._seconds:
                 return
             # A coarse slot for a long limit, so that few slots are in use.
@@ -81,7 +84,7 @@ class ExecutionTimeout:
             self._entry = None
             limit = self._seconds
         now = self._clock()
-        for job in list(self._running):
+        for job in list(self.running):
             if limit and now - job.started >= limit:
                 self.end(job)
                 job.token.cancel(

@@ -58,16 +58,20 @@ class Flow(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """The entries of several flows. Each flow has a limit on how many of its items run at once."""
+    """The entries of several flows. Each flow has a limit on how many of its items run at once.
+
+    Attributes:
+        length: the number of entries.
+    """
 
     def __init__(self) -> None:
         self._active: dict[Flow[T], None] = {}
         self._virtual_time = 0
         self._sequence = 0
-        self._length = 0
+        self.length = 0
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def push(self, flow: Flow[T], item: T, priority: int = 0) -> Entry[T]:
         flow.arrivals += 1
@@ -75,7 +79,7 @@ class FairQueue(Generic[T]):
         entry = Entry(flow, item, priority, self._sequence)
         heapq.heappush(flow.heap, entry)
         flow.waiting += 1
-        self._length += 1
+        self.length += 1
         self._active[flow] = None
         return entry
 
@@ -134,12 +138,12 @@ class FairQueue(Generic[T]):
             flow.heap = []
             flow.waiting = 0
         self._active.clear()
-        self._length = 0
+        self.length = 0
         return items
 
     def _forget(self, flow: Flow[T]) -> None:
         flow.waiting -= 1
-        self._length -= 1
+        self.length -= 1
         if not flow.waiting:
             flow.heap.clear()
             del self._active[flow]

@@ -69,7 +69,9 @@ class Pipeline:
             stream = share.executor.enter(share.flow)
             if stream is not None:
                 try:
-                    self.end(job, self.run(job, 0))
+                    error = self.run(job, 0)
+                    self.timeout.running.pop(job, None)
+                    job.settle(error)
                 finally:
                     share.executor.leave(stream, share.flow)
                 return

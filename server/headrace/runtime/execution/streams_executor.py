@@ -107,11 +107,20 @@ class StreamsExecutor:
             Unavailable: the executor has stopped.
         """
         with self._lock:
-            return self._idle_stream(flow)
+            if self._stopped:
+                raise self._unavailable()
+            if not self._idle or flow.running >= flow.limit:
+                return None
+            flow.running += 1
+            return self._idle.pop()
 
     def leave(self, stream: Stream, flow: Flow[Task]) -> None:
         """Gives back the stream that `enter` returned."""
         with self._lock:
+            if not self._queue.length and len(self._streams) == self._target and not self._stopped:
+                flow.running -= 1
+                self._idle.append(stream)
+                return
             goes_on = self._advance(stream, flow)
         if goes_on:
             stream.wake.release()

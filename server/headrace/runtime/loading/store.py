@@ -31,6 +31,9 @@ class NetworkStore(Protocol):
         """Saves how a network's versions share its requests, in per cent. Empty if no shares are
         set."""
 
+    def save_changes(self, name: str, version: str, changes: Mapping[str, str]) -> None:
+        """Saves the keys of a loaded network that a client has changed."""
+
     def save_config(self, device: str, config: Mapping[str, str]) -> None: ...
 
     def save_extension(self, device: str, functions: bytes) -> None: ...

@@ -89,6 +89,9 @@ class _Ended(NamedTuple):
         return prepared - self.started, self.inferred - prepared, self.finished - self.inferred
 
 
+_new: Final = tuple.__new__
+
+
 class Statistics:
     """Counts what ends. Thread-safe: `_lock` guards the totals, and no lock is taken under it. An
     end is only noted. The notes are counted many at a time."""
@@ -105,14 +108,17 @@ class Statistics:
             rows: that it brought.
             is_run: the device ran it by itself; False where runs are counted with `observe_run`.
         """
-        self._ended.append(_noted(job, rows, is_run))
+        stamps = job.queued, job.started, job.prepared, job.inferred, job.finished
+        # A tuple of the class, made without a call of Python code.
+        self._ended.append(_new(_Ended, (job.outcome, *stamps, rows, is_run)))
         if len(self._ended) >= NOTED:
             with self._lock:
                 self._count()
 
     def observe_run(self, job: Job, rows: int) -> None:
         """Counts a run of several requests' rows together; `job` has completed."""
-        times = _noted(job, rows, True).stages()
+        stamps = job.queued, job.started, job.prepared, job.inferred, job.finished
+        times = _new(_Ended, (job.outcome, *stamps, rows, True)).stages()
         with self._lock:
             self._run(rows, times)
 
@@ -142,9 +148,3 @@ class Statistics:
             rows = rows if len(runs) < MAX_SIZES else 0
             runs.setdefault(rows, Stages())
         runs[rows].add(*times)
-
-
-def _noted(job: Job, rows: int, is_run: bool) -> _Ended:
-    assert job.outcome is not None
-    stamps = job.queued, job.started, job.prepared, job.inferred, job.finished
-    return _Ended(job.outcome, *stamps, rows, is_run)

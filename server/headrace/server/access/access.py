@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.audit import AuditLog
-from headrace.server.access.authenticator import Authenticator
+from headrace.server.access.authenticator import authenticator
 from headrace.server.access.entrance import Entrance
 from headrace.server.access.gate import Gate
-from headrace.server.access.jwts import Key, Rules, parse_keys
 from headrace.server.access.quotas import Quotas
-from headrace.server.access.tokens import Entries, parse_entries
-from headrace.server.access.watched import WatchedFiles, Watcher
+from headrace.server.access.watched import Watcher
 from headrace.server.settings.settings import Settings
 
 
@@ -27,7 +25,7 @@ class Access:
 
     def __init__(self, settings: Settings, watcher: Watcher, counters: Counters) -> None:
         self._counters = counters
-        self._authenticator = _authenticator(settings, watcher)
+        self._authenticator = authenticator(settings, watcher)
         rate, in_flight = settings.rate_limit, settings.max_in_flight_per_client
         self._quotas = Quotas(rate, in_flight) if rate or in_flight else None
         path = settings.audit_log
@@ -49,18 +47,3 @@ class Access:
         """Writes the rest of the audit log."""
         if self._audit is not None:
             self._audit.close()
-
-
-def _authenticator(settings: Settings, watcher: Watcher) -> Authenticator | None:
-    entries: WatchedFiles[Entries] | None = None
-    keys: WatchedFiles[tuple[Key, ...]] | None = None
-    if settings.tokens is not None:
-        entries = WatchedFiles([settings.tokens], parse_entries, field="tokens")
-        watcher.add(entries)
-    if settings.jwt_jwks is not None:
-        keys = WatchedFiles([settings.jwt_jwks], parse_keys, field="jwt_jwks")
-        watcher.add(keys)
-    if entries is None and keys is None:
-        return None
-    rules = Rules(settings.jwt_audience, settings.jwt_issuer, settings.jwt_roles_claim)
-    return Authenticator(entries, keys, rules)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.server.access.identity import Identity
-from headrace.server.access.jwts import Key, Rules, verify
 from headrace.server.access.refusal import Refusal, refused
-from headrace.server.access.tokens import NO_ENTRIES, Entries
-from headrace.server.access.watched import WatchedFiles
+from headrace.server.access.tokens import NO_ENTRIES, Entries, parse_entries
+from headrace.server.access.watched import WatchedFiles, Watcher
+from headrace.server.settings.settings import Settings
+
+if TYPE_CHECKING:  # a server without JWTs does without its 10 MB
+    from headrace.server.access.jwts import Key, Rules
 
 MAX_CREDENTIAL: Final = 8192
 """The most characters of a header with a credential."""
@@ -54,7 +57,7 @@ class Authenticator:
     Args:
         entries: the file of tokens and certificates, if there is one.
         keys: the file of keys for JWTs, if there is one.
-        rules: what a JWT must say.
+        rules: what a JWT must say, if there are keys.
         clock: the Unix time in seconds.
     """
 
@@ -67,7 +70,7 @@ class Authenticator:
     ) -> None:
         self._entries = entries
         self._keys = keys
-        self._rules = rules or Rules("")
+        self._rules = rules
         self._clock = clock
         self.refresh()
         for files in (entries, keys):
@@ -115,7 +118,9 @@ class Authenticator:
         identity = state.entries.of_token(token)
         if identity is not None:
             return Grant(identity, math.inf, state)
-        if state.keys and token.count(".") == 2:
+        if self._rules is not None and state.keys and token.count(".") == 2:
+            from headrace.server.access.jwts import verify
+
             identity, expires = verify(token, state.keys, self._rules)
             return Grant(identity, expires, state)
         raise refused(Refusal.UNKNOWN_TOKEN)
@@ -128,3 +133,22 @@ class Authenticator:
             if name in known:
                 return Grant(known[name], math.inf, state)
         raise refused(Refusal.UNKNOWN_CERTIFICATE if given else Refusal.NO_CREDENTIAL)
+
+
+def authenticator(settings: Settings, watcher: Watcher) -> Authenticator | None:
+    """Knows the callers, as the settings say. None if callers need no credentials."""
+    entries: WatchedFiles[Entries] | None = None
+    keys: WatchedFiles[tuple[Key, ...]] | None = None
+    if settings.tokens is not None:
+        entries = WatchedFiles([settings.tokens], parse_entries, field="tokens")
+        watcher.add(entries)
+    rules: Rules | None = None
+    if settings.jwt_jwks is not None:
+        from headrace.server.access.jwts import Rules, parse_keys
+
+        keys = WatchedFiles([settings.jwt_jwks], parse_keys, field="jwt_jwks")
+        watcher.add(keys)
+        rules = Rules(settings.jwt_audience, settings.jwt_issuer, settings.jwt_roles_claim)
+    if entries is None and keys is None:
+        return None
+    return Authenticator(entries, keys, rules)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
+if TYPE_CHECKING:  # a server without TLS does without its 8 MB
+    from cryptography import x509
 
 _REMEMBERED = 1024
 _PEM = b"-----BEGIN"
@@ -34,6 +34,9 @@ def names_of_connection(transport: Any) -> Sequence[str]:
 @lru_cache(maxsize=_REMEMBERED)
 def names_of(certificate: bytes) -> tuple[str, ...]:
     """The names in a certificate in PEM or DER form. Empty if they cannot be read."""
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
     pem = certificate.startswith(_PEM)
     load = x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate
     try:
@@ -45,6 +48,8 @@ def names_of(certificate: bytes) -> tuple[str, ...]:
 
 
 def _alternative(certificate: x509.Certificate) -> list[str]:
+    from cryptography import x509
+
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import ssl
 import time
@@ -13,12 +14,13 @@ from typing import Final, NamedTuple
 
 from cryptography import x509
 
-from headrace.runtime.errors import HeadraceError
+from headrace.runtime.errors import AlreadyExists, HeadraceError
 from headrace.server.addresses import check_address, check_exposure, shown_address
 from headrace.server.doctor.certificates import check_chain
 from headrace.server.doctor.finding import Finding, ok, problem, warning
 from headrace.server.settings.option import flag
 from headrace.server.settings.settings import Settings
+from headrace.server.transport.unix_socket import check_free, owner_of
 
 _SECONDS: Final = 5.0
 _SKEW_SECONDS: Final = 5.0
@@ -45,8 +47,10 @@ def check_ports(settings: Settings) -> Iterator[Finding]:
     except HeadraceError as error:
         message, _, remedy = error.message.partition("\n")
         yield problem("ports", message, remedy)
+    if settings.unix_socket is not None:
+        yield _unix_socket(settings, settings.unix_socket)
     for setting, host, port in (
-        ("port", settings.host, settings.port),
+        *([] if settings.unix_socket_only else [("port", settings.host, settings.port)]),
         ("http_port", settings.http_host, settings.http_port),
     ):
         try:
@@ -61,6 +65,23 @@ def check_ports(settings: Settings) -> Iterator[Finding]:
             yield ok("ports", f"{shown_address(host, port)} is free")
 
 
+def _unix_socket(settings: Settings, path: Path) -> Finding:
+    """Whether the server could make its Unix socket, or has made it already."""
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        remedy = f"make the folder {path.parent}, and let the server's user write there"
+        return problem("ports", f"no socket can be made at {path}", remedy)
+    try:
+        owner_of(settings.unix_socket_owner)
+        check_free(path)
+    except AlreadyExists as error:
+        if _answers(settings):
+            return ok("ports", f"{path} has a server of headrace already")
+        return problem("ports", error.message, "stop the program that listens there")
+    except HeadraceError as error:
+        return problem("ports", error.message, f"give another {flag(error.field or 'unix_socket')}")
+    return ok("ports", f"{path} is free")
+
+
 def check_server(settings: Settings, host: str, ca: Path | None = None) -> Iterator[Finding]:
     """Checks the server that runs at a host, with the ports of the settings.
 
@@ -69,7 +90,8 @@ def check_server(settings: Settings, host: str, ca: Path | None = None) -> Itera
     """
     tls = settings.tls_cert is not None or ca is not None
     if tls:
-        for port in (settings.port, settings.http_port):
+        grpc = () if settings.unix_socket_only else (settings.port,)
+        for port in (*grpc, settings.http_port):
             yield from _tls(host, port, ca)
     try:
         found = ask(host, settings.http_port, tls=tls)

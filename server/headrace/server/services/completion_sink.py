@@ -40,6 +40,18 @@ class CompletionSink:
             self._armed = True
             self._loop.call_soon_threadsafe(self._drain)
 
+    def wake(self, job: Job) -> None:
+        """Wakes the task that waits for the job in `ended`. Tasks on this thread are woken at once.
+
+        It is `put` with `wake`, in one call for a job that ends where it was submitted.
+        """
+        if self._ready or threading.get_ident() != self._thread:
+            self.put(wake, job)
+            return
+        waiter = job.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
     def _drain(self) -> None:
         self._armed = False
         self._deliver_ready()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -174,7 +175,7 @@ class Servicer:
             if not begun.cancelled() and begun.exception() is None:
                 self._core.cancel_load(begun.result())
 
-        begun = asyncio.get_running_loop().run_in_executor(None, begin)
+        begun = asyncio.get_running_loop().run_in_executor(None, copy_context().run, begin)
         try:
             return await asyncio.shield(begun)
         except asyncio.CancelledError:

@@ -21,7 +21,6 @@ from headrace.server.services.completion_sink import (
     CompletionSink,
     deadline_after,
     ended,
-    wake,
 )
 from headrace.server.services.convert import layer_profiles
 from headrace.server.services.shared_tensors import (
@@ -52,7 +51,7 @@ class Inference:
         self._ids = itertools.count(1)
         self._shared_memory = shared_memory
         self.layouts = RequestLayouts()
-        self._wake = partial(sink.put, wake)
+        self._wake = sink.wake
 
     async def infer(self, data: bytes, context: Any) -> bytes:
         """Handles the unary call. Takes and returns serialised messages.
@@ -144,11 +143,12 @@ class Inference:
         """
         name, identifier, outputs, priority, profile, timeout, version, session, *_ = request
         values: Any = inputs
+        endless = remaining is None and not timeout
         job = Job(
             values,
             done,
             output_names=outputs,
-            deadline=deadline_after(timeout, remaining),
+            deadline=None if endless else deadline_after(timeout, remaining),
             priority=priority,
             token=token,
             profile=profile,

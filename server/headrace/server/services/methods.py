@@ -178,9 +178,14 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     Generated functions would also register each method with gRPC's core. The core would then wait
     for the next call of each method separately, which adds 5 to 9 µs to every call.
+
+    Attributes:
+        kinds: the kind of each method, by path.
     """
 
     def __init__(self, methods: Iterable[Method], boundary: Boundary) -> None:
+        methods = list(methods)
+        self.kinds = {f"/{row.service}/{row.name}": row.kind for row in methods}
         self._handlers = {f"/{row.service}/{row.name}": _handler(row, boundary) for row in methods}
 
     def service(self, details: Any) -> grpc.RpcMethodHandler | None:

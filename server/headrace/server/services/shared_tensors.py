@@ -12,10 +12,12 @@ import numpy as np
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.job import Job
+from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
+from headrace.server.processes.users import RelayedUsers
 from headrace.server.shared_memory.lease import Lease
-from headrace.server.shared_memory.regions import Caller, Regions
-from headrace.server.shared_memory.users import Users
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Caller, Users
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import Buffer, encode_values
 from headrace.wire.shared_memory import attach, describe, in_regions, no_strings
@@ -25,11 +27,11 @@ class SharedMemoryService:
     """The methods about regions.
 
     Args:
-        users: the users of the connections to the port that this service serves.
+        users: finds the users of the connections to the port that this service serves.
         networks: says who the owner of the caller's regions is.
     """
 
-    def __init__(self, regions: Regions, users: Users, networks: Networks) -> None:
+    def __init__(self, regions: Regions, users: Users | RelayedUsers, networks: Networks) -> None:
         self._regions = regions
         self._networks = networks
         self._users = users
@@ -37,7 +39,8 @@ class SharedMemoryService:
     async def caller(self, context: Any) -> Caller:
         """The caller, whose regions a call may name."""
         peer = context.peer()
-        return Caller(await self._users.of(peer), peer, self._networks.owner)
+        user, identity = await self._users.of(peer), CALLER.get().name
+        return Caller(user, peer, self._networks.owner, identity)
 
     async def lease(self, context: Any) -> Lease:
         """A lease for one request. The request closes it at its end."""

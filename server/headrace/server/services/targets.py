@@ -10,6 +10,8 @@ from headrace.runtime.config.schema import ParameterValue
 from headrace.runtime.core import Core
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.loading.entry import NetworkEntry
+from headrace.runtime.loading.store import NetworkStore
 from headrace.server.access.networks import Networks
 from headrace.v1 import inference_engine_pb2 as pb
 
@@ -51,20 +53,38 @@ class Targets:
         changes = dict(request.config)
         if _is_network(request.target):
             self._networks.changeable(request.target.network)
-            with self._network(request.target) as network:
-                network.set_config(changes)
+            with self._entry(request.target) as entry:
+                configure(entry, changes, self._core.store)
         else:
             self._networks.check_operator("the configuration of a device")
             self._core.set_config(_device(request.target), changes)
 
     @contextmanager
     def _network(self, target: pb.Target) -> Iterator[ExecutableNetwork]:
-        entry = self._networks.acquire(target.network, target.version)
-        try:
+        with self._entry(target) as entry:
             assert entry.executable is not None
             yield entry.executable
+
+    @contextmanager
+    def _entry(self, target: pb.Target) -> Iterator[NetworkEntry]:
+        entry = self._networks.acquire(target.network, target.version)
+        try:
+            yield entry
         finally:
             self._networks.release(entry)
+
+
+def configure(entry: NetworkEntry, changes: Mapping[str, str], store: NetworkStore | None) -> None:
+    """Changes keys of a loaded network, and of what the store keeps of it. The caller holds a
+    reference to the network.
+
+    Raises:
+        NotFound, InvalidArgument: as `ExecutableNetwork.set_config`.
+    """
+    assert entry.executable is not None
+    entry.executable.set_config(changes)
+    if store is not None:
+        store.save_changes(entry.key.name, entry.key.version, changes)
 
 
 def _is_network(target: pb.Target) -> bool:

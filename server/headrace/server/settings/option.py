@@ -133,6 +133,16 @@ def _shown_size(value: int) -> str:
     return str(value)
 
 
+def _mode(value: object) -> int:
+    """Text is octal, as chmod takes it. TOML writes octal numbers as 0o660."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError
+    mode = int(value, 8) if isinstance(value, str) else value
+    if not 0 <= mode <= 0o777:
+        raise ValueError
+    return mode
+
+
 def _switch(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -166,6 +176,9 @@ SECONDS = Kind(
     "a number of seconds, 0 or more", _seconds, lambda seconds: f"{seconds:g}", "SECONDS"
 )
 RATIO = Kind("a number from 0 to 1", _ratio, lambda ratio: f"{ratio:g}", "RATIO")
+MODE = Kind(
+    "the permissions of a file in octal digits, as 0660", _mode, lambda mode: f"{mode:04o}", "MODE"
+)
 
 
 def size(minimum: int) -> Kind:

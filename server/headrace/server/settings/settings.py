@@ -12,6 +12,7 @@ from headrace.server.settings.option import (
     GIB,
     HOST,
     MIB,
+    MODE,
     NAMES,
     PATH,
     RATIO,
@@ -75,6 +76,26 @@ class Settings:
         "port for HTTP: /v2, /metrics, /healthz and /readyz; 0 picks a free one",
         former="metrics_port",
     )
+    unix_socket: Path | None = option(
+        None,
+        PATH,
+        "path of a Unix socket for gRPC without TLS, beside --host and --port; clients on this "
+        "machine call it unix:PATH",
+    )
+    unix_socket_only: bool = option(
+        False, SWITCH, "serve gRPC on --unix-socket alone, and not on --host and --port"
+    )
+    unix_socket_mode: int = option(
+        0o600,
+        MODE,
+        "permissions of the Unix socket's file: who may write to it may connect",
+    )
+    unix_socket_owner: str = option(
+        "",
+        TEXT,
+        "owner of the Unix socket's file, as chown takes it: USER, USER:GROUP or :GROUP; default: "
+        "the server's own user and group",
+    )
     tls_cert: Path | None = option(
         None,
         PATH,
@@ -124,6 +145,12 @@ class Settings:
     max_model_bytes: int = option(2 * GIB, SIZE, "largest model that a client may send")
     max_uploads_bytes: int = option(8 * GIB, SIZE, "disk space for all uploaded models")
     max_networks: int = option(256, COUNT, "most networks that are loaded at a time")
+    processes: int = option(
+        1,
+        integer(1, 256),
+        "front ends: processes that accept gRPC connections on the port and parse calls. With 2 or "
+        "more, the engine is one more process, which has networks, queues, devices and HTTP",
+    )
     max_concurrent_rpcs: int = option(
         1024,
         COUNT,
@@ -139,7 +166,8 @@ class Settings:
     allow_client_shared_memory: bool = option(
         False,
         SWITCH,
-        "let clients on this machine pass tensors in POSIX shared memory that their user owns",
+        "let clients on this machine pass tensors in POSIX shared memory that their user owns, or "
+        "hand memory over beside --unix-socket",
     )
     max_shared_memory_bytes: int = option(
         GIB,

@@ -201,7 +201,11 @@ def _check(settings: Settings) -> None:
             "private_networks needs tokens or jwt_jwks, which tell clients apart",
             field="private_networks",
         )
-    same_host = settings.host == settings.http_host
+    if settings.unix_socket_only and settings.unix_socket is None:
+        raise InvalidArgument(
+            "unix_socket_only is given without unix_socket; give both", field="unix_socket"
+        )
+    same_host = settings.host == settings.http_host and not settings.unix_socket_only
     if same_host and settings.port == settings.http_port != 0:
         raise InvalidArgument(
             f"port and http_port are both {settings.port}; give them different ports",

@@ -104,6 +104,11 @@ class Region:
                 field=field,
             ) from None
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the server maps the region."""
+        return False
+
     def is_deleted(self) -> bool:
         """Whether the region's file has been deleted."""
         return os.fstat(self.descriptor).st_nlink == 0

@@ -1,7 +1,8 @@
 """Keeps the regions that clients have registered, and counts how requests use them.
 
 A client sees only the regions of its own user and owner. It can only register files that its user
-owns, and each of them has separate names. Requests cannot name a region after it is unregistered.
+owns, and each of them has separate names. Memory that a client hands over has a name that only this
+client knows, and belongs to its identity. Requests cannot name a region after it is unregistered.
 Its file is closed when the last request that uses it has ended.
 """
 
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from headrace.runtime.errors import (
@@ -18,34 +20,24 @@ from headrace.runtime.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
-    ResourceExhausted,
 )
+from headrace.server.shared_memory.bounds import Bounds
+from headrace.server.shared_memory.handed import PREFIX, HandedRegion
 from headrace.server.shared_memory.region import FOLDER, Region, open_key
-from headrace.server.transport.shares import Shares
+from headrace.server.shared_memory.users import Caller
 
 T = TypeVar("T")
 
-MAX_REGIONS: Final = 512
 MAX_NAME_LENGTH: Final = 256
 _THREADS = 4
+_HANDED = -1
+"""Stands for the user in the keys of regions that were handed over, which have an identity."""
+_QUICK_BYTES = 8 << 20
+"""The most bytes of a region that is closed at once. To free a gigabyte takes 0.1 s."""
 
 
 class UnknownRegion(NotFound):
     reason = "UNKNOWN_REGION"
-
-
-class Caller(NamedTuple):
-    """The client of a call.
-
-    Attributes:
-        user: its user on this machine; None if it is elsewhere.
-        peer: its address.
-        owner: tells clients of one user apart if they may not see each other's regions.
-    """
-
-    user: int | None
-    peer: str
-    owner: str = ""
 
 
 class RegionStatus(NamedTuple):
@@ -64,8 +56,7 @@ class Regions:
 
     Args:
         allowed: whether clients may register regions at all.
-        max_bytes: the most bytes of all regions together. The bytes that requests in flight have
-            read have the same limit. One connection gets at most half of either.
+        max_bytes: the limit of `Bounds`.
         folder: the folder of the files.
     """
 
@@ -75,9 +66,7 @@ class Regions:
         self._lock = threading.Lock()
         self._regions: dict[tuple[int, str, str], Region] = {}  # by user, owner and name
         self._waiting: dict[Region, list[Future[None]]] = {}  # callers that wait for its end
-        self._places = Shares(MAX_REGIONS)
-        self._registered = Shares(max_bytes)
-        self._copied = Shares(max_bytes)
+        self._bounds = Bounds(max_bytes)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="headrace-shared-memory")
 
     def register(self, caller: Caller, name: str, key: str, offset: int, byte_size: int) -> None:
@@ -98,16 +87,26 @@ class Regions:
         place = user, caller.owner, name
         self._refuse_used(place)
         descriptor = open_key(key, offset, byte_size, user, self._folder)
-        region = Region(name, key, offset, byte_size, descriptor, _holder(caller))
-        try:
-            with self._lock:
-                self._refuse_used(place)
-                self._take_room(region)
-                region.uses = 1
-                self._regions[place] = region
-        except BaseException:
-            region.close()
-            raise
+        self._add(place, Region(name, key, offset, byte_size, descriptor, caller.holder))
+
+    def hand_over(self, region: HandedRegion, identity: str) -> None:
+        """Takes the memory of a client, which its requests may name from now on. Closes the region
+        if it cannot be taken.
+
+        Raises:
+            ResourceExhausted: there are as many regions or bytes as allowed.
+        """
+        self._forget_deleted()
+        self._add((_HANDED, identity, region.name), region)
+
+    def take_back(self, name: str, identity: str) -> Future[None] | None:
+        """Forgets memory that was handed over, if it is known. The future is done when no request
+        uses it any more."""
+        with self._lock:
+            region = self._regions.pop((_HANDED, identity, name), None)
+            ended = None if region is None else self._ended(region)
+        self._release([] if region is None else [region])
+        return ended
 
     async def unregister(self, caller: Caller, name: str = "") -> None:
         """Unregisters a region at once, or all regions of the client's user.
@@ -154,43 +153,49 @@ class Regions:
 
     # -- for leases --
 
-    def check_use(self, caller: Caller) -> None:
+    def check_allowed(self) -> None:
         """
         Raises:
-            FailedPrecondition: shared memory is off, or the client is not on this machine.
+            FailedPrecondition: shared memory is off.
         """
-        self._user(caller)
+        if not self._allowed:
+            raise FailedPrecondition(
+                "shared memory of clients is off; start the server with "
+                "--allow-client-shared-memory"
+            )
 
     def use(self, caller: Caller, name: str, field: str) -> Region:
         """The region of that name. It stays open until `release`.
 
         Raises:
             UnknownRegion: there is no region of that name.
+            FailedPrecondition: the client is not on this machine.
         """
+        if not name.startswith(PREFIX):
+            self._user(caller)
         with self._lock:
             region = self._regions[self._key(caller, name, field)]
             region.uses += 1
             return region
 
-    def release(self, regions: Iterable[Region], caller: Caller, copied_bytes: int) -> None:
-        """Gives back the regions and bytes that a request has used."""
-        if copied_bytes:
-            with self._lock:
-                self._copied.give_back(_holder(caller), copied_bytes)
+    def release(self, regions: Iterable[Region], copied_bytes: Mapping[str, int]) -> None:
+        """Gives back the regions and bytes that a request has used.
+
+        Args:
+            copied_bytes: for each holder.
+        """
+        with self._lock:
+            for holder, size in copied_bytes.items():
+                self._bounds.give_back_bytes(holder, size)
         self._release(regions)
 
-    def take_bytes(self, caller: Caller, size: int, field: str) -> None:
+    def take_bytes(self, holder: str, size: int, field: str) -> None:
         """
         Raises:
             ResourceExhausted: requests in flight have read as many bytes as allowed.
         """
         with self._lock:
-            if size and not self._copied.take(_holder(caller), size):
-                raise ResourceExhausted(
-                    f"there is no room for {size} bytes beside what requests in flight have read "
-                    "from shared memory (--max-shared-memory-bytes); wait for their replies",
-                    field=field,
-                )
+            self._bounds.take_bytes(holder, size, field)
 
     async def run(self, call: Callable[[], T], done: Callable[[object], None]) -> T:
         """Runs the call on a thread and returns its result.
@@ -205,21 +210,31 @@ class Regions:
     # -- inside --
 
     def _user(self, caller: Caller) -> int:
-        if not self._allowed:
-            raise FailedPrecondition(
-                "shared memory of clients is off; start the server with "
-                "--allow-client-shared-memory"
-            )
+        self.check_allowed()
         if caller.user is None:
             raise FailedPrecondition(
-                "shared memory is for clients on the server's machine and in its network "
-                "namespace, and the server finds no socket of yours there; send the tensors in "
-                "the message"
+                "shared memory with a name is for clients on the server's machine and in its "
+                "network namespace, and the server finds no TCP socket of yours there; send the "
+                "tensors in the message, or hand memory over beside the server's Unix socket"
             )
         return caller.user
 
+    def _add(self, place: tuple[int, str, str], region: Region) -> None:
+        try:
+            with self._lock:
+                self._refuse_used(place)
+                self._bounds.take(region)
+                region.uses = 1
+                self._regions[place] = region
+        except BaseException:
+            region.close()
+            raise
+
     def _key(self, caller: Caller, name: str, field: str = "name") -> tuple[int, str, str]:
         """The key of a region that exists. Call this with the lock held."""
+        handed = _HANDED, caller.identity, name
+        if handed in self._regions:
+            return handed
         user, owner = caller.user, caller.owner
         if user is None or (user, owner, name) not in self._regions:
             known = [place[2] for place in self._regions if place[:2] == (user, owner)]
@@ -231,23 +246,6 @@ class Regions:
             raise AlreadyExists(
                 f"shared memory region {place[2]!r} is registered already; unregister it first",
                 field="name",
-            )
-
-    def _take_room(self, region: Region) -> None:
-        if not self._places.take(region.holder):
-            raise ResourceExhausted(
-                f"{self._places.taken} of at most {MAX_REGIONS} shared memory regions are "
-                "registered, and one connection gets no more of them than are left; unregister "
-                "some"
-            )
-        if not self._registered.take(region.holder, region.byte_size):
-            self._places.give_back(region.holder)
-            raise ResourceExhausted(
-                f"there is no room for {region.byte_size} bytes beside the "
-                f"{self._registered.taken} of at most {self._registered.capacity} bytes of "
-                "registered shared memory (--max-shared-memory-bytes), of which one connection "
-                "gets no more than are left; unregister regions",
-                field="byte_size",
             )
 
     def _pop(self, chosen: Callable[[tuple[int, str, str], Region], bool]) -> list[Region]:
@@ -272,15 +270,17 @@ class Regions:
                 region.uses -= 1
                 if region.uses:
                     continue
-                self._places.give_back(region.holder)
-                self._registered.give_back(region.holder, region.byte_size)
+                self._bounds.give_back(region)
                 waiting = self._waiting.pop(region, [])
-            region.close()
-            for each in waiting:
-                if each.set_running_or_notify_cancel():
-                    each.set_result(None)
+            if region.byte_size > _QUICK_BYTES:
+                with suppress(RuntimeError):  # the server stops
+                    self._threads.submit(_close, region, waiting)
+                    continue
+            _close(region, waiting)
 
 
-def _holder(caller: Caller) -> str:
-    """The name to count bytes and places under, for each connection and for each user."""
-    return f"{caller.user} {caller.peer}"
+def _close(region: Region, waiting: Iterable[Future[None]]) -> None:
+    region.close()
+    for each in waiting:
+        if each.set_running_or_notify_cancel():
+            each.set_result(None)

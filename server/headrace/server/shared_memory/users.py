@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
+from headrace.server.access.identity import ANONYMOUS
+
 MAX_KNOWN: Final = 1024
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -28,6 +30,27 @@ _OVERFLOW = Path("/proc/sys/kernel/overflowuid")
 _ESTABLISHED = b"01"
 
 Address: TypeAlias = tuple[ipaddress.IPv6Address, int]
+
+
+class Caller(NamedTuple):
+    """The client of a call.
+
+    Attributes:
+        user: its user on this machine; None if it is elsewhere.
+        peer: its address.
+        owner: tells clients of one user apart if they may not see each other's regions.
+        identity: the name of its identity. Memory that was handed over belongs to it.
+    """
+
+    user: int | None
+    peer: str
+    owner: str = ""
+    identity: str = ANONYMOUS.name
+
+    @property
+    def holder(self) -> str:
+        """The name to count bytes and places under, for each connection and for each user."""
+        return f"{self.user} {self.peer}"
 
 
 class _Known(NamedTuple):

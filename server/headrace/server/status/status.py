@@ -75,7 +75,7 @@ class Status:
         networks: says which networks the caller sees, and under which names.
         errors: the latest errors.
         state: `READY`, or a text that says why the server is not ready.
-        addresses: the addresses of gRPC and HTTP.
+        addresses: the addresses of gRPC and HTTP, and gRPC's Unix socket or "".
         certificate: the series of TLS.
     """
 
@@ -88,7 +88,7 @@ class Status:
         facts: Facts,
         *,
         state: Callable[[], str],
-        addresses: Callable[[], tuple[str, str]],
+        addresses: Callable[[], tuple[str, str, str]],
         certificate: Callable[[], Iterable[SeriesSnapshot]] = tuple,
     ) -> None:
         self._core = core
@@ -140,7 +140,7 @@ class Status:
         }
 
     def _server(self, now: float) -> dict[str, Any]:
-        grpc, http = self._addresses()
+        grpc, http, unix = self._addresses()
         facts = self._facts
         return {
             "version": version_of("headrace"),
@@ -150,6 +150,7 @@ class Status:
             "uptime_seconds": now - self._started,
             "grpc": grpc,
             "http": http,
+            **({"unix": unix} if unix else {}),
             "tls": facts.tls,
             "access_control": facts.access_control,
             "private_networks": facts.private_networks,

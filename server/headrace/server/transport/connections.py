@@ -11,15 +11,18 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 _DESCRIPTORS = Path("/proc/self/fd")
+_TCP = (socket.AF_INET, socket.AF_INET6)
+_UNIX = (socket.AF_UNIX,)
 
 
-def cut_connections(port: int) -> int:
-    """Closes every TCP socket of this process with this local port.
+def cut_connections(local: int | str) -> int:
+    """Closes every TCP socket of this process with this local port, or every Unix socket with this
+    path.
 
     The listening socket is closed first, so that no client connects again meanwhile. Data that was
     written is still delivered.
@@ -27,12 +30,12 @@ def cut_connections(port: int) -> int:
     Returns:
         The number of connections. 0 if the system does not list a process's descriptors.
     """
-    for number, listener in _sockets(port, listening=True):
+    for number, listener in _sockets(local, listening=True):
         # gRPC logs an error if its socket stops listening; one that never did tells it nothing.
         with socket.socket(listener.family) as deaf:
             os.dup2(deaf.fileno(), number, inheritable=False)
     cut = 0
-    for _, connection in _sockets(port, listening=False):
+    for _, connection in _sockets(local, listening=False):
         with suppress(OSError):  # the client has closed it first
             connection.shutdown(socket.SHUT_RDWR)
         cut += 1
@@ -108,19 +111,23 @@ def shown_peer(host: str, port: int) -> str:
 
 
 @contextmanager
-def _copy(number: int) -> Iterator[socket.socket | None]:
-    """A copy of a TCP socket. gRPC may close its own at any time. None for anything else."""
+def _copy(
+    number: int, families: Collection[socket.AddressFamily] = _TCP
+) -> Iterator[socket.socket | None]:
+    """A copy of a socket of these families. gRPC may close its own at any time. None for anything
+    else."""
     try:
         found = socket.socket(fileno=os.dup(number))
     except OSError:
         yield None  # closed already
         return
     with closing(found):
-        yield found if found.family in (socket.AF_INET, socket.AF_INET6) else None
+        yield found if found.family in families else None
 
 
-def _sockets(port: int, *, listening: bool) -> Iterator[tuple[int, socket.socket]]:
+def _sockets(local: int | str, *, listening: bool) -> Iterator[tuple[int, socket.socket]]:
     """Each socket's descriptor and a copy of the socket. gRPC may close its own at any time."""
+    families = _UNIX if isinstance(local, str) else _TCP
     numbers = [int(each.name) for each in _DESCRIPTORS.glob("*")]
     for number in numbers:
         try:
@@ -128,9 +135,11 @@ def _sockets(port: int, *, listening: bool) -> Iterator[tuple[int, socket.socket
                 continue
         except OSError:
             continue  # closed already
-        with _copy(number) as found:
+        with _copy(number, families) as found:
             if found is None:
                 continue
             accepts = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            if found.getsockname()[1] == port and bool(accepts) == listening:
-                yield number, found
+            name = found.getsockname()
+            own = name if families is _UNIX else name[1]
+            if own == local and bool(accepts) == listening:
+                yield number, found  # inside, because the copy is closed afterwards

@@ -10,21 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-)
 
 from headrace.runtime.metrics.families import TLS_EXPIRATION, TLS_STALE
 from headrace.runtime.metrics.series import SeriesSnapshot
 from headrace.server.access.watched import WatchedFiles, Watcher
 from headrace.server.settings.settings import Settings
+
+if TYPE_CHECKING:  # a server without TLS does without its 8 MB
+    from cryptography import x509
 
 _LEAST_RSA_BITS = 2048
 # gRPC's choice for TLS 1.2, so that both ports accept the same ones. TLS 1.3 has its own.
@@ -163,6 +159,8 @@ def read_certificate(contents: Sequence[bytes], names: Sequence[object]) -> Cert
 
 
 def _certificates(data: bytes, name: object) -> list[x509.Certificate]:
+    from cryptography import x509
+
     try:
         return x509.load_pem_x509_certificates(data)
     except ValueError as error:
@@ -170,6 +168,8 @@ def _certificates(data: bytes, name: object) -> list[x509.Certificate]:
 
 
 def _public_key(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     info = PublicFormat.SubjectPublicKeyInfo
     return certificate.public_key().public_bytes(Encoding.DER, info)
 
@@ -180,6 +180,14 @@ def _public_key_of(key: bytes, name: object) -> bytes:
         ValueError: it is not a private key without a password, or of a kind that TLS with gRPC
             cannot use.
     """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_pem_private_key,
+    )
+
     try:
         private = load_pem_private_key(key, None)
     except TypeError as error:

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -281,3 +282,25 @@ def test_the_time_is_an_argument(authority: Authority, tmp_path: Path) -> None:
     assert any(
         each.state is State.PROBLEM for each in certificates.check_tls_files(settings, "", late)
     )
+
+
+def test_the_unix_socket(short_folder: Path) -> None:
+    path = short_folder / "h.sock"
+    settings = Settings(port=0, http_port=0, unix_socket=path, unix_socket_only=True)
+
+    def found(**changed: Any) -> tuple[State, str]:
+        first, *rest = running.check_ports(replace(settings, **changed))
+        assert [each.state for each in rest] == [State.OK], "HTTP's port, and none for gRPC"
+        return first.state, f"{first.message} {first.remedy}"
+
+    assert found() == (State.OK, f"{path} is free ")
+    state, text = found(unix_socket=short_folder / "absent" / "h.sock")
+    assert (state, "make the folder" in text) == (State.PROBLEM, True)
+    state, text = found(unix_socket_owner="no-such-user")
+    assert (state, "--unix-socket-owner" in text) == (State.PROBLEM, True)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        assert found()[0] is State.OK, "a dead server's socket is replaced"
+        other.listen()
+        state, text = found()
+        assert (state, "another server" in text) == (State.PROBLEM, True)

@@ -37,6 +37,19 @@ def sink(loop: Loop) -> CompletionSink:
     return CompletionSink(cast(asyncio.AbstractEventLoop, loop))
 
 
+class Waiter:
+    """A future that records its results."""
+
+    def __init__(self) -> None:
+        self.results: list[None] = []
+
+    def done(self) -> bool:
+        return bool(self.results)
+
+    def set_result(self, result: None) -> None:
+        self.results.append(result)
+
+
 def elsewhere(action: Callable[[], object]) -> None:
     """Calls `action` on another thread, and returns when it has."""
     thread = threading.Thread(target=action)
@@ -104,6 +117,28 @@ def test_what_comes_while_completions_are_delivered_is_not_left_behind(
     while loop.wakeups:
         loop.run()
     assert delivered == [first, second]
+
+
+def test_a_task_is_woken_at_once_by_its_own_thread(sink: CompletionSink, loop: Loop) -> None:
+    (job,) = jobs(1)
+    sink.wake(job)  # nobody waits yet
+    job.waiter = Waiter()
+    sink.wake(job)
+    sink.wake(job)
+    assert job.waiter.results == [None]
+    assert not loop.wakeups
+
+
+def test_a_task_is_woken_by_another_thread_after_those_before_it(
+    sink: CompletionSink, loop: Loop
+) -> None:
+    first, second = jobs(2)
+    first.waiter, second.waiter = Waiter(), Waiter()
+    elsewhere(lambda: sink.wake(first))
+    assert not first.waiter.results
+    assert len(loop.wakeups) == 1
+    sink.wake(second)
+    assert first.waiter.results == second.waiter.results == [None]
 
 
 def test_completions_of_many_threads_are_each_delivered_once() -> None:

@@ -135,12 +135,28 @@ def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
         ({"tls_cert": "a.crt"}, "tls_key"),
         ({"tls_key": "a.key"}, "tls_cert"),
         ({"tls_client_ca": "ca.crt"}, "tls_cert"),
+        ({"unix_socket_only": True}, "unix_socket"),
+        ({"unix_socket_mode": "0888"}, "unix_socket_mode"),
+        ({"unix_socket_mode": "07777"}, "unix_socket_mode"),
+        ({"unix_socket_mode": -1}, "unix_socket_mode"),
+        ({"unix_socket_mode": True}, "unix_socket_mode"),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(arguments: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidArgument, match=field) as caught:
         load_settings(arguments, {})
     assert caught.value.field == field
+
+
+def test_permissions_are_octal_as_chmod_and_toml_write_them(toml: Path) -> None:
+    assert load_settings({"unix_socket_mode": "660"}, {}).unix_socket_mode == 0o660
+    toml.write_text("unix_socket_mode = 0o620")
+    assert load_settings({"config": str(toml)}, {}).unix_socket_mode == 0o620
+
+
+def test_the_ports_may_be_equal_where_grpc_has_none() -> None:
+    same = {"port": 5000, "http_port": 5000}
+    assert load_settings({**same, "unix_socket": "s", "unix_socket_only": True}, {}).port == 5000
 
 
 def test_brackets_around_an_ipv6_address_are_its_writing() -> None:

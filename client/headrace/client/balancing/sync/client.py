@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
 
@@ -16,16 +17,16 @@ from headrace.client import errors, transport
 from headrace.client.balancing import messages
 from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.attempts import ROUTED, Attempts
-from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.servers import Servers
+from headrace.client.balancing.server import Server
 from headrace.client.balancing.sync.network import BalancedNetwork
 from headrace.client.balancing.sync.request import Started, first_of
 from headrace.client.balancing.sync.watch import Watch
 from headrace.client.errors import Error, Unavailable
 from headrace.client.info import NetworkInfo, QueryResult
 from headrace.client.plans import client_plans, plan
-from headrace.client.plans.plan import Budget, Call, Pause, Plan
+from headrace.client.plans.plan import Budget, Call, Plan, Step
 from headrace.client.sync import Client
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class BalancedClient(Client):
         token: str | Callable[[], str] | None = None,
         allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
-        shared_memory: bool = False,
+        shared_memory: bool | None = None,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         self.pool = None
@@ -109,7 +110,18 @@ class BalancedClient(Client):
     ) -> BalancedNetwork:
         version = str(version)
         found = self.run(client_plans.network(name, version, timeout=timeout))
+        if found.state == "LOADING":  # there, and perhaps ready elsewhere
+            found = self._ready(name, version, timeout) or found
         return BalancedNetwork(self, found, pinned=version)
+
+    def _ready(self, name: str, version: str, timeout: float | None) -> NetworkInfo | None:
+        for server in self.fleet.servers:
+            with suppress(Error):
+                steps = client_plans.network(name, version, timeout=timeout)
+                found = self.group.pinned(server).run(steps)
+                if found.state == "READY":
+                    return found
+        return None
 
     # -- servers --
 
@@ -214,10 +226,9 @@ class BalancedClient(Client):
                     raise
         raise AssertionError("no server was tried")
 
-    def _do(self, step: Call | Pause) -> Any:
-        if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            return None
+    def _do(self, step: Step) -> Any:
+        if not isinstance(step, Call):
+            return super()._do(step)
         if step.method not in ROUTED or step.once:
             messages.refuse(step.method, self.fleet.servers)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
@@ -231,7 +242,7 @@ class BalancedClient(Client):
             server = attempts.server()
             route = server.route
             try:
-                reply = route._do(replace(step, timeout_seconds=budget.left_seconds))
+                reply = route._do(replace(step, timeout_seconds=budget.left_seconds, once=True))
             except Error as error:
                 given_up = server.gave_up(route)
                 pause = attempts.failed(server, error, given_up=given_up and not self.group.closed)

@@ -82,19 +82,19 @@ def _start(descriptors: Sequence[int], output: int) -> subprocess.Popen[bytes]:
         "headrace.runtime.isolation.worker.program",
         *map(str, descriptors),
     ]
-    with _stops_held():
+    with stops_held():
         return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             pass_fds=descriptors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
         )
 
 
 @contextmanager
-def _stops_held() -> Iterator[None]:
+def stops_held() -> Iterator[None]:
     """Blocks SIGINT and SIGTERM for processes that are started inside the context. A terminal or a
     supervisor may send them to all processes at any moment, but the server first finishes what runs
     and then ends its workers itself."""
@@ -105,6 +105,6 @@ def _stops_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _import_path() -> list[str]:
+def import_path() -> list[str]:
     """The folders that this process imports from, so that the worker finds the same plugins."""
     return [path or str(Path.cwd()) for path in sys.path]

@@ -14,12 +14,15 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headrace.runtime.errors import ResourceExhausted
 from headrace.runtime.isolation.wire.channel import Disconnected
-from headrace.runtime.network.values import Array
+
+if TYPE_CHECKING:  # a front end needs no networks, and its start no seconds to import them
+    from headrace.runtime.network.values import Array
 
 ALIGNMENT = 64
 _SMALLEST_BYTES = 64 * 1024

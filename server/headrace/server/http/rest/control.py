@@ -16,7 +16,7 @@ from headrace.server.http.rest.routes import Handler, Row, said
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import trace_settings
-from headrace.server.shared_memory.regions import Caller
+from headrace.server.shared_memory.users import Caller
 from headrace.wire.codec import CodecError
 
 _SYSTEM: Final = "/v2/systemsharedmemory"

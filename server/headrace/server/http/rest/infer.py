@@ -18,7 +18,7 @@ from headrace.server.http.rest.replies import Pieces, accepted_encoding, deflate
 from headrace.server.services.open_inference.call import InferCall
 from headrace.server.services.open_inference.datatypes import BYTES
 from headrace.server.services.open_inference.inference import OpenInference
-from headrace.server.shared_memory.regions import Caller
+from headrace.server.shared_memory.users import Caller
 from headrace.server.transport.shares import Memory
 from headrace.wire.codec import Buffer
 

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.networks import Networks
 from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.rest.bodies import Bodies
@@ -28,8 +28,8 @@ from headrace.server.services.open_inference.inference import OpenInference
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
-from headrace.server.shared_memory.regions import Caller, Regions
-from headrace.server.shared_memory.users import Users, peer_of
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Caller, Users, peer_of
 
 _BODIES = 8
 
@@ -104,7 +104,8 @@ class Rest:
     async def _caller(self, request: Request) -> Caller:
         assert request.client is not None  # a TCP connection has one
         peer = peer_of(*request.client)
-        return Caller(await self._users.of(peer), peer, self._networks.owner)
+        user, identity = await self._users.of(peer), CALLER.get().name
+        return Caller(user, peer, self._networks.owner, identity)
 
 
 _NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"

@@ -22,7 +22,6 @@ from headrace.server.services.completion_sink import (
     CompletionSink,
     deadline_after,
     ended,
-    wake,
 )
 from headrace.server.services.open_inference.call import (
     InferCall,
@@ -39,7 +38,8 @@ from headrace.server.services.open_inference.datatypes import (
 )
 from headrace.server.services.turns import Turn
 from headrace.server.shared_memory.lease import Lease
-from headrace.server.shared_memory.regions import Caller, Regions
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Caller
 from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.wire.codec import CodecError
 from headrace.wire.layouts import MAX_ID_LENGTH
@@ -67,7 +67,7 @@ class OpenInference:
         self._regions = regions
         self._networks = networks
         self._ids = itertools.count(1)
-        self._wake = partial(sink.put, wake)
+        self._wake = sink.wake
 
     async def infer(
         self,
@@ -102,11 +102,12 @@ class OpenInference:
                 self._networks.release(entry)
                 raise
         inputs: Any = call.inputs
+        endless = remaining is None and not call.timeout_seconds
         job = Job(
             inputs,
             self._wake,
-            output_names=tuple([output.name for output in call.outputs]),
-            deadline=deadline_after(call.timeout_seconds, remaining),
+            output_names=tuple([output.name for output in call.outputs]) if call.outputs else (),
+            deadline=None if endless else deadline_after(call.timeout_seconds, remaining),
             priority=call.priority,
             may_run_inline=True,
             trace=call.id or CURRENT_REQUEST.get(),

@@ -141,7 +141,7 @@ def encode(result: InferResult) -> bytes:
         head.append(message.SerializeToString())
     contents: list[Buffer] = []
     for output, value in result.outputs:
-        array = tensor(value, output.name)
+        array = value if type(value) is np.ndarray else tensor(value, output.name)
         described, datatype = _described(output.name, array.dtype, array.shape, output.region)
         head.append(described)
         # An output in shared memory has an empty entry: perf_analyzer finds outputs by number.

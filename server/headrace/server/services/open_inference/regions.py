@@ -6,7 +6,8 @@ from contextlib import suppress
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import NotFound, Unimplemented
-from headrace.server.shared_memory.regions import Caller, Regions, UnknownRegion
+from headrace.server.shared_memory.regions import Regions, UnknownRegion
+from headrace.server.shared_memory.users import Caller
 
 
 class RegionMethods:

@@ -25,7 +25,7 @@ from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import trace_settings
 from headrace.server.services.open_inference.short import CallLayouts
 from headrace.server.services.turns import Turn
-from headrace.server.shared_memory.regions import Caller
+from headrace.server.shared_memory.users import Caller
 
 SERVICE = "inference.GRPCInferenceService"
 
@@ -82,7 +82,10 @@ class OpenInferenceService:
             _, decoding = await read(data)
             call = await decoding
             self._layouts.learn(data, call)
-        if call.uses_regions:
+            in_regions = call.uses_regions
+        else:  # its inputs are in the message
+            in_regions = bool(call.outputs) and call.uses_regions
+        if in_regions:
             result = await self._in_regions(call, context)
         else:
             result = await self._inference.infer(call, context.time_remaining())

@@ -1,0 +1,214 @@
+"""Memory without a name that the client hands to a server on this machine, by file descriptor.
+
+The server listens on a second Unix socket, beside gRPC's. It forgets the memory when the connection
+to that socket ends, so nothing is left of a client that was killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import grpc
+import numpy as np
+
+from headrace.client import errors
+from headrace.client.plans.plan import Blocking
+from headrace.client.shared_memory.segment import Segment
+from headrace.wire.codec import Array
+from headrace.wire.errors import ErrorDetails
+
+_SUFFIX = ".memory"  # the server adds it to the path of gRPC's socket
+SECONDS: Final = 5.0
+_MAX_PACKET_BYTES = 64 << 10
+
+
+class Handover:
+    """A client's connection to the side socket of its server. It connects when it is needed, and
+    again if it was lost. Thread-safe; `_lock` guards the connection and is held for one exchange.
+
+    Args:
+        path: the path of the side socket.
+        metadata: gives the metadata that each call sends, with the token.
+    """
+
+    def __init__(self, path: str, metadata: Callable[[], Iterable[tuple[str, str]]]) -> None:
+        self._path = path
+        self._metadata = metadata
+        self._lock = threading.Lock()
+        self._connection: socket.socket | None = None
+        self._closed = False
+        self._process = os.getpid()
+        self._count = 0
+
+    def make(self, size: int) -> HandedSegment:
+        """New memory, which the server does not know yet.
+
+        Raises:
+            OSError: the system has no room.
+        """
+        return HandedSegment(self, size)
+
+    def hand_over(self, descriptor: int) -> str:
+        """Hands a memfd over, and returns the name under which requests name its memory.
+
+        Raises:
+            OSError: there is no such socket, or its server does not answer.
+            Error: the server's refusal.
+        """
+        with self._lock:
+            try:
+                answer = self._handed(descriptor)
+            except (BrokenPipeError, ConnectionResetError):  # the server was started again
+                self._drop()
+                answer = self._handed(descriptor)
+            except OSError:
+                self._drop()
+                raise
+        name = answer.get("region")
+        if not isinstance(name, str):
+            raise errors.bad_reply("the answer on the side socket names no memory")
+        return name
+
+    def _handed(self, descriptor: int) -> Mapping[str, Any]:
+        """One exchange, with the lock held."""
+        if self._connection is None:
+            self._connection = self._connect()
+        self._count += 1
+        return _ask(self._connection, {"id": self._count}, [descriptor])
+
+    def take_back(self, name: str) -> None:
+        """Tells the server to forget memory. Does not wait for that. Memory of an earlier
+        connection is forgotten already."""
+        connection = self._connection
+        if connection is not None and os.getpid() == self._process:
+            packet = json.dumps({"take_back": name}).encode()
+            with suppress(OSError):  # the connection has ended, or will be ended with `close`
+                connection.send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def close(self) -> None:
+        """Ends the connection. The server then forgets all memory. Idempotent."""
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def _connect(self) -> socket.socket:
+        if self._closed or os.getpid() != self._process:
+            raise ConnectionError("the client is closed, or was forked")
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connection.settimeout(SECONDS)
+            connection.connect(self._path)
+            _ask(connection, dict(self._metadata()))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class HandedSegment(Segment):
+    """Memory of this process without a name. Nobody can make it shorter, so it is safe to map.
+
+    `_lock` guards the descriptor: a task that hands the memory over may be cancelled, and the
+    segment be removed, while a thread still does the work.
+    """
+
+    def __init__(self, handover: Handover, size: int) -> None:
+        self.name = ""  # until it is handed over
+        self.size = size
+        self._handover = handover
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        descriptor = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(descriptor, size)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            memory = mmap.mmap(descriptor, size)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        self.memory: Array = np.frombuffer(memory, np.uint8)
+
+    def registration(self) -> Blocking:
+        return Blocking(self._hand_over)
+
+    def _hand_over(self) -> None:
+        """
+        Raises:
+            OSError: the segment was removed, or as `Handover.hand_over`.
+        """
+        with self._lock:
+            if self._descriptor < 0:
+                raise ConnectionAbortedError
+            own = os.dup(self._descriptor)
+        try:
+            # Reserves the pages, so that no access to them can fail for lack of memory.
+            os.posix_fallocate(own, 0, self.size)
+            name = self._handover.hand_over(own)
+        finally:
+            os.close(own)
+        with self._lock:
+            self.name = name
+            if self._descriptor < 0:
+                self._handover.take_back(name)
+
+    def remove(self) -> None:
+        """Has the server forget the memory. The system frees it when nobody has it mapped."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            if self._descriptor >= 0:
+                if self.name:
+                    self._handover.take_back(self.name)
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+
+def side_path(target: str) -> str | None:
+    """The path of the side socket, if `target` is a Unix socket; otherwise None."""
+    if not target.startswith("unix:"):
+        return None
+    return target.removeprefix("unix:").removeprefix("//") + _SUFFIX
+
+
+def _ask(
+    connection: socket.socket, question: Mapping[str, Any], descriptors: Iterable[int] = ()
+) -> Mapping[str, Any]:
+    """Sends a packet and returns its answer.
+
+    Raises:
+        OSError: there is no answer.
+        Error: the server's refusal.
+    """
+    data = json.dumps(question).encode()
+    socket.send_fds(connection, [data], list(descriptors), socket.MSG_NOSIGNAL)
+    while True:
+        received = connection.recv(_MAX_PACKET_BYTES)
+        if not received:
+            raise ConnectionResetError("the server has ended the connection")
+        try:
+            answer: Mapping[str, Any] = json.loads(received)
+        except ValueError as error:
+            raise ConnectionError("the server's answer breaks the protocol") from error
+        # Answers to `take_back` come between, and nobody waits for them.
+        if answer.get("id") != question.get("id"):
+            continue
+        refusal = answer.get("error")
+        if refusal is not None:
+            code = grpc.StatusCode[refusal["code"]]
+            text, reason = refusal["message"], refusal.get("reason", "")
+            raise errors.from_details(ErrorDetails(code, text, reason=reason))
+        return answer

@@ -1,0 +1,132 @@
+"""The replicas of a cluster, and where each stands. The time is an argument of every decision."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+LOST_SECONDS: Final = 15.0
+"""A replica that has not been heard of for so long does not count as live."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a replica stands. The replica tells it.
+
+    Attributes:
+        ready: whether the replica takes requests. It has caught up once before that.
+        revision: the newest revision that the replica has heard of.
+        pending: the keys that it is still changing.
+        failed: why it could not change other keys.
+    """
+
+    ready: bool = False
+    revision: int = 0
+    pending: frozenset[str] = frozenset()
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+class Member(NamedTuple):
+    """A replica.
+
+    Attributes:
+        address: host and port of its gRPC server.
+        node: the machine that it runs on.
+    """
+
+    name: str
+    address: str = ""
+    node: str = ""
+
+
+class Problem(NamedTuple):
+    """A replica that does not have what it shall have, and why."""
+
+    member: Member
+    reason: str
+
+    def __str__(self) -> str:
+        where = f" on {self.member.node}" if self.member.node else ""
+        return f"{self.member.name}{where}: {self.reason}"
+
+
+class Members:
+    """The live replicas. Belongs to one thread.
+
+    Args:
+        lost_seconds: how long a replica counts that nobody hears of.
+    """
+
+    def __init__(self, lost_seconds: float = LOST_SECONDS) -> None:
+        self._lost_seconds = lost_seconds
+        self._members: dict[str, Member] = {}
+        self._heard: dict[str, float] = {}
+        self._standings: dict[str, Standing] = {}
+
+    def tell(self, member: Member, standing: Standing, now: float) -> bool:
+        """Notes where a replica stands. Returns whether the set of replicas has changed."""
+        changed = self._members.get(member.name) != member
+        self._members[member.name] = member
+        self._heard[member.name] = now
+        self._standings[member.name] = standing
+        return changed
+
+    def leave(self, name: str) -> bool:
+        """Forgets a replica that ends. Returns whether the set of replicas has changed."""
+        self._heard.pop(name, None)
+        self._standings.pop(name, None)
+        return self._members.pop(name, None) is not None
+
+    def lose(self, now: float) -> list[Member]:
+        """Forgets the replicas that have not been heard of for too long, and returns them."""
+        late = [name for name, then in self._heard.items() if now - then > self._lost_seconds]
+        lost = [self._members[name] for name in late]
+        for name in late:
+            self.leave(name)
+        return lost
+
+    def live(self) -> list[Member]:
+        """The live replicas in the order of their names."""
+        return [self._members[name] for name in sorted(self._members)]
+
+    def standing(self, name: str) -> Standing:
+        return self._standings.get(name, Standing())
+
+    def behind(self, key: str, revision: int) -> list[Member]:
+        """The live replicas that take requests and have not dealt with a key's revision yet."""
+        return [
+            member
+            for member in self.live()
+            if (standing := self._standings[member.name]).ready
+            and (standing.revision < revision or key in standing.pending)
+        ]
+
+    def problems(self, key: str) -> list[Problem]:
+        """The live replicas that could not do what the desired state says of the key."""
+        return [
+            Problem(member, reason)
+            for member in self.live()
+            if (reason := self._standings[member.name].failed.get(key)) is not None
+        ]
+
+
+def roster(members: Collection[Member]) -> str:
+    """A short text that differs for different sets of replicas."""
+    return hashlib.sha256("\0".join(sorted(map(repr, members))).encode()).hexdigest()[:16]
+
+
+def holders(network: str, members: Collection[str], count: int) -> set[str]:
+    """The replicas that hold a network which asks for `count` replicas; 0 means all of them.
+
+    Every replica comes to the same answer. When a replica joins or leaves, at most one holder of
+    each network changes.
+    """
+
+    def weight(member: str) -> bytes:
+        return hashlib.sha256(f"{network}\0{member}".encode()).digest()
+
+    if not count or count >= len(members):
+        return set(members)
+    return set(sorted(members, key=weight)[:count])

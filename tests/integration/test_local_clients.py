@@ -1,0 +1,340 @@
+"""Clients on the server's machine: over a Unix socket, with memory handed over by descriptor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from headrace.client import Client, errors, outputs
+from headrace.client.aio import Client as AioClient
+from headrace.client.outputs import Outputs
+from headrace.client.plans import infer_plans
+from headrace.client.shared_memory import handover, loan, pool
+from headrace.client.shared_memory.loan import Loan
+from headrace.testing import networks
+from headrace.testing.case import parse
+from headrace.v1 import inference_engine_pb2 as pb
+from tests.integration.harness import CALL_SECONDS, Server, until
+from tests.support.memory import memfd
+from tests.support.side_socket import SideClient
+from tests.support.tokens import entry
+
+SHAPE = (40, 1024)  # 160 KiB of float32
+SIZE = 40 * 4096
+DOUBLE = parse("double (float[n,m] x) => (float[n,m] y) { y = Add(x, x) }")
+ENDLESS = parse("""endless (float[40,1024] x) => (float[40,1024] y) {
+    yes = Constant<value = bool {1}>()
+    none = Constant<value = int64 {9223372036854775807}>()
+    y = Loop(none, yes, x) <body = body
+        (int64 i, bool go, float[40,1024] v) => (bool more, float[40,1024] next) {
+            more = Identity(go)
+            next = Neg(v)
+        }
+    >
+}""")
+TOKEN, OTHER, READER = "a" * 20, "b" * 20, "c" * 20
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("l")
+    tokens, path = folder / "tokens.toml", folder / "h.sock"
+    tokens.write_text(
+        entry("mine", TOKEN, "manage") + entry("other", OTHER, "infer") + entry("r", READER, "read")
+    )
+    options = ("--devices", "CPU", "--tokens", str(tokens), "--open-metrics")
+    unix = ("--unix-socket", str(path), "--unix-socket-mode", "0640")
+    with Server(*options, *unix, "--allow-client-shared-memory") as running:
+        with Client(running.unix, token=TOKEN) as client:
+            for name, model in (("double", DOUBLE), ("endless", ENDLESS)):
+                client.load_network(model.SerializeToString(), device="CPU", name=name)
+        yield running
+        until(lambda: not memory_of(running), "the server closed what clients have left")
+        assert running.stop() == 0
+        assert "internal error" not in running.log().lower(), running.log()
+        assert {each.name for each in folder.iterdir()} == {"tokens.toml"}
+
+
+@pytest.fixture
+def path(server: Server) -> Path:
+    return Path(server.unix.removeprefix("unix:"))
+
+
+@pytest.fixture(autouse=True)
+def patient_and_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_SMALLEST_BYTES", 64 << 10)
+    monkeypatch.setattr(handover, "SECONDS", CALL_SECONDS)
+
+
+@pytest.fixture
+def spied(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each reply that a client has decoded: whether it was lent shared memory."""
+    seen: list[bool] = []
+    receive, decode = Loan.receive, outputs.decode_reply
+
+    def lent(self: Loan, *reply: Any) -> Outputs:
+        found = receive(self, *reply)
+        seen.append(True)
+        return found
+
+    def plain(data: bytes) -> Outputs:
+        seen.append(False)
+        return decode(data)
+
+    monkeypatch.setattr(Loan, "receive", lent)
+    for module in (infer_plans, loan):
+        monkeypatch.setattr(module, "decode_reply", plain)
+    return seen
+
+
+def memory_of(server: Server) -> list[str]:
+    """The memory of clients that the server has open."""
+    found = []
+    for each in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(str(each.readlink()))
+    return [link for link in found if link.startswith(("/memfd:client", "/memfd:headrace"))]
+
+
+def calls(server: Server, token: str) -> Callable[[pb.InferRequest], pb.InferReply]:
+    """Infer over TCP, as any program calls it."""
+    call = server.channel.unary_unary("/headrace.v1.InferenceEngine/Infer")
+
+    def infer(request: pb.InferRequest) -> pb.InferReply:
+        metadata = [("authorization", f"Bearer {token}")]
+        data = call(request.SerializeToString(), metadata=metadata, timeout=CALL_SECONDS)
+        return pb.InferReply.FromString(data)
+
+    return infer
+
+
+def in_memory(name: str, offset: int = 0, room: int = SIZE, to: int | None = None) -> Any:
+    """A request of ``double`` with its input in handed memory, and its output too, if it says
+    where."""
+    request = pb.InferRequest(network="double")
+    tensor = request.inputs.add(name="x").tensor
+    tensor.dtype = pb.FLOAT
+    tensor.shape.extend(SHAPE)
+    tensor.shared_memory.CopyFrom(pb.SharedMemory(region=name, offset=offset, bytes=room))
+    if to is not None:
+        place = pb.SharedMemory(region=name, offset=to, bytes=SIZE)
+        request.output_regions["y"].CopyFrom(place)
+    return request
+
+
+def reason(call: Callable[[], object]) -> str:
+    """The reason of a call's failure, in the trailing metadata of its status."""
+    with pytest.raises(grpc.RpcError) as failed:
+        call()
+    return str(failed.value.code().name)
+
+
+@pytest.mark.parametrize("form", ["unix:{}", "unix://{}"])
+def test_the_client_hands_its_memory_over_by_itself(
+    server: Server, path: Path, spied: list[bool], form: str
+) -> None:
+    x = networks.random(*SHAPE)
+    with Client(form.format(path), token=TOKEN) as client:
+        network = client.network("double")
+        kept = [network.infer({"x": x})["y"] for _ in range(3)]
+        network.infer({"x": -x})  # into the same memory
+        request = network.start_async({"x": x})
+        kept += [request.result()["y"]]
+        for _, result in network.infer_many([{"x": x}] * 4, in_flight=1):
+            assert isinstance(result, Outputs)
+            kept.append(result["y"])
+        for y in kept:
+            np.testing.assert_array_equal(y, x + x)
+        assert client.network("double").infer({"x": x[:2, :2]})["y"].shape == (2, 2)
+    assert spied == [*[True] * 9, False]
+
+
+def test_the_asyncio_client_does_so_too(server: Server, spied: list[bool]) -> None:
+    x = networks.random(*SHAPE)
+
+    async def run() -> None:
+        async with AioClient(server.unix, token=TOKEN) as client:
+            network = await client.network("double")
+            for _ in range(2):
+                np.testing.assert_array_equal((await network.infer({"x": x}))["y"], x + x)
+            many = network.infer_many([{"x": x}] * 3, in_flight=1)
+            async for _, result in many:
+                assert isinstance(result, Outputs)
+                np.testing.assert_array_equal(result["y"], x + x)
+
+    asyncio.run(run())
+    assert spied == [True] * 5
+
+
+def test_a_client_may_send_messages_instead(server: Server, spied: list[bool]) -> None:
+    x = networks.random(*SHAPE)
+    with Client(server.unix, token=TOKEN, shared_memory=False) as client:
+        np.testing.assert_array_equal(client.network("double").infer({"x": x})["y"], x + x)
+    assert spied == [False]
+
+
+def test_without_a_side_socket_tensors_travel_in_messages(
+    server: Server, path: Path, spied: list[bool]
+) -> None:
+    x = networks.random(*SHAPE)
+    link = path.with_name("link")  # beside it, there is nothing
+    link.symlink_to(path.name)
+    try:
+        with Client(f"unix:{link}", token=TOKEN) as client:
+            np.testing.assert_array_equal(client.network("double").infer({"x": x})["y"], x + x)
+    finally:
+        link.unlink()
+    assert spied == [False]
+
+
+def test_a_request_is_sent_again_in_a_message_if_its_memory_is_gone(
+    server: Server, spied: list[bool]
+) -> None:
+    x = networks.random(*SHAPE)
+    with Client(server.unix, token=TOKEN) as client:
+        network = client.network("double")
+        for _ in range(2):  # now the client knows how large the output is
+            network.infer({"x": x})
+        assert client.pool is not None
+        assert client.pool._handover is not None
+        client.pool._handover._drop()  # as if the server had been started again
+        server_forgets = calls(server, TOKEN)
+        names = [each.name for each in client.pool._all]
+        until(lambda: reason(lambda: server_forgets(in_memory(names[0]))) == "NOT_FOUND")
+        np.testing.assert_array_equal(network.infer({"x": x})["y"], x + x)
+        np.testing.assert_array_equal(network.infer({"x": x})["y"], x + x)
+    assert spied == [True, True, False, True]
+
+
+def test_a_late_request_s_memory_is_not_used_again(server: Server, spied: list[bool]) -> None:
+    """The server may still write to it, until the device lets go of the request."""
+    x = networks.random(*SHAPE)
+    with Client(server.unix, token=TOKEN) as client:
+        for _ in range(2):
+            client.network("double").infer({"x": x})
+        assert client.pool is not None
+        before = {each.name for each in client.pool._all}
+        with pytest.raises(errors.DeadlineExceeded):
+            client.network("endless").infer({"x": x}, timeout=0.2)
+        for _ in range(2):
+            np.testing.assert_array_equal(client.network("double").infer({"x": x})["y"], x + x)
+        after = {each.name for each in client.pool._all}
+    assert not before & after
+    assert spied == [True] * 4
+
+
+def test_any_program_may_name_memory_that_it_has_handed_over(server: Server, path: Path) -> None:
+    x = networks.random(*SHAPE)
+    own = memfd(2 * SIZE, data=x.tobytes())
+    with SideClient(path) as client:
+        assert client.hello(TOKEN) == {}
+        name = client.hand_over(os.dup(own))
+        reply = calls(server, TOKEN)(in_memory(name, to=SIZE))
+        assert reply.outputs[0].tensor.shared_memory.region == name
+        y = np.frombuffer(os.pread(own, SIZE, SIZE), np.float32).reshape(SHAPE)
+        np.testing.assert_array_equal(y, x + x)
+    os.close(own)
+
+
+def test_another_identity_cannot_use_the_memory(server: Server, path: Path) -> None:
+    with SideClient(path) as client:
+        client.hello(TOKEN)
+        name = client.hand_over(memfd(SIZE))
+        assert reason(lambda: calls(server, OTHER)(in_memory(name))) == "NOT_FOUND"
+        assert calls(server, TOKEN)(in_memory(name)).outputs
+
+
+@pytest.mark.parametrize(
+    ("offset", "room"), [(4, SIZE), (SIZE, SIZE), (1 << 62, SIZE), (0, SIZE - 4)]
+)
+def test_places_outside_of_the_memory_are_refused(
+    server: Server, path: Path, offset: int, room: int
+) -> None:
+    with SideClient(path) as client:
+        client.hello(TOKEN)
+        name = client.hand_over(memfd(SIZE))
+        infer = calls(server, TOKEN)
+        assert reason(lambda: infer(in_memory(name, offset, room))) == "INVALID_ARGUMENT"
+        assert reason(lambda: infer(in_memory(name, to=offset or 4))) == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("token", ["", "wrong", READER])
+def test_only_callers_that_may_infer_hand_memory_over(
+    server: Server, path: Path, token: str
+) -> None:
+    with SideClient(path) as client:
+        answer = client.hello(token)
+        assert answer is not None
+        expected = "PERMISSION_DENIED" if token == READER else "UNAUTHENTICATED"
+        assert answer["error"]["code"] == expected
+        assert client.receive() is None
+
+
+def test_the_memory_of_a_killed_client_goes(server: Server, path: Path) -> None:
+    program = f"""
+import sys, time
+from tests.support.memory import memfd
+from tests.support.side_socket import SideClient
+client = SideClient({str(path)!r})
+client.hello({TOKEN!r})
+print(client.hand_over(memfd({SIZE})), flush=True)
+time.sleep(600)
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        name = client.stdout.readline().strip()
+        infer = calls(server, TOKEN)
+        assert infer(in_memory(name)).outputs
+        client.kill()
+    until(lambda: _is_forgotten(infer, name), "the server forgot the memory")
+
+
+def _is_forgotten(infer: Callable[[pb.InferRequest], object], name: str) -> bool:
+    try:
+        infer(in_memory(name))
+    except grpc.RpcError as error:
+        return bool(error.code() is grpc.StatusCode.NOT_FOUND)
+    return False
+
+
+def test_one_call_s_credential_does_not_open_the_unix_socket(server: Server) -> None:
+    with Client(server.unix) as client, pytest.raises(errors.Unauthenticated):
+        client.networks()
+
+
+def test_the_socket_has_its_permissions_and_is_shown(server: Server, path: Path) -> None:
+    for each in (path, path.with_name("h.sock.memory")):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o640
+    with Client(server.unix, token=TOKEN) as client:
+        assert client.status()["server"]["unix"] == server.unix
+        connections = server.total("headrace_connections", protocol="grpc")
+        assert connections >= 1
+
+
+def test_a_server_may_have_a_unix_socket_alone_and_replaces_a_killed_one_s(
+    short_folder: Path,
+) -> None:
+    options = ("--devices", "TEMPLATE", "--unix-socket", f"{short_folder}/h.sock")
+    with Server(*options, "--unix-socket-only") as first:
+        assert first.address == f"unix:{short_folder}/h.sock"
+        first.process.send_signal(signal.SIGKILL)
+        first.process.wait(CALL_SECONDS)
+        assert (short_folder / "h.sock").exists()
+        with Server(*options, "--unix-socket-only") as second:
+            with Client(second.address) as client:
+                assert [each.name for each in client.devices()] == ["TEMPLATE"]
+            assert second.stop() == 0
+    assert list(short_folder.iterdir()) == []

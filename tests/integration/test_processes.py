@@ -1,0 +1,383 @@
+"""A server with two front ends answers as one of one process does, also while its parts die."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from headrace.oip import open_inference_pb2 as oip
+from headrace.oip import open_inference_pb2_grpc as opened
+from headrace.testing import networks
+from headrace.testing.case import Case, parse
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.v1 import inference_engine_pb2_grpc as rpc
+from headrace.wire.codec import decode_values
+from tests.integration.bad_calls import TENSORS
+from tests.integration.bad_input import ENDLESS, Bad, call, raw, refusal
+from tests.integration.harness import (
+    BASIC,
+    CALL_SECONDS,
+    Server,
+    Stream,
+    assert_settled,
+    infer_request,
+    is_running,
+    outcome_of,
+    until,
+)
+from tests.support import tokens
+from tests.support.gate import join
+
+CASE = networks.add()
+LARGE = np.random.default_rng(5).random((600, 512), np.float32)
+DOUBLE = Case(
+    "double", parse("double (float[n,m] x) => (float[n,m] y) { y = Add(x, x) }"), {"x": LARGE}
+)
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[Server]:
+    """A server with two front ends. Each test leaves it with the networks add and endless."""
+    with Server(*BASIC, "--processes", "2") as server:
+        config = pb.SetConfigRequest(
+            target=pb.Target(device="TEMPLATE"), config={"NUM_STREAMS": "4"}
+        )
+        server.stub.SetConfig(config, timeout=CALL_SECONDS)
+        server.load(CASE, "TEMPLATE", "sound")
+        server.load(ENDLESS, "TEMPLATE")
+        yield server
+        assert server.stop() == 0, server.log()
+        assert "internal error" not in server.log().lower(), server.log()
+        assert "Traceback" not in server.log(), server.log()
+
+
+def front_ends(server: Server) -> list[psutil.Process]:
+    return psutil.Process(server.process.pid).children()
+
+
+def connections(server: Server) -> dict[int, set[Any]]:
+    """The clients' addresses of each front end's connections, by process."""
+    port = int(server.address.rpartition(":")[2])
+    found: dict[int, set[Any]] = {}
+    for each in front_ends(server):
+        try:
+            seen = each.net_connections("tcp")
+        except psutil.Error:  # it has just ended
+            continue
+        found[each.pid] = {one.raddr for one in seen if one.laddr.port == port and one.raddr}
+    return found
+
+
+@pytest.fixture
+def connected(many: Server) -> Iterator[dict[int, Any]]:
+    """A stub on a connection to each front end, by its process."""
+    until(lambda: len(connections(many)) == 2)
+    with ExitStack() as stack:
+        stubs: dict[int, Any] = {}
+        for _ in range(200):  # the system chooses the front end by the client's port
+            before = connections(many)
+            channel = stack.enter_context(closing(many.connect()))
+            stub: Any = rpc.InferenceEngineStub(channel)  # type: ignore[no-untyped-call]
+            stub.ListNetworks(pb.ListNetworksRequest(), timeout=CALL_SECONDS)
+            new = [pid for pid, found in connections(many).items() if found - before[pid]]
+            stubs.update(dict.fromkeys(new, stub))
+            if len(stubs) == 2:
+                break
+        yield stubs
+
+
+def test_both_front_ends_serve_the_same_networks(many: Server, connected: dict[int, Any]) -> None:
+    assert len(connected) == 2
+    before = many.total("headrace_grpc_requests_total", method="Infer", code="OK")
+    for stub in connected.values():
+        for _ in range(3):
+            reply = stub.Infer(infer_request("sound", CASE.inputs), timeout=CALL_SECONDS)
+            outputs = decode_values(reply.outputs, reply.attachments, "outputs")
+            np.testing.assert_array_equal(outputs["z"], CASE.expected()["z"])
+    assert many.total("headrace_grpc_requests_total", method="Infer", code="OK") == before + 6
+    assert_settled(many)
+
+
+@pytest.mark.parametrize(
+    "case", [networks.string_identity(), networks.sequence(), networks.image()], ids=str
+)
+def test_values_of_every_kind_come_back(many: Server, case: Any) -> None:
+    many.load(case, "CPU", "kind")
+    for name, value in many.infer("kind", case.inputs).items():
+        expected = case.expected()[name]
+        if isinstance(expected, list):
+            assert len(expected) == len(value)  # type: ignore[arg-type]
+        elif expected.dtype.kind == "f":
+            np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
+        else:
+            assert value.tolist() == expected.tolist()  # type: ignore[union-attr]
+    many.unload("kind")
+
+
+def test_large_tensors_go_through_shared_memory_and_leave_none_behind(many: Server) -> None:
+    many.load(DOUBLE, "TEMPLATE")
+    for _ in range(5):
+        outputs = many.infer(DOUBLE.name, DOUBLE.inputs)
+        np.testing.assert_array_equal(outputs["y"], 2 * LARGE)
+    many.unload(DOUBLE.name)
+
+
+CALLS = (
+    *TENSORS,
+    Bad("garbage", raw("Infer", b"\xff" * 32), "INVALID_ARGUMENT", ""),
+    Bad("no such method", raw("Nothing", b""), "UNIMPLEMENTED", ""),
+    Bad("unload", call("UnloadNetwork", pb.UnloadNetworkRequest(name="no")), "NOT_FOUND", ""),
+    Bad("config", call("GetConfig", pb.GetConfigRequest(name="x")), "INVALID_ARGUMENT", ""),
+)
+
+
+def test_errors_are_those_of_a_server_of_one_process(server: Server, many: Server) -> None:
+    server.load(CASE, "TEMPLATE", "sound")
+    server.load(ENDLESS, "TEMPLATE")
+    for bad in CALLS:
+        one, two = refusal(bad, server), refusal(bad, many)
+        assert replace(one, request_id="") == replace(two, request_id=""), bad
+        assert bool(one.request_id) == bool(two.request_id), bad
+    server.unload("sound", ENDLESS.name)
+
+
+def test_a_stream_has_many_requests_in_flight_and_cancels_one(many: Server) -> None:
+    stream = Stream(many.stub)
+    stream.send(infer_request("endless", ENDLESS.inputs, id="held"))
+    for first in range(0, 200, 20):
+        numbers = range(first, first + 20)
+        stream.send(*(infer_request("sound", CASE.inputs, id=f"{each}") for each in numbers))
+    stream.send(infer_request("no", CASE.inputs, id="bad"))
+    results = {(each := stream.next()).id: outcome_of(each) for _ in range(201)}
+    assert results == {"bad": "NOT_FOUND", **{f"{each}": "OK" for each in range(200)}}
+    stream.send(cancel=["held"])
+    last = stream.next()
+    assert (last.id, outcome_of(last)) == ("held", "CANCELLED")
+    stream.done()
+    assert list(stream.results) == []
+    assert_settled(many)
+
+
+def test_a_stream_of_more_bytes_than_are_read_ahead_arrives(many: Server) -> None:
+    many.load(DOUBLE, "TEMPLATE")
+    stream = Stream(many.stub)
+    for each in range(12):
+        stream.send(infer_request(DOUBLE.name, DOUBLE.inputs, id=f"{each}"))
+    stream.done()
+    results = list(stream.results)
+    assert {each.id: outcome_of(each) for each in results} == {f"{i}": "OK" for i in range(12)}
+    for result in results:
+        outputs = decode_values(result.reply.outputs, result.reply.attachments, "outputs")
+        np.testing.assert_array_equal(outputs["y"], 2 * LARGE)
+    many.unload(DOUBLE.name)
+
+
+def test_the_other_protocol_and_health_are_served_too(many: Server) -> None:
+    stub: Any = opened.GRPCInferenceServiceStub(many.channel)  # type: ignore[no-untyped-call]
+    asked = oip.ModelInferRequest(model_name="sound", id="a")
+    for name, value in CASE.inputs.items():
+        array = np.asarray(value)
+        asked.inputs.add(name=name, datatype="FP32", shape=array.shape)
+        asked.raw_input_contents.append(array.tobytes())
+    for reply in (
+        stub.ModelInfer(asked, timeout=CALL_SECONDS),
+        *(each.infer_response for each in stub.ModelStreamInfer(iter([asked] * 3))),
+    ):
+        assert (reply.id, reply.model_version) == ("a", "1")
+        found = np.frombuffer(reply.raw_output_contents[0], np.float32)
+        np.testing.assert_array_equal(found.reshape(2, 3), CASE.expected()["z"])
+    health = health_pb2_grpc.HealthStub(many.channel)
+    watch = health.Watch(health_pb2.HealthCheckRequest(service="sound"), timeout=CALL_SECONDS)
+    assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    watch.cancel()
+
+
+def test_a_deadline_and_a_cancel_reach_the_device(many: Server) -> None:
+    late = many.start("endless", ENDLESS.inputs, timeout=0.5)
+    assert late.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    left = many.start("endless", ENDLESS.inputs)
+    until(partial(is_running, many, "TEMPLATE"))
+    left.cancel()
+    assert_settled(many)
+
+
+def test_an_exported_network_comes_back_in_pieces(many: Server) -> None:
+    blob = many.export("sound")
+    assert many.import_blob(blob, "again").name == "again"
+    np.testing.assert_array_equal(many.infer("again", CASE.inputs)["z"], CASE.expected()["z"])
+    many.unload("again")
+
+
+def test_networks_are_replaced_while_both_front_ends_infer(
+    many: Server, connected: dict[int, Any]
+) -> None:
+    counted = partial(many.total, "headrace_network_requests_total", network="moving")
+    before = counted()
+    many.load(CASE, "TEMPLATE", "moving")
+    stop = threading.Event()
+    seen: Counter[str] = Counter()
+    replied = threading.Semaphore(0)
+
+    def infer(stub: Any) -> None:
+        while not stop.is_set():
+            call = stub.Infer.future(infer_request("moving", CASE.inputs), timeout=CALL_SECONDS)
+            seen[call.code().name] += 1
+            replied.release()
+
+    callers = [
+        threading.Thread(target=infer, args=(stub,)) for stub in connected.values() for _ in "12"
+    ]
+    for caller in callers:
+        caller.start()
+    model = pb.ModelSource(data=CASE.model.SerializeToString())
+    for _ in range(3):
+        request = pb.LoadNetworkRequest(name="moving", model=model, device="TEMPLATE", replace=True)
+        many.stub.LoadNetwork(request, timeout=CALL_SECONDS)
+        for _ in range(20):
+            assert replied.acquire(timeout=CALL_SECONDS)
+    stop.set()
+    join(*callers)
+    assert seen.keys() == {"OK"}, seen
+    assert counted() - before == seen["OK"]
+    assert_settled(many)
+    many.unload("moving")
+
+
+def test_a_front_end_that_is_killed_takes_only_its_own_callers_with_it(
+    many: Server, connected: dict[int, Any]
+) -> None:
+    (doomed, his), (_, other) = connected.items()
+    request = infer_request("endless", ENDLESS.inputs)
+    lost = his.Infer.future(request, timeout=CALL_SECONDS)
+    until(partial(is_running, many, "TEMPLATE"))
+    held = Stream(other)
+    held.send(infer_request("endless", ENDLESS.inputs, id="held"))
+    until(lambda: many.metric("NUMBER_OF_EXEC_INFER_REQUESTS", "TEMPLATE") == 2)
+    psutil.Process(doomed).kill()
+    assert lost.code() is grpc.StatusCode.UNAVAILABLE
+    until(partial(is_running, many, "TEMPLATE"), "the engine was to cancel the lost request")
+    held.send(infer_request("sound", CASE.inputs, id="next"))
+    after = held.next()
+    assert (after.id, outcome_of(after)) == ("next", "OK")
+    until(
+        lambda: len(found := connections(many)) == 2 and doomed not in found,
+        "it was to start again",
+    )
+    held.send(cancel=["held"])
+    last = held.next()
+    assert (last.id, outcome_of(last)) == ("held", "CANCELLED")
+    held.done()
+    assert list(held.results) == []
+    # The client connects again, to whichever front end.
+    reply = his.Infer(
+        infer_request("sound", CASE.inputs), timeout=CALL_SECONDS, wait_for_ready=True
+    )
+    assert reply.outputs
+    assert_settled(many)
+
+
+def test_the_connections_of_all_front_ends_are_counted(
+    many: Server, connected: dict[int, Any]
+) -> None:
+    assert len(connected) == 2
+
+    def right() -> bool:
+        total = sum(map(len, connections(many).values()))
+        return many.total("headrace_connections", protocol="grpc") == total
+
+    until(right, "the metric was to count both")
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[Server, Path]]:
+    """Another one, that asks for tokens, and has only few places for one client."""
+    file = tmp_path / "tokens.toml"
+    entries = [tokens.entry(name, f"secret-{name}", "manage") for name in ("ann", "bob")]
+    file.write_text("".join(entries))
+    options = ("--processes", "2", "--tokens", str(file), "--max-in-flight-per-client", "3")
+    with Server("--devices", "TEMPLATE", *options) as server:
+        yield server, file
+
+
+def bearing(name: str) -> dict[str, Any]:
+    metadata = (("authorization", f"Bearer secret-{name}"),)
+    return {"metadata": metadata, "timeout": CALL_SECONDS}
+
+
+def test_tokens_quotas_and_the_stop_are_those_of_one_server(guarded: tuple[Server, Path]) -> None:
+    server, file = guarded
+    model = pb.ModelSource(data=ENDLESS.model.SerializeToString())
+    load = pb.LoadNetworkRequest(name="endless", model=model, device="TEMPLATE")
+    request = infer_request("endless", ENDLESS.inputs)
+    with ExitStack() as stack:
+        channels = [stack.enter_context(closing(server.connect())) for _ in range(8)]
+        stubs: list[Any] = [rpc.InferenceEngineStub(each) for each in channels]  # type: ignore[no-untyped-call]
+        stubs[0].LoadNetwork(load, **bearing("bob"))
+        for stub in stubs:
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Infer(request, timeout=CALL_SECONDS)
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        # Of eight requests on eight connections, three are in flight, whoever carries them.
+        calls = [stub.Infer.future(request, **bearing("ann")) for stub in stubs]
+        refused = threading.Semaphore(0)
+        for each in calls:
+            each.add_done_callback(lambda _: refused.release())
+        for _ in range(5):
+            assert refused.acquire(timeout=CALL_SECONDS)
+        assert Counter(each.code().name for each in calls if each.done()) == {
+            "RESOURCE_EXHAUSTED": 5
+        }
+        tokens.replace(file, tokens.entry("bob", "secret-bob", "manage"))
+        codes = Counter(each.code().name for each in calls)
+        assert codes == {"RESOURCE_EXHAUSTED": 5, "UNAUTHENTICATED": 3}
+        seen = stop_under_load(server, stubs, request)
+    assert seen.keys() <= {"RESOURCE_EXHAUSTED", "UNAVAILABLE"}, seen
+    assert seen["UNAVAILABLE"]
+    assert server.process.wait(CALL_SECONDS) == 0, server.log()
+    assert "Traceback" not in server.log(), server.log()
+
+
+def stop_under_load(server: Server, stubs: list[Any], request: pb.InferRequest) -> Counter[str]:
+    """The statuses of callers who go on calling until the server is gone."""
+    gone = threading.Event()
+    seen: Counter[str] = Counter()
+    called = threading.Semaphore(0)
+
+    def again(stub: Any) -> None:
+        while not gone.is_set():
+            call = stub.Infer.future(request, **{**bearing("bob"), "timeout": 0.2})
+            code = call.code().name
+            seen[code if code != "DEADLINE_EXCEEDED" else "RESOURCE_EXHAUSTED"] += 1
+            called.release()
+
+    callers = [threading.Thread(target=again, args=(stub,)) for stub in stubs]
+    for caller in callers:
+        caller.start()
+    for _ in range(2 * len(stubs)):
+        assert called.acquire(timeout=CALL_SECONDS)
+    server.terminate()
+    server.process.wait(CALL_SECONDS)
+    gone.set()
+    join(*callers)
+    return seen
+
+
+def test_front_ends_end_with_an_engine_that_is_killed() -> None:
+    with Server("--devices", "TEMPLATE", "--processes", "2") as server:
+        started = front_ends(server)
+        assert len(started) == 2
+        server.kill()
+        _, left = psutil.wait_procs(started, timeout=CALL_SECONDS)
+        assert not left

@@ -1,0 +1,197 @@
+"""The keeper: changes that are in the store first, and replicas that it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.cluster import keeper as module
+from headrace.cluster import networks
+from headrace.cluster.keeper import Keeper
+from headrace.cluster.members import Member, Problem, Standing, roster
+from headrace.runtime.errors import Unavailable
+from tests.support.manual_clock import ManualClock
+
+A, B = Member("a", "h:1", "n1"), Member("b", "h:2", "n2")
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def ready(revision: int, *pending: str, failed: dict[str, str] | None = None) -> Standing:
+    return Standing(True, revision, frozenset(pending), failed or {})
+
+
+def test_a_change_outlives_the_keeper(store: str) -> None:
+    async def run() -> None:
+        first = Keeper(store)
+        made = await first.commit("network/n", {"versions": {}}, 0)
+        gone = await first.commit("network/gone", {"versions": {}}, 0)
+        await first.commit("network/gone", None, gone.revision)
+        again = Keeper(store)
+        update = await again.follow(A, Standing(), "")
+        assert update.changes.whole
+        assert dict(update.changes.entries) == {"network/n": (made.revision, {"versions": {}})}
+        assert await again.key() == await first.key()
+        later = await again.commit("network/gone", {"versions": {}}, 0)
+        assert later.revision > gone.revision + 1
+
+    asyncio.run(run())
+
+
+def test_a_change_that_came_too_late_learns_what_is_there(store: str) -> None:
+    async def run() -> None:
+        keeper = Keeper(store)
+        first = await keeper.commit("k", {"x": 1}, 0)
+        late = await keeper.commit("k", {"x": 2}, 0)
+        assert late.newest == (first.revision, {"x": 1})
+        assert (await keeper.commit("k", {"x": 2}, first.revision)).newest is None
+
+    asyncio.run(run())
+
+
+def test_a_change_that_is_sent_again_is_made_once(store: str) -> None:
+    async def run() -> None:
+        keeper = Keeper(store)
+        first = await keeper.commit("k", {"x": 1}, 0)
+        assert await keeper.commit("k", {"x": 1}, 0) == first
+        await keeper.commit("k", None, first.revision)
+        assert (await keeper.commit("k", None, first.revision)).newest is None
+
+    asyncio.run(run())
+
+
+def test_a_change_that_cannot_be_written_is_not_made(store: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        keeper = Keeper(store)
+        made = await keeper.commit("k", {"x": 1}, 0)
+        (folder := tmp_path / "store" / "desired").rename(tmp_path / "away")
+        folder.write_text("in the way")
+        with pytest.raises(Unavailable):
+            await keeper.commit("k", {"x": 2}, made.revision)
+        folder.unlink()
+        (tmp_path / "away").rename(folder)
+        assert (await keeper.commit("k", {"x": 3}, made.revision)).newest is None
+
+    asyncio.run(run())
+
+
+def test_a_replica_hears_of_a_change_while_it_waits(store: str) -> None:
+    async def run() -> None:
+        keeper = Keeper(store)
+        begin = await keeper.follow(A, Standing(), "")
+        told = ready(begin.changes.revision)
+        waiting = asyncio.create_task(keeper.follow(A, told, roster(begin.members)))
+        made = await keeper.commit("k", {"x": 1}, 0)
+        update = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+        assert dict(update.changes.entries) == {"k": (made.revision, {"x": 1})}
+        assert not update.changes.whole
+
+    asyncio.run(run())
+
+
+def test_a_replica_hears_of_another_that_joins(store: str) -> None:
+    async def run() -> None:
+        keeper = Keeper(store)
+        begin = await keeper.follow(A, Standing(), "")
+        told = ready(begin.changes.revision)
+        waiting = asyncio.create_task(keeper.follow(A, told, roster(begin.members)))
+        await keeper.report(B, ready(0))
+        update = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
+        assert update.members == (A, B)
+
+    asyncio.run(run())
+
+
+def test_a_change_waits_for_every_replica_and_tells_who_failed(store: str) -> None:
+    async def run() -> None:
+        keeper = Keeper(store)
+        made = await keeper.commit("k", {"x": 1}, 0)
+        await keeper.report(A, ready(made.revision))
+        await keeper.report(B, ready(made.revision, "k"))
+        settled = asyncio.create_task(keeper.settle("k", made.revision))
+        await keeper.report(A, ready(made.revision))
+        assert not settled.done()
+        await keeper.report(B, ready(made.revision, failed={"k": "no room"}))
+        problems = await asyncio.wait_for(settled, PATIENCE_SECONDS)
+        assert problems == [Problem(B, "no room")]
+
+    asyncio.run(run())
+
+
+def test_a_change_does_not_wait_for_a_replica_that_is_lost(store: str, clock: ManualClock) -> None:
+    async def run() -> None:
+        keeper = Keeper(store, lost_seconds=10, clock=clock)
+        made = await keeper.commit("k", {"x": 1}, 0)
+        await keeper.report(A, ready(0))
+        settled = asyncio.create_task(keeper.settle("k", made.revision))
+        clock.advance(11)
+        assert await asyncio.wait_for(settled, PATIENCE_SECONDS) == []
+        assert await keeper.members() == []
+
+    asyncio.run(run())
+
+
+def test_a_new_keeper_waits_until_the_replicas_have_had_time_to_come(
+    store: str, clock: ManualClock
+) -> None:
+    async def run() -> None:
+        made = await Keeper(store).commit("k", {"x": 1}, 0)
+        keeper = Keeper(store, lost_seconds=10, clock=clock)
+        settled = asyncio.create_task(keeper.settle("k", made.revision))
+        await keeper.report(A, ready(made.revision, failed={"k": "why"}))
+        assert not settled.done()
+        clock.advance(10)
+        await keeper.report(A, ready(made.revision, failed={"k": "why"}))
+        assert await asyncio.wait_for(settled, PATIENCE_SECONDS) == [Problem(A, "why")]
+
+    asyncio.run(run())
+
+
+def test_a_replica_enters_when_it_has_caught_up(store: str) -> None:
+    async def run() -> None:
+        keeper = Keeper(store)
+        update = await keeper.follow(A, Standing(), "")
+        heard = Standing(False, update.changes.revision)
+        made = await keeper.commit("k", {"x": 1}, 0)
+        assert not await keeper.enter(A, heard)
+        assert not await keeper.enter(A, Standing(False, made.revision, frozenset({"k"})))
+        assert await keeper.enter(A, Standing(False, made.revision))
+        ((member, standing),) = await keeper.members()
+        assert (member, standing.ready) == (A, True)
+
+    asyncio.run(run())
+
+
+def test_models_that_nobody_needs_are_removed_after_a_while(
+    store: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        keeper = Keeper(store, clock=clock)
+        value = networks.loaded(None, "1", "{}", "used", "s", alone=True)
+        await keeper.commit("network/n", value, 0)
+        models = tmp_path / "store" / "models"
+        models.mkdir()
+        then = time.time() - 2 * module.UNUSED_SECONDS
+        for name in ("used", "old", "new"):
+            (models / f"{name}.onnx").write_bytes(b"")
+            if name != "new":
+                os.utime(models / f"{name}.onnx", (then, then))
+        clock.advance(module.SWEEP_SECONDS + 1)
+        await keeper.members()
+        await keeper.swept()
+        assert sorted(each.stem for each in models.iterdir()) == ["new", "used"]
+
+    asyncio.run(run())

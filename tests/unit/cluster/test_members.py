@@ -1,0 +1,82 @@
+"""Who is live, who is behind, and which replicas hold a network."""
+
+from __future__ import annotations
+
+from headrace.cluster.members import Member, Members, Problem, Standing, holders, roster
+
+A, B = Member("a", "h:1", "n1"), Member("b", "h:2", "n2")
+
+
+def ready(revision: int, *pending: str, failed: dict[str, str] | None = None) -> Standing:
+    return Standing(True, revision, frozenset(pending), failed or {})
+
+
+def test_a_replica_that_nobody_hears_of_is_lost_after_a_while() -> None:
+    members = Members(lost_seconds=10)
+    assert members.tell(A, Standing(), 0.0)
+    assert members.tell(B, Standing(), 5.0)
+    assert members.lose(10.0) == []
+    assert members.lose(10.1) == [A]
+    assert members.live() == [B]
+    assert not members.tell(B, Standing(), 11.0)
+    assert members.tell(A, Standing(), 12.0)
+
+
+def test_a_replica_that_leaves_is_gone_at_once() -> None:
+    members = Members()
+    members.tell(A, ready(0), 0.0)
+    assert members.leave("a")
+    assert not members.leave("a")
+    assert members.behind("k", 1) == []
+
+
+def test_a_replica_is_behind_until_it_has_heard_and_finished() -> None:
+    members = Members()
+    members.tell(A, ready(4), 0.0)
+    assert members.behind("k", 5) == [A]
+    members.tell(A, ready(5, "k"), 0.0)
+    assert members.behind("k", 5) == [A]
+    assert members.behind("other", 5) == []
+    members.tell(A, ready(5), 0.0)
+    assert members.behind("k", 5) == []
+
+
+def test_nobody_waits_for_a_replica_that_is_still_starting() -> None:
+    members = Members()
+    members.tell(A, Standing(False, 1, frozenset({"k"})), 0.0)
+    assert members.behind("k", 5) == []
+
+
+def test_the_problems_of_a_key_name_the_replica_and_the_reason() -> None:
+    members = Members()
+    members.tell(A, ready(5, failed={"k": "no such device"}), 0.0)
+    members.tell(B, ready(5), 0.0)
+    assert members.problems("k") == [Problem(A, "no such device")]
+    assert str(members.problems("k")[0]) == "a on n1: no such device"
+
+
+def test_all_replicas_choose_the_same_holders_in_whatever_order() -> None:
+    names = [f"replica-{number}" for number in range(7)]
+    chosen = holders("net", names, 3)
+    assert len(chosen) == 3
+    assert holders("net", sorted(names, reverse=True), 3) == chosen
+    assert {frozenset(holders(f"net{i}", names, 3)) for i in range(20)} != {frozenset(chosen)}
+
+
+def test_one_holder_at_most_changes_when_a_replica_comes_or_goes() -> None:
+    names = [f"replica-{number}" for number in range(7)]
+    for network in (f"net{number}" for number in range(50)):
+        before = holders(network, names, 3)
+        assert len(before - holders(network, names[:-1], 3)) <= 1
+        assert len(before - holders(network, [*names, "new"], 3)) <= 1
+
+
+def test_a_network_is_everywhere_unless_it_asks_for_fewer() -> None:
+    assert holders("net", ["a", "b"], 0) == {"a", "b"}
+    assert holders("net", ["a", "b"], 5) == {"a", "b"}
+    assert holders("net", [], 2) == set()
+
+
+def test_a_roster_tells_sets_of_replicas_apart() -> None:
+    assert roster([A, B]) == roster([B, A])
+    assert len({roster([]), roster([A]), roster([A, B]), roster([A._replace(address="h:9")])}) == 4
