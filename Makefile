@@ -27,12 +27,11 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-envoy test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
 	@echo 'make test         run the tests; ARGS="..." goes to pytest'
-	@echo 'make test-envoy   run the integration tests over the front end Envoy'
 	@echo 'make test-cuda    run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
@@ -70,10 +69,6 @@ demo: $(SERVER) $(MAGIKA)
 # Files of long tests come first (`testpaths`), so that no process waits for another at the end.
 test: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
 	@$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
-
-test-envoy: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
-	@HEADRACE_FRONT_END=envoy $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
-		tests/integration $(ARGS)
 
 test-cuda:
 	@scripts/test_cuda.sh $(ARGS)
