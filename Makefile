@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-envoy test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -71,10 +71,6 @@ demo: $(SERVER) $(MAGIKA)
 # Files of long tests come first (`testpaths`), so that no process waits for another at the end.
 test: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
 	@$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
-
-test-envoy: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
-	@HEADRACE_FRONT_END=envoy $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
-		tests/integration $(ARGS)
 
 test-cuda:
 	@scripts/test_cuda.sh $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,6 @@ from headrace.server.backend import Backend
 from headrace.server.hosting import ALONE, Hosting
 from headrace.server.listeners import Addresses, Listeners
 from headrace.server.settings.settings import Settings
-from headrace.server.stop_signals import on_stop_signal
 from headrace.server.transport.tls import server_tls
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,9 @@ class App:
         def signalled() -> None:
             (self._hurried if stop.is_set() else stop).set()
 
-        on_stop_signal(signalled)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, signalled)
         starting, stopping = asyncio.create_task(self.start()), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

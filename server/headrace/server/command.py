@@ -9,7 +9,6 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -26,7 +25,6 @@ from headrace.server.logs import configure_logging
 from headrace.server.settings.option import SWITCH, flag
 from headrace.server.settings.settings import Settings, options
 from headrace.server.settings.sources import load_settings
-from headrace.server.transport.envoy.process import become_envoy
 from headrace.server.transport.limits import allow_open_files
 from headrace.wire.errors import ErrorDetails, to_json
 
@@ -37,32 +35,20 @@ def serve(*, json_output: bool, **arguments: Any) -> None:
     """Serve networks over gRPC until SIGTERM, then drain and stop."""
     form = arguments.get("log_format") or os.environ.get("HEADRACE_LOG_FORMAT", "")
     try:
-        settings = prepare(arguments)
+        settings = load_settings(arguments, os.environ)
         form = settings.log_format
-        if settings.front_end == "envoy":
-            become_envoy(settings, arguments, json_output=json_output)
-        uvloop.run(run_server(settings, json_output=json_output))
+        configure_logging(settings.log_level, settings.log_format, sys.stderr)
+        tune_allocator()
+        allow_open_files()
+        if settings.scheduling == "batch":
+            schedule_as_batch()
+        uvloop.run(_serve(settings, json_output=json_output))
     except HeadraceError as error:
-        tell(error, json_output=json_output, form=form.lower())
+        _tell(error, json_output=json_output, form=form.lower())
         raise typer.Exit(1) from error
 
 
-def prepare(arguments: Mapping[str, Any]) -> Settings:
-    """Reads the settings, and prepares the process for a server.
-
-    Raises:
-        HeadraceError: a setting cannot be used.
-    """
-    settings = load_settings(arguments, os.environ)
-    configure_logging(settings.log_level, settings.log_format, sys.stderr)
-    tune_allocator()
-    allow_open_files()
-    if settings.scheduling == "batch":
-        schedule_as_batch()
-    return settings
-
-
-def tell(error: HeadraceError, *, json_output: bool, form: str) -> None:
+def _tell(error: HeadraceError, *, json_output: bool, form: str) -> None:
     """Reports why the server does not start.
 
     The report has the form of all errors of `headrace`. If the log is JSON, the report is the
@@ -86,22 +72,10 @@ def _told(error: HeadraceError) -> str:
     return f"{field}: {error.message}"
 
 
-async def run_server(
-    settings: Settings, *, json_output: bool, on_made: Callable[[], Awaitable[None]] | None = None
-) -> None:
-    """Runs a server on the running event loop until a signal stops it.
-
-    Args:
-        on_made: called when the server can answer calls, before it listens.
-
-    Raises:
-        HeadraceError: the server cannot start.
-    """
+async def _serve(settings: Settings, *, json_output: bool) -> None:
     # A worker that holds the interpreter lock gives the event loop a turn after 0.5 ms.
     sys.setswitchinterval(0.0005)
     app = App(settings)
-    if on_made is not None:
-        await on_made()
     look_for_garbage_seldom()  # devices and libraries stay alive: this saves 30 ms each time
 
     def ready(addresses: Addresses) -> None:

@@ -10,7 +10,6 @@ from headrace.server.processes.front_ends import FrontEnds
 from headrace.server.services.methods import Handlers, Method
 from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
-from headrace.server.transport.envoy.front_end import EnvoyFrontEnd
 from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
 from headrace.server.transport.strangers import Strangers
 from headrace.server.transport.tls import ServerTls
@@ -24,8 +23,7 @@ def port_front_end(
         return None
     if settings.processes > 1:
         return FrontEnds(settings, handlers)
-    carrier = EnvoyFrontEnd if settings.front_end == "envoy" else GrpcioFrontEnd
-    return carrier(settings, tls, handlers, unwanted)
+    return GrpcioFrontEnd(settings, tls, handlers, unwanted)
 
 
 class Hosting(NamedTuple):

@@ -39,12 +39,6 @@ class Settings:
 
     host: str = option("127.0.0.1", HOST, "address for gRPC; 0.0.0.0 listens on all interfaces")
     port: int = option(9000, PORT, "port for gRPC; 0 picks a free one")
-    front_end: str = option(
-        "grpcio",
-        choice("grpcio", "envoy"),
-        "what speaks gRPC with clients: grpcio, or envoy, which costs less processor time and "
-        "needs the extra envoy",
-    )
     http_host: str = option(
         "",
         HOST,

@@ -46,7 +46,7 @@ class Call(NamedTuple):
     """
 
     method: str = ""
-    invocation_metadata: Iterable[tuple[str, Any]] = ()
+    invocation_metadata: Iterable[tuple[str, str]] = ()
 
 
 CALL: ContextVar[Call] = ContextVar("call", default=Call())  # noqa: B039 - it is immutable

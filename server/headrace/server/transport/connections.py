@@ -101,11 +101,6 @@ def _peer_of(connection: socket.socket) -> str | None:
         host, port, *_ = connection.getpeername()
     except OSError:  # it listens, or the client has left
         return None
-    return shown_peer(host, port)
-
-
-def shown_peer(host: str, port: int) -> str:
-    """An address as gRPC writes it."""
     host = host.removeprefix("::ffff:").partition("%")[0]
     return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
 

@@ -12,9 +12,9 @@ from headrace.server.transport.strangers import STRANGER_SECONDS, Strangers
 _LEAST_STREAMS = 128
 _FULL_CONNECTIONS = 32
 _NO_LIMIT = 2**31 - 1
-HANDSHAKE_SECONDS = 10
-PING_SECONDS = 60
-METADATA_BYTES = 16 << 10
+_HANDSHAKE_MILLISECONDS = 10_000
+_PING_MILLISECONDS = 60_000
+_METADATA_BYTES = 16 << 10
 _OPEN_FILES = 1 << 16
 
 
@@ -26,11 +26,6 @@ def max_connections(settings: Settings) -> int:
 def max_connections_of_an_address(settings: Settings) -> int:
     """The most gRPC connections of one address, so that an eighth is left for others."""
     return max_connections(settings) * 7 // 8
-
-
-def max_streams(settings: Settings) -> int:
-    """The most calls of one connection."""
-    return max(_LEAST_STREAMS, 2 * settings.max_concurrent_rpcs)
 
 
 def strangers(settings: Settings, *, checks: bool) -> Strangers:
@@ -65,7 +60,7 @@ def channel_options(settings: Settings) -> list[tuple[str, Any]]:
     connection's bound also counts resets and calls that the client has given up. A call that waits
     takes about 16 KB.
     """
-    streams = max_streams(settings)
+    streams = max(_LEAST_STREAMS, 2 * settings.max_concurrent_rpcs)
     waiting = _FULL_CONNECTIONS * streams
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -78,14 +73,14 @@ def channel_options(settings: Settings) -> list[tuple[str, Any]]:
         ("grpc.http2.bdp_probe", 0),
         # What a client may do before anybody knows who it is.
         ("grpc.max_allowed_incoming_connections", max_connections(settings)),
-        ("grpc.server_handshake_timeout_ms", 1000 * HANDSHAKE_SECONDS),
-        ("grpc.http2.settings_timeout", 1000 * HANDSHAKE_SECONDS),
-        ("grpc.max_metadata_size", METADATA_BYTES),
-        ("grpc.absolute_max_metadata_size", METADATA_BYTES),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MILLISECONDS),
+        ("grpc.http2.settings_timeout", _HANDSHAKE_MILLISECONDS),
+        ("grpc.max_metadata_size", _METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
         # A client that has vanished gives its connection back within a minute and a half. gRPC
         # waits for the longer of the two timeouts, and the second is a minute unless it is set.
-        ("grpc.keepalive_time_ms", 1000 * PING_SECONDS),
-        ("grpc.keepalive_timeout_ms", 1000 * PING_SECONDS // 3),
-        ("grpc.http2.ping_timeout_ms", 1000 * PING_SECONDS // 3),
+        ("grpc.keepalive_time_ms", _PING_MILLISECONDS),
+        ("grpc.keepalive_timeout_ms", _PING_MILLISECONDS // 3),
+        ("grpc.http2.ping_timeout_ms", _PING_MILLISECONDS // 3),
         ("grpc.keepalive_permit_without_calls", 1),
     ]

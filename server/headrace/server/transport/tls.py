@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,13 +34,11 @@ class Certificate:
 
     Attributes:
         expires: when the first certificate of its chain expires, in seconds since 1970.
-        contents: the files: the chain, the key, and the authorities of clients if there are some.
     """
 
     configuration: grpc.ServerCertificateConfiguration
     context: ssl.SSLContext
     expires: float
-    contents: tuple[bytes, ...]
 
 
 class ServerTls:
@@ -71,15 +69,6 @@ class ServerTls:
         self.needs_client_certificate = client_ca is not None
         self._files = WatchedFiles(paths, parse, field="tls_cert")
         watcher.add(self._files)
-
-    @property
-    def certificate(self) -> Certificate:
-        """The last good state."""
-        return self._files.value
-
-    def on_change(self, tell: Callable[[Certificate], object]) -> None:
-        """Has `tell` called with each new state, on the watcher's thread."""
-        self._files.on_change = tell
 
     def context(self) -> ssl.SSLContext:
         """The context for the next HTTP connection."""
@@ -154,7 +143,6 @@ def read_certificate(contents: Sequence[bytes], names: Sequence[object]) -> Cert
         grpc.ssl_server_certificate_configuration([(key, chain)], *client_ca),
         context,
         expires.timestamp(),
-        tuple(contents),
     )
 
 
