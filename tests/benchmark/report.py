@@ -76,9 +76,9 @@ def compare(
     """Asks both in turns, so that a round's ratio is of the same seconds."""
     rounds = []
     for _ in range(ROUNDS):
-        extra = {"LOAD_CONNECTIONS": str(connections)}
-        floor = load(*echo, "/Echo/Echo", callers, message, SECONDS, extra).microseconds
-        used = load(*ours, mode, callers, message, SECONDS, extra).microseconds
+        given = {"LOAD_CONNECTIONS": str(connections)}
+        floor = load(*echo, "/Echo/Echo", callers, message, SECONDS, given).microseconds
+        used = load(*ours, mode, callers, message, SECONDS, given).microseconds
         rounds.append((floor, used, used / floor))
     return Point(*(statistics.median(column) for column in zip(*rounds, strict=True)))
 
