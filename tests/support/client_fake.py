@@ -161,7 +161,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
             if limits is not None or told:
                 told = number
                 yield pb.InferStreamReply(limits=limits, messages_read=told)
-            if self.failures:
+            if self.failures and message.requests:
                 fail(context, self.failures.popleft())
             results = []
             for identifier in message.cancel:
