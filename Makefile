@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-envoy test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-tls test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-envoy test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -37,6 +37,7 @@ help:
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
+	@echo 'make test-balance  stop, freeze and kill one of three servers under the load of clients that balance; STOPS=10 sets how often one stops'
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
 	@echo 'make test-ray     run a Ray cluster of several nodes on this machine, and kill its replicas and nodes under load; downloads 150 MB'
 	@echo 'make image        build the container image; VARIANT=openvino, opencl or cuda for another than cpu'
@@ -53,6 +54,8 @@ help:
 	@echo 'make docs         build the manual in .cache/docs'
 	@echo 'make benchmark    run the benchmarks'
 	@echo 'make benchmark-peers  processor time per request beside KServe'\''s SDK and MLServer; downloads 300 MB'
+	@echo 'make benchmark-report  measure how the cost of a request grows, and write the tables and plots of docs/performance.md'
+	@echo 'make profile      sample where the server spends its time, and leave flame graphs in .cache/profile'
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
 	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
 	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
@@ -87,6 +90,9 @@ test-reload: $(INSTALLED)
 
 test-access: $(INSTALLED)
 	@ROTATION_SECONDS=$${ROTATION_SECONDS:-60} $(BIN)/pytest -s -k rotate tests/integration/test_access.py $(ARGS)
+
+test-balance: $(INSTALLED)
+	@$(BIN)/pytest -s tests/balance $(ARGS)
 
 # The scanner brings an OpenSSL of its own.
 test-tls: $(INSTALLED) .venv-sslyze/.installed
@@ -147,6 +153,14 @@ docs: $(INSTALLED)
 
 benchmark: $(INSTALLED) $(MAGIKA)
 	@set -e; for each in $(filter-out %bench_peers.py,$(wildcard tests/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+
+# A minute and a half of two cores.
+profile: $(INSTALLED)
+	@$(BIN)/python tests/benchmark/sample.py
+
+# Ten minutes of two cores, with nothing else on them. The peers' columns need `make benchmark-peers`.
+benchmark-report: $(INSTALLED)
+	@$(BIN)/python tests/benchmark/report.py docs/performance.md docs/_static/performance
 
 benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed
 	@$(BIN)/python tests/benchmark/bench_peers.py $(ARGS)

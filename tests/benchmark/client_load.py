@@ -1,8 +1,9 @@
 """The load of our client, in a process of its own: callers that call `infer` in closed loops.
 
-Usage: client_load.py ADDRESS KIND CALLERS SECONDS NETWORK, where KIND is ``threads`` or ``tasks``,
-or ``echo-threads`` or ``echo-tasks`` for gRPC's own unary calls to the echo. Prints the number of
-replies, the seconds that they took, and the median of a call's seconds.
+Usage: client_load.py ADDRESS PID KIND CALLERS SECONDS NETWORK. PID is the server's process. KIND is
+``threads`` or ``tasks``, or ``echo-threads`` or ``echo-tasks`` for gRPC's own unary calls to the
+echo. Prints the number of replies, the seconds that they took, the median of a call's seconds, and
+the server's processor time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import psutil
 import uvloop
 
 from headrace.client import Client, aio
@@ -27,64 +29,91 @@ ECHO = b"x" * 110
 WARM_UP = 50
 
 
-def from_threads(call: Callable[[], Any], callers: int, seconds: float) -> list[float]:
+class Meter:
+    """The replies of a load, and what they cost the server.
+
+    Attributes:
+        took: the seconds of each call.
+    """
+
+    def __init__(self, server: int) -> None:
+        self.took: list[float] = []
+        self._server = psutil.Process(server)
+        self._start = self._used = 0.0
+
+    def begin(self) -> None:
+        self._start, self._used = time.monotonic(), self._processor_seconds()
+
+    def report(self) -> None:
+        seconds, used = time.monotonic() - self._start, self._processor_seconds() - self._used
+        print(len(self.took), seconds, statistics.median(self.took), used)
+
+    def _processor_seconds(self) -> float:
+        times = self._server.cpu_times()
+        return float(times.user + times.system)
+
+
+def from_threads(call: Callable[[], Any], callers: int, seconds: float, meter: Meter) -> None:
     for _ in range(WARM_UP):
         call()
+    meter.begin()
     end = time.monotonic() + seconds
-    took: list[list[float]] = [[] for _ in range(callers)]
 
-    def loop(mine: list[float]) -> None:
+    def loop() -> None:
         while (start := time.monotonic()) < end:
             call()
-            mine.append(time.monotonic() - start)
+            meter.took.append(time.monotonic() - start)
 
-    threads = [threading.Thread(target=loop, args=(mine,)) for mine in took]
+    threads = [threading.Thread(target=loop) for _ in range(callers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return [each for mine in took for each in mine]
+    meter.report()
 
 
-async def from_tasks(call: Callable[[], Awaitable[Any]], callers: int, seconds: float) -> Any:
+async def from_tasks(
+    call: Callable[[], Awaitable[Any]], callers: int, seconds: float, meter: Meter
+) -> None:
     for _ in range(WARM_UP):
         await call()
+    meter.begin()
     end = time.monotonic() + seconds
-    took: list[float] = []
 
     async def loop() -> None:
         while (start := time.monotonic()) < end:
             await call()
-            took.append(time.monotonic() - start)
+            meter.took.append(time.monotonic() - start)
 
     await asyncio.gather(*(loop() for _ in range(callers)))
-    return took
+    meter.report()
 
 
-async def tasks(address: str, kind: str, callers: int, seconds: float, network: str) -> Any:
+async def tasks(address: str, kind: str, network: str, *load: Any) -> None:
     if kind == "echo-tasks":
         async with grpc.aio.insecure_channel(address) as channel:
             echo = channel.unary_unary("/Echo/Echo")
-            return await from_tasks(lambda: echo(ECHO, timeout=60.0), callers, seconds)
+            await from_tasks(lambda: echo(ECHO, timeout=60.0), *load)
+        return
     async with aio.Client(address) as client:
         found = await client.network(network)
-        return await from_tasks(lambda: found.infer({"x": X}), callers, seconds)
+        await from_tasks(lambda: found.infer({"x": X}), *load)
 
 
-def main(address: str, kind: str, callers: int, seconds: float, network: str) -> None:
-    start = time.monotonic()
+def main(address: str, server: int, kind: str, callers: int, seconds: float, network: str) -> None:
+    load = callers, seconds, Meter(server)
     if kind.endswith("tasks"):
-        took = uvloop.run(tasks(address, kind, callers, seconds, network))
+        uvloop.run(tasks(address, kind, network, *load))
     elif kind == "echo-threads":
         with grpc.insecure_channel(address) as channel:
             echo = channel.unary_unary("/Echo/Echo")
-            took = from_threads(lambda: echo(ECHO, timeout=60.0), callers, seconds)
+            from_threads(lambda: echo(ECHO, timeout=60.0), *load)
     else:
         with Client(address) as client:
             found = client.network(network)
-            took = from_threads(lambda: found.infer({"x": X}), callers, seconds)
-    print(len(took) + WARM_UP, time.monotonic() - start, statistics.median(took))
+            from_threads(lambda: found.infer({"x": X}), *load)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), sys.argv[5])
+    where, process, *how = sys.argv[1:]
+    main(where, int(process), how[0], int(how[1]), float(how[2]), how[3])

@@ -83,9 +83,11 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self.uploaded = b""
         self.status = StatusDocument()
         self.graph: pb.Graph | None = GRAPH
+        self.limits: pb.StreamLimits | None = None  # None: it knows no limits, as older servers
         self.timeouts: list[float | None] = []
         self.cancelled = threading.Event()
         self.started = threading.Event()
+        self.held = False  # every Infer waits until one is cancelled
 
     def requests(self, method: str) -> list[Any]:
         return [request for called, request in self.calls if called == method]
@@ -141,7 +143,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self._note("Infer", request, context)
         if not request.inputs:
             return pb.InferReply(id=request.id)
-        if first(request) == ENDLESS:
+        if self.held or first(request) == ENDLESS:
             context.add_callback(self.cancelled.set)
             self.started.set()
             self.cancelled.wait(60)
@@ -152,8 +154,13 @@ class Fake(pb_grpc.InferenceEngineServicer):
 
     def InferStream(self, request_iterator: Any, context: Any) -> Iterator[pb.InferStreamReply]:
         self.calls.append(("InferStream", None))
-        for message in request_iterator:
+        told = 0
+        for number, message in enumerate(request_iterator, 1):
             self.calls.append(("message", message))
+            limits = self.limits if message.ask_limits else None
+            if limits is not None or told:
+                told = number
+                yield pb.InferStreamReply(limits=limits, messages_read=told)
             if self.failures:
                 fail(context, self.failures.popleft())
             results = []
@@ -356,7 +363,7 @@ class Awaited:
 
 
 @contextmanager
-def connected(kind: str, target: str, **options: Any) -> Iterator[Any]:
+def connected(kind: str, target: Any, **options: Any) -> Iterator[Any]:
     """A client of a kind, ``sync`` or ``aio``; both are used in the same way."""
     if kind == "sync":
         with Client(target, **options) as blocking:

@@ -69,6 +69,6 @@ class InferRequest:
     def add_done_callback(self, callback: Callable[[InferRequest], object]) -> None:
         """Calls `callback` with this request when it has finished, at once if it has.
 
-        It runs on gRPC's thread and should return soon.
+        It runs on the thread that reads results, and should return soon.
         """
         self._future.add_done_callback(lambda _: callback(self))

@@ -73,7 +73,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
 
     Args:
         target: the server's address, as ``host:port``; the default port is 9000. Names of gRPC's
-            other schemes, as ``unix:path``, are passed on. A list of addresses is for several ones.
+            other schemes, as ``unix:path``, are passed on unchanged. A list is several servers.
         balance: whether, or how, to balance. True is for a name, as ``dns:///name:9000``.
         timeout: the timeout of a call without one of its own, in seconds; loads have none.
         credentials: for TLS, as grpc.ssl_channel_credentials() makes them, instead of the files.

@@ -38,18 +38,8 @@ SERVER_STREAMS: Final = frozenset(
 _RAW = frozenset({"Infer", "InferStream"})
 # Calls that may run twice without harm; a load, an unload, an import or an extension may not.
 _IDEMPOTENT = (
-    "ListNetworks",
-    "GetNetwork",
-    "QueryNetwork",
-    "Infer",
-    "GetMetric",
-    "GetConfig",
-    "SetConfig",
-    "ExportNetwork",
-    "ListDevices",
-    "GetStatus",
-    "ListRepository",
-    "SetTraffic",
+    *("ListNetworks", "GetNetwork", "QueryNetwork", "Infer", "GetMetric", "GetConfig", "SetConfig"),
+    *("ExportNetwork", "ListDevices", "GetStatus", "ListRepository", "SetTraffic"),
 )
 # The schemes of gRPC's names. Each scheme defines where a port belongs.
 _SCHEMES = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):")

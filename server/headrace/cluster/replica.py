@@ -100,7 +100,7 @@ class Replica:
     def mount(self, server: grpc.aio.Server) -> None:
         store = ClusterStore(self._objects, self._keeper)
         hosting = Hosting(
-            front_end=partial(_ServeFrontEnd, server),
+            front_end=lambda _, __, *parts: _ServeFrontEnd(server, *parts),
             uploads=partial(SharedUploads, self._objects),
             methods=partial(settling, keeper=self._keeper),
             store=store,

@@ -16,6 +16,7 @@
     │   └── Stopped             by the server as it stops; the caller gets UNAVAILABLE
     ├── Unavailable             the device is down
     │   ├── ShuttingDown        the server drains; another one may take the request
+    │   ├── StillLoading        the network is being loaded
     │   └── NotInstalled        the library that a plugin computes with is not installed
     ├── Unimplemented           a feature that the plugin lacks
     ├── Unauthenticated         no credential, or one that is not valid
@@ -183,6 +184,12 @@ class ShuttingDown(Unavailable):
 
     def __init__(self, message: str = "the server is shutting down; use another one") -> None:
         super().__init__(message)
+
+
+class StillLoading(Unavailable):
+    """The network is being loaded; another server may have it already."""
+
+    reason = "NETWORK_LOADING"
 
 
 class NotInstalled(Unavailable):

@@ -6,24 +6,42 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace.runtime.loading.store import NetworkStore
+from headrace.server.processes.front_ends import FrontEnds
 from headrace.server.services.methods import Handlers, Method
 from headrace.server.services.uploads import Uploads
-from headrace.server.transport.front_end import FrontEnd
+from headrace.server.settings.settings import Settings
+from headrace.server.transport.envoy.front_end import EnvoyFrontEnd
+from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
 from headrace.server.transport.strangers import Strangers
+from headrace.server.transport.tls import ServerTls
+
+
+def port_front_end(
+    settings: Settings, tls: ServerTls | None, handlers: Handlers, unwanted: Strangers
+) -> FrontEnd | None:
+    """What carries the calls of gRPC's port, as the settings say. None without a port."""
+    if settings.unix_socket_only:
+        return None
+    if settings.processes > 1:
+        return FrontEnds(settings, handlers)
+    carrier = EnvoyFrontEnd if settings.front_end == "envoy" else GrpcioFrontEnd
+    return carrier(settings, tls, handlers, unwanted)
 
 
 class Hosting(NamedTuple):
     """The parts of a server that depend on where it runs.
 
     Attributes:
-        front_end: makes what carries the calls, instead of the settings' front end.
+        front_end: makes what carries the calls of gRPC's port.
         uploads: makes what keeps clients' uploads. It takes the arguments of `Uploads`.
         methods: changes the table of methods before any call.
         store: keeps networks, instead of a state directory.
         key: signs exports and cached networks, instead of a key of the server's own.
     """
 
-    front_end: Callable[[Handlers, Strangers], FrontEnd] | None = None
+    front_end: Callable[[Settings, ServerTls | None, Handlers, Strangers], FrontEnd | None] = (
+        port_front_end
+    )
     uploads: Callable[[int, int, int], Uploads] = Uploads
     methods: Callable[[list[Method]], list[Method]] = list
     store: NetworkStore | None = None

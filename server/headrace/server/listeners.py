@@ -19,7 +19,6 @@ from headrace.server.http.operations import operations_routes
 from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
-from headrace.server.processes.front_ends import FrontEnds
 from headrace.server.processes.users import RelayedUsers
 from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
@@ -46,10 +45,7 @@ from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import usable
 from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
-from headrace.server.transport.envoy.front_end import EnvoyFrontEnd
-from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
 from headrace.server.transport.limits import strangers
-from headrace.server.transport.strangers import Strangers
 from headrace.server.transport.tls import ServerTls
 from headrace.server.transport.unix_front_end import UnixFrontEnd
 
@@ -117,7 +113,7 @@ class Listeners:
         registration = Role.INFER if settings.private_networks else Role.MANAGE
         methods = hosting.methods(all_methods(services, self._boundary, registration))
         handlers = Handlers(methods, self._boundary)
-        self._front_end = self._port_front_end(handlers, tls, unwanted)
+        self._front_end = hosting.front_end(settings, tls, handlers, unwanted)
         self._unix = self._unix_front_end(handlers)
         rest = Rest(
             *(networks, self._models, self._model_repository, self._regions),
@@ -176,19 +172,6 @@ class Listeners:
             *(inference, self._streams, shared_memory, opened, self._model_streams),
             *(backend.health.service, self._reflection, status.text),
         )
-
-    def _port_front_end(
-        self, handlers: Handlers, tls: ServerTls | None, unwanted: Strangers
-    ) -> FrontEnd | None:
-        settings = self._settings
-        if self._hosting.front_end is not None:
-            return self._hosting.front_end(handlers, unwanted)
-        if settings.unix_socket_only:
-            return None
-        if settings.processes > 1:
-            return FrontEnds(settings, handlers)
-        carrier = EnvoyFrontEnd if settings.front_end == "envoy" else GrpcioFrontEnd
-        return carrier(settings, tls, handlers, unwanted)
 
     def _unix_front_end(self, handlers: Handlers) -> UnixFrontEnd | None:
         settings = self._settings

@@ -18,6 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from headrace.client import aio, errors
 from headrace.client.tracing.calls import TracedCall, traced
+from headrace.v1 import inference_engine_pb2 as pb
 from tests.support.client_fake import (
     ENDLESS,
     KINDS,
@@ -124,6 +125,31 @@ def test_a_request_in_the_background_ends_its_span_when_it_is_cancelled(
     (span,) = traces.of("Infer")
     assert span.attributes is not None
     assert span.attributes["error.type"] == "CANCELLED"
+
+
+def test_requests_that_share_a_stream_have_spans_and_contexts_of_their_own(
+    client: Any, fake: Fake, traces: Traces
+) -> None:
+    fake.limits = pb.StreamLimits(in_flight=8)
+    network = client.network("echo")
+
+    def shared() -> list[pb.InferRequest]:
+        network.infer({"x": X})
+        return [each for message in fake.requests("message") for each in message.requests]
+
+    assert eventually(shared)
+    bad = {"x": np.full((1, 1), REFUSED, np.float32)}
+    with pytest.raises(errors.InvalidArgument):
+        network.infer(bad)
+    with pytest.raises(errors.InvalidArgument):
+        network.start_async(bad).result()
+    requests = shared()
+    spans = {f"{span.context.span_id:016x}": span for span in traces.of("Infer", len(requests))}
+    parents = [spans[each.traceparent.split("-")[2]] for each in requests]
+    codes = [(span.attributes or {})["rpc.response.status_code"] for span in parents]
+    assert codes.count("INVALID_ARGUMENT") == 2
+    assert codes.count("OK") == len(requests) - 2
+    assert len({span.context.trace_id for span in parents}) == len(requests)
 
 
 def test_a_stream_is_one_span(fake: Fake, traces: Traces) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from headrace.client.balancing.fleet import Fleet, Server
+from headrace.client.balancing.fleet import Fleet
+from headrace.client.balancing.server import Server
 from headrace.client.balancing.verdict import Mark, Verdict, judge
 from headrace.client.errors import Error
-from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import CodecError
 from headrace.wire.message import parse_infer_reply
 
@@ -51,7 +51,7 @@ class Attempts:
 
     def answered(self, server: Server, reply: Any) -> None:
         """Notes a reply."""
-        if self._fleet.answered(server) and isinstance(reply, bytes):
+        if self._fleet.answered(server):
             load = load_of(reply)
             if load is not None:
                 self._fleet.reported(server, load)
@@ -105,11 +105,13 @@ def network_of(request: Any) -> str:
     return request[2 : 2 + request[1]].decode("utf-8", "replace")
 
 
-def load_of(reply: bytes) -> int | None:
-    """What an InferReply tells of its server's load; None if it is broken."""
+def load_of(reply: Any) -> int | None:
+    """What an InferReply tells of its server's load, serialised or as it came over a stream. None
+    if the reply is broken, or another method's."""
+    if not isinstance(reply, bytes | tuple):
+        return None
     try:
         message, _ = parse_infer_reply(reply)
     except CodecError:
         return None
-    assert isinstance(message, pb.InferReply)
-    return message.in_flight
+    return int(message.in_flight)

@@ -6,14 +6,15 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Final
+from typing import Final
 
 import grpc
 
 from headrace.client.balancing.budget import RetryBudget
-from headrace.client.balancing.health import Answer, Health
+from headrace.client.balancing.health import Answer
 from headrace.client.balancing.options import Balancing
 from headrace.client.balancing.picker import Picker
+from headrace.client.balancing.server import Server
 from headrace.client.balancing.verdict import Mark, Verdict
 from headrace.client.errors import Unavailable
 from headrace.wire.errors import ErrorDetails
@@ -21,72 +22,9 @@ from headrace.wire.errors import ErrorDetails
 TICK_SECONDS: Final = 0.1
 """How often `Fleet.due` is asked while the client has work."""
 
+_OWN_PAUSE_SECONDS: Final = 5 * TICK_SECONDS
 _RESOLVE_SOON_SECONDS: Final = 1.0
-_REPORT_SECONDS: Final = 0.01  # between two looks at a server's load
-_STALE_SECONDS: Final = 1.0
 _FULL_SECONDS: Final = 0.05
-_LACKING_SECONDS: Final = 1.0
-_MAX_LACKING: Final = 256
-
-
-class Server:
-    """One server. The fleet's lock guards it.
-
-    Attributes:
-        route: the connection that requests to be balanced take. The client makes it, and makes it
-            anew to give up what is in flight.
-        in_flight: how many requests and streams of this client the server has.
-    """
-
-    __slots__ = (
-        "_lacking",
-        "_others",
-        "_reported_at",
-        "address",
-        "full_until",
-        "health",
-        "in_flight",
-        "retired",
-        "route",
-    )
-
-    def __init__(self, address: str, options: Balancing) -> None:
-        self.address = address
-        self.health = Health(options)
-        self.route: Any = None
-        self.in_flight = 0
-        self.full_until = 0.0
-        self.retired = False
-        self._others = 0
-        self._reported_at = -_STALE_SECONDS
-        self._lacking: dict[str, float] = {}
-
-    def gave_up(self, route: Any) -> bool:
-        """Whether this route, which the server had, was closed because the server was silent."""
-        return route is not self.route
-
-    def load(self, now: float) -> int:
-        """How many requests the server has, as far as is known: those of this client, and those
-        that others had there a moment ago."""
-        others = self._others if now - self._reported_at < _STALE_SECONDS else 0
-        return self.in_flight + others
-
-    def wants_report(self, now: float) -> bool:
-        return now - self._reported_at >= _REPORT_SECONDS
-
-    def reported(self, in_flight: int, now: float) -> None:
-        """Notes how many other requests a reply says that the server has."""
-        self._others = max(in_flight - self.in_flight, 0)
-        self._reported_at = now
-
-    def lacks(self, network: str, now: float) -> bool:
-        """Whether the server said a moment ago that it does not have the network."""
-        return self._lacking.get(network, now) > now
-
-    def note_lacking(self, network: str, now: float) -> None:
-        if len(self._lacking) >= _MAX_LACKING:
-            self._lacking.clear()
-        self._lacking[network] = now + _LACKING_SECONDS
 
 
 class Fleet:
@@ -115,6 +53,7 @@ class Fleet:
         self._picker = Picker(round_robin=not self._reports, below=below)
         self._budget = RetryBudget(options.retry_ratio, clock())
         self._asleep = True
+        self._ticked_at = clock()
 
     @property
     def servers(self) -> list[Server]:
@@ -179,7 +118,8 @@ class Fleet:
             ]
             if not best:
                 rest = [server for server in servers if server not in tried] or servers
-                best = [server for server in rest if server.health.up] or rest
+                best = [server for server in rest if server.health.up]
+                best = best or [server for server in rest if server.health.silent] or rest
             server = self._picker.pick(best, now)
             if not server.in_flight:
                 server.health.heard(now)  # its silence begins now
@@ -187,6 +127,8 @@ class Fleet:
             if first:
                 self._budget.deposit()
             woken, self._asleep = self._asleep, False
+            if woken:
+                self._ticked_at = now
         if woken:
             self._wake()
         return server
@@ -256,6 +198,8 @@ class Fleet:
         """The servers whose health is to be asked now."""
         now = self.clock()
         with self._lock:
+            self._forgive_own_pause(now)
+            self._ticked_at = now
             return [
                 server
                 for server in (*self._servers, *self._retired)
@@ -264,8 +208,16 @@ class Fleet:
 
     def probed(self, server: Server, answer: Answer) -> bool:
         """Notes an answer. Whether the requests in flight there are to be given up."""
+        now = self.clock()
         with self._lock:
-            return server.health.probed(self.clock(), answer)
+            self._forgive_own_pause(now)
+            return server.health.probed(now, answer)
+
+    def _forgive_own_pause(self, now: float) -> None:
+        """Blames no server for its silence if this client itself has not run for a while."""
+        if now - self._ticked_at >= _OWN_PAUSE_SECONDS:
+            for server in self._servers:
+                server.health.heard(now)
 
     def unasked(self, server: Server) -> None:
         """Notes that a probe could not be sent."""

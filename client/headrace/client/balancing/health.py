@@ -32,6 +32,7 @@ class Health:
 
     Attributes:
         up: whether it is not known to be down.
+        silent: whether it is down because it is silent. It may be slow, and not gone.
     """
 
     __slots__ = (
@@ -43,12 +44,14 @@ class Health:
         "_next_probe",
         "_options",
         "_probing",
+        "silent",
         "up",
     )
 
     def __init__(self, options: Balancing) -> None:
         self._options = options
         self.up = True
+        self.silent = False
         self._heard_at = 0.0
         self._probing = False
         self._next_probe = 0.0
@@ -92,8 +95,9 @@ class Health:
         self._ejected_until = now + self._options.eject_seconds * self._ejections
         return True
 
-    def went_down(self, now: float) -> None:
-        """Notes that the server drains or cannot be reached."""
+    def went_down(self, now: float, *, silent: bool = False) -> None:
+        """Notes that the server drains, cannot be reached, or is silent."""
+        self.silent = silent
         if self.up:
             self.up = False
             self._down_probes = 0
@@ -122,11 +126,12 @@ class Health:
             self._heard_at = now
             return False
         if not self.up:
+            self.silent = answer is Answer.NONE
             pause = min(_FIRST_PROBE_SECONDS * 2 ** (self._down_probes + 1), _MAX_PROBE_SECONDS)
             self._down_probes += pause < _MAX_PROBE_SECONDS
             self._next_probe = now + pause
             return False
         if answer is Answer.NONE and now - self._heard_at < self.quiet_seconds:
             return False  # a reply came meanwhile: it is busy, not frozen
-        self.went_down(now)
-        return answer is Answer.NONE
+        self.went_down(now, silent=answer is Answer.NONE)
+        return self.silent

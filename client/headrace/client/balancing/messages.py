@@ -8,8 +8,8 @@ from typing import Any, Final, NoReturn
 import grpc
 
 from headrace.client import errors
-from headrace.client.balancing.fleet import Server
 from headrace.client.balancing.health import Answer
+from headrace.client.balancing.server import Server
 from headrace.client.errors import Error, FailedPrecondition, from_details
 from headrace.client.security import Endpoint
 from headrace.wire.errors import ErrorDetails

@@ -39,7 +39,7 @@ class Balancing:
     """
 
     policy: Literal["least_loaded", "round_robin"] = "least_loaded"
-    attempts: int = 6
+    attempts: int = 8
     retry_ratio: float = 0.2
     hedge_after_seconds: float | None = None
     eject_after: int = 5

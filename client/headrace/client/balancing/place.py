@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headrace.client.balancing.attempts import Attempts
-from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.server import Server
 from headrace.client.balancing.verdict import Mark, Verdict
 from headrace.client.errors import Error
 
@@ -27,6 +27,11 @@ class Place:
         self._server: Server | None = None
         self._route: Any = None
         self._progressed = False
+
+    @property
+    def server(self) -> Server | None:
+        """The server; None if the stream is nowhere."""
+        return self._server
 
     def take(self) -> Any:
         """The connection that the stream begins on.

@@ -33,7 +33,8 @@ Server: TypeAlias = Annotated[
         "--server",
         envvar="HEADRACE_SERVER",
         metavar="HOST:PORT",
-        help="The server's address. The default port is 9000.",
+        help="The server's address; the default port is 9000. Several, separated by commas, share "
+        "the calls.",
     ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -167,6 +168,8 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 def _explain(error: errors.Error) -> str:
     message = str(error).replace("set replace", "add --replace")
     details = error.details
+    if details.reason == "SEVERAL_SERVERS":
+        return f"{message.partition(';')[0]}; name one with --server"
     if details.reason == "" and isinstance(error, errors.Unavailable):
         return (
             f"{message}; is `headrace serve` running there? "

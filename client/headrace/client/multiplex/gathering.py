@@ -10,7 +10,7 @@ import secrets
 import struct
 from collections import deque
 from collections.abc import Mapping
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from headrace.wire.codec import CodecError
 from headrace.wire.framing import varint
@@ -49,8 +49,10 @@ class Item:
         deadline: when it ends if nobody waits for it; None if somebody does.
         id: its name on the stream.
         sent: whether it has been given to gRPC.
+        blocks: whether a thread waits for it.
     """
 
+    blocks: ClassVar[bool] = False
     __slots__ = ("data", "deadline", "id", "once", "sent", "timeout_seconds", "trace")
 
     def __init__(
@@ -144,7 +146,7 @@ class Gathering(Generic[I]):
         """Takes a request, which goes out with the next message that has room."""
         self._number += 1
         item.id = f"{self._prefix}-{self._number:06x}"
-        body = item.data + _suffix(item)
+        body = _body(item)
         self._in_flight[item.id] = item
         self._sizes[item.id] = len(body)
         self._bytes += len(body)
@@ -245,10 +247,12 @@ def coarse(seconds: float) -> float:
     return math.ldexp(math.ceil(mantissa * 64), exponent - 6)
 
 
-def _suffix(item: Item) -> bytes:
-    """The fields that a request needs on a stream; protobuf reads them wherever they stand."""
-    parts = [_text(0x12, item.id)]
-    timeout = item.timeout_seconds
+def _body(item: Item) -> bytes:
+    """The request with the fields that it needs on a stream. protobuf reads fields in any order,
+    but the server knows a request again only if they are in the order of their numbers."""
+    data, timeout = item.data, item.timeout_seconds
+    name = _network(data)
+    parts = [name, _text(0x12, item.id), data[len(name) :]]
     if timeout is not None and timeout <= MAX_TIMEOUT_SECONDS / 2:
         parts += (b"\x39", _DOUBLE.pack(coarse(timeout)))
     if item.trace:
@@ -264,5 +268,5 @@ def _text(tag: int, text: str) -> bytes:
 
 
 def _network(data: bytes) -> bytes:
-    """The field with the network's name, if the name has less than 128 bytes."""
-    return data[: data[1] + 2] if len(data) > 1 else data
+    """The first field, if it is a network's name of less than 128 bytes."""
+    return data[: data[1] + 2] if len(data) > 1 and data[0] == 0x0A and data[1] < 0x80 else b""

@@ -50,20 +50,26 @@ class Closed(NamedTuple):
 Outcome = StreamResult | Lost | Expired | Closed
 
 
-def resolve(item: Item, outcome: Outcome) -> Parsed | Failure | None:
+def resolve(item: Item, outcome: Outcome, left_seconds: float | None) -> Parsed | Failure | None:
     """The reply or the failure; None if the request is to be sent again in a call of its own, which
     gRPC retries.
+
+    Args:
+        left_seconds: the time that is left for the request; None without a limit.
     """
     if isinstance(outcome, StreamResult):
         if outcome.reply is not None:
             return outcome.reply, outcome.attachments
         failure = _failed(outcome.error or status_pb2.Status(code=13))
-        return None if failure.code in _RETRIED and not item.once else failure
-    if isinstance(outcome, Expired):
-        return Failure(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
-    if isinstance(outcome, Closed):
+        if failure.code not in _RETRIED or item.once:
+            return failure
+    elif isinstance(outcome, Closed):
         return Failure(grpc.StatusCode.CANCELLED, "Channel closed!")
-    return _lost(outcome) if item.once and item.sent else None
+    elif isinstance(outcome, Lost) and item.once and item.sent:
+        return _lost(outcome)
+    if isinstance(outcome, Expired) or left_seconds == 0:
+        return Failure(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+    return None
 
 
 def _failed(status: status_pb2.Status) -> Failure:

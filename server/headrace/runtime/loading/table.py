@@ -14,7 +14,7 @@ from headrace.runtime.errors import (
     HeadraceError,
     NotFound,
     ResourceExhausted,
-    Unavailable,
+    StillLoading,
 )
 from headrace.runtime.loading.entry import (
     NetworkEntry,
@@ -223,4 +223,4 @@ def why_unusable(
         return NotFound(message, field="version")
     if entry.state is NetworkState.FAILED:
         return FailedPrecondition(f"network {name!r} failed to load: {entry.reason}")
-    return Unavailable(f"network {name!r} is still being loaded")
+    return StillLoading(f"network {name!r} is still being loaded")

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from headrace.client.balancing.attempts import Attempts, load_of, network_of
-from headrace.client.balancing.fleet import Fleet, Server
+from headrace.client.balancing.fleet import Fleet
 from headrace.client.balancing.health import Answer
 from headrace.client.balancing.options import Balancing
+from headrace.client.balancing.server import Server
 from headrace.client.errors import Unavailable, from_details
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
@@ -172,13 +173,41 @@ def test_a_silent_server_is_asked_and_then_given_up() -> None:
     world = World(frozen_seconds=1.5)
     attempts = world.request()
     server = attempts.server()
-    world.clock.advance(0.5)
-    assert world.fleet.due() == [server]
-    world.clock.advance(1.0)
+    assert ticked(world, 0.6) == [server]
+    assert ticked(world, 0.9) == []
     assert world.fleet.probed(server, Answer.NONE)
     cancelled = ErrorDetails(grpc.StatusCode.CANCELLED, "Channel closed!")
     assert attempts.failed(server, from_details(cancelled), given_up=True) == 0.0
     assert attempts.server() is not server
+
+
+def test_a_client_that_did_not_run_itself_blames_no_server() -> None:
+    world = World(frozen_seconds=1.5)
+    server = world.request().server()
+    world.clock.advance(0.4)
+    assert world.fleet.due() == []
+    world.clock.advance(0.1)
+    assert world.fleet.due() == [server]
+    world.clock.advance(1.0)  # without a tick: the process was stopped, or its loop was busy
+    assert not world.fleet.probed(server, Answer.NONE)
+    assert server.health.up
+
+
+def test_if_no_server_is_up_a_silent_one_is_tried_before_one_that_is_gone() -> None:
+    world = World(count=2)
+    silent, gone = world.fleet.servers
+    silent.health.went_down(world.clock(), silent=True)
+    gone.health.went_down(world.clock())
+    assert world.served_by(4) == {silent.address}
+
+
+def ticked(world: World, seconds: float) -> list[Server]:
+    """Lets time pass, with the ticks of a client that runs. The servers to be asked."""
+    asked = []
+    for _ in range(round(seconds / 0.1)):
+        world.clock.advance(0.1)
+        asked += world.fleet.due()
+    return asked
 
 
 def test_silence_counts_from_the_first_request_after_a_rest() -> None:

@@ -113,6 +113,7 @@ def test_one_server_is_taken_without_a_choice(round_robin: bool) -> None:
         (error("UNAVAILABLE", "SHUTTING_DOWN"), Mark.DRAINS, True, True),
         (error("UNAVAILABLE", "STOPPED"), Mark.DRAINS, True, False),
         (error("UNAVAILABLE", "UNAVAILABLE"), Mark.FAULT, True, False),
+        (error("UNAVAILABLE", "NETWORK_LOADING"), Mark.LACKS, True, True),
         (error("RESOURCE_EXHAUSTED", "QUEUE_FULL"), Mark.FULL, True, False),
         (error("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"), Mark.ANSWERS, False, False),
         (error("NOT_FOUND", "NOT_FOUND", "network"), Mark.LACKS, True, True),

@@ -95,6 +95,25 @@ def test_a_request_goes_with_its_timeout_and_its_trace() -> None:
     assert endless.timeout_seconds == 0.0, "the server takes a week at most"
 
 
+@pytest.mark.parametrize("name", ["", "net", "n" * 200])
+def test_a_request_is_the_same_whatever_its_network_is_called(name: str) -> None:
+    gathering = answered()
+    (item,) = add(gathering, pb.InferRequest(network=name, priority=3).SerializeToString())
+    assert list(sent(gathering).requests) == [pb.InferRequest(network=name, id=item.id, priority=3)]
+
+
+def test_the_server_knows_requests_again() -> None:
+    """It compares bytes with those that protobuf itself would write."""
+    gathering = answered()
+    tensor = pb.Tensor(dtype=pb.DataType.FLOAT, shape=[1], data=bytes(4))
+    data = pb.InferRequest(network="net", inputs=[pb.Value(name="x", tensor=tensor)], priority=1)
+    gathering.add(Item(data.SerializeToString(), 60.0))
+    message = gathering.next_message(FAR)
+    assert message is not None
+    parsed = pb.InferStreamRequest.FromString(message)
+    assert message == parsed.SerializeToString()
+
+
 @given(st.floats(1e-6, 1e6))
 def test_a_timeout_is_rounded_up_a_little(seconds: float) -> None:
     assert seconds <= coarse(seconds) <= seconds * 1.04
@@ -193,7 +212,6 @@ def test_a_request_that_is_given_up_counts_until_the_server_has_answered() -> No
     assert gathering.give_up(item)
     assert list(sent(gathering).cancel) == [item.id]
     assert not gathering.takes(request())
-    assert not gathering.is_idle
     assert gathering.receive(StreamReply([result(item)]), FAR) == []
     assert gathering.is_idle
     assert gathering.takes(request())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -17,9 +17,9 @@ from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.aio.network import BalancedNetwork
 from headrace.client.balancing.aio.watch import Watch
 from headrace.client.balancing.attempts import ROUTED, Attempts
-from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.servers import Servers
+from headrace.client.balancing.server import Server
 from headrace.client.errors import Error, Unavailable
 from headrace.client.info import NetworkInfo, QueryResult
 from headrace.client.plans import client_plans, plan
@@ -104,7 +104,18 @@ class BalancedClient(Client):
     ) -> BalancedNetwork:
         version = str(version)
         found = await self.run(client_plans.network(name, version, timeout=timeout))
+        if found.state == "LOADING":  # there, and perhaps ready elsewhere
+            found = await self._ready(name, version, timeout) or found
         return BalancedNetwork(self, found, pinned=version)
+
+    async def _ready(self, name: str, version: str, timeout: float | None) -> NetworkInfo | None:
+        for server in self.fleet.servers:
+            with suppress(Error):
+                steps = client_plans.network(name, version, timeout=timeout)
+                found = await self.group.pinned(server).run(steps)
+                if found.state == "READY":
+                    return found
+        return None
 
     # -- servers --
 
@@ -224,7 +235,9 @@ class BalancedClient(Client):
             at.append(server)
             route = server.route
             try:
-                reply = await route._do(replace(step, timeout_seconds=budget.left_seconds))
+                reply = await route._do(
+                    Call(step.method, step.request, budget.left_seconds, once=True)
+                )
             except Error as error:
                 given_up = server.gave_up(route)
                 pause = attempts.failed(server, error, given_up=given_up and not self.group.closed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import grpc.aio
@@ -15,7 +16,8 @@ from headrace.client.errors import Error
 
 
 class MovingMany(InferMany):
-    """Iterates as `InferMany` does. The task that receives moves the stream."""
+    """Iterates as `InferMany` does. The task that receives moves the stream, and each stream has a
+    task that writes."""
 
     _conversation: MovingConversation
 
@@ -24,6 +26,8 @@ class MovingMany(InferMany):
     ) -> None:
         self._client = client
         self._place = Place(client, network)
+        self._writing: asyncio.Task[None] | None = None
+        self._moved = asyncio.Event()
         conversation.attempts = client.fleet.options.attempts
         conversation.may_repeat = self._place.may_repeat
         super().__init__(conversation, inputs, self._begin, client.endpoint)
@@ -36,34 +40,51 @@ class MovingMany(InferMany):
         while True:
             route = self._place.take()
             try:
-                return route.callable("InferStream")()
+                call = route.callable("InferStream")()
             except (errors.FailedPrecondition, grpc.aio.UsageError):  # the route is closed
                 if self._client.group.closed or self._place.lost(errors.cancelled()) is None:
                     raise errors.client_closed() from None
+                continue
+            assert self._place.server is not None
+            streams = self._place.server.streams
+            streams.add(call)
+            call.add_done_callback(streams.discard)
+            return call
 
     async def _send(self) -> None:
-        while not (self._exhausted and not self._conversation.unanswered):
-            await self._outgoing.wait()
-            self._outgoing.clear()
+        while not self._is_finished:
             call = self._call
-            for message in self._conversation.all_messages():
-                if call is not self._call:
-                    break  # the stream has moved, and this is sent again there
-                try:
+            self._moved.clear()
+            self._writing = asyncio.ensure_future(self._write_to(call))
+            try:
+                await asyncio.wait({self._writing})
+            finally:
+                self._writing.cancel()
+            if call is self._call and not self._is_finished:
+                await self._moved.wait()  # the stream has ended; the receiver is told why
+
+    @property
+    def _is_finished(self) -> bool:
+        return self._exhausted and not self._conversation.unanswered
+
+    async def _write_to(self, call: Any) -> None:
+        """Sends what was drawn on this stream. gRPC never ends a write on a stream that is
+        cancelled early, so a task of its own writes."""
+        with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+            while not self._is_finished:
+                await self._outgoing.wait()
+                self._outgoing.clear()
+                for message in self._conversation.all_messages():
                     await call.write(message)
-                except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
-                    break  # the stream has ended; the receiver is told why
-                except asyncio.CancelledError:
-                    if self._is_cancelled():
-                        raise
-                    break
-        await self._call.done_writing()
+            await call.done_writing()
 
     async def _receive(self) -> None:
         while True:
             try:
                 data = await self._call.read()
             except grpc.aio.AioRpcError as error:
+                if self._is_finished:
+                    break
                 await self._broke(await errors.from_aio_call(error, self._target))
                 continue
             except asyncio.CancelledError:
@@ -103,5 +124,8 @@ class MovingMany(InferMany):
         for result in self._conversation.move():
             self._results.put_nowait(result)
         self._call = self._begin()
+        if self._writing is not None:
+            self._writing.cancel()
+        self._moved.set()
         self._room.set()
         self._outgoing.set()

@@ -10,9 +10,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from headrace.client.balancing.fleet import TICK_SECONDS, Server
+from headrace.client.balancing.fleet import TICK_SECONDS
 from headrace.client.balancing.health import Answer
 from headrace.client.balancing.messages import CHECK, answer_of
+from headrace.client.balancing.server import Server
 
 
 class Watch:
@@ -70,4 +71,6 @@ class Watch:
             silent = group.fleet.probed(server, answer)
         old = group.give_up(server) if silent else None
         if old is not None:
+            for stream in list(server.streams):
+                stream.cancel()
             await old.close()

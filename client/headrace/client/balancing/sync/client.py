@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent import futures
-from dataclasses import replace
+from contextlib import suppress
 from typing import Any, Final, Self, TypeVar
 
 import grpc
@@ -16,9 +16,9 @@ from headrace.client import errors, transport
 from headrace.client.balancing import messages
 from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.attempts import ROUTED, Attempts
-from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.servers import Servers
+from headrace.client.balancing.server import Server
 from headrace.client.balancing.sync.network import BalancedNetwork
 from headrace.client.balancing.sync.request import Started, first_of
 from headrace.client.balancing.sync.watch import Watch
@@ -109,7 +109,18 @@ class BalancedClient(Client):
     ) -> BalancedNetwork:
         version = str(version)
         found = self.run(client_plans.network(name, version, timeout=timeout))
+        if found.state == "LOADING":  # there, and perhaps ready elsewhere
+            found = self._ready(name, version, timeout) or found
         return BalancedNetwork(self, found, pinned=version)
+
+    def _ready(self, name: str, version: str, timeout: float | None) -> NetworkInfo | None:
+        for server in self.fleet.servers:
+            with suppress(Error):
+                steps = client_plans.network(name, version, timeout=timeout)
+                found = self.group.pinned(server).run(steps)
+                if found.state == "READY":
+                    return found
+        return None
 
     # -- servers --
 
@@ -230,7 +241,7 @@ class BalancedClient(Client):
             server = attempts.server()
             route = server.route
             try:
-                reply = route._do(replace(step, timeout_seconds=budget.left_seconds))
+                reply = route._do(Call(step.method, step.request, budget.left_seconds, once=True))
             except Error as error:
                 given_up = server.gave_up(route)
                 pause = attempts.failed(server, error, given_up=given_up and not self.group.closed)

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from headrace.client import errors
-from headrace.client.balancing.fleet import Server
+from headrace.client.balancing.server import Server
 from headrace.client.errors import Error
 from headrace.client.plans.plan import Budget
 
@@ -84,7 +84,7 @@ class BalancedFuture:
         route = server.route
         try:
             timeout = None if left == float("inf") else left
-            call = route.callable(self._method).future(self._request, timeout=timeout)
+            call = route.callable(self._method, once=True).future(self._request, timeout=timeout)
         except (Error, ValueError) as error:
             if server.gave_up(route):  # it was closed before the call began
                 self._failed(server, errors.cancelled(), given_up=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from functools import partial
 from typing import Any
 
-from headrace.client.balancing.fleet import TICK_SECONDS, Server
+from headrace.client.balancing.fleet import TICK_SECONDS
 from headrace.client.balancing.messages import CHECK, answer_of
+from headrace.client.balancing.server import Server
 
 
 class Watch:
@@ -23,6 +25,7 @@ class Watch:
         self._lock = threading.Lock()  # guards the beginning of the thread
         self._thread: threading.Thread | None = None
         self._woken = threading.Event()
+        self._silent: deque[Server] = deque()  # whose requests are to be given up
         self._stopped = False
 
     def wake(self) -> None:
@@ -41,20 +44,16 @@ class Watch:
 
     def _run(self) -> None:
         resolved_at = time.monotonic()
-        pause = threading.Event()
         try:
             while not self._stopped:
+                self._woken.clear()
                 self._tick()
                 now = time.monotonic()
                 if self._must_resolve(now - resolved_at):
                     resolved_at = now
                     # A look-up may take many seconds, and the servers' health does not wait.
                     threading.Thread(target=self._resolve, daemon=True).start()
-                self._woken.clear()
-                if self._client.fleet.may_sleep():
-                    self._woken.wait()
-                else:
-                    pause.wait(TICK_SECONDS)
+                self._woken.wait(None if self._client.fleet.may_sleep() else TICK_SECONDS)
         except ReferenceError:  # nobody has the client any more
             return
 
@@ -71,6 +70,8 @@ class Watch:
     def _tick(self) -> None:
         for route in self._client.group.forget_retired():
             route.close()
+        while self._silent:
+            self._client.give_up(self._silent.popleft())
         for server in self._client.fleet.due():
             route = server.route
             check = route._channels.channel.unary_unary(CHECK)
@@ -87,6 +88,8 @@ class Watch:
             code = call.code()
             reply = call.result() if code is not None and code.value[0] == 0 else None
             if self._client.fleet.probed(server, answer_of(code, reply)):
-                self._client.give_up(server)
+                # Closing a connection waits for this thread, so another one does it.
+                self._silent.append(server)
+                self._woken.set()
         except ReferenceError:
             return

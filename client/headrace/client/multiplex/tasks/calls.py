@@ -67,13 +67,14 @@ class StreamCall:
         found: Parsed | Failure | None = Failure(grpc.StatusCode.CANCELLED, "Locally cancelled")
         try:
             try:
-                found = resolve(self._item, await self._item.outcome)
+                outcome = await self._item.outcome
             except asyncio.CancelledError:
                 self._item.give_up()
                 raise
+            deadline = self._deadline
+            left = None if deadline is None else max(deadline - self._clock(), 0.0)
+            found = resolve(self._item, outcome, left)
             if found is None:
-                deadline = self._deadline
-                left = None if deadline is None else max(deadline - self._clock(), 0.0)
                 self._unary = self._again(timeout=left)
                 return await self._unary
             if isinstance(found, Failure):

@@ -44,6 +44,7 @@ class StreamError(grpc.RpcError):  # type: ignore[misc]
 class _Waited(Item):
     """A request whose thread waits for it."""
 
+    blocks = True
     __slots__ = ("_settled", "outcome", "stream")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -122,10 +123,11 @@ class Infer:
         except BaseException:  # an interrupt
             stream.give_up(item)
             raise
-        found = resolve(item, item.outcome)
+        left = None if timeout is None else max(started + timeout - clock(), 0.0)
+        found = resolve(item, item.outcome, left)
         if isinstance(found, Failure):
             raise StreamError(found)
-        return found, None if timeout is None else max(started + timeout - clock(), 0.0)
+        return found, left
 
 
 class StreamFuture(Item):
@@ -150,14 +152,14 @@ class StreamFuture(Item):
             self.deadline = clock() + self.timeout_seconds
 
     def settle(self, outcome: Outcome) -> None:
-        found = resolve(self, outcome)
+        deadline = self.deadline
+        left = None if deadline is None else max(deadline - self._clock(), 0.0)
+        found = resolve(self, outcome, left)
         if isinstance(found, Failure):
             self._outcome.set_exception(StreamError(found))
         elif found is not None:
             self._outcome.set_result(found)
         else:
-            deadline = self.deadline
-            left = None if deadline is None else max(deadline - self._clock(), 0.0)
             try:
                 call = self._again(timeout=left)
             except Exception as error:  # noqa: BLE001 - as the request's result

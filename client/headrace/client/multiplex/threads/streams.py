@@ -131,8 +131,10 @@ class Stream:
 
     def add(self, item: Any) -> bool:
         """Takes a request if there is room. The caller holds the lock."""
-        if self._ended or self._retired or threading.get_ident() == self.reader:
-            return False  # the reader would wait for itself
+        if self._ended or self._retired:
+            return False
+        if item.blocks and threading.get_ident() == self.reader:
+            return False  # a callback: the reader would wait for itself
         if not self.gathering.takes(item.data):
             return False
         self.gathering.add(item)

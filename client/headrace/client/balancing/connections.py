@@ -8,8 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from headrace.client import errors
 from headrace.client.balancing.addresses import Targets, listed, name_of
-from headrace.client.balancing.fleet import Fleet, Server
+from headrace.client.balancing.fleet import Fleet
 from headrace.client.balancing.options import Balancing
+from headrace.client.balancing.server import Server
 from headrace.client.errors import invalid
 from headrace.client.security import Endpoint
 from headrace.client.transport import address as full_address
