@@ -7,7 +7,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.client.sync import Network
-from tests.ray.conftest import SETTINGS, Load, Servers, X, node_options
+from tests.ray.conftest import SETTINGS, Load, Servers, X, node_options, until
 
 
 def replica_processes() -> list[psutil.Process]:
@@ -23,6 +23,8 @@ def test_no_request_is_lost_when_a_replica_is_killed(servers: Servers, mlp: Netw
     with Load(servers) as load:
         replica_processes()[0].kill()
         load.more(200)
+        # The keeper counts the dead replica for some seconds.
+        until(lambda: {member.name for member in servers.ready(3)} != before, "a replacement")
         members = servers.ready(3)
         load.more(200)
     assert load.failed == []
@@ -46,6 +48,7 @@ def test_no_request_is_lost_when_a_node_is_killed(servers: Servers, mlp: Network
     with Load(servers) as load:
         servers.ray.remove_node(lost, allow_graceful=False)
         load.more(200)
+        until(lambda: lost.node_id[:8] not in {each.node for each in servers.ready(3)}, "a move")
         members = servers.ready(3)
         load.more(200)
     assert load.failed == []

@@ -36,10 +36,10 @@ def test_an_error_arrives_with_its_details(client: Client, mlp: Network) -> None
     with pytest.raises(errors.NotFound) as unknown:
         client.network("nope").infer(X)
     assert (unknown.value.details.reason, unknown.value.details.field) == ("NOT_FOUND", "network")
+    assert unknown.value.details.request_id
     with pytest.raises(errors.InvalidArgument) as wrong:
         mlp.infer({"x": np.zeros((1, 9), np.float32)})
     assert wrong.value.details.field == "inputs['x'].shape"
-    assert wrong.value.details.request_id
 
 
 def test_a_deadline_ends_a_call(mlp: Network) -> None:
