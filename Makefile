@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -54,6 +54,8 @@ help:
 	@echo 'make docs         build the manual in .cache/docs'
 	@echo 'make benchmark    run the benchmarks'
 	@echo 'make benchmark-peers  processor time per request beside KServe'\''s SDK and MLServer; downloads 300 MB'
+	@echo 'make benchmark-report  measure how the cost of a request grows, and write the tables and plots of docs/performance.md'
+	@echo 'make profile      sample where the server spends its time, and leave flame graphs in .cache/profile'
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
 	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
 	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
@@ -147,6 +149,14 @@ docs: $(INSTALLED)
 
 benchmark: $(INSTALLED) $(MAGIKA)
 	@set -e; for each in $(filter-out %bench_peers.py,$(wildcard tests/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+
+# A minute and a half of two cores.
+profile: $(INSTALLED)
+	@$(BIN)/python tests/benchmark/sample.py
+
+# Ten minutes of two cores, with nothing else on them. The peers' columns need `make benchmark-peers`.
+benchmark-report: $(INSTALLED)
+	@$(BIN)/python tests/benchmark/report.py docs/performance.md docs/_static/performance
 
 benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed
 	@$(BIN)/python tests/benchmark/bench_peers.py $(ARGS)

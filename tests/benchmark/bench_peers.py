@@ -144,30 +144,40 @@ def messages(folder: Path) -> tuple[Path, Path]:
     return open_inference, own
 
 
+def start(stack: ExitStack, folder: Path) -> list[Target]:
+    """Starts all servers, until the stack ends."""
+    theirs, own = messages(folder)
+    echo = stack.enter_context(running(str(HERE / "echo_server.py")))
+    ours = stack.enter_context(headrace())
+    with Client(ours[0]) as client:
+        client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")
+    targets = [
+        Target("bare grpc.aio echo", *echo, "/Echo/Echo", theirs),
+        Target("headrace", *ours, MODEL_INFER, theirs),
+        Target("headrace, own protocol", *ours, INFER, own),
+    ]
+    for title, module in PEERS.items():
+        server = stack.enter_context(peer(module))
+        targets.append(Target(title, *server, MODEL_INFER, theirs))
+    return targets
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         program = generator(folder)
-        theirs, own = messages(folder)
-        echo = stack.enter_context(running(str(HERE / "echo_server.py")))
-        ours = stack.enter_context(headrace())
-        with Client(ours[0]) as client:
-            client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")
-        targets = [
-            Target("bare grpc.aio echo", *echo, "/Echo/Echo", theirs),
-            Target("headrace", *ours, MODEL_INFER, theirs),
-            Target("headrace, own protocol", *ours, INFER, own),
-        ]
-        for title, module in PEERS.items():
-            server = stack.enter_context(peer(module))
-            targets.append(Target(title, *server, MODEL_INFER, theirs))
+        targets = start(stack, folder)
         for callers in CALLERS:
             show(callers, targets, program)
 
 
-def show(callers: int, targets: list[Target], program: Path) -> None:
+def rounds_of(callers: int, targets: list[Target], program: Path) -> list[list[Figures]]:
     """Measures all servers in turns, so that each round's ratios are of the same seconds."""
-    rounds = [[measure(program, each, callers) for each in targets] for _ in range(ROUNDS + 1)][1:]
+    return [[measure(program, each, callers) for each in targets] for _ in range(ROUNDS + 1)][1:]
+
+
+def show(callers: int, targets: list[Target], program: Path) -> None:
+    rounds = rounds_of(callers, targets, program)
     names = [each.name for each in targets]
     print(f"\n{callers} callers, one connection: the server's processor time per request")
     ratio = "".join(f"{f'/ {title}':>14}" for title in ("echo", *PEERS))

@@ -23,7 +23,7 @@ async def main(
     target: str, way: str, name: str, rows: int, callers: int, seconds: float
 ) -> tuple[int, float]:
     if way != "message":
-        sharing.LEAST_BYTES = 1  # type: ignore[misc]
+        sharing.HANDED_LEAST_BYTES = 1  # type: ignore[misc]
     inputs = {"x": np.ones((rows, 1024), np.float32)}
     async with aio.Client(target, shared_memory=way != "message") as client:
         network = await client.network(name)

@@ -16,17 +16,21 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from headrace.client import Client, errors, outputs
 from headrace.client.aio import Client as AioClient
+from headrace.client.cli.app import make_app
 from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
 from headrace.client.shared_memory import handover, loan, pool
 from headrace.client.shared_memory.loan import Loan
+from headrace.server.settings.settings import options
 from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import CALL_SECONDS, Server, until
+from tests.support.manual import commands
 from tests.support.memory import memfd
 from tests.support.side_socket import SideClient
 from tests.support.tokens import entry
@@ -54,9 +58,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     tokens.write_text(
         entry("mine", TOKEN, "manage") + entry("other", OTHER, "infer") + entry("r", READER, "read")
     )
-    options = ("--devices", "CPU", "--tokens", str(tokens), "--open-metrics")
+    chosen = ("--devices", "CPU", "--tokens", str(tokens), "--open-metrics")
     unix = ("--unix-socket", str(path), "--unix-socket-mode", "0640")
-    with Server(*options, *unix, "--allow-client-shared-memory") as running:
+    with Server(*chosen, *unix, "--allow-client-shared-memory") as running:
         with Client(running.unix, token=TOKEN) as client:
             for name, model in (("double", DOUBLE), ("endless", ENDLESS)):
                 client.load_network(model.SerializeToString(), device="CPU", name=name)
@@ -285,6 +289,7 @@ def test_only_callers_that_may_infer_hand_memory_over(
 def test_the_memory_of_a_killed_client_goes(server: Server, path: Path) -> None:
     program = f"""
 import sys, time
+from tests.support.manual import commands
 from tests.support.memory import memfd
 from tests.support.side_socket import SideClient
 client = SideClient({str(path)!r})
@@ -327,14 +332,31 @@ def test_the_socket_has_its_permissions_and_is_shown(server: Server, path: Path)
 def test_a_server_may_have_a_unix_socket_alone_and_replaces_a_killed_one_s(
     short_folder: Path,
 ) -> None:
-    options = ("--devices", "TEMPLATE", "--unix-socket", f"{short_folder}/h.sock")
-    with Server(*options, "--unix-socket-only") as first:
+    chosen = ("--devices", "TEMPLATE", "--unix-socket", f"{short_folder}/h.sock")
+    with Server(*chosen, "--unix-socket-only") as first:
         assert first.address == f"unix:{short_folder}/h.sock"
         first.process.send_signal(signal.SIGKILL)
         first.process.wait(CALL_SECONDS)
         assert (short_folder / "h.sock").exists()
-        with Server(*options, "--unix-socket-only") as second:
+        with Server(*chosen, "--unix-socket-only") as second:
             with Client(second.address) as client:
                 assert [each.name for each in client.devices()] == ["TEMPLATE"]
             assert second.stop() == 0
     assert list(short_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("page", ["docs/operations.md", "docs/shared-memory.md"])
+def test_the_commands_of_the_manual_work(
+    server: Server, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_TOKEN", TOKEN)
+    serve, *others = commands(page)
+    assert serve[0] == "serve"
+    path = serve[serve.index("--unix-socket") + 1]
+    known = {each.flag for each in options()}
+    assert {word for word in serve if word.startswith("--")} <= known
+    for words in others:
+        words = [word.replace(f"unix:{path}", server.unix) for word in words]
+        ended = CliRunner().invoke(make_app(words), words, catch_exceptions=False)
+        assert ended.exit_code == 0, ended.output
+        assert "CPU" in ended.output

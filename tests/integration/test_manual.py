@@ -55,6 +55,8 @@ ELSEWHERE = {
     "docs/opencl.md": "it takes a device that not every machine has",
     "docs/writing-a-plugin.md": "its code is quoted, and test_plugin_project runs its commands",
     "docs/testing-a-plugin.md": "its code is quoted",
+    "docs/shared-memory.md": "test_local_clients runs its command, and its program is run here",
+    "docs/operations.md": "test_local_clients runs its commands, on a Unix socket",
     "docs/security.md": "test_token_file runs its commands, test_tls its program",
     "docs/open-inference.md": "its client cannot be here beside ours; tests/clients runs it",
 }

@@ -1,4 +1,10 @@
-"""A Ray cluster of several nodes on this machine, with the real HAProxy. ``make test-ray``."""
+"""A Ray cluster of several nodes on this machine, with the real HAProxy. ``make test-ray``.
+
+With RAY_ADDRESS the tests run on a cluster that is there already, and kill none of its nodes.
+Start it with the variables below.
+"""
+
+# ruff: noqa: E402 - Ray reads its environment when it is imported
 
 from __future__ import annotations
 
@@ -12,11 +18,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
 # Ray reads these when it is imported, and its nodes inherit them. Where a machine is busy, Ray's
 # own timeouts of a few seconds would end what only is slow.
 os.environ |= {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
+    "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+    "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
     "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "200",
@@ -58,12 +73,6 @@ def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SEC
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
 def node_options() -> dict[str, Any]:
     """What a node of the cluster gets. A node waits only 20 seconds for an agent to choose a port
     itself, which is too short for a busy machine."""
@@ -77,9 +86,15 @@ class Servers:
 
     def __init__(self, store: Path) -> None:
         self.store = str(store)
-        head = {**node_options(), "include_dashboard": False}
-        self.ray = Cluster(initialize_head=True, head_node_args=head)
-        ray.init(address=self.ray.address, namespace="serve", log_to_driver=False)
+        self.ray: Cluster | None = None
+        address = os.environ.get("RAY_ADDRESS")
+        if address is None:
+            head = {**node_options(), "include_dashboard": False}
+            self.ray = Cluster(initialize_head=True, head_node_args=head)
+            for _ in range(2):
+                self.ray.add_node(**node_options())
+            address = self.ray.address
+        ray.init(address=address, namespace="serve", log_to_driver=False)
         self.port = free_port()
         serve.start(
             proxy_location="HeadOnly",  # several nodes share this machine's ports
@@ -120,15 +135,14 @@ class Servers:
     def close(self) -> None:
         serve.shutdown()
         ray.shutdown()
-        self.ray.shutdown()
+        if self.ray is not None:
+            self.ray.shutdown()
 
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     found = Servers(tmp_path_factory.mktemp("cluster") / "store")
     try:
-        for _ in range(2):
-            found.ray.add_node(**node_options())
         found.deploy()
         found.ready(3)
         yield found

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from headrace.server.settings.settings import PluginSettings, Settings
+from headrace.server.settings.plugin_settings import PluginSettings
+from headrace.server.settings.settings import Settings
 
 _GPU: Final = "GPU"
 _CUDA: Final = "CUDA"

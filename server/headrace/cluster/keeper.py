@@ -103,7 +103,7 @@ class Keeper:
         self._lost_seconds = lost_seconds
         entries = dict(map(self._read, self._objects.names(_STATE)))
         # Removed keys have left no trace, so the clock makes sure that revisions only grow.
-        self._desired = Desired(entries, time.time_ns() // 1_000_000)
+        self._desired = Desired(entries, time.time_ns() // 1_000)
         # Replicas that this keeper has not met may be there already.
         self._met_all_at = clock() + (lost_seconds if entries else 0.0)
         self._key = self._make_key()

@@ -26,7 +26,6 @@ from headrace.server.hosting import Hosting
 from headrace.server.services.methods import Handlers
 from headrace.server.settings.settings import Settings
 from headrace.server.transport.strangers import Strangers
-from headrace.server.transport.tls import ServerTls
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +37,7 @@ _ALONE: Final = {
     "model_repository": "the cluster's store keeps the networks; load them with a client",
     "tls_cert": "Ray Serve's port speaks plain text; put TLS before it",
     "tls_client_ca": "Ray Serve's port speaks plain text; put TLS before it",
+    "unix_socket": "Ray Serve opens the port",
     "allow_client_shared_memory": "a client does not know which replica its call reaches",
 }
 """Settings of a server that stands alone, and why a replica refuses them."""
@@ -52,6 +52,11 @@ def check_settings(settings: Settings) -> None:
     for name, why in _ALONE.items():
         if getattr(settings, name):
             raise InvalidArgument(f"a cluster takes no {name}: {why}", field=name)
+    for name, only in {"front_end": "grpcio", "processes": 1}.items():
+        if getattr(settings, name) != only:
+            raise InvalidArgument(
+                f"a cluster takes no {name} but {only}: Ray Serve opens the port", field=name
+            )
     if not settings.has_access_control and not settings.allow_insecure:
         raise InvalidArgument(
             "Ray Serve's port is open to other machines, but the cluster has no access control: "
@@ -95,7 +100,7 @@ class Replica:
     def mount(self, server: grpc.aio.Server) -> None:
         store = ClusterStore(self._objects, self._keeper)
         hosting = Hosting(
-            front_end=partial(_ServeFrontEnd, server),
+            front_end=lambda _, __, *parts: _ServeFrontEnd(server, *parts),
             uploads=partial(SharedUploads, self._objects),
             methods=partial(settling, keeper=self._keeper),
             store=store,
@@ -136,8 +141,6 @@ class _ServeFrontEnd:
     def __init__(
         self,
         server: grpc.aio.Server,
-        _settings: Settings,
-        _tls: ServerTls | None,
         handlers: Handlers,
         strangers: Strangers,
     ) -> None:

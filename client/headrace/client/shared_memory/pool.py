@@ -104,6 +104,11 @@ class Pool:
         with self._lock:
             self._forget(segment)
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether the segments are handed to the server, and have no names."""
+        return self._handover is not None
+
     def pause(self) -> None:
         """Makes no segment for a while."""
         self._grows_again_at = self._clock() + PAUSE_SECONDS

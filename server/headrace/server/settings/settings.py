@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from headrace.server.settings.option import (
@@ -25,31 +24,13 @@ from headrace.server.settings.option import (
     option,
     size,
 )
+from headrace.server.settings.plugin_settings import PluginSettings
 
 PORT = integer(0, 65535)
 COUNT = integer(1)
 LIMIT = integer(0)
 SIZE = size(MIB)
 MESSAGE = size(2 * MIB)  # exported networks travel in pieces of 1 MiB
-
-
-@dataclass(frozen=True, slots=True)
-class PluginSettings:
-    """A `[plugins.NAME]` table of the configuration file.
-
-    Attributes:
-        name: the device's name on this server.
-        factory: ``module:function`` that makes the plugin, instead of an installed one.
-        device: the installed plugin to register under this name; "" means `name` itself.
-        config: the plugin's configuration before any client configures it.
-        enabled: whether the device exists at all.
-    """
-
-    name: str
-    factory: str | None = None
-    device: str = ""
-    config: Mapping[str, str] = field(default_factory=dict)
-    enabled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +123,8 @@ class Settings:
     processes: int = option(
         1,
         integer(1, 256),
-        "front ends: processes that accept gRPC connections on the port and parse calls. With 2 or "
-        "more, the engine is one more process, which has networks, queues, devices and HTTP",
+        "front ends: processes that share gRPC's port and carry its calls. With 2 or more, the "
+        "engine is one more process, which has networks, queues, devices and HTTP",
     )
     max_concurrent_rpcs: int = option(
         1024,

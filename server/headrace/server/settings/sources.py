@@ -13,7 +13,8 @@ from pathlib import Path
 
 from headrace.runtime.errors import InvalidArgument, NotFound, did_you_mean
 from headrace.server.settings.option import Option, variable
-from headrace.server.settings.settings import PluginSettings, Settings, options
+from headrace.server.settings.plugin_settings import PluginSettings
+from headrace.server.settings.settings import Settings, options
 
 PREFIX = "HEADRACE_"
 # Variables of the command-line client. It may run in the same environment.
@@ -204,6 +205,12 @@ def _check(settings: Settings) -> None:
     if settings.unix_socket_only and settings.unix_socket is None:
         raise InvalidArgument(
             "unix_socket_only is given without unix_socket; give both", field="unix_socket"
+        )
+    if settings.processes > 1 and settings.front_end != "grpcio":
+        raise InvalidArgument(
+            f"processes is {settings.processes}, but the front end {settings.front_end} is always "
+            "one; give front_end grpcio, or processes 1",
+            field="processes",
         )
     same_host = settings.host == settings.http_host and not settings.unix_socket_only
     if same_host and settings.port == settings.http_port != 0:

@@ -17,7 +17,8 @@ from headrace.server.doctor import devices, limits, packages, places, running
 from headrace.server.doctor.finding import Finding, State
 from headrace.server.doctor.limits import Space
 from headrace.server.settings.option import GIB, MIB
-from headrace.server.settings.settings import PluginSettings, Settings
+from headrace.server.settings.plugin_settings import PluginSettings
+from headrace.server.settings.settings import Settings
 
 
 def only(found: Iterable[Finding]) -> tuple[State, str]:

@@ -223,3 +223,38 @@ def test_descriptors_that_nobody_needs_are_closed_and_bounded() -> None:
     before = open_files()
     run(test)
     assert open_files() == before
+
+
+def test_an_end_that_pauses_keeps_little_for_one_that_reads_nothing_and_then_goes_on() -> None:
+    """Each frame gets a reply. The other side sends frames and reads no reply at first."""
+    reply = bytes(INLINE_BYTES)
+    count = 2000
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        answered = 0
+
+        def answer(_: Frame) -> None:
+            nonlocal answered
+            answered += 1
+            link.send_message(frames.MESSAGE, 1, b"", reply)
+
+        link = Link(ours, answer, lambda _: None, MOST, pauses=True)
+        one = frames.header(frames.MESSAGE, 1, 1000) + bytes(1000)
+        sending = asyncio.create_task(loop.sock_sendall(theirs, one * count))
+        async with asyncio.timeout(SECONDS):
+            while not link._paused:
+                await asyncio.sleep(0)
+            assert answered < count
+            assert link._unsent < MOST * 4
+            left = count * (len(reply) + 10)
+            while left:
+                left -= len(await loop.sock_recv(theirs, 1 << 20))
+            await sending
+        assert answered == count
+        link.close()
+        theirs.close()
+
+    run(test)

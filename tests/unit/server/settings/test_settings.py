@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.server.plugins import plugin_sources
 from headrace.server.settings.option import GIB, MIB
-from headrace.server.settings.settings import (
-    SIZE,
-    PluginSettings,
-    Settings,
-    options,
-    settings_table,
-)
+from headrace.server.settings.plugin_settings import PluginSettings
+from headrace.server.settings.settings import SIZE, Settings, options, settings_table
 from headrace.server.settings.sources import load_settings
 
 
@@ -136,6 +131,9 @@ def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
         ({"tls_key": "a.key"}, "tls_cert"),
         ({"tls_client_ca": "ca.crt"}, "tls_cert"),
         ({"unix_socket_only": True}, "unix_socket"),
+        ({"processes": 0}, "processes"),
+        ({"processes": 257}, "processes"),
+        ({"processes": 2, "front_end": "envoy"}, "processes"),
         ({"unix_socket_mode": "0888"}, "unix_socket_mode"),
         ({"unix_socket_mode": "07777"}, "unix_socket_mode"),
         ({"unix_socket_mode": -1}, "unix_socket_mode"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -237,7 +236,7 @@ class BalancedClient(Client):
             route = server.route
             try:
                 reply = await route._do(
-                    replace(step, timeout_seconds=budget.left_seconds, once=True)
+                    Call(step.method, step.request, budget.left_seconds, once=True)
                 )
             except Error as error:
                 given_up = server.gave_up(route)

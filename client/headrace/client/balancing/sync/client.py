@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable
 from concurrent import futures
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
 
 import grpc
@@ -242,7 +241,7 @@ class BalancedClient(Client):
             server = attempts.server()
             route = server.route
             try:
-                reply = route._do(replace(step, timeout_seconds=budget.left_seconds, once=True))
+                reply = route._do(Call(step.method, step.request, budget.left_seconds, once=True))
             except Error as error:
                 given_up = server.gave_up(route)
                 pause = attempts.failed(server, error, given_up=given_up and not self.group.closed)
