@@ -206,12 +206,6 @@ def _check(settings: Settings) -> None:
         raise InvalidArgument(
             "unix_socket_only is given without unix_socket; give both", field="unix_socket"
         )
-    if settings.processes > 1 and settings.front_end != "grpcio":
-        raise InvalidArgument(
-            f"processes is {settings.processes}, but the front end {settings.front_end} is always "
-            "one; give front_end grpcio, or processes 1",
-            field="processes",
-        )
     same_host = settings.host == settings.http_host and not settings.unix_socket_only
     if same_host and settings.port == settings.http_port != 0:
         raise InvalidArgument(

@@ -133,7 +133,6 @@ def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
         ({"unix_socket_only": True}, "unix_socket"),
         ({"processes": 0}, "processes"),
         ({"processes": 257}, "processes"),
-        ({"processes": 2, "front_end": "envoy"}, "processes"),
         ({"unix_socket_mode": "0888"}, "unix_socket_mode"),
         ({"unix_socket_mode": "07777"}, "unix_socket_mode"),
         ({"unix_socket_mode": -1}, "unix_socket_mode"),
