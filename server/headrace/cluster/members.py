@@ -115,18 +115,3 @@ class Members:
 def roster(members: Collection[Member]) -> str:
     """A short text that differs for different sets of replicas."""
     return hashlib.sha256("\0".join(sorted(map(repr, members))).encode()).hexdigest()[:16]
-
-
-def holders(network: str, members: Collection[str], count: int) -> set[str]:
-    """The replicas that hold a network which asks for `count` replicas; 0 means all of them.
-
-    Every replica comes to the same answer. When a replica joins or leaves, at most one holder of
-    each network changes.
-    """
-
-    def weight(member: str) -> bytes:
-        return hashlib.sha256(f"{network}\0{member}".encode()).digest()
-
-    if not count or count >= len(members):
-        return set(members)
-    return set(sorted(members, key=weight)[:count])

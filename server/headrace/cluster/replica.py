@@ -38,9 +38,13 @@ _ALONE: Final = {
     "tls_cert": "Ray Serve's port speaks plain text; put TLS before it",
     "tls_client_ca": "Ray Serve's port speaks plain text; put TLS before it",
     "unix_socket": "Ray Serve opens the port",
+    "processes": "Ray Serve opens the port",
     "allow_client_shared_memory": "a client does not know which replica its call reaches",
 }
 """Settings of a server that stands alone, and why a replica refuses them."""
+
+
+_DEFAULTS: Final = Settings()
 
 
 def check_settings(settings: Settings) -> None:
@@ -50,13 +54,8 @@ def check_settings(settings: Settings) -> None:
         InvalidArgument: it cannot.
     """
     for name, why in _ALONE.items():
-        if getattr(settings, name):
+        if getattr(settings, name) != getattr(_DEFAULTS, name):
             raise InvalidArgument(f"a cluster takes no {name}: {why}", field=name)
-    for name, only in {"front_end": "grpcio", "processes": 1}.items():
-        if getattr(settings, name) != only:
-            raise InvalidArgument(
-                f"a cluster takes no {name} but {only}: Ray Serve opens the port", field=name
-            )
     if not settings.has_access_control and not settings.allow_insecure:
         raise InvalidArgument(
             "Ray Serve's port is open to other machines, but the cluster has no access control: "

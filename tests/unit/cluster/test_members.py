@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.cluster.members import Member, Members, Problem, Standing, holders, roster
+from headrace.cluster.members import Member, Members, Problem, Standing, roster
 
 A, B = Member("a", "h:1", "n1"), Member("b", "h:2", "n2")
 
@@ -53,28 +53,6 @@ def test_the_problems_of_a_key_name_the_replica_and_the_reason() -> None:
     members.tell(B, ready(5), 0.0)
     assert members.problems("k") == [Problem(A, "no such device")]
     assert str(members.problems("k")[0]) == "a on n1: no such device"
-
-
-def test_all_replicas_choose_the_same_holders_in_whatever_order() -> None:
-    names = [f"replica-{number}" for number in range(7)]
-    chosen = holders("net", names, 3)
-    assert len(chosen) == 3
-    assert holders("net", sorted(names, reverse=True), 3) == chosen
-    assert {frozenset(holders(f"net{i}", names, 3)) for i in range(20)} != {frozenset(chosen)}
-
-
-def test_one_holder_at_most_changes_when_a_replica_comes_or_goes() -> None:
-    names = [f"replica-{number}" for number in range(7)]
-    for network in (f"net{number}" for number in range(50)):
-        before = holders(network, names, 3)
-        assert len(before - holders(network, names[:-1], 3)) <= 1
-        assert len(before - holders(network, [*names, "new"], 3)) <= 1
-
-
-def test_a_network_is_everywhere_unless_it_asks_for_fewer() -> None:
-    assert holders("net", ["a", "b"], 0) == {"a", "b"}
-    assert holders("net", ["a", "b"], 5) == {"a", "b"}
-    assert holders("net", [], 2) == set()
 
 
 def test_a_roster_tells_sets_of_replicas_apart() -> None:
