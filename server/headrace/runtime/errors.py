@@ -182,8 +182,14 @@ class ShuttingDown(Unavailable):
 
     reason = "SHUTTING_DOWN"
 
-    def __init__(self, message: str = "the server is shutting down; use another one") -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str = "the server is shutting down; use another one",
+        *,
+        field: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, field=field, metadata=metadata)
 
 
 class StillLoading(Unavailable):
