@@ -17,12 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.client import Client, Network, errors, outputs
+from headrace.client import Client, Network, errors
 from headrace.client.aio import Client as AioClient
-from headrace.client.outputs import Outputs
-from headrace.client.plans import infer_plans
-from headrace.client.shared_memory import loan, pool, segment
-from headrace.client.shared_memory.loan import Loan
+from headrace.client.shared_memory import pool, segment
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
@@ -82,27 +79,6 @@ def files() -> set[str]:
 def regions(server: Server) -> list[str]:
     reply = server.stub.ListSharedMemory(pb.ListSharedMemoryRequest(), timeout=CALL_SECONDS)
     return [each.name for each in reply.regions]
-
-
-@pytest.fixture
-def spied(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each reply that a client has decoded: whether it was lent shared memory."""
-    seen: list[bool] = []
-    receive, decode = Loan.receive, outputs.decode_reply
-
-    def lent(self: Loan, *reply: Any) -> Outputs:
-        found = receive(self, *reply)
-        seen.append(True)
-        return found
-
-    def plain(data: bytes) -> Outputs:
-        seen.append(False)
-        return decode(data)
-
-    monkeypatch.setattr(Loan, "receive", lent)
-    for module in (infer_plans, loan):
-        monkeypatch.setattr(module, "decode_reply", plain)
-    return seen
 
 
 def test_results_are_the_same_and_own_their_memory(sharing: Server, spied: list[bool]) -> None:

@@ -18,13 +18,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from headrace.client import Client, errors, outputs
+from headrace.client import Client, errors
 from headrace.client.aio import Client as AioClient
 from headrace.client.cli.app import make_app
 from headrace.client.outputs import Outputs
-from headrace.client.plans import infer_plans
-from headrace.client.shared_memory import handover, loan, pool
-from headrace.client.shared_memory.loan import Loan
+from headrace.client.shared_memory import handover, pool
 from headrace.server.settings.settings import options
 from headrace.testing import networks
 from headrace.testing.case import parse
@@ -80,27 +78,6 @@ def path(server: Server) -> Path:
 def patient_and_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_SMALLEST_BYTES", 64 << 10)
     monkeypatch.setattr(handover, "SECONDS", CALL_SECONDS)
-
-
-@pytest.fixture
-def spied(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each reply that a client has decoded: whether it was lent shared memory."""
-    seen: list[bool] = []
-    receive, decode = Loan.receive, outputs.decode_reply
-
-    def lent(self: Loan, *reply: Any) -> Outputs:
-        found = receive(self, *reply)
-        seen.append(True)
-        return found
-
-    def plain(data: bytes) -> Outputs:
-        seen.append(False)
-        return decode(data)
-
-    monkeypatch.setattr(Loan, "receive", lent)
-    for module in (infer_plans, loan):
-        monkeypatch.setattr(module, "decode_reply", plain)
-    return seen
 
 
 def memory_of(server: Server) -> list[str]:
