@@ -68,7 +68,7 @@ def models(value: Value | None) -> set[str]:
 
 @dataclass(frozen=True)
 class Load:
-    """Load a version, in the place of what serves under its name."""
+    """Load a version. It replaces the network that serves under its name."""
 
     version: str
     facts: Mapping[str, Any]

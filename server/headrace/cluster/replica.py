@@ -30,7 +30,7 @@ from headrace.server.transport.strangers import Strangers
 _log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS: Final = 1.0
-"""Of the time that Serve gives a replica to stop, what is left for closing its server."""
+"""How long closing the server may take, within the time that Serve gives a replica to stop."""
 
 _ALONE: Final = {
     "state_dir": "the cluster's store keeps the networks",
@@ -151,7 +151,7 @@ class _ServeFrontEnd:
     def connections(self) -> int:
         return self._strangers.connections
 
-    async def bind(self) -> int:
+    def bind(self) -> int:
         return 0
 
     async def start(self) -> None:

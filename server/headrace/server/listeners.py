@@ -194,7 +194,7 @@ class Listeners:
         if self._unix:
             self._unix.bind()
         if self._front_end:
-            self._port = await self._front_end.bind()
+            self._port = self._front_end.bind()
         with usable("http_port"):
             self._http.start()
         if self._backend.tracing and self._port is not None:

@@ -57,7 +57,7 @@ class FrontEnds:
         """How many connections all front ends have."""
         return sum(each.connections for each in list(self._running.values()))
 
-    async def bind(self) -> int:
+    def bind(self) -> int:
         """Takes the port for the front ends, and keeps it while none of them runs.
 
         Raises:

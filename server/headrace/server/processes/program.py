@@ -75,7 +75,7 @@ class FrontEnd:
             places=settings.max_concurrent_rpcs,
         )
         front_end = GrpcioFrontEnd(settings, tls, self._relay, unwanted)
-        await front_end.bind()
+        front_end.bind()
         watcher.start()
         await front_end.start()
         self._tell({})

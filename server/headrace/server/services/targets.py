@@ -75,8 +75,9 @@ class Targets:
 
 
 def configure(entry: NetworkEntry, changes: Mapping[str, str], store: NetworkStore | None) -> None:
-    """Changes keys of a loaded network, and of what the store keeps of it. The caller holds a
-    reference to the network.
+    """Changes configuration keys of a loaded network, and in the store, if there is one.
+
+    The caller holds a reference to the network.
 
     Raises:
         NotFound, InvalidArgument: as `ExecutableNetwork.set_config`.

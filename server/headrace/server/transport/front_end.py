@@ -26,7 +26,7 @@ class FrontEnd(Protocol):
     def connections(self) -> int:
         """How many connections are open. Any thread may read it."""
 
-    async def bind(self) -> int:
+    def bind(self) -> int:
         """Takes the port.
 
         Returns:
@@ -73,7 +73,7 @@ class GrpcioFrontEnd:
     def connections(self) -> int:
         return self._strangers.connections
 
-    async def bind(self) -> int:
+    def bind(self) -> int:
         address = self._address
         try:
             if self._tls:
