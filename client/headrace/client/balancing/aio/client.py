@@ -262,9 +262,8 @@ class BalancedClient(Client):
         both = {first}
         try:
             await asyncio.wait(both, timeout=self.fleet.options.hedge_after_seconds)
-            tried = tuple(at[-1:])
-            if not first.done() and self.fleet.has_other(tried) and self.fleet.may_repeat():
-                attempts = self.attempts(step.request, tried)
+            if not first.done() and at and self.fleet.may_hedge(at[-1]):
+                attempts = self.attempts(step.request, (at[-1],))
                 both.add(asyncio.ensure_future(self._routed(step, budget, attempts, [])))
             waiting = set(both)
             while True:

@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable
 from concurrent import futures
 from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final, Self, TypeVar
 
 import grpc
@@ -19,8 +21,9 @@ from headrace.client.balancing.attempts import ROUTED, Attempts
 from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.options import Balancing
 from headrace.client.balancing.server import Server
+from headrace.client.balancing.sync.hedge import Hedged
 from headrace.client.balancing.sync.network import BalancedNetwork
-from headrace.client.balancing.sync.request import Started, first_of
+from headrace.client.balancing.sync.request import BalancedFuture
 from headrace.client.balancing.sync.watch import Watch
 from headrace.client.errors import Error, Unavailable
 from headrace.client.info import NetworkInfo, QueryResult
@@ -189,7 +192,22 @@ class BalancedClient(Client):
         self.group.check_open()
         if method not in ROUTED or once:
             messages.refuse(method, self.fleet.servers)
-        return Started(self, method)
+        return SimpleNamespace(future=partial(self.started, method))
+
+    def started(
+        self, method: str, request: Any, *, timeout: float | None = None
+    ) -> BalancedFuture | Hedged:
+        """Starts a request.
+
+        Args:
+            timeout: in seconds; None for no limit.
+        """
+        after = self.fleet.options.hedge_after_seconds
+        if method != "Infer" or after is None:
+            return BalancedFuture(self, method, request, timeout)
+        hedged = Hedged(self, request, timeout)
+        self._watch.hedge(hedged, time.monotonic() + after)
+        return hedged
 
     def attempts(self, request: Any, tried: tuple[Server, ...] = ()) -> Attempts:
         self._know()
@@ -232,8 +250,15 @@ class BalancedClient(Client):
             messages.refuse(step.method, self.fleet.servers)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         if step.method == "Infer" and self.fleet.options.hedge_after_seconds is not None:
-            return first_of(self, step.request, seconds)
+            return self._hedged(step.request, seconds)
         return self._routed(step, Budget(float("inf") if seconds is None else seconds))
+
+    def _hedged(self, request: Any, seconds: float | None) -> Any:
+        started = self.started("Infer", request, timeout=seconds)
+        try:
+            return started.result()
+        finally:  # an interrupt
+            started.cancel()
 
     def _routed(self, step: Call, budget: Budget) -> Any:
         attempts = self.attempts(step.request)
