@@ -95,7 +95,7 @@ test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
 test-ray: .venv-ray/.installed
-	@.venv-ray/bin/pytest -o filterwarnings=default --timeout 900 -rs -s tests/ray $(ARGS)
+	@.venv-ray/bin/pytest -o filterwarnings=ignore --timeout 900 -rs -s tests/ray $(ARGS)
 
 # ENGINE, BASE, MIRROR and PACKAGES are explained in deploy/README.md.
 image:

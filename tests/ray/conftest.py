@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +46,11 @@ os.environ |= {
 }
 
 import numpy as np
+import psutil
 import pytest
 import ray
 from ray import serve
+from ray._private.node import Node
 from ray.cluster_utils import Cluster
 
 from headrace.client import Client, errors
@@ -73,12 +77,41 @@ def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SEC
     return found
 
 
-def node_options() -> dict[str, Any]:
-    """What a node of the cluster gets. A node waits only 20 seconds for an agent to choose a port
-    itself, which is too short for a busy machine."""
-    agents = ("metrics_agent", "metrics_export", "runtime_env_agent", "dashboard_agent_listen")
-    ports = {f"{each}_port": free_port() for each in agents}
-    return {"num_cpus": 2, "object_store_memory": OBJECT_STORE_BYTES, **ports}
+class Nodes:
+    """The nodes of a cluster on this machine. Each has an address of its own and a place for one
+    replica."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        # Ray takes 127.0.0.1 for a request to find the machine's address in its network.
+        self._addresses = (f"127.0.0.{number}" for number in range(2, 255))
+        head = {**self._options(), "include_dashboard": False}
+        self.ray = Cluster(initialize_head=True, head_node_args=head)
+        for _ in range(2):
+            self.add()
+
+    def _options(self) -> dict[str, Any]:
+        # A node waits only 20 seconds for an agent to choose a port itself, which is too short for
+        # a busy machine.
+        agents = ("metrics_agent", "metrics_export", "runtime_env_agent", "dashboard_agent_listen")
+        return {
+            "node_ip_address": next(self._addresses),
+            "temp_dir": self._folder,
+            "num_cpus": 1,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            **{f"{each}_port": free_port() for each in agents},
+        }
+
+    def add(self) -> Node:
+        return self.ray.add_node(**self._options())
+
+    def kill(self, node: Node) -> None:
+        """Kills every process of a node at once, the replica's first."""
+        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+        for process in [*raylet.children(recursive=True), raylet]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.ray.remove_node(node, allow_graceful=False)
 
 
 class Servers:
@@ -86,14 +119,13 @@ class Servers:
 
     def __init__(self, store: Path) -> None:
         self.store = str(store)
-        self.ray: Cluster | None = None
+        self.nodes: Nodes | None = None
         address = os.environ.get("RAY_ADDRESS")
         if address is None:
-            head = {**node_options(), "include_dashboard": False}
-            self.ray = Cluster(initialize_head=True, head_node_args=head)
-            for _ in range(2):
-                self.ray.add_node(**node_options())
-            address = self.ray.address
+            # Paths of Unix sockets are short.
+            self._folder = tempfile.TemporaryDirectory(prefix="hr-", ignore_cleanup_errors=True)
+            self.nodes = Nodes(self._folder.name)
+            address = self.nodes.ray.address
         ray.init(address=address, namespace="serve", log_to_driver=False)
         self.port = free_port()
         serve.start(
@@ -110,9 +142,12 @@ class Servers:
     def deploy(self, settings: Mapping[str, str] = SETTINGS, **options: Any) -> None:
         """Deploys the application, and waits until it runs."""
         made = application.deployment.options(
-            **{"ray_actor_options": {"num_cpus": 0.5}, "num_replicas": 3, **options}
+            **{"ray_actor_options": {"num_cpus": 1}, "num_replicas": 3, **options}
         )
-        serve.run(made.bind(self.store, dict(settings)), name=NAME, route_prefix="/")
+        try:
+            serve.run(made.bind(self.store, dict(settings)), name=NAME, route_prefix="/")
+        except RuntimeError as error:  # it does not say why
+            raise AssertionError(str(serve.status().applications[NAME])) from error
 
     def members(self) -> list[tuple[Member, Standing]]:
         keeper = application.RayKeeper(NAME, self.store)
@@ -135,8 +170,9 @@ class Servers:
     def close(self) -> None:
         serve.shutdown()
         ray.shutdown()
-        if self.ray is not None:
-            self.ray.shutdown()
+        if self.nodes is not None:
+            self.nodes.ray.shutdown()
+            self._folder.cleanup()
 
 
 @pytest.fixture(scope="session")
