@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import psutil
@@ -21,6 +21,12 @@ from headrace.wire.message import serialize
 
 HERE = Path(__file__).parent
 INFER = "/headrace.v1.InferenceEngine/Infer"
+
+
+class Timed(Protocol):
+    """A psutil.Process, or several that are measured as one."""
+
+    def cpu_times(self) -> Any: ...
 
 
 class Load(NamedTuple):
@@ -69,7 +75,7 @@ def request(network: str, inputs: Mapping[str, np.ndarray]) -> bytes:
 
 def load(
     address: str,
-    server: psutil.Process,
+    server: Timed,
     mode: str,
     callers: int,
     file: Path,

@@ -7,6 +7,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.client.sync import Network
+from headrace.cluster.members import Member
 from tests.ray.conftest import SETTINGS, Load, Servers, X, until
 
 
@@ -29,6 +30,11 @@ def test_no_request_is_lost_when_a_replica_is_killed(servers: Servers, mlp: Netw
         load.more(200)
     assert load.failed == []
     assert len({member.name for member in members} - before) == 1
+    check_each(members)
+
+
+def check_each(members: list[Member]) -> None:
+    """Every replica has the network."""
     for member in members:
         with Client(member.address) as direct:
             assert direct.network("mlp").infer(X)["scores"].shape == (3, 4)
@@ -49,6 +55,7 @@ def test_no_request_is_lost_when_a_node_is_killed(servers: Servers, mlp: Network
         load.more(200)
     assert load.failed == []
     assert {member.node for member in members} == before - {lost.node_id[:8]} | {spare.node_id[:8]}
+    check_each(members)
 
 
 def test_no_request_fails_while_a_new_version_is_rolled_out(servers: Servers, mlp: Network) -> None:
