@@ -42,8 +42,9 @@ def refuse(method: str, servers: Sequence[Server]) -> NoReturn:
         FailedPrecondition: the method is about one server.
     """
     example = servers[0].address if servers else "host:port"
+    several = str(len(servers)) if servers else "all servers of a name"
     message = (
-        f"{method} is about one server, and this client has {len(servers)}; "
+        f"{method} is about one server, and this client has {several}; "
         f"call it on client.server({example!r})"
     )
     code = grpc.StatusCode.FAILED_PRECONDITION

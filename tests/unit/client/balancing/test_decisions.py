@@ -184,6 +184,11 @@ def test_a_name_is_looked_up_if_its_scheme_is_dns(target: Any, name: Any) -> Non
     assert name_of(target) == name
 
 
+def test_a_name_that_a_dns_server_of_its_own_should_tell_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="pass dns:///models:9000"):
+        name_of("dns://10.0.0.1/models")
+
+
 def test_an_address_that_dns_tells_twice_is_one_server() -> None:
     four = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.2", 9000))
     other = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 9000))
