@@ -22,7 +22,7 @@ import psutil
 
 from headrace.client import Client
 from tests.benchmark.bench_requests import network
-from tests.benchmark.generator import generate, generator
+from tests.benchmark.generator import Missing, generate, generator
 from tests.benchmark.servers import (
     ECHO,
     HERE,
@@ -173,7 +173,19 @@ def memory(rounds: int = ROUNDS) -> Memory:
 
 
 def main() -> None:
-    loop = open_loop()
+    try:
+        show(open_loop())
+    except Missing as error:
+        print(f"latency was not measured: {error}")
+    found = memory()
+    print(f"a server that has just started: {found.resident:.0f} MB resident (<= 150)")
+    for count, used in zip(IDLE, found.megabytes, strict=True):
+        print(f"  with {count} idle connections: {used:.1f} MB (PSS)")
+    ours, echo = found.kilobytes.ours, found.kilobytes.floor
+    print(f"an idle connection: {ours:.1f} KB (<= 24); of the bare echo: {echo:.1f} KB")
+
+
+def show(loop: OpenLoop) -> None:
     print(
         f"{CONNECTIONS} connections, {loop.per_second:.0f} of {loop.capacity:.0f} requests a second"
     )
@@ -181,12 +193,6 @@ def main() -> None:
     print(f"  the slowest connection's median: {loop.slowest:.0f} us")
     print(f"  the fewest replies of a connection: {loop.fewest:.0f}")
     print(f"  99 % of the generator's own delays: {loop.late:.0f} us")
-    found = memory()
-    print(f"a server that has just started: {found.resident:.0f} MB resident (<= 150)")
-    for count, used in zip(IDLE, found.megabytes, strict=True):
-        print(f"  with {count} idle connections: {used:.1f} MB (PSS)")
-    ours, echo = found.kilobytes.ours, found.kilobytes.floor
-    print(f"an idle connection: {ours:.1f} KB (<= 24); of the bare echo: {echo:.1f} KB")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from tests.benchmark.bench_networks import Figures as NetworkFigures
 from tests.benchmark.bench_processes import Figures as ProcessFigures
 from tests.benchmark.bench_requests import CASES
 from tests.benchmark.report import growth, page, peers
-from tests.benchmark.report.__main__ import SECTIONS, section_names
+from tests.benchmark.report.__main__ import SECTIONS, joined, section_names
 from tests.benchmark.report.requests import WAYS
 from tests.benchmark.report.section import Goal, Pictures
 from tests.benchmark.servers import Compared, compared
@@ -145,3 +145,14 @@ def test_sections_are_chosen_by_name() -> None:
     assert section_names("") == []
     with pytest.raises(Exception, match="no section gowth; there are requests"):
         section_names("gowth")
+
+
+def test_a_section_that_is_measured_again_takes_the_place_of_its_kept_figures() -> None:
+    kept = {"rounds": 5, "sections": {"growth": 1, "peers": 2}, "missing": {"stages": "no clock"}}
+    new = {"rounds": 1, "sections": {"stages": 3}, "missing": {"peers": "it failed"}}
+    assert joined(kept, new) == {
+        "rounds": 1,
+        "sections": {"growth": 1, "stages": 3},
+        "missing": {"peers": "it failed"},
+    }
+    assert joined({}, new) == new

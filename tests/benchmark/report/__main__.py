@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 import time
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +44,7 @@ SECTIONS: Final[dict[str, Section]] = {
     "peers": peers,
     "growth": growth,
 }
+FAILED: Final = "it failed"
 FIGURES: Final = Path(".cache/benchmark-report.json")
 
 
@@ -70,7 +72,7 @@ class Busy:
 
 
 def measure(effort: Effort, names: Iterable[str]) -> dict[str, Any]:
-    """The figures of some sections, and why others have none."""
+    """The figures of some sections, and why others have none. A section that fails says so."""
     busy = Busy()
     found: dict[str, Any] = {}
     missing: dict[str, str] = {}
@@ -81,6 +83,9 @@ def measure(effort: Effort, names: Iterable[str]) -> dict[str, Any]:
             found[name] = SECTIONS[name].measure(effort)
         except Missing as error:
             missing[name] = str(error)
+        except Exception:  # noqa: BLE001 - the other sections took minutes
+            missing[name] = FAILED
+            traceback.print_exc()
         print(missing.get(name, f"{time.monotonic() - start:.0f} s"), file=sys.stderr)
     return {
         "machine": page.machine(),
@@ -89,6 +94,16 @@ def measure(effort: Effort, names: Iterable[str]) -> dict[str, Any]:
         "sections": found,
         "missing": missing,
     }
+
+
+def joined(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """New figures, and those that were kept of the sections that were not measured now."""
+    asked = {**new["sections"], **new["missing"]}
+    groups = {
+        group: {name: each for name, each in kept.get(group, {}).items() if name not in asked}
+        for group in ("sections", "missing")
+    }
+    return new | {group: groups[group] | new[group] for group in groups}
 
 
 def section_names(text: str) -> list[str]:
@@ -108,14 +123,15 @@ def main() -> None:
     kept = json.loads(FIGURES.read_text()) if given.only is not None and FIGURES.exists() else {}
     if given.only is None or given.only:
         figures = measure(QUICK if given.quick else Effort(), given.only or SECTIONS)
-        for group in ("sections", "missing"):
-            figures[group] = {**kept.get(group, {}), **figures[group]}
+        figures = joined(kept, figures)
         FIGURES.parent.mkdir(exist_ok=True)
         FIGURES.write_text(json.dumps(figures, indent=1))
     given.pictures.mkdir(parents=True, exist_ok=True)
     figures = json.loads(FIGURES.read_text())
     text = page.report(SECTIONS, figures, Pictures(given.pictures, given.page))
     given.page.write_text(page.replace(given.page.read_text(), text))
+    if failed := ",".join(name for name, why in figures["missing"].items() if why == FAILED):
+        raise SystemExit(f"a part failed; measure it again with ARGS='--only {failed}'")
 
 
 if __name__ == "__main__":
