@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import psutil
@@ -26,6 +26,12 @@ ECHO = "/Echo/Echo"
 
 Server = tuple[str, psutil.Process]
 """A server's address and its process."""
+
+
+class Timed(Protocol):
+    """A psutil.Process, or several that are measured as one."""
+
+    def cpu_times(self) -> Any: ...
 
 
 class Load(NamedTuple):
@@ -99,7 +105,7 @@ def request(network: str, inputs: Mapping[str, np.ndarray]) -> bytes:
 
 def load(
     address: str,
-    server: psutil.Process,
+    server: Timed,
     mode: str,
     callers: int,
     file: Path,

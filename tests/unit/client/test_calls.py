@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import threading
@@ -467,6 +468,24 @@ def test_a_stream_that_the_server_dropped_is_unavailable(client: Any, fake: Fake
     fake.failures.append(refused(grpc.StatusCode.CANCELLED))
     with pytest.raises(errors.Unavailable, match="dropped the call"):
         list(network.infer_many([{"x": X}]))
+
+
+def test_an_asyncio_call_that_ends_during_a_write_is_unavailable(fake: Fake) -> None:
+    """gRPC's asyncio client then says INTERNAL, and forgets what the server said."""
+
+    async def ended() -> errors.Error:
+        async with aio.Client(fake.target) as client:
+            call = client.callable("InferStream")()
+            call._cython_call.set_internal_error("a write failed")
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call.read()
+            return await errors.from_aio_call(caught.value, client.endpoint)
+
+    error = asyncio.run(ended())
+    assert isinstance(error, errors.Unavailable)
+    assert str(error) == (
+        f"the server at {fake.target} ended the call, or the connection broke; try again"
+    )
 
 
 @pytest.mark.parametrize("timeout", [-1, -math.inf, math.nan, "1"])
