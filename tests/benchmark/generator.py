@@ -89,7 +89,8 @@ def generate(
     Raises:
         RuntimeError: a call failed; the text has its status.
     """
-    before = processor_seconds(process)
+    servers = process, *process.children(recursive=True)
+    before = processor_seconds(*servers)
     arguments = [address, method, message, callers, seconds, connections]
     if per_second is not None:
         arguments.append(per_second)
@@ -98,7 +99,7 @@ def generate(
     )
     if run.returncode:
         raise RuntimeError(f"{address}: {run.stderr.strip()}")
-    used = processor_seconds(process) - before
+    used = processor_seconds(*servers) - before
     replies, took, *latencies = map(float, run.stdout.split())
     microseconds = used / replies * 1e6
     return Generated(replies, replies / took, microseconds, *latencies)
