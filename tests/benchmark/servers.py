@@ -70,9 +70,9 @@ def compared(rounds: Iterable[tuple[float, float]]) -> Compared:
     return Compared(*(statistics.median(column) for column in zip(*rows, strict=True)))
 
 
-def processor_seconds(server: Timed) -> float:
-    """The processor time that the process and its children have used."""
-    times = [each.cpu_times() for each in (server, *server.children(recursive=True))]
+def processor_seconds(*servers: Timed) -> float:
+    """The processor time that they have used together."""
+    times = [each.cpu_times() for each in servers]
     return float(sum(each.user + each.system for each in times))
 
 
