@@ -16,7 +16,6 @@ from headrace.client.aio.session import Session
 from headrace.client.balancing.addresses import Targets
 from headrace.client.balancing.choice import Choosing
 from headrace.client.balancing.options import Balancing
-from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
 from headrace.client.multiplex.tasks.calls import SharedStreams
@@ -285,14 +284,15 @@ class Network(LoadedNetwork):
             finish. A request that fails does not end the others. Iterating raises `Error` if the
             stream fails.
         """
-        conversation = Conversation(
-            self.encoder.encode,
-            sharing=self.sharing,
+        conversation = self.conversation(
             in_flight=in_flight,
             outputs=outputs,
             priority=priority,
             timeout=timeout,
             performance_counts=performance_counts,
         )
+        return self._many(conversation, inputs)
+
+    def _many(self, conversation: Any, inputs: Any) -> InferMany:
         call = self.client.callable("InferStream")
         return InferMany(conversation, inputs, call, self.client.endpoint)
