@@ -159,8 +159,8 @@ def from_status(
     elif code is grpc.StatusCode.UNAVAILABLE:
         reason = target.explain(message)
         message = f"cannot reach the server at {target}: {reason or message}"
-        if "Failed parsing HTTP/2" in message:
-            message += "; this seems to be a port for HTTP: gRPC's is another one, 9000 by default"
+        if reason is None and "Failed parsing HTTP/2" in message:
+            message += "; this is a port for HTTP: gRPC's is another one, 9000 by default"
         details = ErrorDetails(code, message)
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = "time was up before the server answered; pass a longer timeout"
