@@ -471,18 +471,32 @@ def test_a_stream_that_the_server_dropped_is_unavailable(client: Any, fake: Fake
         list(network.infer_many([{"x": X}]))
 
 
-def test_an_asyncio_call_that_ends_during_a_write_is_unavailable(fake: Fake) -> None:
-    """gRPC's asyncio client then says INTERNAL, and forgets what the server said."""
+def test_a_stream_that_ends_during_a_write_keeps_the_reason_of_the_server(
+    client: Any, fake: Fake
+) -> None:
+    """gRPC's asyncio client then says INTERNAL in most cases, and forgets the reason."""
+    network = client.network("echo")
+    large = {"x": np.zeros((1, 40_000), np.float32)}
+    for _ in range(8):
+        fake.failures.append(refused(grpc.StatusCode.UNAVAILABLE, reason="SHUTTING_DOWN"))
+        with pytest.raises(errors.Unavailable) as caught:
+            list(network.infer_many([large] * 30))
+        assert caught.value.details.reason == "SHUTTING_DOWN"
 
-    async def ended() -> errors.Error:
+
+def test_without_a_reason_an_asyncio_call_that_ends_during_a_write_is_unavailable(
+    fake: Fake,
+) -> None:
+    metadata = grpc.aio.Metadata()
+    internal = grpc.aio.AioRpcError(
+        grpc.StatusCode.INTERNAL, metadata, metadata, "Internal error from Core"
+    )
+
+    async def told() -> errors.Error:
         async with aio.Client(fake.target) as client:
-            call = client.callable("InferStream")()
-            call._cython_call.set_internal_error("a write failed")
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call.read()
-            return await errors.from_aio_call(caught.value, client.endpoint)
+            return await errors.from_aio_call(internal, client.endpoint)
 
-    error = asyncio.run(ended())
+    error = asyncio.run(told())
     assert isinstance(error, errors.Unavailable)
     assert str(error) == (
         f"the server at {fake.target} ended the call, or the connection broke; try again"

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from headrace.client import errors, transport
+from headrace.client.aio import channel
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
 from headrace.client.aio.session import Session
@@ -93,7 +94,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         files = tls_ca, tls_cert, tls_key
         self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
         self.target = self.endpoint.address
-        self._channels = self.endpoint.channels(grpc.aio, max_message_bytes, SharedStreams)
+        self._channels = self.endpoint.channels(channel, max_message_bytes, SharedStreams)
         self.pool = self.endpoint.pool(shared_memory)
         self._background: set[asyncio.Task[None]] = set()
 
@@ -138,8 +139,8 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
             calls = [forget(each, timeout=transport.FORGET_SECONDS) for each in requests]
             # An error does no harm: the server forgets removed files by itself later.
             await asyncio.gather(*calls, return_exceptions=True)
-        for channel in self._channels.close():
-            await channel.close()
+        for each in self._channels.close():
+            await each.close()
 
     async def __aenter__(self) -> Client:
         return self
