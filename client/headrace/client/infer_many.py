@@ -13,6 +13,7 @@ import grpc
 from headrace.client import errors
 from headrace.client.conversation import Conversation, Result
 from headrace.client.errors import Target
+from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.outputs import Outputs
 
 
@@ -42,6 +43,7 @@ class InferMany(Iterator[Result]):
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._call = start(iter(self._outgoing.get, None))
         self._closed = False
+        close_at_exit(self)
 
     def __next__(self) -> tuple[int, Outputs | errors.Error]:
         while not self._results:

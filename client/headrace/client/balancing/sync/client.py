@@ -24,6 +24,7 @@ from headrace.client.balancing.sync.request import BalancedFuture
 from headrace.client.balancing.sync.watch import Watch
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo, QueryResult
+from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.plans import client_plans, plan
 from headrace.client.plans.plan import Budget, Call, Plan, Step
 from headrace.client.sync import Client
@@ -88,6 +89,7 @@ class BalancedClient(Client):
         self.target = self.endpoint.address
         self._resolving = threading.Lock()  # one look-up at a time
         self._resolved = self.group.name is None
+        close_at_exit(self)
 
     load_network = _loading_on_all(client_plans.load_network)
     import_network = _loading_on_all(client_plans.import_network)
@@ -159,6 +161,7 @@ class BalancedClient(Client):
 
     def close(self) -> None:
         self._watch.stop()
+        self._watch.wait()
         for client in self.group.close():
             client.close()
 

@@ -12,6 +12,7 @@ from headrace.client.balancing.fleet import TICK_SECONDS
 from headrace.client.balancing.messages import CHECK, answer_of
 from headrace.client.balancing.server import Server
 from headrace.client.balancing.sync.hedge import Hedged, Hedges
+from headrace.client.multiplex.threads.exits import wait_for
 
 
 class Watch:
@@ -48,6 +49,12 @@ class Watch:
     def stop(self) -> None:
         self._stopped = True
         self._woken.set()
+
+    def wait(self) -> None:
+        """Waits until the thread has ended after `stop`, so that it begins no more calls."""
+        with self._lock:
+            thread = self._thread
+        wait_for(thread)
 
     def _run(self) -> None:
         resolved_at = time.monotonic()
