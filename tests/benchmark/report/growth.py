@@ -131,7 +131,8 @@ def chain(layers: int) -> onnx.ModelProto:
 def text(found: Any, pictures: Pictures) -> str:
     parts = [
         "Processor time of the server for a unary request, beside the echo of the same bytes. The "
-        "echo has no networks, so it costs the same for any number of them and of their layers.\n"
+        "echo has no networks: where only their number or size changes, the differences between "
+        "its own figures show how exact the measurement is.\n"
     ]
     for name, title in TITLES.items():
         points = {int(size): Compared(*each) for size, each in found[name].items()}
