@@ -328,8 +328,12 @@ def test_what_is_in_flight_at_a_close_is_cancelled(fakes: list[Fake]) -> None:
 
 @pytest.mark.parametrize(
     ("options", "field"),
-    [({"shared_memory": True}, "shared_memory"), ({"token": "secret"}, "token")],
-    ids=["shared memory", "token"],
+    [
+        ({"shared_memory": True}, "shared_memory"),
+        ({"token": "secret"}, "token"),
+        ({"balance": "round_robin"}, "balance"),
+    ],
+    ids=["shared memory", "token", "policy alone"],
 )
 def test_what_does_not_go_with_several_servers_is_refused(
     options: dict[str, Any], field: str
