@@ -43,7 +43,7 @@ class Times(NamedTuple):
     system: float
 
 
-class Processes:
+class Handlers:
     """The processes of a node that handle requests, measured as one.
 
     Args:
@@ -55,12 +55,14 @@ class Processes:
         self._raylet, self._names = psutil.Process(raylet), names
 
     def cpu_times(self) -> Times:
-        times = [
-            each.cpu_times()
-            for each in self._raylet.children(recursive=True)
+        return Times(0.0, 0.0)
+
+    def children(self, recursive: bool = False) -> list[psutil.Process]:
+        return [
+            each
+            for each in self._raylet.children(recursive)
             if any(name in " ".join(each.cmdline()) for name in self._names)
         ]
-        return Times(sum(each.user for each in times), sum(each.system for each in times))
 
 
 def main() -> None:
@@ -95,12 +97,12 @@ def main() -> None:
 
 
 @contextmanager
-def cluster(kind: str) -> Iterator[tuple[str, Processes]]:
+def cluster(kind: str) -> Iterator[tuple[str, Handlers]]:
     """The address of a cluster, and the processes that handle its requests."""
     os.environ["RAY_SERVE_ENABLE_HA_PROXY"] = str(int(kind == "haproxy"))
     with running(__file__, "host", kind) as (line, _):
         facts = json.loads(line)
-        yield facts["address"], Processes(facts["raylet"], HANDLERS[kind])
+        yield facts["address"], Handlers(facts["raylet"], NAMES[kind])
 
 
 def host(kind: str) -> None:
@@ -109,10 +111,11 @@ def host(kind: str) -> None:
 
     out = os.dup(1)
     os.dup2(2, 1)  # Ray writes there, too
+    # Sets what Ray reads when it is imported.
+    from tests.ray.nodes import Nodes, free_ports  # isort: split
+
     import ray
     from ray import serve
-
-    from tests.ray.nodes import Nodes, free_ports
 
     nodes = Nodes(1, "127.0.1" if kind == "proxy" else "127.0.0")
     over = threading.Event()
@@ -138,7 +141,7 @@ def host(kind: str) -> None:
         store.cleanup()
 
 
-HANDLERS: Final = {
+NAMES: Final = {
     "haproxy": ("haproxy.cfg", "ServeReplica:headrace"),
     "proxy": ("ProxyActor", "ServeReplica:headrace"),
 }

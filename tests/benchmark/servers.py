@@ -8,7 +8,7 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -29,9 +29,11 @@ Server = tuple[str, psutil.Process]
 
 
 class Timed(Protocol):
-    """A psutil.Process, or several that are measured as one."""
+    """A psutil.Process, or what stands for several."""
 
     def cpu_times(self) -> Any: ...
+
+    def children(self, recursive: bool = False) -> Sequence[Timed]: ...
 
 
 class Load(NamedTuple):
@@ -70,7 +72,7 @@ def compared(rounds: Iterable[tuple[float, float]]) -> Compared:
     return Compared(*(statistics.median(column) for column in zip(*rows, strict=True)))
 
 
-def processor_seconds(server: psutil.Process) -> float:
+def processor_seconds(server: Timed) -> float:
     """The processor time that the process and its children have used."""
     times = [each.cpu_times() for each in (server, *server.children(recursive=True))]
     return float(sum(each.user + each.system for each in times))
