@@ -155,9 +155,10 @@ benchmark: $(INSTALLED) $(MAGIKA)
 profile: $(INSTALLED)
 	@$(BIN)/python tests/benchmark/sample.py
 
-# Ten minutes of two cores, with nothing else on them. The peers' columns need `make benchmark-peers`.
+# A quarter of an hour of two cores, with nothing else on them. ARGS=--quick takes two minutes and only
+# shows that all works. The peers' rows need `make benchmark-peers`.
 benchmark-report: $(INSTALLED)
-	@$(BIN)/python tests/benchmark/report.py docs/performance.md docs/_static/performance
+	@$(BIN)/python -m tests.benchmark.report $(ARGS) docs/performance.md docs/_static/performance
 
 benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed
 	@$(BIN)/python tests/benchmark/bench_peers.py $(ARGS)

@@ -43,7 +43,7 @@ class Times(NamedTuple):
     system: float
 
 
-class Handlers:
+class Processes:
     """The processes of a node that handle requests, measured as one.
 
     Args:
@@ -55,14 +55,12 @@ class Handlers:
         self._raylet, self._names = psutil.Process(raylet), names
 
     def cpu_times(self) -> Times:
-        return Times(0.0, 0.0)
-
-    def children(self, recursive: bool = False) -> list[psutil.Process]:
-        return [
-            each
-            for each in self._raylet.children(recursive)
+        times = [
+            each.cpu_times()
+            for each in self._raylet.children(recursive=True)
             if any(name in " ".join(each.cmdline()) for name in self._names)
         ]
+        return Times(sum(each.user for each in times), sum(each.system for each in times))
 
 
 def main() -> None:
@@ -97,12 +95,12 @@ def main() -> None:
 
 
 @contextmanager
-def cluster(kind: str) -> Iterator[tuple[str, Handlers]]:
+def cluster(kind: str) -> Iterator[tuple[str, Processes]]:
     """The address of a cluster, and the processes that handle its requests."""
     os.environ["RAY_SERVE_ENABLE_HA_PROXY"] = str(int(kind == "haproxy"))
     with running(__file__, "host", kind) as (line, _):
         facts = json.loads(line)
-        yield facts["address"], Handlers(facts["raylet"], NAMES[kind])
+        yield facts["address"], Processes(facts["raylet"], HANDLERS[kind])
 
 
 def host(kind: str) -> None:
@@ -141,7 +139,7 @@ def host(kind: str) -> None:
         store.cleanup()
 
 
-NAMES: Final = {
+HANDLERS: Final = {
     "haproxy": ("haproxy.cfg", "ServeReplica:headrace"),
     "proxy": ("ProxyActor", "ServeReplica:headrace"),
 }

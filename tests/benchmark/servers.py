@@ -8,7 +8,7 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -29,11 +29,9 @@ Server = tuple[str, psutil.Process]
 
 
 class Timed(Protocol):
-    """A psutil.Process, or what stands for several."""
+    """A psutil.Process, or several that are measured as one."""
 
     def cpu_times(self) -> Any: ...
-
-    def children(self, recursive: bool = False) -> Sequence[Timed]: ...
 
 
 class Load(NamedTuple):
@@ -72,9 +70,9 @@ def compared(rounds: Iterable[tuple[float, float]]) -> Compared:
     return Compared(*(statistics.median(column) for column in zip(*rows, strict=True)))
 
 
-def processor_seconds(server: Timed) -> float:
-    """The processor time that the process and its children have used."""
-    times = [each.cpu_times() for each in (server, *server.children(recursive=True))]
+def processor_seconds(*servers: Timed) -> float:
+    """The processor time that they have used together."""
+    times = [each.cpu_times() for each in servers]
     return float(sum(each.user + each.system for each in times))
 
 

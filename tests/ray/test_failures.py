@@ -33,19 +33,6 @@ def test_no_request_is_lost_when_a_replica_is_killed(servers: Servers, mlp: Netw
     check_each(members)
 
 
-def test_no_request_is_lost_when_a_replica_freezes(servers: Servers, mlp: Network) -> None:
-    # Calls that it has wait until Serve ends it, by default after some two minutes.
-    servers.deploy(num_replicas=3, health_check_period_s=2, health_check_timeout_s=10)
-    before = {member.name for member in servers.ready(3)}
-    with Load(servers) as load:
-        replica_processes()[0].suspend()
-        until(lambda: {member.name for member in servers.ready(3)} != before, "a replacement")
-        members = servers.ready(3)
-        load.more(200)
-    assert load.failed == []
-    check_each(members)
-
-
 def check_each(members: list[Member]) -> None:
     """Every replica has the network."""
     for member in members:

@@ -19,6 +19,7 @@ _NO_TLS = (
     "without tls_ca"
 )
 _NO_GRPC = "the server speaks TLS, but not gRPC: gRPC's port is another one, 9000 by default"
+_HTTP: Final = "this is a port for HTTP: gRPC's is another one, 9000 by default"
 _NEEDS_CERTIFICATE = (
     "the server asks for a client certificate; pass tls_cert=FILE and tls_key=FILE (--tls-cert, "
     "--tls-key)"
@@ -48,7 +49,13 @@ def explain(
     of_client = _REFUSES_CERTIFICATE if certified else _NEEDS_CERTIFICATE
     try:
         with socket.create_connection((host, int(port)), _SECONDS) as plain:
-            return _explain(plain, name, context, of_client) if secure else _asked(plain, context)
+            if secure:
+                return _explain(plain, name, context, of_client)
+            if (reason := _asked(plain, context)) is not None:
+                return reason
+        with socket.create_connection((host, int(port)), _SECONDS) as plain:
+            plain.sendall(_PREFACE)
+            return _HTTP if plain.recv(5) == b"HTTP/" else None
     except (OSError, ValueError):
         return None  # nobody is there, and gRPC says so
 

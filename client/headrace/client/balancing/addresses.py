@@ -36,10 +36,14 @@ def listed(target: Targets) -> list[str]:
         InvalidArgument: it lists none, too many, or one that is not an address.
     """
     texts = target.split(",") if isinstance(target, str) else list(target)
-    found = list(dict.fromkeys(address(text.strip()) for text in texts))
+    found = list(dict.fromkeys(address(_stripped(text)) for text in texts))
     if not 0 < len(found) <= MAX_SERVERS:
         raise invalid("target", f"{len(found)} servers are listed; list 1 to {MAX_SERVERS}")
     return found
+
+
+def _stripped(text: Any) -> Any:
+    return text.strip() if isinstance(text, str) else text
 
 
 def name_of(target: Targets) -> tuple[str, int] | None:
