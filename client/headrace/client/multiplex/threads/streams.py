@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 import grpc
@@ -13,6 +14,7 @@ import grpc
 from headrace.client.multiplex.choice import Choice, Step
 from headrace.client.multiplex.gathering import MAX_REQUEST_BYTES, Gathering
 from headrace.client.multiplex.outcome import Closed, Expired, Failure, Lost, Outcome
+from headrace.client.multiplex.threads.exits import PATIENCE_SECONDS, close_at_exit, wait_for
 from headrace.wire.codec import CodecError
 from headrace.wire.stream import parse_infer_stream_reply
 
@@ -74,29 +76,32 @@ class Streams:
 
     def _open(self, metadata: Metadata) -> None:
         shared = self._shared
-        stream = Stream(shared, metadata)
+        stream = Stream(shared, self._start, metadata)
         with shared.lock:
             if shared.closed:
                 return
             shared.stream = stream
             shared.all.add(stream)
-        try:
-            stream.start(self._start)
-        except ValueError:  # the channel has been closed meanwhile
-            stream.end(Lost())
+            stream.begin()
 
     def close(self) -> None:
-        """Ends the streams; requests in flight are cancelled. Idempotent."""
+        """Cancels the requests in flight, ends the streams, and waits for their threads.
+
+        Idempotent. A callback may call it.
+        """
         with self._shared.lock:
             self._shared.closed = True
             streams = list(self._shared.all)
         for stream in streams:
-            stream.end(Closed())
-            stream.cancel()
+            stream.close()
 
 
 class _Shared:
-    """What the streams of a client share, and their threads hold: not the client itself."""
+    """What the streams of a client share, and their threads hold: not the client itself.
+
+    Attributes:
+        all: the streams whose threads have not ended.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -108,14 +113,17 @@ class _Shared:
 
 
 class Stream:
-    """One stream and its threads. gRPC's thread takes messages from `_messages`; another one reads
-    results and settles requests. A third one, if requests without a waiting thread have timeouts,
-    ends those whose time is up."""
+    """One stream and its threads. gRPC's thread takes messages from `_messages`; another one, the
+    reader, reads results and settles requests. A third one, if requests without a waiting thread
+    have timeouts, ends those whose time is up.
 
-    def __init__(self, shared: _Shared, metadata: Metadata) -> None:
+    The reader ends last, except for the third one: it waits for gRPC's thread, and gives up the
+    call. After `close`, nothing is left that could take or hold a lock of gRPC.
+    """
+
+    def __init__(self, shared: _Shared, start: Callable[..., Any], metadata: Metadata) -> None:
         self.metadata = metadata
         self.gathering: Gathering[Any] = Gathering()
-        self.reader: int | None = None
         self._shared = shared
         self._lock = shared.lock
         self._more = threading.Condition(self._lock)
@@ -123,17 +131,24 @@ class Stream:
         self._looks_at: float | None = None  # when the thread of deadlines looks again
         self._ended = False
         self._retired = False
+        self._cancelled = False
         self._call: Any = None
+        self._reader = threading.Thread(
+            target=self._run, args=(start,), name="headrace-results", daemon=True
+        )
+        self._writer: Future[threading.Thread] = Future()
+        self._expirer: threading.Thread | None = None
 
-    def start(self, start: Callable[..., Any]) -> None:
-        self._call = start(self._messages(), metadata=self.metadata)
-        threading.Thread(target=self._read, name="headrace-results", daemon=True).start()
+    def begin(self) -> None:
+        """Starts the reader, which starts the call. The caller holds the lock."""
+        self._reader.start()
+        close_at_exit(self)
 
     def add(self, item: Any) -> bool:
         """Takes a request if there is room. The caller holds the lock."""
         if self._ended or self._retired:
             return False
-        if item.blocks and threading.get_ident() == self.reader:
+        if item.blocks and threading.get_ident() == self._reader.ident:
             return False  # a callback: the reader would wait for itself
         if not self.gathering.takes(item.data):
             return False
@@ -164,15 +179,22 @@ class Stream:
         self._more.notify()
 
     def cancel(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
+        self._cancelled = True
+        if (call := self._call) is not None:
+            call.cancel()
+
+    def close(self) -> None:
+        """Cancels the requests in flight, and waits for the stream's threads. Idempotent."""
+        self.end(Closed())
+        self.cancel()
+        wait_for(self._reader)
+        wait_for(self._expirer)
 
     def end(self, outcome: Outcome) -> None:
         """Settles all requests with this outcome. Idempotent."""
         shared = self._shared
         with self._lock:
             self._ended = True
-            shared.all.discard(self)
             if shared.stream is self:
                 shared.stream = None
                 shared.choice.ended(shared.clock())
@@ -183,6 +205,7 @@ class Stream:
             item.settle(outcome)
 
     def _messages(self) -> Iterator[bytes]:
+        self._writer.set_result(threading.current_thread())
         while True:
             with self._lock:
                 while (message := self.gathering.next_message(self._shared.clock())) is None:
@@ -191,19 +214,36 @@ class Stream:
                     self._more.wait()
             yield message
 
-    def _read(self) -> None:
-        self.reader = threading.get_ident()
+    def _run(self, start: Callable[..., Any]) -> None:
         status: Failure | None = None
         try:
-            for data in self._call:
+            self._call = start(self._messages(), metadata=self.metadata)
+        except ValueError:  # the channel has been closed meanwhile
+            self._writer.cancel()
+        else:
+            if self._cancelled:  # before there was a call
+                self._call.cancel()
+            status = self._read(self._call)
+        finally:
+            self.end(Lost(status))
+            if not self._writer.cancelled():
+                wait_for(self._writer.result(PATIENCE_SECONDS))
+            self._call = None  # gRPC destroys it now
+            with self._lock:
+                self._shared.all.discard(self)
+
+    def _read(self, call: Any) -> Failure | None:
+        """Takes results until the stream ends. Returns its status; None if it ended well."""
+        try:
+            for data in call:
                 self._received(data)
-        except grpc.RpcError:
-            call = self._call
+        except grpc.RpcError as error:
+            error.with_traceback(None)  # it is the call, which would hold itself
             trailing = tuple(call.trailing_metadata() or ())
-            status = Failure(call.code(), call.details() or "", trailing)
+            return Failure(call.code(), call.details() or "", trailing)
         except CodecError:
-            self._call.cancel()
-        self.end(Lost(status))
+            call.cancel()
+        return None
 
     def _received(self, data: bytes) -> None:
         reply = parse_infer_stream_reply(data)
@@ -220,7 +260,9 @@ class Stream:
         """Makes sure that somebody looks at this time. The caller holds the lock."""
         if self._looks_at is None:
             self._looks_at = deadline
-            threading.Thread(target=self._expire, name="headrace-deadlines", daemon=True).start()
+            name = "headrace-deadlines"
+            self._expirer = threading.Thread(target=self._expire, name=name, daemon=True)
+            self._expirer.start()
         elif deadline < self._looks_at:
             self._looks_at = deadline
             self._earlier.notify()
