@@ -152,7 +152,7 @@ class Listeners:
         in_flight = settings.max_streams_in_flight
         self._streams = InferStreams(
             *(inference, boundary, in_flight, settings.max_stream_bytes),
-            settings.max_message_bytes,
+            *(settings.max_message_bytes, self._hosting.elsewhere),
         )
         self._models = Models(
             *(core, networks, lambda: backend.unready),
@@ -164,7 +164,8 @@ class Listeners:
             *(RegionMethods(regions), shared_memory.caller),
         )
         self._model_streams = ModelStreams(
-            opened.infer_on_stream, boundary, in_flight, self._streams.memory
+            *(opened.infer_on_stream, boundary, in_flight, self._streams.memory),
+            *(networks, self._hosting.elsewhere),
         )
         self._uploads = self._hosting.uploads(
             *(settings.max_model_bytes, settings.max_uploads_bytes),
