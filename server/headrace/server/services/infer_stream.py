@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from headrace.runtime.errors import Cancelled, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
+from headrace.server.elsewhere import Elsewhere
 from headrace.server.request_log import JOB
-from headrace.server.services.in_flight import Cancel
+from headrace.server.services.in_flight import Cancel, Tasks
 from headrace.server.services.inference import (
     Inference,
     build_reply,
@@ -29,8 +30,8 @@ from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails, to_status
-from headrace.wire.message import Attachments
-from headrace.wire.request import Decoded, InRegion
+from headrace.wire.message import Attachments, parse_infer_reply, serialize
+from headrace.wire.request import Decoded, InRegion, Request
 from headrace.wire.shared_memory import names_regions
 from headrace.wire.stream import (
     EncodedResult,
@@ -47,6 +48,7 @@ class InferStreams(Streams):
     Args:
         max_in_flight, max_stream_bytes: the limit and the memory of `Streams`.
         max_message_bytes: the largest message that the server receives; 0 for no limit.
+        elsewhere: takes the requests to networks that other servers have.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class InferStreams(Streams):
         max_in_flight: int,
         max_stream_bytes: int,
         max_message_bytes: int = 0,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         super().__init__(boundary, max_in_flight, Shares(max_stream_bytes, OF_WHAT_IS_LEFT))
         self.inference = inference
+        self.elsewhere = elsewhere
         self.limits = StreamLimits(max_in_flight, max_message_bytes)
 
     def _stream(self, context: Any) -> RequestStream:
@@ -72,9 +76,11 @@ class _Stream(RequestStream):
     def __init__(self, owner: InferStreams, context: Any) -> None:
         super().__init__(owner, context)
         self._inference = owner.inference
+        self._elsewhere = owner.elsewhere
         self._limits = owner.limits
         self._notice = _Notice()
         self._in_regions: set[asyncio.Task[None]] = set()  # asyncio would lose them
+        self._passed_on: Tasks[EncodedResult] = Tasks()
         self._turns = Turns()
         self._client = Caller(None, self._peer, identity=self._caller.name)
 
@@ -83,6 +89,8 @@ class _Stream(RequestStream):
         notice = self._notice
         notice.messages_read += 1
         known = None if self._turns else self._inference.layouts.read_stream(data)
+        if known and self._elsewhere and any(self._find(each.request) for each in known):
+            known = None  # they are passed on as they came
         requests = self._parsed(data) if known is None else known
         if notice.wanted and not notice.waits:
             notice.waits = True
@@ -118,6 +126,11 @@ class _Stream(RequestStream):
         return ("traceparent", said.traceparent), ("tracestate", said.tracestate)
 
     def _begin(self, request: StreamRequest | Decoded | InRegion, key: Hashable) -> Cancel:
+        if isinstance(request, StreamRequest) and self._elsewhere is not None:
+            network = self._find(request.message)
+            if network:
+                return self._begin_elsewhere(self._elsewhere, network, request, str(key))
+
         def deliver(job: Job) -> None:
             error = job.take_error() if job.error is not None else None
             seconds = job.queue_seconds + job.execution_seconds
@@ -209,6 +222,29 @@ class _Stream(RequestStream):
             if turn is not None:
                 turn.over()
         self._ended(name, name, outcome, error, time.monotonic() - started, JOB.get())
+
+    def _find(self, said: Request | pb.InferRequest) -> str:
+        """The full name of the request's network, if another server has it."""
+        if self._elsewhere is None:
+            return ""
+        names = self._inference.networks.names(said.network)
+        return self._elsewhere.find(names, self._context, said.session.id if said.session else "")
+
+    def _begin_elsewhere(
+        self, elsewhere: Elsewhere, network: str, request: StreamRequest, name: str
+    ) -> Cancel:
+        sequence = request.message.session.id
+        turn = self._turns.take(sequence) if sequence else None
+
+        async def infer() -> EncodedResult:
+            if turn is not None:
+                await turn.comes()
+            data = serialize(*request)
+            reply = await elsewhere.infer(network, data, self._context, sequence)
+            message, parts = parse_infer_reply(reply)
+            return EncodedResult(name, message.SerializeToString(), parts)
+
+        return self._passed_on.begin(infer(), partial(self._ended, name, name), turn)
 
     def _success(self, name: str, outcome: Job | EncodedResult) -> tuple[EncodedResult, int]:
         if isinstance(outcome, EncodedResult):
