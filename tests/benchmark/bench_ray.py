@@ -109,10 +109,11 @@ def host(kind: str) -> None:
 
     out = os.dup(1)
     os.dup2(2, 1)  # Ray writes there, too
+    # Sets what Ray reads when it is imported.
+    from tests.ray.nodes import Nodes, free_ports  # isort: split
+
     import ray
     from ray import serve
-
-    from tests.ray.nodes import Nodes, free_ports
 
     nodes = Nodes(1, "127.0.1" if kind == "proxy" else "127.0.0")
     over = threading.Event()

@@ -386,8 +386,7 @@ def test_the_socket_has_its_permissions_and_is_shown(server: Server, path: Path)
         assert stat.S_IMODE(each.stat().st_mode) == 0o640
     with Client(server.unix, token=TOKEN) as client:
         assert client.status()["server"]["unix"] == server.unix
-        connections = server.total("headrace_connections", protocol="grpc")
-        assert connections >= 1
+        until(lambda: server.total("headrace_connections", protocol="grpc") >= 1)
 
 
 def test_a_server_may_have_a_unix_socket_alone_and_replaces_a_killed_one_s(

@@ -90,6 +90,15 @@ class Servers:
             serve.run(made.bind(self.store, self.settings), name=NAME, route_prefix="/")
         except RuntimeError as error:  # it does not say why
             raise AssertionError(str(serve.status().applications[NAME])) from error
+        until(self._reachable, "HAProxy knows a replica")
+
+    def _reachable(self) -> bool:
+        with self.client() as client:
+            try:
+                client.networks()
+            except errors.Unavailable:
+                return False
+        return True
 
     def members(self) -> list[tuple[Member, Standing]]:
         keeper = application.RayKeeper(NAME, self.store)

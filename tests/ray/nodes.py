@@ -11,9 +11,10 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 
 def free_ports(count: int) -> list[int]:
@@ -38,7 +39,7 @@ ENVIRONMENT: Final = {
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "200",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "100",
-    "RAY_raylet_start_wait_time_s": "300",
+    "RAY_raylet_start_wait_time_s": "45",
     "RAY_agent_register_timeout_ms": "300000",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
@@ -51,6 +52,18 @@ from ray._private.node import Node
 from ray.cluster_utils import Cluster
 
 OBJECT_STORE_BYTES: Final = 100 << 20
+ATTEMPTS: Final = 5
+
+T = TypeVar("T")
+
+
+def _patiently(start: Callable[[], T]) -> T:
+    """Starts a node again if it ends at once. Ray gives a node's agents some 15 seconds to start,
+    which is too short for a busy machine."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(Exception):
+            return start()
+    return start()
 
 
 class Nodes:
@@ -66,14 +79,16 @@ class Nodes:
         self._folder = tempfile.TemporaryDirectory(prefix="hr-", ignore_cleanup_errors=True)
         # Ray takes 127.0.0.1 for a request to find the machine's address in its network.
         self._addresses = (f"{network}.{number}" for number in range(2, 255))
-        head = {**self._options(), "include_dashboard": False}
-        self.ray = Cluster(initialize_head=True, head_node_args=head)
+        self.ray = _patiently(
+            lambda: Cluster(
+                initialize_head=True,
+                head_node_args={**self._options(), "include_dashboard": False},
+            )
+        )
         for _ in range(count - 1):
             self.add()
 
     def _options(self) -> dict[str, Any]:
-        # A node waits only 20 seconds for an agent to choose a port itself, which is too short for
-        # a busy machine.
         agents = (
             "metrics_agent_port",
             "metrics_export_port",
@@ -89,7 +104,7 @@ class Nodes:
         }
 
     def add(self) -> Node:
-        return self.ray.add_node(**self._options())
+        return _patiently(lambda: self.ray.add_node(**self._options()))
 
     def kill(self, node: Node) -> None:
         """Kills every process of a node at once, the replica's first."""

@@ -6,6 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_a_report_has_every_section_its_goals_and_its_pictures(tmp_path: Path) -
         assert f"### {section.TITLE}\n" in text
     assert "| an idle connection | ≤ 24.0 KB | 18.0 KB | met |" in text
     assert "| tiny unary requests, 32 callers | ≤ 1.25 E | 2.00 E | missed |" in text
-    assert "≥ 5.0 times KServe SDK's | 6.0 times KServe SDK's | met |" in text
+    assert "requests a second ÷ KServe SDK's | ≥ 5.0 | 6.0 | met |" in text
     names = {"stages", "peers", *growth.TITLES}
     assert {each.name for each in tmp_path.iterdir()} == {f"{name}.svg" for name in names}
     assert all(f"]({name}.svg)" in text for name in names)
@@ -93,14 +94,23 @@ def test_what_is_not_there_is_told_and_has_no_goals(
     assert "Not measured: no echo." in text
     assert "`make benchmark-peers` would install KServe SDK and MLServer" in text.replace("\n", " ")
     assert "Latency was not measured: no compiler." in text
-    assert "KServe SDK's |" not in text
+    assert "÷ KServe SDK's" not in text
     assert "99th percentile" not in text
+
+
+def test_an_open_loop_that_replies_too_slowly_meets_no_goal() -> None:
+    loop = OpenLoop(4000.0, 2000.0, 5e6, 6e6, 1.2, 5e6, 90.0, 3.0)
+    found = figures()["sections"]["connections"] | {"loop": loop}
+    connections = SECTIONS["connections"]
+    rows = [goal.row for goal in connections.goals(found)]
+    assert [row[2:] for row in rows[:2]] == [("∞", "missed"), ("∞", "missed")]
+    assert "Replies came only 2,000 times a second" in connections.text(found, ANY)
 
 
 @pytest.mark.parametrize(
     ("others", "rounds", "says"),
     [
-        (0.01, 5, "used 1% of the processors' time meanwhile. They hardly disturbed the figures."),
+        (0.01, 5, "used 1 % of the processors' time meanwhile. They hardly disturbed the figures."),
         (0.3, 5, "They disturbed the figures, so only the ratios count"),
         (0.01, 1, "Figures are from one round, so they vary."),
         (0.01, 5, "Figures are medians of 5 rounds."),

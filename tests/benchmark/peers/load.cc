@@ -153,7 +153,8 @@ class Generator {
     while (queue_.Next(&tag, &ok)) {
       auto* call = static_cast<Call*>(tag);
       if (!call->status.ok()) {
-        std::cerr << call->status.error_code() << ": " << call->status.error_message() << "\n";
+        std::cerr << call->status.error_code() << ": " << call->status.error_message() << ", "
+                  << call->context->debug_error_string() << std::endl;
         std::_Exit(1);
       }
       last_ = Clock::now();

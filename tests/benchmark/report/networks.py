@@ -50,6 +50,7 @@ def text(found: Any, pictures: Pictures) -> str:
 def goals(found: Any) -> list[Goal]:
     measured = figures(found)
     return [
-        Goal(case.title, case.goal, measured[case.title].processor.ratio, " times in-process")
+        Goal(f"{title}: processor time ÷ in-process", case.goal, measured[title].processor.ratio)
         for case in CASES
+        for title in [case.title]
     ]

@@ -88,8 +88,8 @@ def introduction(figures: Mapping[str, Any]) -> str:
     medians = f"medians of {rounds} rounds" if rounds > 1 else "from one round, so they vary"
     return (
         f"Measured with Python {where['python']}, {packages}, on {where['processors']} processors "
-        f"({where['processor']}) and Linux {where['linux']}. Other programs used {others:.0%} of "
-        f"the processors' time meanwhile. {effect}\n\n"
+        f"({where['processor']}) and Linux {where['linux']}. Other programs used "
+        f"{others * 100:.0f} % of the processors' time meanwhile. {effect}\n\n"
         f"Figures are {medians}. A round asks all in turns, and a ratio is the median of "
         "the rounds' own ratios, so it can differ a little from the ratio of two medians. E is the "
         "server's processor time for a request to a bare echo of the same bytes from as many "

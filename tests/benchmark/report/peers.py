@@ -98,5 +98,5 @@ def goals(found: Any) -> list[Goal]:
     if kserve not in found:
         return []
     gain = found[INFER]["gains"][kserve]
-    work = f"the client's `infer`, {CALLERS} tasks: requests a second"
-    return [Goal(work, 5, gain, f" times {kserve}'s", at_least=True)]
+    work = f"the client's `infer`, {CALLERS} tasks: requests a second ÷ {kserve}'s"
+    return [Goal(work, 5, gain, at_least=True)]

@@ -33,5 +33,5 @@ def text(found: Any, pictures: Pictures) -> str:
 
 def goals(found: Any) -> list[Goal]:
     gain = Figures(*found).gain
-    work = "`--processes 2` on two processors, a device that sleeps: capacity"
-    return [Goal(work, 1.6, gain, " times one process's", at_least=True)]
+    work = "`--processes 2` on two processors, a device that sleeps: capacity ÷ one process's"
+    return [Goal(work, 1.6, gain, at_least=True)]

@@ -70,14 +70,13 @@ def goals(found: Any) -> list[Goal]:
         ),
         *(
             Goal(
-                f"the client's `infer` from one {kind}: median latency",
+                f"the client's `infer` from one {kind}: median latency ÷ a unary echo's",
                 *(1.1, client[f"one of {kind}s: median us"]),
-                " times a unary echo's",
             )
             for kind in ("thread", "task")
         ),
         Goal("600 KB, unary, 8 callers", 0.5, large, " E"),
         Goal("600 KB in shared memory, 8 tasks, `infer` or `infer_many`", 0.1, shared, " E"),
-        Goal("8 streams, 4 requests in flight, a message each", 1.5, four, " E of streams"),
-        Goal("8 streams, 1 request in flight", 1.5, one, " E of streams"),
+        Goal("8 streams, 4 requests in flight, a message each", 1.5, four, " E"),
+        Goal("8 streams, 1 request in flight", 1.5, one, " E"),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -54,7 +55,7 @@ class Goal(NamedTuple):
     @property
     def met(self) -> bool:
         """Compares what the table shows, so that a reader comes to the same result."""
-        shown = float(self._text(self.measured))
+        shown = float(self._text(self.measured).replace("∞", "inf"))
         return shown >= self.bound if self.at_least else shown <= self.bound
 
     @property
@@ -65,6 +66,8 @@ class Goal(NamedTuple):
 
     def _text(self, figure: float) -> str:
         """With more digits where the goal is small."""
+        if figure == inf:
+            return "∞"
         digits = 2 if self.bound < 5 else 1 if self.bound < 100 else 0
         return f"{figure:.{digits}f}"
 

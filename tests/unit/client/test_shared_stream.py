@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from headrace.client import Client, errors
-from headrace.client.multiplex.threads.streams import Stream
+from headrace.client.multiplex.threads.stream import Stream
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
@@ -322,6 +322,32 @@ def test_a_callback_may_close_the_client(fake: Fake) -> None:
     assert value(request.result()) == 1
     with pytest.raises(errors.FailedPrecondition, match="closed"):
         network.infer(x(1))
+
+
+def test_requests_end_in_time_although_nobody_reads_results(fake: Fake) -> None:
+    """A callback that blocks keeps the stream's results from everybody."""
+    with Client(fake.target) as client:
+        network = client.network("echo")
+        share(network, fake)
+        blocked, go_on = threading.Event(), threading.Event()
+
+        def block(_: object) -> None:
+            if threading.current_thread().name == "headrace-results":
+                blocked.set()
+                go_on.wait(WAIT_SECONDS)
+
+        def blocks() -> bool:
+            network.start_async(x(1)).add_done_callback(block)  # runs here if it has ended
+            return blocked.wait(0.01)
+
+        assert eventually(blocks)
+        with pytest.raises(errors.DeadlineExceeded):
+            network.infer(x(2), timeout=0.05)
+        alone = len(fake.requests("Infer"))
+        assert value(network.infer(x(3))) == 3
+        assert len(fake.requests("Infer")) == alone + 1
+        go_on.set()
+        share(network, fake)
 
 
 EXITS = """
