@@ -72,10 +72,15 @@ def generator(folder: Path) -> Path:
     return program
 
 
+def python_of(module: str) -> Path:
+    """The interpreter of a peer's environment, which ``make benchmark-peers`` makes."""
+    return Path(__file__).parents[2] / f".venv-{module}" / "bin" / "python"
+
+
 @contextmanager
 def peer(module: str) -> Iterator[tuple[str, psutil.Process]]:
     """A peer's address, once it is ready, and its process."""
-    python = Path(__file__).parents[2] / f".venv-{module}" / "bin" / "python"
+    python = python_of(module)
     grpc_port, http_port = free_port(), free_port()
     script = str(HERE / "peers" / f"{module}_server.py")
     command = [str(python), script, str(grpc_port), str(http_port)]
