@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import psutil
@@ -26,6 +26,12 @@ ECHO = "/Echo/Echo"
 
 Server = tuple[str, psutil.Process]
 """A server's address and its process."""
+
+
+class Timed(Protocol):
+    """A psutil.Process, or several that are measured as one."""
+
+    def cpu_times(self) -> Any: ...
 
 
 class Load(NamedTuple):
@@ -64,9 +70,9 @@ def compared(rounds: Iterable[tuple[float, float]]) -> Compared:
     return Compared(*(statistics.median(column) for column in zip(*rows, strict=True)))
 
 
-def processor_seconds(server: psutil.Process) -> float:
-    """The processor time that the process and its children have used."""
-    times = [each.cpu_times() for each in (server, *server.children(recursive=True))]
+def processor_seconds(*servers: Timed) -> float:
+    """The processor time that they have used together."""
+    times = [each.cpu_times() for each in servers]
     return float(sum(each.user + each.system for each in times))
 
 
@@ -99,7 +105,7 @@ def request(network: str, inputs: Mapping[str, np.ndarray]) -> bytes:
 
 def load(
     address: str,
-    server: psutil.Process,
+    server: Timed,
     mode: str,
     callers: int,
     file: Path,

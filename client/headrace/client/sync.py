@@ -14,7 +14,6 @@ from headrace.client import errors, transport
 from headrace.client.balancing.addresses import Targets
 from headrace.client.balancing.choice import Choosing
 from headrace.client.balancing.options import Balancing
-from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
@@ -287,14 +286,15 @@ class Network(LoadedNetwork):
             An iterator over (index, outputs or error) in the order in which requests finish, failed
             ones too. Iterating raises `Error` if the stream fails.
         """
-        conversation = Conversation(
-            self.encoder.encode,
-            sharing=self.sharing,
+        conversation = self.conversation(
             in_flight=in_flight,
             outputs=outputs,
             priority=priority,
             timeout=timeout,
             performance_counts=performance_counts,
         )
+        return self._many(conversation, inputs)
+
+    def _many(self, conversation: Any, inputs: Any) -> InferMany:
         call = self.client.callable("InferStream")
         return InferMany(conversation, inputs, call, self.client.endpoint)

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from headrace.cluster import networks
+from headrace.cluster.actions import Actions
 from headrace.cluster.convergence import Convergence
 from headrace.cluster.desired import Value
 from headrace.cluster.keeper import Committed, Keeper, Update
 from headrace.cluster.members import Member, Problem, Standing
-from headrace.cluster.objects import Objects
+from headrace.cluster.placement.directory import Directory
 from headrace.cluster.settlement import settle
+from headrace.cluster.shared.objects import Objects
 from headrace.cluster.store import COMMITS, ClusterStore, Commit
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
@@ -60,6 +62,9 @@ class LocalKeeper:
     def settle(self, key: str, revision: int) -> Coroutine[Any, Any, list[Problem]]:
         return self.keeper.settle(key, revision)
 
+    def release(self, name: str) -> Coroutine[Any, Any, None]:
+        return self.keeper.release(name)
+
     def leave(self, name: str) -> Coroutine[Any, Any, None]:
         return self.keeper.leave(name)
 
@@ -76,8 +81,11 @@ class Replica:
             for device in devices or ("TEMPLATE",)
         ]
         self.core = Core(sources, blob_key=b"k" * 32, store=self.store)
+        self.directory = Directory(name)
+        self.directory.here = self.core.networks
         self.convergence = Convergence(
-            self.core, self.store, objects, keeper, Member(name), lambda _: None
+            *(Actions(self.core, objects), self.store, keeper, Member(name)),
+            *(self.directory, lambda _: None),
         )
 
     async def load(self, name: str = "n", model: bytes = MODEL, **said: Any) -> None:

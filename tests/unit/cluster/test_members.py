@@ -30,6 +30,14 @@ def test_a_replica_that_leaves_is_gone_at_once() -> None:
     assert members.behind("k", 1) == []
 
 
+def test_a_standing_that_was_overtaken_does_not_count() -> None:
+    members = Members()
+    members.tell(A, Standing(True, 5, frozenset(), {}, 2), 0.0)
+    members.tell(A, Standing(True, 5, frozenset({"k"}), {}, 1), 12.0)
+    assert members.behind("k", 5) == []
+    assert members.lose(20.0) == []  # but the replica lives
+
+
 def test_a_replica_is_behind_until_it_has_heard_and_finished() -> None:
     members = Members()
     members.tell(A, ready(4), 0.0)

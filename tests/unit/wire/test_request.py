@@ -18,6 +18,7 @@ from headrace.wire.message import SMALL_BYTES, parse_infer_request, serialize
 from headrace.wire.request import (
     MAX_PRIORITY,
     MAX_TIMEOUT_SECONDS,
+    InRegion,
     Request,
     RequestLayouts,
     Session,
@@ -45,7 +46,8 @@ def learn(layouts: RequestLayouts, data: bytes, times: int = 2) -> None:
         layouts.learn(data, *parsed(data))
 
 
-def assert_same(one: Read, other: Read) -> None:
+def assert_same(one: Read | InRegion, other: Read) -> None:
+    assert not isinstance(one, InRegion)
     assert one[0] == other[0]
     assert list(one[1]) == list(other[1])
     for mine, theirs in zip(one[1].values(), other[1].values(), strict=True):
