@@ -55,11 +55,6 @@ def python_of(module: str) -> Path:
     return Path(__file__).parents[2] / f".venv-{module}" / "bin" / "python"
 
 
-def python_of(module: str) -> Path:
-    """The interpreter of a peer's environment, which ``make benchmark-peers`` makes."""
-    return Path(__file__).parents[2] / f".venv-{module}" / "bin" / "python"
-
-
 @contextmanager
 def peer(module: str) -> Iterator[tuple[str, psutil.Process]]:
     """A peer's address, once it is ready, and its process."""
