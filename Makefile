@@ -97,7 +97,7 @@ test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
 OVER_PROCESSES = access bad_input call_ends client client_shared_memory local_clients open_inference \
-    shared_memory shared_stream stop strangers
+    overload quotas rest shared_memory shared_stream status stop strangers tls wire_fuzz
 
 test-processes: $(INSTALLED)
 	@HEADRACE_PROCESSES=2 $(BIN)/pytest $(OVER_PROCESSES:%=tests/integration/test_%.py) $(ARGS)
