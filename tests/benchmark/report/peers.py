@@ -53,10 +53,6 @@ def measure(effort: Effort) -> Any:
                 other: statistics.median(used[index] / used[place] for used, _ in rounds)
                 for place, other in enumerate(names)
             },
-            "gains": {
-                other: statistics.median(rates[index] / rates[place] for _, rates in rounds)
-                for place, other in enumerate(names)
-            },
         }
         for index, name in enumerate(names)
     }
@@ -94,9 +90,4 @@ def text(found: Any, pictures: Pictures) -> str:
 
 
 def goals(found: Any) -> list[Goal]:
-    kserve = next(iter(PEERS))
-    if kserve not in found:
-        return []
-    gain = found[INFER]["gains"][kserve]
-    work = f"the client's `infer`, {CALLERS} tasks: requests a second ÷ {kserve}'s"
-    return [Goal(work, 5, gain, at_least=True)]
+    return []

@@ -15,6 +15,7 @@ from tests.benchmark.servers import Compared
 TITLE = "Requests beside a bare echo"
 SHARED_ROWS = 147
 """600 KB, in the rows of 4 KiB of bench_local.py."""
+KSERVE = "÷ KServe's SDK"
 WAYS = {"shared": "`infer`", "stream": "`infer_many`"}
 
 
@@ -54,6 +55,23 @@ def text(found: Any, pictures: Pictures) -> str:
         f"{table(('request', 'bare echo', 'headrace', 'ratio'), rows)}\n"
         "The median latency of a client that waits for each reply:\n\n"
         f"{table(('caller', 'unary call to the echo', 'headrace', 'ratio'), alone)}"
+        f"{beside_kserve(client)}"
+    )
+
+
+def beside_kserve(client: dict[str, Compared]) -> str:
+    """Empty if KServe's SDK is not installed."""
+    rows = [
+        (f"32 {kind}", f"{each.floor:,.0f}", f"{each.ours:,.0f}", f"{each.ratio:.1f}")
+        for kind in ("threads", "tasks")
+        if (each := client.get(f"32 {kind}: {KSERVE}"))
+    ]
+    if not rows:
+        return ""
+    head = ("callers", "KServe's SDK", "headrace", "ratio")
+    return (
+        "\nTiny requests a second through each project's own client to its own server; KServe's "
+        f"client has 32 tasks in both rows:\n\n{table(head, rows)}"
     )
 
 
@@ -74,6 +92,15 @@ def goals(found: Any) -> list[Goal]:
                 *(1.1, client[f"one of {kind}s: median us"]),
             )
             for kind in ("thread", "task")
+        ),
+        *(
+            Goal(
+                f"the client's `infer`, 32 {kind}: requests a second {KSERVE}",
+                *(5, client[f"32 {kind}: {KSERVE}"]),
+                at_least=True,
+            )
+            for kind in ("threads", "tasks")
+            if f"32 {kind}: {KSERVE}" in client
         ),
         Goal("600 KB, unary, 8 callers", 0.5, large, " E"),
         Goal("600 KB in shared memory, 8 tasks, `infer` or `infer_many`", 0.1, shared, " E"),
