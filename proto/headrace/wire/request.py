@@ -123,7 +123,7 @@ class RequestLayouts:
     """`Layouts` of InferRequests, both single ones and those in an InferStreamRequest, and
     `PlacedRequests`.
 
-    Requests with a session or with attachments are always parsed.
+    Requests with a session are always parsed, and so are those with attachments on a stream.
     """
 
     def __init__(self) -> None:
@@ -181,9 +181,22 @@ def _with_id(request: Request, identifier: str) -> Request:
 
 def _places(data: bytes) -> Places | None:
     values = framing.split(data, 0, len(data), _INPUTS)
-    if values is None:
+    attached = framing.split(data, 0, len(data), framing.ATTACHMENTS)
+    if values is None or attached is None:
         return None
-    tensors = [only(data, only(data, span, _TENSOR), _DATA) for span in values.payloads]
+    spans = [only(data, span, _TENSOR) for span in values.payloads]
+    tensors = [_bytes_of(data, span, attached.payloads) for span in spans]
     if None in tensors:
         return None
     return Places([place for place in tensors if place], only(data, (0, len(data)), _ID))
+
+
+def _bytes_of(
+    data: bytes, tensor: framing.Span | None, attachments: list[framing.Span]
+) -> framing.Span | None:
+    """Where the bytes of the tensor at this span lie: in the tensor itself or in an attachment."""
+    own = only(data, tensor, _DATA)
+    if own is not None or tensor is None:
+        return own
+    number = pb.Tensor.FromString(data[slice(*tensor)]).attachment
+    return attachments[number - 1] if 0 < number <= len(attachments) else None
