@@ -135,6 +135,7 @@ def test_attachments_are_read_in_place() -> None:
     data = large(7)
     found = layouts.read(data)
     assert found is not None
+    assert not isinstance(found, InRegion)
     assert_same(found, parsed(data))
     whole = np.frombuffer(data, np.uint8)
     for name in "ac":
