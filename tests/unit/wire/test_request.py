@@ -18,6 +18,7 @@ from headrace.wire.message import SMALL_BYTES, parse_infer_request, serialize
 from headrace.wire.request import (
     MAX_PRIORITY,
     MAX_TIMEOUT_SECONDS,
+    Decoded,
     InRegion,
     Request,
     RequestLayouts,
@@ -134,7 +135,7 @@ def test_attachments_are_read_in_place() -> None:
     learn(layouts, large(0))
     data = large(7)
     found = layouts.read(data)
-    assert found is not None
+    assert isinstance(found, Decoded)
     assert_same(found, parsed(data))
     whole = np.frombuffer(data, np.uint8)
     for name in "ac":
