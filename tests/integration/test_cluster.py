@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from headrace.testing import networks
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import infer_request as serve_request
+from tests.integration.harness import outcome_of, until
 from tests.support.cluster import PATIENCE_SECONDS, Cluster
 from tests.support.manual import blocks
 from tests.support.open_inference import infer_request, outputs_of, parameters
@@ -34,7 +36,7 @@ SETTINGS = {
     "allow_insecure": "true",
     "port": "0",
     "http_port": "0",
-    "grace_seconds": "5",
+    "grace_seconds": "60",
 }
 
 
@@ -285,6 +287,63 @@ def test_a_sequence_may_change_the_replica_that_it_calls(
         assert reply.results[0].reply.id == "last", reply
     for each in channels:
         each.close()
+
+
+def test_a_stream_at_a_stop_ends_when_its_requests_have(
+    cluster: Cluster, clients: list[Client]
+) -> None:
+    """One request on the stream runs on the replica that stops, the other was passed on."""
+    stopping = cluster.join()
+    case = networks.endless()
+    model = case.model.SerializeToString()
+    with Client(stopping.address) as client, grpc.insecure_channel(stopping.address) as channel:
+        for number in range(4):
+            config = {"REPLICAS": "1"}
+            client.load_network(model, device="TEMPLATE", name=f"n{number}", config=config)
+        homes = {cluster.holders(f"n{number}")[0]: f"n{number}" for number in range(4)}
+        here = homes.pop(stopping.name)
+        _, away = homes.popitem()
+        messages: queue.Queue[pb.InferStreamRequest | None] = queue.Queue()
+        call = rpc.InferenceEngineStub(channel).InferStream  # type: ignore[no-untyped-call]
+        results = call(iter(messages.get, None), timeout=PATIENCE_SECONDS)
+        requests = [
+            serve_request(name, case.inputs, id=identifier)
+            for name, identifier in ((here, "here"), (away, "away"))
+        ]
+        messages.put(pb.InferStreamRequest(requests=requests))
+        for name in (here, away):
+            running(cluster, name)
+        stop = threading.Thread(target=cluster.stop, args=(stopping,))
+        stop.start()
+        states = health_pb2_grpc.HealthStub(channel)
+        asked = health_pb2.HealthCheckRequest()
+        for answer in states.Watch(asked, timeout=PATIENCE_SECONDS):
+            if answer.status == health_pb2.HealthCheckResponse.NOT_SERVING:
+                break
+        messages.put(pb.InferStreamRequest(cancel=["here", "away"]))
+        found: dict[str, str] = {}
+        while len(found) < 2:
+            found |= {each.id: outcome_of(each) for each in next(results).results}
+        assert found == {"here": "CANCELLED", "away": "CANCELLED"}
+        with pytest.raises(grpc.RpcError) as ended:
+            next(results)
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+        messages.put(None)
+        stop.join(PATIENCE_SECONDS)
+        assert not stop.is_alive()
+
+
+def running(cluster: Cluster, name: str) -> None:
+    """Waits until a request of the network runs."""
+    (holder,) = (each for each in cluster.replicas if each.name in cluster.holders(name))
+    app = holder.replica._app
+    assert app is not None
+
+    def busy() -> bool:
+        entry = app.backend.core.networks.find(name)
+        return entry.references > 0
+
+    until(busy)
 
 
 def test_a_replica_that_stops_leaves_its_networks_to_others_first(

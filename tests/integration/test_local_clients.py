@@ -393,12 +393,13 @@ def test_a_server_may_have_a_unix_socket_alone_and_replaces_a_killed_one_s(
     short_folder: Path,
 ) -> None:
     chosen = ("--devices", "TEMPLATE", "--unix-socket", f"{short_folder}/h.sock")
-    with Server(*chosen, "--unix-socket-only") as first:
+    only = (*chosen, "--unix-socket-only", "--processes", "1")
+    with Server(*only) as first:
         assert first.address == f"unix:{short_folder}/h.sock"
         first.process.send_signal(signal.SIGKILL)
         first.process.wait(CALL_SECONDS)
         assert (short_folder / "h.sock").exists()
-        with Server(*chosen, "--unix-socket-only") as second:
+        with Server(*only) as second:
             with Client(second.address) as client:
                 assert [each.name for each in client.devices()] == ["TEMPLATE"]
             assert second.stop() == 0

@@ -1,7 +1,7 @@
 """A Ray cluster of several nodes on this machine, with the real HAProxy. ``make test-ray``.
 
 With RAY_ADDRESS the tests run on a cluster that is there already, and kill none of its nodes.
-Start it with the variables below.
+Start it with the variables of nodes.py.
 """
 
 from __future__ import annotations

@@ -19,17 +19,26 @@ def replica_processes() -> list[psutil.Process]:
     ]
 
 
+def names(members: list[Member]) -> set[str]:
+    return {member.name for member in members}
+
+
+def replace(servers: Servers, process: psutil.Process) -> list[Member]:
+    """Kills a replica, and waits until another one has its place."""
+    before = names(servers.ready(3))
+    process.kill()
+    # The keeper counts the dead replica for some seconds.
+    until(lambda: names(servers.ready(3)) != before, "a replacement")
+    return servers.ready(3)
+
+
 def test_no_request_is_lost_when_a_replica_is_killed(servers: Servers, mlp: Network) -> None:
-    before = {member.name for member in servers.ready(3)}
+    before = names(servers.ready(3))
     with Load(servers) as load:
-        replica_processes()[0].kill()
-        load.more(200)
-        # The keeper counts the dead replica for some seconds.
-        until(lambda: {member.name for member in servers.ready(3)} != before, "a replacement")
-        members = servers.ready(3)
+        members = replace(servers, replica_processes()[0])
         load.more(200)
     assert load.failed == []
-    assert len({member.name for member in members} - before) == 1
+    assert len(names(members) - before) == 1
     check_each(members)
 
 
@@ -59,10 +68,10 @@ def test_no_request_is_lost_when_a_node_is_killed(servers: Servers, mlp: Network
 
 
 def test_no_request_fails_while_a_new_version_is_rolled_out(servers: Servers, mlp: Network) -> None:
-    before = {member.name for member in servers.ready(3)}
+    before = names(servers.ready(3))
     with Load(servers) as load:
         servers.deploy({**SETTINGS, "max_networks": "99"})
         members = servers.ready(3)
         load.more(100)
     assert load.failed == []
-    assert not before & {member.name for member in members}
+    assert not before & names(members)

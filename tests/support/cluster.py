@@ -12,7 +12,8 @@ import grpc.aio
 
 from headrace.client import Client
 from headrace.cluster.desired import Value
-from headrace.cluster.keeper import Committed, Keeper
+from headrace.cluster.keeper import Keeper
+from headrace.cluster.keeping import Committed
 from headrace.cluster.replica import Replica
 from headrace.cluster.shared.objects import Objects
 from headrace.server.settings.settings import Settings
@@ -20,6 +21,7 @@ from headrace.server.settings.settings import Settings
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
+STOP_SECONDS = 120.0  # half of it is for other replicas to take over networks
 
 
 class LocalKeeper:
@@ -66,7 +68,7 @@ class Hosted:
         await self._server.start()
 
     async def stop(self) -> None:
-        await self.replica.stop(PATIENCE_SECONDS)
+        await self.replica.stop(STOP_SECONDS)
 
     async def die(self) -> None:
         """Ends the connections at once. The keeper is not told."""
@@ -97,7 +99,7 @@ class Cluster:
         return LocalKeeper(Keeper(self._store))
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result(PATIENCE_SECONDS)
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result(STOP_SECONDS)
 
     def join(self) -> Hosted:
         """Adds a replica."""

@@ -16,7 +16,8 @@ from ray.serve.config import gRPCOptions
 from headrace.cluster.desired import Value
 from headrace.cluster.devices import with_devices
 from headrace.cluster.ingress import host
-from headrace.cluster.keeper import Committed, Keeper, Update
+from headrace.cluster.keeper import Keeper
+from headrace.cluster.keeping import Committed, Update
 from headrace.cluster.members import Member, Problem, Standing
 from headrace.cluster.replica import Replica, check_settings
 from headrace.cluster.shared.objects import Objects

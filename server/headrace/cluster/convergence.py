@@ -19,8 +19,8 @@ from typing import Final
 from headrace.cluster import networks
 from headrace.cluster.actions import Actions
 from headrace.cluster.desired import NOTHING, Entry, Value
-from headrace.cluster.keeper import Keeping, Update
-from headrace.cluster.members import Member, Standing, roster
+from headrace.cluster.keeping import Keeping, Update
+from headrace.cluster.members import Member, Standing
 from headrace.cluster.placement import choice
 from headrace.cluster.placement.directory import Directory
 from headrace.cluster.store import ClusterStore, converging
@@ -132,8 +132,8 @@ class Convergence:
             gone = (self._store.keys() | self._want.keys()).union(places) - found.keys()
             found |= {key: Entry(changes.revision, None) for key in gone}
         self._heard = changes.revision
-        self._roster = roster(update.members)
-        moved = set(self._directory.meet(update.members))
+        self._roster = update.roster
+        moved = set() if update.members is None else set(self._directory.meet(update.members))
         for key in [key for key in found if key.startswith(choice.PREFIX)]:
             moved.add(name := key.removeprefix(choice.PREFIX))
             self._place(name, found.pop(key))

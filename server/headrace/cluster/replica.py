@@ -14,7 +14,7 @@ import grpc
 from headrace.cluster.actions import Actions
 from headrace.cluster.convergence import Convergence
 from headrace.cluster.ingress import register
-from headrace.cluster.keeper import Keeping
+from headrace.cluster.keeping import Keeping
 from headrace.cluster.members import Member
 from headrace.cluster.placement.directory import Directory
 from headrace.cluster.placement.forwarding import Forwarding

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from headrace.cluster import networks
 from headrace.cluster.desired import NOTHING, Entry, Value
-from headrace.cluster.keeper import Keeping
+from headrace.cluster.keeping import Keeping
 from headrace.cluster.shared.archive import MODELS
 from headrace.cluster.shared.objects import Objects
 from headrace.runtime.config.replicas import replicas_of

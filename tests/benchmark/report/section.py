@@ -27,7 +27,7 @@ class Effort(NamedTuple):
     """
 
     rounds: int = 5
-    seconds: float = 0.6
+    seconds: float = 0.5
     processes: int = 3
     whole: bool = True
 

@@ -12,8 +12,9 @@ import pytest
 from headrace.cluster import keeper as module
 from headrace.cluster import networks
 from headrace.cluster.desired import Value
-from headrace.cluster.keeper import Keeper, Update
-from headrace.cluster.members import Member, Problem, Standing, roster
+from headrace.cluster.keeper import Keeper
+from headrace.cluster.keeping import Update
+from headrace.cluster.members import Member, Problem, Standing
 from headrace.cluster.placement import choice
 from headrace.cluster.shared.archive import UNUSED_SECONDS
 from headrace.runtime.errors import Unavailable
@@ -96,7 +97,7 @@ def test_a_replica_hears_of_a_change_while_it_waits(store: str) -> None:
         keeper = Keeper(store)
         begin = await keeper.follow(A, Standing(), "")
         told = ready(begin.changes.revision)
-        waiting = asyncio.create_task(keeper.follow(A, told, roster(begin.members)))
+        waiting = asyncio.create_task(keeper.follow(A, told, begin.roster))
         made = await keeper.commit("k", {"x": 1}, 0)
         update = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
         assert dict(update.changes.entries) == {"k": (made.revision, {"x": 1})}
@@ -110,7 +111,7 @@ def test_a_replica_hears_of_another_that_joins(store: str) -> None:
         keeper = Keeper(store)
         begin = await keeper.follow(A, Standing(), "")
         told = ready(begin.changes.revision)
-        waiting = asyncio.create_task(keeper.follow(A, told, roster(begin.members)))
+        waiting = asyncio.create_task(keeper.follow(A, told, begin.roster))
         await keeper.report(B, ready(0))
         update = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
         assert update.members == (A, B)

@@ -21,6 +21,7 @@ from headrace.plugins.openvino.guards.terms import (
     Condition,
     all_hold,
     ancestors,
+    follows_values,
     is_shape,
     signed,
     sizes_along,
@@ -56,9 +57,14 @@ def _inside(indices: openvino.Node, sizes: openvino.Node) -> openvino.Node:
 
 
 def _gather(operation: openvino.Node) -> Iterator[Condition]:
-    """For an index out of bounds the kernel gives zero. For an axis without elements it gives old
-    contents of the memory."""
-    yield _inside(signed(operation.input_value(1)), _size(operation, 2)), _INDEX
+    """For an index that is a little out of bounds the kernel gives zero. For a large one it reads
+    outside of the tensor, because the offset in bytes overflows. So it gets none from a request.
+    For an axis without elements it gives old contents of the memory."""
+    indices, size = operation.input_value(1), _size(operation, 2)
+    if follows_values(indices):
+        yield _bounded(operation, size), _INDEX
+    else:
+        yield _inside(signed(indices), size), _INDEX
 
 
 def _regions(operation: openvino.Node) -> Iterator[Condition]:

@@ -27,7 +27,7 @@ from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.network.values import Array, Value
 
 _PREFIX: Final = "headrace.guards:"
-_STAMP: Final = b"headrace guards 5\n"
+_STAMP: Final = b"headrace guards 6\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
 before. Then no network that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]

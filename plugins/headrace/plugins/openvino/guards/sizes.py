@@ -38,9 +38,14 @@ def _not_forgotten(operation: openvino.Node, *but: int) -> Iterator[Condition]:
 
 
 def _repeats(operation: openvino.Node) -> Iterator[Condition]:
-    repeats = signed(operation.input_value(1))
-    yield operations.add(operations.minimum(repeats, np.int64(0)), np.int64(1)), _NEGATIVE
+    """A negative count can end the process, so the kernel gets none."""
+    given, zero = operation.input_value(1), np.int64(0)
+    repeats = signed(given)
+    yield operations.add(operations.minimum(repeats, zero), np.int64(1)), _NEGATIVE
     yield from _not_forgotten(operation)
+    if follows_values(given):
+        bounded = operations.maximum(repeats, zero)
+        operation.input(1).replace_source_output(bounded.output(0))
 
 
 def _factors(operation: openvino.Node) -> Iterator[Condition]:

@@ -120,7 +120,18 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "gather": (
         "(float[N,P] x, int64[M] i) => (float[M,P] y) { y = Gather(x, i) }",
         [rows(0, 2, -1, -3), rows()],
-        [(rows(3), INDEX), (rows(-4), INDEX), ({"x": floats(0, 2), "i": indices(0)}, INDEX)],
+        [(rows(at), INDEX) for at in (3, -4, 2**29 + 1, 2**30, -(2**30), 2**31 - 1)]
+        + [({"x": floats(0, 2), "i": indices(0)}, INDEX)],
+    ),
+    "gather_large_constant": (
+        "(float[N] x) => (float y) { i = Constant<value = int64 {1073741824}>() y = Gather(x, i) }",
+        [],
+        [({"x": floats(3)}, INDEX)],
+    ),
+    "gather_of_integers": (
+        "(int64[N] x, int64[M] i) => (int64[M] y) { y = Gather(x, i) }",
+        [integers(np.int64, x=[5, 6, 7], i=[0, -3, 2])],
+        [(integers(np.int64, x=[5, 6, 7], i=[0, at]), INDEX) for at in (3, -4, 2**30, -(2**30))],
     ),
     "rotary": (
         "(float[1,2,N,4] x, float[R,2] c, float[R,2] s, int64[1,N] p) => (float[A,B,C,D] y)"
@@ -346,6 +357,21 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             ({"x": floats(2, 3), "s": indices(-1, 1)}, f"{NEGATIVE}|lower than zero"),
             ({"x": floats(0, 3), "s": indices(1, 2)}, FORGOTTEN),
         ],
+    ),
+    "tile_of_a_constant": (
+        "(int64[1] s) => (float[A] y) <float[1] x = {3}> { y = Tile(x, s) }",
+        [{"s": indices(2)}],
+        [({"s": indices(at)}, f"{NEGATIVE}|lower than zero") for at in (-1, -2, -(2**31))],
+    ),
+    "filled": (
+        "(int64[2] s) => (float[A,B] y) { y = ConstantOfShape(s) }",
+        [{"s": indices(2, 3)}],
+        [({"s": indices(2, at)}, ".") for at in (-1, -2, -(2**31))],
+    ),
+    "expanded_constant": (
+        "(int64[2] s) => (float[A,B] y) <float[1,1] x = {3}> { y = Expand(x, s) }",
+        [{"s": indices(2, 3)}],
+        [({"s": indices(2, at)}, ".") for at in (-1, -2, -(2**31))],
     ),
     "factors": (
         "(float[1,1,H,W] x, float[S] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
