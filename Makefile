@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-processes test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -39,6 +39,7 @@ help:
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-balance  stop, freeze and kill one of three servers under the load of clients that balance; STOPS=10 sets how often one stops'
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
+	@echo 'make test-processes  run tests over sockets against servers with two front ends'
 	@echo 'make test-ray     run a Ray cluster of several nodes on this machine, and kill its replicas and nodes under load; downloads 150 MB'
 	@echo 'make image        build the container image; VARIANT=openvino, opencl or cuda for another than cpu'
 	@echo 'make test-image   build the image, and run it as a user without rights; VARIANT as above'
@@ -54,6 +55,7 @@ help:
 	@echo 'make docs         build the manual in .cache/docs'
 	@echo 'make benchmark    run the benchmarks'
 	@echo 'make benchmark-peers  processor time per request beside KServe'\''s SDK and MLServer; downloads 300 MB'
+	@echo 'make benchmark-ray  processor time per request on Ray Serve, beside a server alone and behind Serve'\''s own proxy; downloads 150 MB'
 	@echo 'make benchmark-report  measure how the cost of a request grows, and write the tables and plots of docs/performance.md'
 	@echo 'make profile      sample where the server spends its time, and leave flame graphs in .cache/profile'
 	@echo 'make conformance  run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
@@ -94,8 +96,14 @@ test-balance: $(INSTALLED)
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
+OVER_PROCESSES = access bad_input call_ends client client_shared_memory local_clients open_inference \
+    shared_memory shared_stream stop strangers
+
+test-processes: $(INSTALLED)
+	@HEADRACE_PROCESSES=2 $(BIN)/pytest $(OVER_PROCESSES:%=tests/integration/test_%.py) $(ARGS)
+
 test-ray: .venv-ray/.installed
-	@.venv-ray/bin/pytest -o filterwarnings=default --timeout 900 -rs -s tests/ray $(ARGS)
+	@.venv-ray/bin/pytest -o filterwarnings=ignore --timeout 900 -rs -s tests/ray $(ARGS)
 
 # ENGINE, BASE, MIRROR and PACKAGES are explained in deploy/README.md.
 image:
@@ -148,18 +156,23 @@ docs: $(INSTALLED)
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
-	@set -e; for each in $(filter-out %bench_peers.py,$(wildcard tests/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+	@set -e; for each in $(filter-out %bench_peers.py %bench_ray.py,$(wildcard tests/benchmark/bench_*.py)); do $(BIN)/python $$each; done
 
 # A minute and a half of two cores.
 profile: $(INSTALLED)
 	@$(BIN)/python tests/benchmark/sample.py
 
-# Ten minutes of two cores, with nothing else on them. The peers' columns need `make benchmark-peers`.
+# A quarter of an hour of two cores, with nothing else on them. ARGS=--quick takes two minutes and only
+# shows that all works. The peers' rows need `make benchmark-peers`.
 benchmark-report: $(INSTALLED)
-	@$(BIN)/python tests/benchmark/report.py docs/performance.md docs/_static/performance
+	@$(BIN)/python -m tests.benchmark.report $(ARGS) docs/performance.md docs/_static/performance
 
 benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed
 	@$(BIN)/python tests/benchmark/bench_peers.py $(ARGS)
+
+# Two minutes of two cores.
+benchmark-ray: .venv-ray/.installed
+	@.venv-ray/bin/python tests/benchmark/bench_ray.py
 
 # Two minutes on two idle cores for CPU and TEMPLATE. ARGS="--device CPU" asks one device alone,
 # ARGS=--update takes what it finds for what is expected.

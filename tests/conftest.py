@@ -18,9 +18,9 @@ import pytest
 
 # What would change what the programs say or do; tests that mean one of these set it themselves.
 _INHERITED = re.compile(
-    r"HEADRACE_\w+|(\w+_)?proxy|NO_COLOR|FORCE_COLOR|CLICOLOR\w*|COLUMNS|LINES|TERM|LANG|LANGUAGE|"
-    r"LC_\w+|TZ|TERMINAL_WIDTH|_TYPER_\w+|PYTHON(?!PATH)\w+|MAKEFLAGS|GIT_\w+|CACHEDB|POCL_CACHE_DIR|"
-    r"ONEDNN_\w+|DNNL_\w+|OMP_\w+|SSL_\w+|GRPC_\w+",
+    r"HEADRACE_\w+|(http|https|ftp|all|no|grpc)_proxy|NO_COLOR|FORCE_COLOR|CLICOLOR\w*|COLUMNS|LINES|"
+    r"TERM|LANG|LANGUAGE|LC_\w+|TZ|TERMINAL_WIDTH|_TYPER_\w+|PYTHON(?!PATH)\w+|MAKEFLAGS|GIT_\w+|"
+    r"CACHEDB|POCL_CACHE_DIR|ONEDNN_\w+|DNNL_\w+|OMP_\w+|SSL_\w+|GRPC_\w+",
     re.IGNORECASE,
 )
 

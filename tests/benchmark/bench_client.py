@@ -1,11 +1,13 @@
 """What `infer` of our client costs the server, and how long one caller waits; beside a bare echo.
 
+If there is an environment with KServe's SDK, which ``make benchmark-peers`` makes, the callers of
+our client are also held against as many callers of KServe's client, which ask KServe's server.
+
 Each round asks the echo and headrace in turns. The ratios are medians of five rounds.
 """
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,13 +20,16 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import psutil
 
 from headrace.client import Client
+from tests.benchmark.bench_peers import peer, python_of
 from tests.benchmark.bench_requests import network
 from tests.benchmark.client_load import ECHO
-from tests.benchmark.servers import HERE, headrace, load, running
+from tests.benchmark.servers import ECHO as ECHO_METHOD
+from tests.benchmark.servers import HERE, Compared, compared, headrace, load, running
 
 ROUNDS = 5
 SECONDS = 1.0
 CALLERS = 32
+KSERVE = "kserve"
 
 
 class Measured(NamedTuple):
@@ -49,36 +54,49 @@ def client_load(address: str, server: psutil.Process, kind: str, callers: int) -
     return Measured(used / replies * 1e6, replies / seconds, median)
 
 
-def main() -> None:
+def kserve_load(address: str) -> float:
+    """The replies a second of KServe's client."""
+    command = [str(python_of(KSERVE)), str(HERE / "peers" / "kserve_load.py"), address]
+    out = subprocess.run(
+        [*command, str(CALLERS), str(SECONDS)], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    replies, seconds = map(float, out.split())
+    return replies / seconds
+
+
+def measure(rounds: int = ROUNDS) -> dict[str, Compared]:
+    """All figures by their names, beside those of the echo."""
+    rows: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         echo = stack.enter_context(running(str(HERE / "echo_server.py")))
         server = stack.enter_context(headrace())
+        kserve = stack.enter_context(peer(KSERVE)) if python_of(KSERVE).exists() else None
         message = Path(folder) / "message"
         message.write_bytes(ECHO)
         with Client(server[0]) as client:
             client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")
-        rows: dict[str, list[tuple[float, float, float]]] = {}
-        for _ in range(ROUNDS):
-            floor = load(*echo, "/Echo/Echo", CALLERS, message, SECONDS)
+        for _ in range(rounds):
+            floor = load(*echo, ECHO_METHOD, CALLERS, message, SECONDS)
+            theirs = None if kserve is None else kserve_load(kserve[0])
             for kind in ("threads", "tasks"):
                 ours = client_load(*server, kind, CALLERS)
-                rows.setdefault(f"{CALLERS} {kind}: server's us", []).append(
-                    (floor.microseconds, ours.microseconds, ours.microseconds / floor.microseconds)
-                )
-                rows.setdefault(f"{CALLERS} {kind}: replies a second", []).append(
-                    (floor.per_second, ours.per_second, ours.per_second / floor.per_second)
-                )
-                bare = client_load(*echo, f"echo-{kind}", 1)
-                alone = client_load(*server, kind, 1)
-                rows.setdefault(f"one of {kind}: median us", []).append(
-                    (bare.median * 1e6, alone.median * 1e6, alone.median / bare.median)
-                )
-        print(f"{'':32} {'echo':>8} {'ours':>8} {'ratio':>6}")
-        for name, values in rows.items():
-            first, second, ratio = (
-                statistics.median(column) for column in zip(*values, strict=True)
-            )
-            print(f"{name:32} {first:8.0f} {second:8.0f} {ratio:6.2f}")
+                bare, alone = client_load(*echo, f"echo-{kind}", 1), client_load(*server, kind, 1)
+                for name, pair in {
+                    f"{CALLERS} {kind}: server's us": (floor.microseconds, ours.microseconds),
+                    f"{CALLERS} {kind}: replies a second": (floor.per_second, ours.per_second),
+                    f"one of {kind}: median us": (bare.median * 1e6, alone.median * 1e6),
+                }.items():
+                    rows.setdefault(name, []).append(pair)
+                if theirs is not None:
+                    name = f"{CALLERS} {kind}: ÷ KServe's SDK"
+                    rows.setdefault(name, []).append((theirs, ours.per_second))
+    return {name: compared(values) for name, values in rows.items()}
+
+
+def main() -> None:
+    print(f"{'':32} {'echo':>8} {'ours':>8} {'ratio':>6}")
+    for name, found in measure().items():
+        print(f"{name:32} {found.floor:8.0f} {found.ours:8.0f} {found.ratio:6.2f}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ rows of 4 KiB.
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ import psutil
 
 from headrace.client import Client
 from tests.benchmark.bench_requests import network
-from tests.benchmark.servers import HERE, Load, headrace, load, running
+from tests.benchmark.servers import ECHO, HERE, Compared, Load, compared, headrace, load, running
 
 ROUNDS = 5
 SECONDS = 1.0
@@ -51,26 +50,31 @@ def local_server(folder: str) -> Iterator[tuple[str, psutil.Process]]:
         yield f"unix:{path}", process
 
 
-def main(rows: tuple[int, ...]) -> None:
+def measure(
+    rows: tuple[int, ...], rounds: int = ROUNDS
+) -> Iterator[tuple[int, dict[str, Compared]]]:
+    """For each size in rows, the ways' microseconds of the server beside the echo's."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         echo = stack.enter_context(running(str(HERE / "echo_server.py")))
         target, server = stack.enter_context(local_server(folder))
-        heads = [f"{way + ' us':>12}{'x E':>7}" for way in WAYS]
-        print(f"{'bytes':>8} {'E us':>8}" + "".join(heads))
         for each in rows:
             name, message = f"net{each}", Path(folder) / "message"
             message.write_bytes(b"x" * each * 4096)
             with Client(target, shared_memory=False) as client:
                 client.load_network(network("Identity", (each, 1024)), device="CPU", name=name)
-            rounds = []
-            for _ in range(ROUNDS):
-                floor = load(*echo, "/Echo/Echo", CALLERS, message, SECONDS).microseconds
-                ours = [ask(target, server, way, name, each).microseconds for way in WAYS]
-                rounds.append((floor, *ours, *(figure / floor for figure in ours)))
-            found = [statistics.median(column) for column in zip(*rounds, strict=True)]
-            ways = zip(found[1 : 1 + len(WAYS)], found[1 + len(WAYS) :], strict=True)
-            figures = [f"{microseconds:12.0f}{ratio:7.3f}" for microseconds, ratio in ways]
-            print(f"{each * 4096:8} {found[0]:8.0f}" + "".join(figures), flush=True)
+            found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+            for _ in range(rounds):
+                floor = load(*echo, ECHO, CALLERS, message, SECONDS).microseconds
+                for way, pairs in found.items():
+                    pairs.append((floor, ask(target, server, way, name, each).microseconds))
+            yield each, {way: compared(pairs) for way, pairs in found.items()}
+
+
+def main(rows: tuple[int, ...]) -> None:
+    print(f"{'bytes':>8} {'E us':>8}" + "".join(f"{way + ' us':>12}{'x E':>7}" for way in WAYS))
+    for each, found in measure(rows):
+        figures = [f"{way.ours:12.0f}{way.ratio:7.3f}" for way in found.values()]
+        print(f"{each * 4096:8} {found[WAYS[0]].floor:8.0f}" + "".join(figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,11 @@ All of them answer the same ModelInfer request of the Open Inference Protocol, c
 load generator in C++; a bare grpc.aio echo of the same bytes stands beside them. KServe's SDK and
 MLServer add NumPy arrays; headrace runs an ONNX network on the device CPU.
 
-``make benchmark-peers`` makes the environments and runs this. The load generator needs Debian's
-g++, pkg-config, libprotobuf-dev and libgrpc++-dev.
+``make benchmark-peers`` makes the environments and runs this. A peer without one is left out.
 """
 
 from __future__ import annotations
 
-import shlex
 import socket
 import statistics
 import subprocess
@@ -31,7 +29,8 @@ import psutil
 from headrace.client import Client
 from headrace.oip import open_inference_pb2 as oip
 from tests.benchmark.bench_requests import network
-from tests.benchmark.servers import HERE, INFER, headrace, request, running
+from tests.benchmark.generator import Generated, generate, generator
+from tests.benchmark.servers import ECHO, HERE, INFER, headrace, request, running
 
 ROUNDS = 5
 SECONDS = 2.0
@@ -51,31 +50,15 @@ class Target(NamedTuple):
     message: Path
 
 
-class Figures(NamedTuple):
-    microseconds: float  # of the server's processor time, per request
-    per_second: float
-    median: float  # latency in microseconds
-
-
-def generator(folder: Path) -> Path:
-    """The load generator, compiled."""
-    program = folder / "load"
-    flags = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    source = str(HERE / "peers" / "load.cc")
-    compiler = ["g++", "-std=c++17", "-O2", "-o", str(program), source]
-    subprocess.run([*compiler, *shlex.split(flags)], check=True)
-    return program
+def python_of(module: str) -> Path:
+    """The interpreter of a peer's own environment, which may not exist."""
+    return Path(__file__).parents[2] / f".venv-{module}" / "bin" / "python"
 
 
 @contextmanager
 def peer(module: str) -> Iterator[tuple[str, psutil.Process]]:
     """A peer's address, once it is ready, and its process."""
-    python = Path(__file__).parents[2] / f".venv-{module}" / "bin" / "python"
+    python = python_of(module)
     grpc_port, http_port = free_port(), free_port()
     script = str(HERE / "peers" / f"{module}_server.py")
     command = [str(python), script, str(grpc_port), str(http_port)]
@@ -114,21 +97,9 @@ def wait_until_ready(address: str) -> None:
     raise TimeoutError(f"{address} is not ready after {START_SECONDS:g} s")
 
 
-def processor_seconds(process: psutil.Process) -> float:
-    """Of the process and its children."""
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
-
-
-def measure(program: Path, target: Target, callers: int) -> Figures:
-    before = processor_seconds(target.process)
-    arguments = [target.address, target.method, str(target.message), str(callers), str(SECONDS)]
-    run = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
-    if run.returncode:
-        raise RuntimeError(f"{target.name}: {run.stderr}")
-    used = processor_seconds(target.process) - before
-    replies, seconds, median, _ = map(float, run.stdout.split())
-    return Figures(used / replies * 1e6, replies / seconds, median)
+def measure(program: Path, target: Target, callers: int, seconds: float) -> Generated:
+    where = target.address, target.process, target.method, target.message
+    return generate(program, *where, seconds=seconds, callers=callers)
 
 
 def messages(folder: Path) -> tuple[Path, Path]:
@@ -145,49 +116,62 @@ def messages(folder: Path) -> tuple[Path, Path]:
 
 
 def start(stack: ExitStack, folder: Path) -> list[Target]:
-    """Starts all servers, until the stack ends."""
+    """Starts all servers that are installed, until the stack ends."""
     theirs, own = messages(folder)
     echo = stack.enter_context(running(str(HERE / "echo_server.py")))
     ours = stack.enter_context(headrace())
     with Client(ours[0]) as client:
         client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")
     targets = [
-        Target("bare grpc.aio echo", *echo, "/Echo/Echo", theirs),
+        Target("bare grpc.aio echo", *echo, ECHO, theirs),
         Target("headrace", *ours, MODEL_INFER, theirs),
         Target("headrace, own protocol", *ours, INFER, own),
     ]
     for title, module in PEERS.items():
+        if not python_of(module).exists():
+            continue
         server = stack.enter_context(peer(module))
         targets.append(Target(title, *server, MODEL_INFER, theirs))
     return targets
 
 
+def rounds_of(
+    callers: int,
+    targets: list[Target],
+    program: Path,
+    rounds: int = ROUNDS,
+    seconds: float = SECONDS,
+) -> list[list[Generated]]:
+    """Measures all servers in turns, so that each round's ratios are of the same seconds."""
+    for each in targets:
+        measure(program, each, callers, min(seconds, 0.5))
+    return [[measure(program, each, callers, seconds) for each in targets] for _ in range(rounds)]
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        folder = Path(name)
-        program = generator(folder)
-        targets = start(stack, folder)
+        program = stack.enter_context(generator())
+        targets = start(stack, Path(name))
         for callers in CALLERS:
             show(callers, targets, program)
-
-
-def rounds_of(callers: int, targets: list[Target], program: Path) -> list[list[Figures]]:
-    """Measures all servers in turns, so that each round's ratios are of the same seconds."""
-    return [[measure(program, each, callers) for each in targets] for _ in range(ROUNDS + 1)][1:]
 
 
 def show(callers: int, targets: list[Target], program: Path) -> None:
     rounds = rounds_of(callers, targets, program)
     names = [each.name for each in targets]
+    peers = [each for each in PEERS if each in names]
     print(f"\n{callers} callers, one connection: the server's processor time per request")
-    ratio = "".join(f"{f'/ {title}':>14}" for title in ("echo", *PEERS))
+    ratio = "".join(f"{f'/ {title}':>14}" for title in ("echo", *peers))
     print(f"{'':24}{'us':>8}{'calls/s':>10}{'median us':>11}{ratio}")
     for index, target in enumerate(targets):
         mine = [each[index] for each in rounds]
-        used, rate, latency = (statistics.median(column) for column in zip(*mine, strict=True))
+        used, rate, latency = (
+            statistics.median(getattr(each, name) for each in mine)
+            for name in ("used", "per_second", "median")
+        )
         line = f"{target.name:24}{used:8.0f}{rate:10.0f}{latency:11.0f}"
-        for other in (0, *map(names.index, PEERS)):
-            pairs = [each[index].microseconds / each[other].microseconds for each in rounds]
+        for other in (0, *map(names.index, peers)):
+            pairs = [each[index].used / each[other].used for each in rounds]
             line += f"{statistics.median(pairs):14.2f}"
         print(line, flush=True)
 

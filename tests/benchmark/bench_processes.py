@@ -20,7 +20,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -41,13 +41,29 @@ config = { RUN_SECONDS = "0.001", NUM_STREAMS = "8" }
 """
 
 
+class Figures(NamedTuple):
+    """Processor times in microseconds a call, medians of all rounds.
+
+    Attributes:
+        one: of a server of one process.
+        two: of two front ends and the engine together.
+        engine: of the engine alone, in `two`.
+        gain: capacity on two cores, of one process's.
+    """
+
+    one: float
+    two: float
+    engine: float
+    gain: float
+
+
 def processor_seconds(server: psutil.Process) -> dict[int, float]:
     """The processor time of the server and of each of its front ends, by process."""
     processes = [server, *server.children(recursive=True)]
     return {each.pid: sum(each.cpu_times()[:2]) for each in processes}
 
 
-def main(seconds: float = 5.0, rounds: int = 5) -> None:
+def measure(seconds: float = 5.0, rounds: int = 5, *, verbose: bool = False) -> Figures:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "config.toml").write_text(CONFIG)
@@ -84,16 +100,20 @@ def main(seconds: float = 5.0, rounds: int = 5) -> None:
                 found[count].append(sum(used.values()))
                 if count == 2:
                     engine.append(used.pop(process.pid))
-                shown = ", ".join(f"{each:.0f}" for each in used.values())
-                print(
-                    f"{count}: {found[count][-1]:.0f} µs a call ({shown}), {load.per_second:.0f}/s"
-                )
-        one, two = (statistics.median(found[count]) for count in (1, 2))
-        gains = [2 * a / b for a, b in zip(found[1], found[2], strict=True)]
-        print(f"load average: {os.getloadavg()[0]:.1f}")
-        print(f"one process: {one:.0f} µs a call; two front ends and the engine: {two:.0f} µs")
-        print(f"the engine: {statistics.median(engine):.0f} µs a call")
-        print(f"capacity on two cores, of one process's: {statistics.median(gains):.2f}")
+                if verbose:
+                    shown = ", ".join(f"{each:.0f}" for each in used.values())
+                    rate = f"{load.per_second:.0f}/s"
+                    print(f"{count}: {found[count][-1]:.0f} µs a call ({shown}), {rate}")
+        gains = [2 * one / two for one, two in zip(found[1], found[2], strict=True)]
+        return Figures(*map(statistics.median, (found[1], found[2], engine, gains)))
+
+
+def main(seconds: float = 5.0, rounds: int = 5) -> None:
+    found = measure(seconds, rounds, verbose=True)
+    print(f"load average: {os.getloadavg()[0]:.1f}")
+    print(f"one process: {found.one:.0f} µs a call")
+    print(f"two front ends and the engine: {found.two:.0f} µs; the engine: {found.engine:.0f} µs")
+    print(f"capacity on two cores, of one process's: {found.gain:.2f}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,18 @@ import onnx
 from onnx import TensorProto, helper
 
 from headrace.client import Client
-from tests.benchmark.servers import HERE, INFER, headrace, load, request, running
+from tests.benchmark.servers import (
+    ECHO,
+    HERE,
+    INFER,
+    Compared,
+    Server,
+    compared,
+    headrace,
+    load,
+    request,
+    running,
+)
 
 ROUNDS = 5
 PROCESSES = 3
@@ -29,22 +40,27 @@ SECONDS = 0.7
 
 
 class Case(NamedTuple):
-    """A way of asking, held against the echo with a message of the same size."""
+    """A way of asking, held against the echo with a message of the same size.
+
+    Attributes:
+        echo: how the echo is asked. A message of many requests is held against as many unary calls.
+    """
 
     name: str
     network: str
     mode: str
     callers: int
     target: float | None
+    echo: str = ECHO
 
 
 CASES = (
-    Case("tiny, unary, 32 callers", "tiny", INFER, 32, 1.6),
+    Case("tiny, unary, 32 callers", "tiny", INFER, 32, 1.25),
     Case("tiny, 1 stream, 32 in flight", "tiny", "stream:1", 32, 0.9),
     Case("tiny, 8 streams, 4 in flight each", "tiny", "stream:8", 32, 0.6),
-    Case("the same, a message each, 1 stream", "tiny", "single:1", 32, None),
-    Case("the same, a message each, 8 streams", "tiny", "single:8", 32, None),
-    Case("600 KB identity, unary, 8 callers", "large", INFER, 8, 1.5),
+    Case("8 streams, 4 in flight, a message each", "tiny", "single:8", 32, 1.5, "echo:8"),
+    Case("8 streams, 1 in flight, a message each", "tiny", "single:8", 8, 1.5, "echo:8"),
+    Case("600 KB identity, unary, 8 callers", "large", INFER, 8, 0.5),
 )
 SHAPES = {"tiny": (1, 16), "large": (1, 3, 224, 224)}
 
@@ -70,31 +86,48 @@ def load_networks(addresses: Sequence[str], folder: Path) -> dict[str, Path]:
     return files
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        echo_server = str(HERE / "echo_server.py")
-        servers = [
-            (stack.enter_context(running(echo_server)), stack.enter_context(headrace()))
-            for _ in range(PROCESSES)
+@contextmanager
+def pairs(count: int = PROCESSES) -> Iterator[list[tuple[Server, Server]]]:
+    """So many processes of the echo and of headrace."""
+    with ExitStack() as stack:
+        echo = str(HERE / "echo_server.py")
+        yield [
+            (stack.enter_context(running(echo)), stack.enter_context(headrace()))
+            for _ in range(count)
         ]
+
+
+def measure(
+    case: Case,
+    servers: Sequence[tuple[Server, Server]],
+    message: Path,
+    rounds: int = ROUNDS,
+    seconds: float = SECONDS,
+) -> Compared:
+    """The processor time of a request in microseconds."""
+    found = []
+    for _ in range(rounds):
+        floors, ours = [], []
+        for echo, server in servers:
+            floor = load(*echo, case.echo, case.callers, message, seconds)
+            used = load(*server, case.mode, case.callers, message, seconds)
+            floors.append(floor.microseconds)
+            ours.append(used.microseconds)
+        found.append((statistics.mean(floors), statistics.mean(ours)))
+    return compared(found)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, pairs() as servers:
         idle_bytes = max(process.memory_info().rss for _, (_, process) in servers)
         files = load_networks([address for _, (address, _) in servers], Path(folder))
-        print(f"{'case':36} {'echo us':>8} {'ours us':>8} {'ratio':>6} {'target':>7}")
+        print(f"{'case':40} {'echo us':>8} {'ours us':>8} {'ratio':>6} {'target':>7}")
         for case in CASES:
-            callers, message = case.callers, files[case.network]
-            pairs = []
-            for _ in range(ROUNDS):
-                floors, all_ours = [], []
-                for echo, server in servers:
-                    floor_load = load(*echo, "/Echo/Echo", callers, message, SECONDS)
-                    our_load = load(*server, case.mode, callers, message, SECONDS)
-                    floors.append(floor_load.microseconds)
-                    all_ours.append(our_load.microseconds)
-                floor, ours = statistics.mean(floors), statistics.mean(all_ours)
-                pairs.append((ours / floor, floor, ours))
-            ratio, floor, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
+            found = measure(case, servers, files[case.network])
             bound = "" if case.target is None else f"<= {case.target}"
-            print(f"{case.name:36} {floor:8.0f} {ours:8.0f} {ratio:6.2f} {bound:>7}")
+            print(
+                f"{case.name:40} {found.floor:8.0f} {found.ours:8.0f} {found.ratio:6.2f} {bound:>7}"
+            )
         print(f"idle server: {idle_bytes / 1e6:.0f} MB resident (target <= 150)")
 
 

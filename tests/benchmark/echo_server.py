@@ -1,4 +1,7 @@
-"""The floor: grpc.aio on uvloop, bytes in, the same bytes out. Prints its address when ready."""
+"""The floor: grpc.aio on uvloop, bytes in, the same bytes out, in unary calls and in streams.
+
+Prints its address when ready.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,19 @@ async def echo(request: bytes, _: Any) -> bytes:
     return request
 
 
+async def echo_stream(_: Any, context: Any) -> None:
+    while (message := await context.read()) is not grpc.aio.EOF:
+        await context.write(message)
+
+
 async def main() -> None:
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
     handler = grpc.method_handlers_generic_handler(
-        "Echo", {"Echo": grpc.unary_unary_rpc_method_handler(echo)}
+        "Echo",
+        {
+            "Echo": grpc.unary_unary_rpc_method_handler(echo),
+            "Stream": grpc.stream_stream_rpc_method_handler(echo_stream),
+        },
     )
     server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -17,12 +17,14 @@ import onnxruntime
 from headrace.runtime.system.processors import usable_processors
 from tests.benchmark.busy import keep_busy
 
+DTYPES = {"tensor(float)": np.float32, "tensor(uint8)": np.uint8}
+
 
 def main(path: str, seconds: float) -> None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
-    feed = {each.name: np.ones(each.shape, np.float32) for each in session.get_inputs()}
+    feed = {each.name: np.ones(each.shape, DTYPES[each.type]) for each in session.get_inputs()}
     session.run(None, feed)
     keep_busy([partial(session.run, None, feed)] * usable_processors(), seconds)
 

@@ -3,9 +3,11 @@
 Usage: load.py ADDRESS MODE CALLERS SECONDS MESSAGE_FILE, where MODE is a unary method's path, or
 ``stream:N`` for N InferStreams with CALLERS / N requests in flight on each. As headrace's client
 does, requests that may go at the same time share a message; with ``single:N`` each has a message of
-its own. Prints the number of replies and the seconds that they took. With LOAD_TLS_CA, a PEM file,
-it speaks TLS, and with LOAD_TLS_CERT and LOAD_TLS_KEY it has a certificate of its own. With
-HEADRACE_TOKEN, each call sends this token. LOAD_CONNECTIONS is the number of connections.
+its own. ``echo:N`` asks the bare echo over N streams as ``single:N`` does. Prints a line when all
+connections are open, and waits for a line. Then it begins, and prints the number of replies and the
+seconds that they took. With LOAD_TLS_CA, a PEM file, it speaks TLS, and with LOAD_TLS_CERT and
+LOAD_TLS_KEY it has a certificate of its own. With HEADRACE_TOKEN, each call sends this token.
+LOAD_CONNECTIONS is the number of connections.
 """
 
 from __future__ import annotations
@@ -74,6 +76,23 @@ async def stream(
     return received
 
 
+async def echo_stream(channel: grpc.aio.Channel, in_flight: int, message: bytes, end: float) -> int:
+    """Each reply is answered with another message."""
+    call = channel.stream_stream("/Echo/Stream")()
+    for _ in range(in_flight):
+        await call.write(message)
+    sent, received = in_flight, 0
+    while received < sent:
+        if await call.read() is grpc.aio.EOF:
+            raise RuntimeError(await call.details())
+        received += 1
+        if time.monotonic() < end:
+            await call.write(message)
+            sent += 1
+    await call.done_writing()
+    return received
+
+
 def connect(address: str) -> grpc.aio.Channel:
     files = [os.environ.get(f"LOAD_TLS_{name}") for name in ("CA", "KEY", "CERT")]
     if files[0] is None:
@@ -87,10 +106,19 @@ async def main(address: str, mode: str, callers: int, seconds: float, message: b
         channels = [
             await connections.enter_async_context(connect(address)) for _ in range(CONNECTIONS)
         ]
+        await asyncio.gather(*(each.channel_ready() for each in channels))
+        print("ready", flush=True)
+        sys.stdin.readline()
         start = time.monotonic()
         end = start + seconds
         kind, _, streams = mode.partition(":")
-        if streams:
+        if kind == "echo":
+            share = callers // int(streams)
+            loops = [
+                echo_stream(channels[each % CONNECTIONS], share, message, end)
+                for each in range(int(streams))
+            ]
+        elif streams:
             share, together = callers // int(streams), kind == "stream"
             loops = [
                 stream(channels[each % CONNECTIONS], share, message, end, together=together)
@@ -101,7 +129,7 @@ async def main(address: str, mode: str, callers: int, seconds: float, message: b
                 unary(channels[each % CONNECTIONS], mode, message, end) for each in range(callers)
             ]
         count = sum(await asyncio.gather(*loops))
-        print(count, time.monotonic() - start)
+        print(count, time.monotonic() - start, flush=True)
 
 
 if __name__ == "__main__":

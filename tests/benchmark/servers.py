@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import psutil
@@ -21,6 +22,16 @@ from headrace.wire.message import serialize
 
 HERE = Path(__file__).parent
 INFER = "/headrace.v1.InferenceEngine/Infer"
+ECHO = "/Echo/Echo"
+
+Server = tuple[str, psutil.Process]
+"""A server's address and its process."""
+
+
+class Timed(Protocol):
+    """A psutil.Process, or several that are measured as one."""
+
+    def cpu_times(self) -> Any: ...
 
 
 class Load(NamedTuple):
@@ -40,8 +51,33 @@ class Load(NamedTuple):
         return self.replies / self.seconds
 
 
+class Compared(NamedTuple):
+    """Two figures that were taken in turns, as medians of all rounds.
+
+    Attributes:
+        floor: of what headrace is held against.
+        ratio: the median of the rounds' own ratios.
+    """
+
+    floor: float
+    ours: float
+    ratio: float
+
+
+def compared(rounds: Iterable[tuple[float, float]]) -> Compared:
+    """Makes medians of rounds that each measured the floor and headrace."""
+    rows = [(floor, ours, ours / floor) for floor, ours in rounds]
+    return Compared(*(statistics.median(column) for column in zip(*rows, strict=True)))
+
+
+def processor_seconds(*servers: Timed) -> float:
+    """The processor time that they have used together."""
+    times = [each.cpu_times() for each in servers]
+    return float(sum(each.user + each.system for each in times))
+
+
 @contextmanager
-def running(*command: str) -> Iterator[tuple[str, psutil.Process]]:
+def running(*command: str) -> Iterator[Server]:
     """A server and the first line that it prints."""
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -52,7 +88,7 @@ def running(*command: str) -> Iterator[tuple[str, psutil.Process]]:
 
 
 @contextmanager
-def headrace(*options: str) -> Iterator[tuple[str, psutil.Process]]:
+def headrace(*options: str) -> Iterator[Server]:
     """A headrace server's address and process."""
     ports = ("--port", "0", "--http-port", "0", "--json", "--log-level", "warning")
     with running("-m", "headrace.server", *ports, *options) as (line, process):
@@ -69,24 +105,34 @@ def request(network: str, inputs: Mapping[str, np.ndarray]) -> bytes:
 
 def load(
     address: str,
-    server: psutil.Process,
+    server: Timed,
     mode: str,
     callers: int,
     file: Path,
     seconds: float,
     environment: Mapping[str, str] | None = None,
 ) -> Load:
-    """Puts load on a server from a process of its own; arguments as load.py has them."""
-    before = server.cpu_times()
+    """Puts load on a server from a process of its own; arguments as load.py has them.
+
+    Processor time counts from when all connections are open until the last reply has come.
+    """
     command = [sys.executable, str(HERE / "load.py"), address, mode, str(callers), str(seconds)]
-    out = subprocess.run(
+    with subprocess.Popen(
         [*command, str(file)],
         env={**os.environ, **(environment or {})},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=True,
-    ).stdout
-    after = server.cpu_times()
-    used = after.user + after.system - before.user - before.system
-    replies, took = out.split()
+    ) as generator:
+        assert generator.stdin is not None
+        assert generator.stdout is not None
+        generator.stdout.readline()
+        before = processor_seconds(server)
+        generator.stdin.write("go\n")
+        generator.stdin.flush()
+        line = generator.stdout.readline()
+        used = processor_seconds(server) - before
+    if generator.returncode:
+        raise subprocess.CalledProcessError(generator.returncode, command)
+    replies, took = line.split()
     return Load(int(replies), float(took), used)

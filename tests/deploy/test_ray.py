@@ -75,6 +75,9 @@ def test_the_replicas_take_the_settings(service: Any, config: Any) -> None:
     for container in containers:
         environment = {each["name"]: each["value"] for each in container["env"]}
         assert environment["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
+        dockerfile = (FOLDER / "Dockerfile").read_text("utf-8")
+        binary = f"RAY_SERVE_HAPROXY_BINARY_PATH={environment['RAY_SERVE_HAPROXY_BINARY_PATH']}\n"
+        assert binary in dockerfile
         ours = {name: each for name, each in environment.items() if name.startswith("HEADRACE_")}
         assert set(ours) <= {each.variable for each in options()}
         check_settings(load_settings(arguments, ours))

@@ -20,7 +20,12 @@ SYSTEMD = ROOT / "deploy" / "systemd"
 UNIT = (SYSTEMD / "headrace.service").read_text("utf-8")
 DROP_INS = sorted(SYSTEMD.glob("*.conf"))
 # What systemd puts for its specifiers.
-FOLDERS = {"%S": "/var/lib", "%C": "/var/cache", "%d": "/run/credentials/headrace.service"}
+FOLDERS = {
+    "%S": "/var/lib",
+    "%C": "/var/cache",
+    "%t": "/run",
+    "%d": "/run/credentials/headrace.service",
+}
 # Tenths of a point. 10 is a service without a sandbox; what is left is mostly the network.
 EXPOSURE = 15
 
@@ -111,6 +116,17 @@ def test_credentials_are_read_where_systemd_puts_them() -> None:
     files = [(each.tls_cert, each.tls_key, each.tokens) for each in (before, after)]
     assert [Path(source) for _, source in loaded] == list(files[0])
     assert [Path(FOLDERS["%d"], name) for name, _ in loaded] == list(files[1])
+
+
+def test_the_socket_lies_in_a_folder_that_systemd_makes_for_the_group() -> None:
+    text = (SYSTEMD / "unix-socket.conf").read_text("utf-8")
+    found = settings(f"{UNIT}\n{text}")
+    assert found.unix_socket == Path("/run") / values("RuntimeDirectory", text)[0] / "headrace.sock"
+    assert found.unix_socket_mode == 0o660
+    assert values("RuntimeDirectoryMode", text) == ["0750"]
+    assert found.allow_client_shared_memory
+    check_exposure(found)
+    assert "AF_UNIX" in values("RestrictAddressFamilies")[0]
 
 
 def test_every_file_is_named_in_the_guide() -> None:

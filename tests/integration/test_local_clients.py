@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import itertools
 import os
+import queue
 import signal
 import stat
 import subprocess
@@ -27,7 +30,7 @@ from headrace.server.settings.settings import options
 from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.v1 import inference_engine_pb2 as pb
-from tests.integration.harness import CALL_SECONDS, Server, until
+from tests.integration.harness import CALL_SECONDS, Server, outcome_of, until
 from tests.support.manual import commands
 from tests.support.memory import memfd
 from tests.support.side_socket import SideClient
@@ -251,6 +254,87 @@ def test_places_outside_of_the_memory_are_refused(
         assert reason(lambda: infer(in_memory(name, to=offset or 4))) == "INVALID_ARGUMENT"
 
 
+def over_a_stream(server: Server, token: str) -> Callable[[pb.InferRequest], str]:
+    """Sends requests over one InferStream, one after the other. Returns how each ended."""
+    call = server.channel.stream_stream("/headrace.v1.InferenceEngine/InferStream")
+    outgoing: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    metadata = [("authorization", f"Bearer {token}")]
+    replies = call(iter(outgoing.get, b""), metadata=metadata, timeout=CALL_SECONDS)
+    numbers = itertools.count()
+
+    def ask(request: pb.InferRequest) -> str:
+        request.id = f"r{next(numbers)}"
+        outgoing.put(pb.InferStreamRequest(requests=[request]).SerializeToString())
+        (result,) = pb.InferStreamReply.FromString(next(replies)).results
+        assert result.id == request.id
+        return outcome_of(result)
+
+    return ask
+
+
+def over_calls(server: Server, token: str) -> Callable[[pb.InferRequest], str]:
+    """The same, each in a call of its own."""
+    infer = calls(server, token)
+
+    def ask(request: pb.InferRequest) -> str:
+        try:
+            infer(request)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+        return "OK"
+
+    return ask
+
+
+@pytest.mark.parametrize("way", [over_calls, over_a_stream])
+def test_the_same_request_again_is_computed_with_what_the_memory_holds_now(
+    server: Server, path: Path, way: Callable[..., Callable[[pb.InferRequest], str]]
+) -> None:
+    own = memfd(2 * SIZE)
+    with SideClient(path) as client:
+        client.hello(TOKEN)
+        name, ask = client.hand_over(os.dup(own)), way(server, TOKEN)
+        for _ in range(5):
+            x = networks.random(*SHAPE)
+            os.pwrite(own, x.tobytes(), 0)
+            assert ask(in_memory(name, to=SIZE)) == "OK"
+            y = np.frombuffer(os.pread(own, SIZE, SIZE), np.float32).reshape(SHAPE)
+            np.testing.assert_array_equal(y, x + x)
+    os.close(own)
+
+
+@pytest.mark.parametrize("way", [over_calls, over_a_stream])
+def test_the_same_request_again_is_refused_for_the_same_reason(
+    server: Server, path: Path, way: Callable[..., Callable[[pb.InferRequest], str]]
+) -> None:
+    def again(request: pb.InferRequest) -> set[str]:
+        return {ask(request) for _ in range(4)}
+
+    read_only = memfd(2 * SIZE, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE)
+    with SideClient(path) as client:
+        client.hello(TOKEN)
+        ask, name = way(server, TOKEN), client.hand_over(memfd(2 * SIZE))
+        assert again(in_memory(name, to=SIZE)) == {"OK"}
+        outside, small, other, unknown = (in_memory(name, to=SIZE) for _ in range(4))
+        outside.output_regions["y"].offset = SIZE + 4
+        small.output_regions["y"].bytes = 8
+        other.output_regions["z"].CopyFrom(small.output_regions["y"])
+        unknown.network = "none"
+        for each in (outside, small, other):
+            assert again(each) == {"INVALID_ARGUMENT"}
+        assert again(unknown) == {"NOT_FOUND"}
+        sealed = client.hand_over(read_only)
+        assert again(in_memory(sealed)) == {"OK"}
+        assert again(in_memory(sealed, to=SIZE)) == {"FAILED_PRECONDITION"}
+        late = in_memory(name)
+        late.network, late.timeout_seconds = "endless", 0.05
+        assert again(late) == {"DEADLINE_EXCEEDED"}
+        assert again(in_memory(name, to=SIZE)) == {"OK"}
+        stranger = way(server, OTHER)
+        assert {stranger(in_memory(name, to=SIZE)) for _ in range(3)} == {"NOT_FOUND"}
+    until(lambda: ask(in_memory(name, to=SIZE)) == "NOT_FOUND", "the server forgot the memory")
+
+
 @pytest.mark.parametrize("token", ["", "wrong", READER])
 def test_only_callers_that_may_infer_hand_memory_over(
     server: Server, path: Path, token: str
@@ -302,20 +386,20 @@ def test_the_socket_has_its_permissions_and_is_shown(server: Server, path: Path)
         assert stat.S_IMODE(each.stat().st_mode) == 0o640
     with Client(server.unix, token=TOKEN) as client:
         assert client.status()["server"]["unix"] == server.unix
-        connections = server.total("headrace_connections", protocol="grpc")
-        assert connections >= 1
+        until(lambda: server.total("headrace_connections", protocol="grpc") >= 1)
 
 
 def test_a_server_may_have_a_unix_socket_alone_and_replaces_a_killed_one_s(
     short_folder: Path,
 ) -> None:
     chosen = ("--devices", "TEMPLATE", "--unix-socket", f"{short_folder}/h.sock")
-    with Server(*chosen, "--unix-socket-only") as first:
+    only = (*chosen, "--unix-socket-only", "--processes", "1")
+    with Server(*only) as first:
         assert first.address == f"unix:{short_folder}/h.sock"
         first.process.send_signal(signal.SIGKILL)
         first.process.wait(CALL_SECONDS)
         assert (short_folder / "h.sock").exists()
-        with Server(*chosen, "--unix-socket-only") as second:
+        with Server(*only) as second:
             with Client(second.address) as client:
                 assert [each.name for each in client.devices()] == ["TEMPLATE"]
             assert second.stop() == 0

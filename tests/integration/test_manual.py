@@ -47,6 +47,7 @@ SCRIPTS = (
 )
 """Pages whose `headrace` commands are one script."""
 ELSEWHERE = {
+    "docs/cluster.md": "test_cluster runs its program, on three replicas",
     "docs/balancing.md": "test_replicas runs its program, on three servers",
     "docs/repository.md": "test_repository runs them, on a server with a model repository",
     "docs/rest.md": "its programs and requests of curl alternate",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from headrace.client import Client
 from headrace.oip import open_inference_pb2 as oip
 from headrace.oip import open_inference_pb2_grpc as opened
 from headrace.testing import networks
@@ -40,6 +44,8 @@ from tests.integration.harness import (
 )
 from tests.support import tokens
 from tests.support.gate import join
+from tests.support.memory import memfd
+from tests.support.side_socket import SideClient
 
 CASE = networks.add()
 LARGE = np.random.default_rng(5).random((600, 512), np.float32)
@@ -50,8 +56,15 @@ DOUBLE = Case(
 
 @pytest.fixture(scope="module")
 def many() -> Iterator[Server]:
-    """A server with two front ends. Each test leaves it with the networks add and endless."""
-    with Server(*BASIC, "--processes", "2") as server:
+    """A server with two front ends and a Unix socket. Each test leaves it with the networks add and
+    endless."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Server(
+            *(*BASIC, "--processes", "2", "--allow-client-shared-memory"),
+            *("--unix-socket", f"{folder}/h.sock"),
+        ) as server,
+    ):
         config = pb.SetConfigRequest(
             target=pb.Target(device="TEMPLATE"), config={"NUM_STREAMS": "4"}
         )
@@ -296,6 +309,123 @@ def test_a_front_end_that_is_killed_takes_only_its_own_callers_with_it(
     )
     assert reply.outputs
     assert_settled(many)
+
+
+@contextmanager
+def segment(size: int) -> Iterator[tuple[str, Any]]:
+    """A segment with a name: its key, and its bytes."""
+    made = SharedMemory(create=True, size=size)
+    try:
+        yield f"/{made.name.lstrip('/')}", made.buf
+    finally:
+        made.close()
+        made.unlink()
+
+
+def placed(region: str, offset: int) -> pb.SharedMemory:
+    return pb.SharedMemory(region=region, offset=offset, bytes=LARGE.nbytes)
+
+
+def doubled(region: str) -> pb.InferRequest:
+    """A request of ``double`` with its input and output in a region."""
+    request = pb.InferRequest(network=DOUBLE.name, id="r")
+    tensor = pb.Tensor(dtype=pb.FLOAT, shape=LARGE.shape, shared_memory=placed(region, 0))
+    request.inputs.add(name="x", tensor=tensor)
+    request.output_regions["y"].CopyFrom(placed(region, LARGE.nbytes))
+    return request
+
+
+def test_memory_with_a_name_serves_connections_of_its_user_to_each_front_end(
+    many: Server, connected: dict[int, Any]
+) -> None:
+    many.load(DOUBLE, "TEMPLATE")
+    first, second = connected.values()
+    with segment(2 * LARGE.nbytes) as (key, memory):
+        register = pb.RegisterSharedMemoryRequest(name="mine", key=key, bytes=2 * LARGE.nbytes)
+        first.RegisterSharedMemory(register, timeout=CALL_SECONDS)
+        with pytest.raises(grpc.RpcError) as again:
+            second.RegisterSharedMemory(register, timeout=CALL_SECONDS)
+        assert again.value.code() is grpc.StatusCode.ALREADY_EXISTS
+        memory[: LARGE.nbytes] = LARGE.tobytes()
+        for stub in (first, second):
+            memory[LARGE.nbytes :] = bytes(LARGE.nbytes)
+            reply = stub.Infer(doubled("mine"), timeout=CALL_SECONDS)
+            assert reply.outputs[0].tensor.shared_memory == placed("mine", LARGE.nbytes)
+            assert bytes(memory[LARGE.nbytes :]) == (2 * LARGE).tobytes()
+            stream = Stream(stub)
+            stream.send(doubled("mine"))
+            stream.done()
+            assert [outcome_of(each) for each in stream.results] == ["OK"]
+        gone = pb.UnregisterSharedMemoryRequest(name="mine")
+        second.UnregisterSharedMemory(gone, timeout=CALL_SECONDS)
+        with pytest.raises(grpc.RpcError) as unknown:
+            first.Infer(doubled("mine"), timeout=CALL_SECONDS)
+        assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
+        del memory
+    many.unload(DOUBLE.name)
+
+
+def test_the_other_protocol_s_memory_serves_them_too(many: Server) -> None:
+    many.load(DOUBLE, "TEMPLATE")
+    size = LARGE.nbytes
+    with (
+        segment(2 * size) as (key, memory),
+        closing(many.connect()) as one,
+        closing(many.connect()) as other,
+    ):
+        stubs = [opened.GRPCInferenceServiceStub(each) for each in (one, other)]  # type: ignore[no-untyped-call]
+        registration = oip.SystemSharedMemoryRegisterRequest(
+            name="theirs", key=key, byte_size=2 * size
+        )
+        stubs[0].SystemSharedMemoryRegister(registration, timeout=CALL_SECONDS)
+        request = oip.ModelInferRequest(model_name=DOUBLE.name)
+        request.inputs.add(name="x", datatype="FP32", shape=LARGE.shape)
+        request.outputs.add(name="y")
+        for tensor, offset in ((request.inputs[0], 0), (request.outputs[0], size)):
+            tensor.parameters["shared_memory_region"].string_param = "theirs"
+            tensor.parameters["shared_memory_offset"].int64_param = offset
+            tensor.parameters["shared_memory_byte_size"].int64_param = size
+        memory[:size] = LARGE.tobytes()
+        for stub in stubs:
+            memory[size:] = bytes(size)
+            stub.ModelInfer(request, timeout=CALL_SECONDS)
+            assert bytes(memory[size:]) == (2 * LARGE).tobytes()
+        unregister = oip.SystemSharedMemoryUnregisterRequest(name="theirs")
+        stubs[1].SystemSharedMemoryUnregister(unregister, timeout=CALL_SECONDS)
+        assert not stubs[0].SystemSharedMemoryStatus(oip.SystemSharedMemoryStatusRequest()).regions
+        del memory
+    many.unload(DOUBLE.name)
+
+
+def test_the_engine_serves_the_unix_socket_and_its_memory_works_at_each_front_end(
+    many: Server, connected: dict[int, Any], spied: list[bool]
+) -> None:
+    many.load(DOUBLE, "TEMPLATE")
+    with Client(many.unix) as client:
+        for _ in range(2):
+            outputs = client.network(DOUBLE.name).infer(DOUBLE.inputs)
+            np.testing.assert_array_equal(outputs["y"], 2 * LARGE)
+    assert spied == [True, True]
+    own = memfd(2 * LARGE.nbytes, data=LARGE.tobytes())
+    with SideClient(many.unix.removeprefix("unix:")) as side:
+        side.hello()
+        name = side.hand_over(os.dup(own))
+        for stub in connected.values():
+            os.pwrite(own, bytes(LARGE.nbytes), LARGE.nbytes)
+            stub.Infer(doubled(name), timeout=CALL_SECONDS)
+            assert os.pread(own, LARGE.nbytes, LARGE.nbytes) == (2 * LARGE).tobytes()
+    os.close(own)
+    many.unload(DOUBLE.name)
+
+
+def test_the_memory_of_each_process_is_told(many: Server) -> None:
+    def of(process: str) -> float:
+        return many.total("headrace_process_memory_bytes", process=process)
+
+    assert len(front_ends(many)) == 2
+    for each in ("engine", "front-end-0", "front-end-1"):
+        assert 10e6 < of(each) < 10e9
+    assert of("engine") == pytest.approx(many.total("process_resident_memory_bytes"), rel=0.5)
 
 
 def test_the_connections_of_all_front_ends_are_counted(

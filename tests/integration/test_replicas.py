@@ -169,11 +169,37 @@ def test_the_command_line_takes_several_servers(servers: list[Server], tmp_path:
     assert [versions(server, "four") for server in servers] == [["1"]] * 3
     inferred = run("infer", "four", "--input", f"x={inputs}")
     assert inferred.exit_code == 0, inferred.output
+    turns = run("infer", "four", "--input", f"x={inputs}", "--balance", "round_robin")
+    assert turns.exit_code == 0, turns.output
     refused = run("devices")
     assert refused.exit_code == 1
     assert "name one with --server" in refused.stderr
     assert run("unload", "four").exit_code == 0
     assert [versions(server, "four") for server in servers] == [[]] * 3
+
+
+def test_the_command_line_shares_calls_among_the_servers_of_a_name(
+    servers: list[Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, port = tmp_path / "x.npy", servers[0].address.rpartition(":")[2]
+    np.save(inputs, X)
+    with Client(servers[0].address) as client:
+        client.load_network(adds(7), name="seven")
+    monkeypatch.setenv("HEADRACE_SERVER", f"dns:///localhost:{port}")
+    monkeypatch.setenv("HEADRACE_BALANCE", "least_loaded")
+
+    def run(*command: str) -> Any:
+        return CliRunner().invoke(make_app(command), command)
+
+    inferred = run("infer", "seven", "--input", f"x={inputs}")
+    assert inferred.exit_code == 0, inferred.output
+    refused = run("networks")
+    assert refused.exit_code == 1
+    assert "is about one server, and this client has all servers of a name" in refused.stderr
+    assert run("networks", "--server", servers[0].address).exit_code == 0  # nothing to share
+    wrong = run("networks", "--balance", "best")
+    assert wrong.exit_code == 2
+    assert "least_loaded" in wrong.output
 
 
 def test_the_manuals_program_runs(

@@ -320,3 +320,43 @@ def test_a_client_that_reads_nothing_is_told_its_limits_once(server: Server) -> 
     assert max(reply.messages_read for reply in replies) == 501
     assert {reply.limits.in_flight for reply in replies if reply.HasField("limits")} == {256}
     assert [result.id for reply in replies for result in reply.results] == ["last"]
+
+
+def test_a_caller_that_reads_no_results_holds_up_only_itself() -> None:
+    """Flow control bounds what the server runs for it. A stop that ends an idle stream is no
+    failed request."""
+    requests, values = 400, 2500
+    result_bytes = 4 * values * 40
+    with (
+        Server(*BASIC, "--max-stream-bytes", str(32 << 20)) as server,
+        Client(server.address) as client,
+    ):
+        server.load(WIDE, "CPU")
+        server.load(ECHO, "CPU")
+        network = client.network("echo")
+        share(network)
+        messages = (
+            pb.InferStreamRequest(
+                requests=[infer_request("wide", x(*[1.0] * values), id=str(number))]
+            )
+            for number in range(requests)
+        )
+        call = server.stub.InferStream(messages, timeout=CALL_SECONDS)
+
+        def run() -> float:
+            return server.total("headrace_network_requests_total", network="wide")
+
+        until(run)
+        for number in range(20):
+            assert network.infer(x(float(number)))["y"][0] == number
+        assert run() * result_bytes < (32 << 20) + (32 << 20), "the rest is on its way, or waits"
+        ended = [
+            result.id
+            for reply in call
+            for result in reply.results
+            if result.WhichOneof("result") == "reply"
+        ]
+        assert sorted(ended, key=int) == [str(number) for number in range(requests)]
+        assert is_shared(network.infer(x(1.0)))
+        assert server.stop() == 0, server.log()
+        assert "request failed" not in server.log()

@@ -1,16 +1,13 @@
 """A Ray cluster of several nodes on this machine, with the real HAProxy. ``make test-ray``.
 
 With RAY_ADDRESS the tests run on a cluster that is there already, and kill none of its nodes.
-Start it with the variables below.
+Start it with the variables of nodes.py.
 """
-
-# ruff: noqa: E402 - Ray reads its environment when it is imported
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import threading
 import time
 from collections import Counter
@@ -18,36 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
-# Ray reads these when it is imported, and its nodes inherit them. Where a machine is busy, Ray's
-# own timeouts of a few seconds would end what only is slow.
-os.environ |= {
-    "RAY_SERVE_ENABLE_HA_PROXY": "1",
-    "RAY_SERVE_HAPROXY_NBTHREAD": "1",
-    "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
-    "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
-    "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",
-    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "200",
-    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "100",
-    "RAY_raylet_start_wait_time_s": "300",
-    "RAY_agent_register_timeout_ms": "300000",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_enable_metrics_collection": "0",
-    "ORT_DISABLE_TELEMETRY": "1",
-}
+# Sets what Ray reads when it is imported.
+from tests.ray.nodes import Nodes, free_ports  # isort: split
 
 import numpy as np
 import pytest
 import ray
 from ray import serve
-from ray.cluster_utils import Cluster
 
 from headrace.client import Client, errors
 from headrace.client.sync import Network
@@ -56,12 +30,16 @@ from headrace.cluster.members import Member, Standing
 from headrace.testing import networks
 
 PATIENCE_SECONDS = 240.0
-OBJECT_STORE_BYTES = 100 << 20
 NAME = "headrace"
 SETTINGS = {"devices": "CPU,TEMPLATE", "allow_insecure": "true"}
 CASE = networks.mlp()
 MODEL = CASE.model.SerializeToString()
 X = CASE.inputs
+LARGE = {"x": np.tile(np.asarray(X["x"]), (1000, 1))}
+"""More bytes than a request on a shared stream may have."""
+WAYS = ("shared", "call", "many")
+
+Outcome = Mapping[str, Any] | errors.Error
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
@@ -73,29 +51,19 @@ def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SEC
     return found
 
 
-def node_options() -> dict[str, Any]:
-    """What a node of the cluster gets. A node waits only 20 seconds for an agent to choose a port
-    itself, which is too short for a busy machine."""
-    agents = ("metrics_agent", "metrics_export", "runtime_env_agent", "dashboard_agent_listen")
-    ports = {f"{each}_port": free_port() for each in agents}
-    return {"num_cpus": 2, "object_store_memory": OBJECT_STORE_BYTES, **ports}
-
-
 class Servers:
     """The cluster, and the application on it."""
 
     def __init__(self, store: Path) -> None:
         self.store = str(store)
-        self.ray: Cluster | None = None
+        self.settings = SETTINGS
+        self.nodes: Nodes | None = None
         address = os.environ.get("RAY_ADDRESS")
         if address is None:
-            head = {**node_options(), "include_dashboard": False}
-            self.ray = Cluster(initialize_head=True, head_node_args=head)
-            for _ in range(2):
-                self.ray.add_node(**node_options())
-            address = self.ray.address
+            self.nodes = Nodes(3)
+            address = self.nodes.ray.address
         ray.init(address=address, namespace="serve", log_to_driver=False)
-        self.port = free_port()
+        self.port, http_port = free_ports(2)
         serve.start(
             proxy_location="HeadOnly",  # several nodes share this machine's ports
             grpc_options={
@@ -103,16 +71,34 @@ class Servers:
                 "grpc_servicer_functions": [application.SERVICER],
                 "enable_reflection": False,
             },
-            http_options={"port": free_port()},
+            http_options={"port": http_port},
         )
         self.address = f"127.0.0.1:{self.port}"
 
-    def deploy(self, settings: Mapping[str, str] = SETTINGS, **options: Any) -> None:
-        """Deploys the application, and waits until it runs."""
+    def deploy(self, settings: Mapping[str, str] | None = None, **options: Any) -> None:
+        """Deploys the application, and waits until it runs.
+
+        Args:
+            settings: None for the ones that it has.
+            options: options of the deployment, instead of three replicas.
+        """
+        self.settings = dict(settings or self.settings)
         made = application.deployment.options(
-            **{"ray_actor_options": {"num_cpus": 0.5}, "num_replicas": 3, **options}
+            **{"ray_actor_options": {"num_cpus": 1}, **(options or {"num_replicas": 3})}
         )
-        serve.run(made.bind(self.store, dict(settings)), name=NAME, route_prefix="/")
+        try:
+            serve.run(made.bind(self.store, self.settings), name=NAME, route_prefix="/")
+        except RuntimeError as error:  # it does not say why
+            raise AssertionError(str(serve.status().applications[NAME])) from error
+        until(self._reachable, "HAProxy knows a replica")
+
+    def _reachable(self) -> bool:
+        with self.client() as client:
+            try:
+                client.networks()
+            except errors.Unavailable:
+                return False
+        return True
 
     def members(self) -> list[tuple[Member, Standing]]:
         keeper = application.RayKeeper(NAME, self.store)
@@ -135,8 +121,8 @@ class Servers:
     def close(self) -> None:
         serve.shutdown()
         ray.shutdown()
-        if self.ray is not None:
-            self.ray.shutdown()
+        if self.nodes is not None:
+            self.nodes.close()
 
 
 @pytest.fixture(scope="session")
@@ -164,30 +150,52 @@ def mlp(client: Client) -> Network:
 
 
 class Load:
-    """Threads of clients that call without a pause, until the context ends."""
+    """Clients that call without a pause, until the context ends, in every way that requests travel:
+    on the stream that a client's requests share, in calls of their own, and in `infer_many`."""
 
-    def __init__(self, servers: Servers, threads: int = 4, name: str = "mlp") -> None:
+    def __init__(self, servers: Servers, name: str = "mlp") -> None:
         self._servers, self._name = servers, name
         self.answered: Counter[str] = Counter()
         self.failed: list[str] = []
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._unary) for _ in range(threads)]
+        ways = {"shared": self._shared, "call": self._call, "many": self._many}
+        self._threads = [threading.Thread(target=self._repeat, args=each) for each in ways.items()]
 
-    def _unary(self) -> None:
-        with self._servers.client() as client:
+    def _repeat(self, way: str, ask: Callable[[Network], Iterator[Outcome]]) -> None:
+        # The balancing client moves a stream that breaks, also if it has one address.
+        target: Any = [self._servers.address] if way == "many" else self._servers.address
+        with Client(target) as client:
             network = client.network(self._name)
             while not self._over.is_set():
                 try:
-                    scores = network.infer(X)["scores"]
-                    assert np.isfinite(scores).all()
-                    self.answered["unary"] += 1
+                    for outcome in ask(network):
+                        if isinstance(outcome, errors.Error):
+                            raise outcome
+                        assert np.isfinite(outcome["scores"]).all()
+                        self.answered[way] += 1
                 except errors.Error as error:
-                    self.failed.append(f"{error.code.name}: {error}")
+                    self.failed.append(f"{way}: {error.code.name}: {error}")
+
+    @staticmethod
+    def _shared(network: Network) -> Iterator[Outcome]:
+        yield network.infer(X)
+
+    @staticmethod
+    def _call(network: Network) -> Iterator[Outcome]:
+        yield network.infer(LARGE)
+
+    @staticmethod
+    def _many(network: Network) -> Iterator[Outcome]:
+        for _, outcome in network.infer_many([X] * 50, in_flight=4):
+            yield outcome
 
     def more(self, count: int) -> None:
-        """Waits until so many further requests are answered."""
-        wanted = self.answered["unary"] + count
-        until(lambda: self.answered["unary"] >= wanted, f"{count} answers")
+        """Waits until each client has so many further answers."""
+        wanted = {way: self.answered[way] + count for way in WAYS}
+        until(
+            lambda: all(self.answered[way] >= number for way, number in wanted.items()),
+            f"{count} answers in each way",
+        )
 
     def __enter__(self) -> Load:
         for thread in self._threads:

@@ -7,7 +7,8 @@ import pytest
 
 from headrace.client import Client
 from headrace.client.sync import Network
-from tests.ray.conftest import SETTINGS, Load, Servers, X, node_options, until
+from headrace.cluster.members import Member
+from tests.ray.conftest import SETTINGS, Load, Servers, X, until
 
 
 def replica_processes() -> list[psutil.Process]:
@@ -18,49 +19,59 @@ def replica_processes() -> list[psutil.Process]:
     ]
 
 
+def names(members: list[Member]) -> set[str]:
+    return {member.name for member in members}
+
+
+def replace(servers: Servers, process: psutil.Process) -> list[Member]:
+    """Kills a replica, and waits until another one has its place."""
+    before = names(servers.ready(3))
+    process.kill()
+    # The keeper counts the dead replica for some seconds.
+    until(lambda: names(servers.ready(3)) != before, "a replacement")
+    return servers.ready(3)
+
+
 def test_no_request_is_lost_when_a_replica_is_killed(servers: Servers, mlp: Network) -> None:
-    before = {member.name for member in servers.ready(3)}
+    before = names(servers.ready(3))
     with Load(servers) as load:
-        replica_processes()[0].kill()
-        load.more(200)
-        # The keeper counts the dead replica for some seconds.
-        until(lambda: {member.name for member in servers.ready(3)} != before, "a replacement")
-        members = servers.ready(3)
+        members = replace(servers, replica_processes()[0])
         load.more(200)
     assert load.failed == []
-    assert len({member.name for member in members} - before) == 1
+    assert len(names(members) - before) == 1
+    check_each(members)
+
+
+def check_each(members: list[Member]) -> None:
+    """Every replica has the network."""
     for member in members:
         with Client(member.address) as direct:
             assert direct.network("mlp").infer(X)["scores"].shape == (3, 4)
 
 
 def test_no_request_is_lost_when_a_node_is_killed(servers: Servers, mlp: Network) -> None:
-    if servers.ray is None:
+    if servers.nodes is None:
         pytest.skip("the nodes of a cluster that is there already are not killed")
-    spare = servers.ray.add_node(**node_options())
-    nodes = {member.node for member in servers.ready(3)}
-    head = servers.ray.head_node.node_id
-    lost = next(
-        each
-        for each in servers.ray.worker_nodes
-        if each.node_id[:8] in nodes and each.node_id != head
-    )
+    before = {member.node for member in servers.ready(3)}
+    assert len(before) == 3
+    spare = servers.nodes.add()
+    lost = next(iter(servers.nodes.ray.worker_nodes - {spare}))
     with Load(servers) as load:
-        servers.ray.remove_node(lost, allow_graceful=False)
+        servers.nodes.kill(lost)
         load.more(200)
         until(lambda: lost.node_id[:8] not in {each.node for each in servers.ready(3)}, "a move")
         members = servers.ready(3)
         load.more(200)
     assert load.failed == []
-    assert lost.node_id[:8] not in {member.node for member in members}
-    assert spare is not None
+    assert {member.node for member in members} == before - {lost.node_id[:8]} | {spare.node_id[:8]}
+    check_each(members)
 
 
 def test_no_request_fails_while_a_new_version_is_rolled_out(servers: Servers, mlp: Network) -> None:
-    before = {member.name for member in servers.ready(3)}
+    before = names(servers.ready(3))
     with Load(servers) as load:
         servers.deploy({**SETTINGS, "max_networks": "99"})
         members = servers.ready(3)
         load.more(100)
     assert load.failed == []
-    assert not before & {member.name for member in members}
+    assert not before & names(members)

@@ -50,3 +50,22 @@ def test_one_of_two_loads_of_a_name_wins(servers: Servers, client: Client) -> No
     for each in (first, second, third):
         assert each.network("twice").info.device == "TEMPLATE"
         each.close()
+
+
+def test_a_network_with_a_number_of_replicas_answers_everywhere(
+    servers: Servers, client: Client
+) -> None:
+    config = {"REPLICAS": "1"}
+    for name in ("one", "two", "three"):
+        client.load_network(MODEL, device="CPU", name=name, config=config)
+    homes = set()
+    for each in directly(servers):
+        with each:
+            assert {one.name for one in each.networks()} >= {"one", "two", "three"}
+            for name in ("one", "two", "three"):
+                network = each.network(name)
+                assert network.infer(X)["scores"].shape == (3, 4)
+                for _, outputs in network.infer_many([X] * 10):
+                    assert not isinstance(outputs, errors.Error)
+                homes |= set(network.info.replicas)
+    assert homes == {member.name for member in servers.ready(3)}

@@ -306,15 +306,25 @@ def fail(context: Any, error: ErrorDetails) -> None:
 
 
 @contextmanager
-def running(port: int = 0, interceptors: Sequence[Any] = ()) -> Iterator[Fake]:
+def running(
+    port: int = 0,
+    interceptors: Sequence[Any] = (),
+    host: str = "127.0.0.1",
+    credentials: grpc.ServerCredentials | None = None,
+) -> Iterator[Fake]:
     """A fake server, until the context ends."""
     fake = Fake()
     threads = futures.ThreadPoolExecutor(8)
     server = grpc.server(threads, interceptors=interceptors, options=[("grpc.so_reuseport", 0)])
     add_servicer: Any = pb_grpc.add_InferenceEngineServicer_to_server
     add_servicer(fake, server)
-    port = server.add_insecure_port(f"127.0.0.1:{port}")
-    fake.target = f"127.0.0.1:{port}"
+    place = f"{host}:{port}"
+    port = (
+        server.add_insecure_port(place)
+        if credentials is None
+        else server.add_secure_port(place, credentials)
+    )
+    fake.target = f"{host}:{port}"
     server.start()
     try:
         yield fake

@@ -15,10 +15,11 @@ import typer
 
 from headrace.client import errors
 from headrace.client.cli.app import make_app
-from headrace.client.cli.security import FLAGS
+from headrace.client.cli.connection import FLAGS
 from headrace.plugins.cpu.session.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.plugins.hetero.running import subgraph as hetero
 from headrace.plugins.multi import counters as multi
+from headrace.runtime.config.replicas import SCHEMA as REPLICAS_SCHEMA
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.metrics.series import NOTES
@@ -124,6 +125,7 @@ def _meaning(parameter: Any) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "configuration keys": lambda: ConfigSchema(*STANDARD_KEYS).to_markdown(),
     "keys of sequences": SEQUENCE_SCHEMA.to_markdown,
+    "keys of replicas": REPLICAS_SCHEMA.to_markdown,
     "keys of native operators": lambda: ConfigSchema(CUSTOM_OPS_LIBRARIES).to_markdown(),
     **{f"keys of {device}": partial(_own_keys, device) for device in _DEVICES_WITH_KEYS},
     "settings": settings_table,

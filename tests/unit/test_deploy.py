@@ -27,6 +27,7 @@ from headrace.server.transport.new_certificates import write_certificates
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+COMPOSE = ("compose.yaml", "compose.unix-socket.yaml")
 VARIABLES = {each.variable for each in options()}
 
 
@@ -137,18 +138,49 @@ def test_compose_publishes_the_ports_on_this_machine_alone() -> None:
     assert all(each.startswith("127.0.0.1:") for listed in ports.values() for each in listed)
 
 
-def test_compose_runs_the_image_of_this_version() -> None:
+def test_compose_runs_the_image_of_this_version(local: Any) -> None:
     (compose,) = parsed("compose.yaml")
     image = f"headrace:{PROJECT['version']}"
-    assert compose["services"]["headrace"]["image"] == f"${{HEADRACE_IMAGE:-{image}}}"
+    for each in (compose["services"]["headrace"], local["services"]["client"]):
+        assert each["image"] == f"${{HEADRACE_IMAGE:-{image}}}"
 
 
-def test_compose_follows_the_specification() -> None:
+@pytest.mark.parametrize("name", COMPOSE)
+def test_compose_follows_the_specification(name: str) -> None:
     checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
     ended = subprocess.run(
-        [*checker, str(DEPLOY / "compose.yaml")], capture_output=True, text=True, timeout=60
+        [*checker, str(DEPLOY / name)], capture_output=True, text=True, timeout=60
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.fixture
+def local() -> Any:
+    """What is added for clients of a Unix socket."""
+    (found,) = parsed("compose.unix-socket.yaml")
+    return found
+
+
+def test_a_client_without_a_network_shares_the_folder_of_the_server_s_socket(local: Any) -> None:
+    server, client = local["services"]["headrace"], local["services"]["client"]
+    settings = load_settings({}, server["environment"])
+    assert settings.unix_socket is not None
+    assert settings.allow_client_shared_memory
+    assert client["environment"]["HEADRACE_SERVER"] == f"unix:{settings.unix_socket}"
+    assert client["network_mode"] == "none"
+    mount = f"sockets:{settings.unix_socket.parent}"
+    assert server["volumes"] == client["volumes"] == [mount]
+
+
+def test_the_folder_of_the_socket_belongs_to_the_user_of_the_image(
+    local: Any, dockerfile: str
+) -> None:
+    (user,) = instructions(dockerfile, "USER")
+    options = dict(
+        each.split("=") for each in local["volumes"]["sockets"]["driver_opts"]["o"].split(",")
+    )
+    assert f"{options['uid']}:{options['gid']}" == user
+    assert int(options["mode"], 8) & 0o007 == 0
 
 
 def test_the_guide_builds_the_image_of_this_version() -> None:
@@ -156,11 +188,11 @@ def test_the_guide_builds_the_image_of_this_version() -> None:
     assert tags == {PROJECT["version"]}
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "README.md"])
+@pytest.mark.parametrize("name", ["Dockerfile", *COMPOSE, "README.md"])
 def test_every_variable_is_a_setting(name: str) -> None:
     text = (DEPLOY / name).read_text(encoding="utf-8")
     # Compose's own are the folder on the host and the image. The client reads HEADRACE_TOKEN.
-    others = {"HEADRACE_MODELS", "HEADRACE_IMAGE", "HEADRACE_TOKEN"}
+    others = {"HEADRACE_MODELS", "HEADRACE_IMAGE", "HEADRACE_TOKEN", "HEADRACE_SERVER"}
     assert set(re.findall(r"HEADRACE_[A-Z_]+", text)) <= VARIABLES | others
 
 
@@ -179,7 +211,7 @@ def test_the_image_listens_for_others_only_with_tls_and_tokens(dockerfile: str) 
     check_exposure(settings)
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml"])
+@pytest.mark.parametrize("name", ["Dockerfile", *COMPOSE])
 def test_nothing_that_deploys_switches_security_off(name: str) -> None:
     text = (DEPLOY / name).read_text("utf-8")
     assert "ALLOW_INSECURE" not in text

@@ -120,6 +120,8 @@ class Target(Protocol):
 
 # The texts of gRPC's Python clients if the call or the channel was closed on their side.
 _OWN_CANCELS = ("Locally cancelled", "Channel closed", "Channel is closed")
+UNWRITTEN = "Internal error from Core"
+"""The text of gRPC's asyncio client, with INTERNAL, if it cannot write because the call is over."""
 
 
 def from_details(details: ErrorDetails) -> Error:
@@ -141,7 +143,8 @@ def from_status(
     """The error of a call that ended with this status, as gRPC's core or the server gave it.
 
     gRPC's core answers CANCELLED where it drops a call: when a server stops, or has too many calls.
-    So if the client itself has not cancelled the call, this counts as UNAVAILABLE.
+    So if the client itself has not cancelled the call, this counts as UNAVAILABLE. So does INTERNAL
+    from gRPC's asyncio client if a call ends while a message is being written.
     """
     details = wire.from_trailing_metadata(code, message, trailing)
     if code is grpc.StatusCode.CANCELLED and not message.startswith(_OWN_CANCELS):
@@ -149,11 +152,14 @@ def from_status(
         details = ErrorDetails(grpc.StatusCode.UNAVAILABLE, message)
     elif details.reason:
         pass  # the server's own words
+    elif code is grpc.StatusCode.INTERNAL and message == UNWRITTEN:
+        message = f"the server at {target} ended the call, or the connection broke; try again"
+        details = ErrorDetails(grpc.StatusCode.UNAVAILABLE, message)
     elif code is grpc.StatusCode.UNAVAILABLE:
         reason = target.explain(message)
         message = f"cannot reach the server at {target}: {reason or message}"
-        if "Failed parsing HTTP/2" in message:
-            message += "; this seems to be a port for HTTP: gRPC's is another one, 9000 by default"
+        if reason is None and "Failed parsing HTTP/2" in message:
+            message += "; this is a port for HTTP: gRPC's is another one, 9000 by default"
         details = ErrorDetails(code, message)
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = "time was up before the server answered; pass a longer timeout"

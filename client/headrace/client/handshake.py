@@ -19,6 +19,7 @@ _NO_TLS = (
     "without tls_ca"
 )
 _NO_GRPC = "the server speaks TLS, but not gRPC: gRPC's port is another one, 9000 by default"
+_HTTP: Final = "this is a port for HTTP: gRPC's is another one, 9000 by default"
 _NEEDS_CERTIFICATE = (
     "the server asks for a client certificate; pass tls_cert=FILE and tls_key=FILE (--tls-cert, "
     "--tls-key)"
@@ -30,7 +31,7 @@ _REFUSES_CERTIFICATE = (
 
 
 def explain(
-    place: str, context: ssl.SSLContext | None, *, secure: bool, certified: bool
+    place: str, context: ssl.SSLContext | None, *, secure: bool, certified: bool, name: str = ""
 ) -> str | None:
     """Why no connection comes about. None if TLS is not the reason, or it cannot be found out.
 
@@ -39,14 +40,22 @@ def explain(
         context: checks the server as the client does; None if it does not, or not by files.
         secure: whether the client speaks TLS.
         certified: whether the client has a certificate.
+        name: what the server's certificate has to be for, if that is not the host of `place`.
     """
     host, _, port = place.rpartition(":")
     host = host.strip("[]")
+    name = name or host
     context = context or _unchecked()
     of_client = _REFUSES_CERTIFICATE if certified else _NEEDS_CERTIFICATE
     try:
         with socket.create_connection((host, int(port)), _SECONDS) as plain:
-            return _explain(plain, host, context, of_client) if secure else _asked(plain, context)
+            if secure:
+                return _explain(plain, name, context, of_client)
+            if (reason := _asked(plain, context)) is not None:
+                return reason
+        with socket.create_connection((host, int(port)), _SECONDS) as plain:
+            plain.sendall(_PREFACE)
+            return _HTTP if plain.recv(5) == b"HTTP/" else None
     except (OSError, ValueError):
         return None  # nobody is there, and gRPC says so
 
@@ -71,10 +80,10 @@ def _asked(plain: socket.socket, context: ssl.SSLContext) -> str | None:
 
 
 def _explain(
-    plain: socket.socket, host: str, context: ssl.SSLContext, of_client: str
+    plain: socket.socket, name: str, context: ssl.SSLContext, of_client: str
 ) -> str | None:
     try:
-        with context.wrap_socket(plain, server_hostname=host) as wrapped:
+        with context.wrap_socket(plain, server_hostname=name) as wrapped:
             if wrapped.selected_alpn_protocol() != "h2":
                 return _NO_GRPC
             # With TLS 1.3 the server looks at the client's certificate only now. gRPC sends no
@@ -88,7 +97,7 @@ def _explain(
                 greeted = b""
             return None if greeted else of_client
     except ssl.SSLCertVerificationError as error:
-        return _of_certificate(error, host)
+        return _of_certificate(error, name)
     except ssl.SSLError as error:
         reason = error.reason or ""
         if "WRONG_VERSION" in reason or "RECORD_LAYER" in reason:
@@ -101,7 +110,7 @@ def _explain(
         return of_client if "ALERT" in reason or isinstance(error, ssl.SSLEOFError) else None
 
 
-def _of_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
+def _of_certificate(error: ssl.SSLCertVerificationError, name: str) -> str:
     code = error.verify_code
     if code == _EXPIRED:
         return "the server's certificate has expired; it must be renewed"
@@ -109,7 +118,7 @@ def _of_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
         return "the server's certificate is not valid yet; compare the clocks of both machines"
     if code in (_OTHER_NAME, _OTHER_ADDRESS):
         return (
-            f"the server's certificate is not for {host!r}; connect to a name that it has, or "
+            f"the server's certificate is not for {name!r}; connect to a name that it has, or "
             "have one made that has this name"
         )
     if code in _UNKNOWN_AUTHORITY:

@@ -13,6 +13,7 @@ import grpc
 from headrace.client import errors
 from headrace.client.conversation import Conversation, Result
 from headrace.client.errors import Target
+from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.outputs import Outputs
 
 
@@ -42,6 +43,7 @@ class InferMany(Iterator[Result]):
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._call = start(iter(self._outgoing.get, None))
         self._closed = False
+        close_at_exit(self)
 
     def __next__(self) -> tuple[int, Outputs | errors.Error]:
         while not self._results:
@@ -111,11 +113,12 @@ class InferMany(Iterator[Result]):
                     results = self._conversation.receive(data)
                     self._send(self._conversation.all_messages())
                 self._results.extend(results)
+                self._received()
                 return
         except grpc.RpcError as error:
             if not finished:  # otherwise every request has its result, and there is nothing to end
-                self.close()
-                raise errors.from_call(error, self._target) from None
+                self._broke(errors.from_call(error, self._target))
+                return
         except errors.Error:
             self.close()
             raise
@@ -123,6 +126,18 @@ class InferMany(Iterator[Result]):
         self.close()
         if failed is not None:
             raise failed
+
+    def _received(self) -> None:
+        """Called after each message of results."""
+
+    def _broke(self, error: errors.Error) -> None:
+        """Called if the stream breaks before all requests have their results.
+
+        Raises:
+            Error: the stream cannot go on.
+        """
+        self.close()
+        raise error from None
 
     def _send(self, messages: list[bytes]) -> None:
         for message in messages:

@@ -68,6 +68,8 @@ class NetworkInfo:
         origin: ``client``, ``repository`` or ``import``.
         states: inputs that the server keeps between the requests of a session, each with the
             output that gives its next value. Neither is among `inputs` and `outputs`.
+        replicas: the replicas of a cluster that are to have it. Empty if all have it, and on a
+            server alone.
     """
 
     name: str
@@ -85,6 +87,7 @@ class NetworkInfo:
     origin: str
     states: Mapping[str, str]
     version: str = "1"
+    replicas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

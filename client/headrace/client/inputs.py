@@ -83,8 +83,9 @@ class RequestEncoder:
             self._check_outputs(outputs)
             request.outputs.extend(outputs)
         if priority:
-            if not -10 <= priority <= 10:
-                raise invalid("priority", f"priority is {priority}; it goes from -10 to 10")
+            if not isinstance(priority, int | np.integer) or not -10 <= priority <= 10:
+                message = f"priority is {priority!r}; pass a whole number from -10 to 10"
+                raise invalid("priority", message)
             request.priority = priority
         if performance_counts:
             request.performance_counts = True
@@ -167,6 +168,8 @@ class _PortEncoder:
         name = self._port.dtype
         if name == "string":
             remedy = f"pass {path}.astype(object) with elements of type str"
+        elif array.dtype.kind in "OSUT":
+            remedy = f"pass an array of {name}"
         else:
             module = "np" if wanted.isbuiltin == 1 else "ml_dtypes"
             type_name = wanted.type.__name__

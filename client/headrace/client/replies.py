@@ -58,6 +58,7 @@ def network_info(message: pb.NetworkInfo) -> NetworkInfo:
         execution_devices=tuple(message.execution_devices),
         origin=message.origin,
         version=message.version or "1",  # an older server does not send it
+        replicas=tuple(message.replicas),
     )
 
 

@@ -166,6 +166,7 @@ class Endpoint:
                         mine.context,
                         secure=mine.credentials is not None,
                         certified=mine.certified,
+                        name=self.authority.rpartition(":")[0].strip("[]"),
                     )
                     if named
                     else None

@@ -14,11 +14,11 @@ from headrace.client import errors, transport
 from headrace.client.balancing.addresses import Targets
 from headrace.client.balancing.choice import Choosing
 from headrace.client.balancing.options import Balancing
-from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
 from headrace.client.multiplex.threads.calls import SharedStreams
+from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Blocking, Pause, Plan, Step
@@ -112,6 +112,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         self.target = self.endpoint.address
         self._channels = self.endpoint.channels(grpc, max_message_bytes, SharedStreams)
         self.pool = self.endpoint.pool(shared_memory)
+        close_at_exit(self)
 
     load_network = _loading_method(client_plans.load_network)
     import_network = _loading_method(client_plans.import_network)
@@ -144,14 +145,12 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         return [Network(self, each, pinned=each.version) for each in self.run(plans)]
 
     def close(self) -> None:
-        """Closes the connection and cancels what is in flight. Idempotent."""
-        names = self.pool.close() if self.pool is not None else []
-        if names:
-            forget = self.callable("UnregisterSharedMemory")
-            requests = transport.unregistrations(names)
-            calls = [forget.future(each, timeout=transport.FORGET_SECONDS) for each in requests]
-            for call in calls:
-                call.exception()  # the server forgets removed files by itself, only later
+        """Cancels what is in flight, and closes the connection. Idempotent."""
+        forget = "UnregisterSharedMemory"
+        requests = transport.unregistrations(self.pool.close() if self.pool else [])
+        seconds = transport.FORGET_SECONDS
+        for call in [self.callable(forget).future(each, timeout=seconds) for each in requests]:
+            call.exception()  # the server forgets removed files by itself, only later
         for channel in self._channels.close():
             channel.close()
 
@@ -287,14 +286,15 @@ class Network(LoadedNetwork):
             An iterator over (index, outputs or error) in the order in which requests finish, failed
             ones too. Iterating raises `Error` if the stream fails.
         """
-        conversation = Conversation(
-            self.encoder.encode,
-            sharing=self.sharing,
+        conversation = self.conversation(
             in_flight=in_flight,
             outputs=outputs,
             priority=priority,
             timeout=timeout,
             performance_counts=performance_counts,
         )
+        return self._many(conversation, inputs)
+
+    def _many(self, conversation: Any, inputs: Any) -> InferMany:
         call = self.client.callable("InferStream")
         return InferMany(conversation, inputs, call, self.client.endpoint)

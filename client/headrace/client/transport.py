@@ -208,14 +208,14 @@ def address(target: str) -> str:
     """The server's address as gRPC takes it, with port 9000 if it has none.
 
     Raises:
-        InvalidArgument: it is empty, begins with a scheme that gRPC does not know, for example
-            http, or has a port that no server can have.
+        InvalidArgument: it is no text, is empty, begins with a scheme that gRPC does not know, for
+            example http, or has a port that no server can have.
     """
-    if _SCHEMES.match(target):
+    if isinstance(target, str) and _SCHEMES.match(target):
         for host in hosts(target):
             _check_port(target, host)
         return target
-    if not target or "://" in target:
+    if not isinstance(target, str) or not target or "://" in target:
         message = f"{target!r} is not a server address; pass host:port, as {DEFAULT_TARGET}"
         raise invalid("target", message)
     if target.count(":") > 1 and not target.startswith("["):

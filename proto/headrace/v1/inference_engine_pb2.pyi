@@ -269,7 +269,7 @@ class PortInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[DataType, str]] = ..., has_rank: bool = ..., shape: _Optional[_Iterable[_Union[Dimension, _Mapping]]] = ..., kind: _Optional[_Union[ValueKind, str]] = ..., optional: bool = ..., layout: _Optional[str] = ...) -> None: ...
 
 class NetworkInfo(_message.Message):
-    __slots__ = ("name", "device", "generation", "state", "reason", "inputs", "outputs", "config", "load_seconds", "from_cache", "notes", "execution_devices", "origin", "version", "states")
+    __slots__ = ("name", "device", "generation", "state", "reason", "inputs", "outputs", "config", "load_seconds", "from_cache", "notes", "execution_devices", "origin", "version", "states", "replicas")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -299,6 +299,7 @@ class NetworkInfo(_message.Message):
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     name: str
     device: str
     generation: int
@@ -314,7 +315,8 @@ class NetworkInfo(_message.Message):
     origin: str
     version: str
     states: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., config: _Optional[_Mapping[str, str]] = ..., load_seconds: _Optional[float] = ..., from_cache: bool = ..., notes: _Optional[_Iterable[str]] = ..., execution_devices: _Optional[_Iterable[str]] = ..., origin: _Optional[str] = ..., version: _Optional[str] = ..., states: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    replicas: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., device: _Optional[str] = ..., generation: _Optional[int] = ..., state: _Optional[_Union[NetworkState, str]] = ..., reason: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., config: _Optional[_Mapping[str, str]] = ..., load_seconds: _Optional[float] = ..., from_cache: bool = ..., notes: _Optional[_Iterable[str]] = ..., execution_devices: _Optional[_Iterable[str]] = ..., origin: _Optional[str] = ..., version: _Optional[str] = ..., states: _Optional[_Mapping[str, str]] = ..., replicas: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UnloadNetworkRequest(_message.Message):
     __slots__ = ("name", "version")

@@ -25,7 +25,8 @@ Inputs: TypeAlias = dict[str, Value]
 MAX_ID_LENGTH: Final = 128
 MAX_LAYOUTS: Final = 64
 """How many layouts are remembered at a time. A new one replaces the oldest. Each takes less than
-twice SMALL_BYTES of memory."""
+twice SMALL_BYTES of memory, because a request with more bytes beside its tensors is not
+remembered."""
 MAX_PARTS: Final = 64
 """The most inputs and wanted outputs of a request that is remembered. Each of them takes far more
 memory than it takes bytes in a message."""
@@ -49,6 +50,7 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
     start: int
     end: int
+    in_place: bool  # whether it is large, and aligned where it lies in the message
 
 
 class _Layout(NamedTuple):
@@ -102,9 +104,12 @@ class Layouts(Generic[R]):
             except UnicodeDecodeError:
                 return None
         inputs: Inputs = {}
-        for name, dtype, shape, start, end in tensors:
-            # A slice of bytes is aligned for every type.
-            array: Array = np.ndarray(shape, dtype, data[start:end])
+        for name, dtype, shape, start, end, in_place in tensors:
+            array: Array
+            if in_place:
+                array = np.ndarray(shape, dtype, data, start)
+            else:  # a slice of bytes is aligned for every type
+                array = np.ndarray(shape, dtype, data[start:end])
             inputs[name] = array
         return request, identifier, inputs
 
@@ -113,7 +118,7 @@ class Layouts(Generic[R]):
 
         `outputs` is the number of outputs that it asks for.
         """
-        if len(data) >= SMALL_BYTES or len(inputs) + outputs > MAX_PARTS:
+        if len(inputs) + outputs > MAX_PARTS:
             return
         if not all(map(_plain, inputs.values())):
             return
@@ -146,13 +151,17 @@ def _layout(
     for (start, end), (name, value) in zip(places.tensors, inputs.items(), strict=True):
         if not isinstance(value, np.ndarray) or end - start != value.nbytes:
             return None
-        tensors.append(_Tensor(name, value.dtype, value.shape, start, end))
+        # An allocator aligns the beginning of a message for every type.
+        in_place = end - start >= SMALL_BYTES and not start % value.dtype.alignment
+        tensors.append(_Tensor(name, value.dtype, value.shape, start, end, in_place))
     place = places.identifier
     if place is None and identifier:
         return None
     if place is not None and place[1] - place[0] > MAX_ID_LENGTH:
         return None  # another id with as many bytes may have more characters
     differing = sorted([*places.tensors, *((place,) if place is not None else ())])
+    if len(data) - sum(end - start for start, end in differing) >= SMALL_BYTES:
+        return None
     ends = (0, *(end for _, end in differing))
     starts = (*(start for start, _ in differing), len(data))
     frame = tuple((end, start, data[end:start]) for end, start in zip(ends, starts, strict=True))

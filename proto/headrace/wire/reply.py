@@ -9,16 +9,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import ATTACHMENT_BYTES, Value
 from headrace.wire.dtypes import STRING, number_of
 from headrace.wire.framing import varint
 
 MAX_NAME_LENGTH: Final = 256
 """The longest name of an output that is kept, so that its bytes take little memory."""
+
+Place: TypeAlias = tuple[str, int]
+"""A region and an offset in it."""
 
 _TIMINGS = struct.Struct("<3sdsdsd")  # field 3 of 27 bytes; in it the doubles 1, 2 and 3
 
@@ -31,20 +35,30 @@ def encode_small_reply(
     generation: int,
     version: str,
     in_flight: int = 0,
+    places: Mapping[str, Place] | None = None,
 ) -> bytes | None:
-    """An InferReply of numeric tensors; None if an output is anything else, large, or has a
-    long name.
+    """An InferReply of numeric tensors; None if an output is anything else, has a long name, or is
+    large and has no place.
 
     Args:
         names: the names in `outputs` that the reply has, in order.
         timings: queue, execution and inference, in seconds.
         generation, version: those of the network that answered.
         in_flight: how many other requests the device had in flight then.
+        places: where the bytes of outputs in shared memory lie, which the reply does not have.
     """
     name = identifier.encode()
     parts = [b"\x0a", _varint(len(name)), name]
     for key in names:
         value = outputs[key]
+        if places and key in places:
+            if type(value) is not np.ndarray or len(key) > MAX_NAME_LENGTH:
+                return None
+            placed = _placed(key, value.dtype, value.shape, places[key])
+            if placed is None:
+                return None
+            parts.append(placed)
+            continue
         if (
             type(value) is not np.ndarray
             or value.nbytes > ATTACHMENT_BYTES
@@ -95,3 +109,22 @@ def _head(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | No
     )
     value = b"".join((b"\x0a", varint(len(text)), text, b"\x12", varint(len(tensor) + size)))
     return b"".join((b"\x12", varint(len(value) + len(tensor) + size), value, tensor))
+
+
+@lru_cache(maxsize=1024)
+def _placed(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], place: Place) -> bytes | None:
+    """An element of `outputs` whose bytes lie in shared memory; None for a dtype without this
+    form."""
+    try:
+        number = number_of(dtype)
+    except ValueError:
+        return None
+    if number == STRING or not dtype.isnative:
+        return None
+    size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    reply = pb.InferReply()
+    tensor = reply.outputs.add(name=name).tensor
+    tensor.dtype = number  # type: ignore[assignment]  # the stubs expect the enum's own class
+    tensor.shape.extend(shape)
+    tensor.shared_memory.CopyFrom(pb.SharedMemory(region=place[0], offset=place[1], bytes=size))
+    return reply.SerializeToString()

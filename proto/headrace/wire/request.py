@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from headrace.v1 import inference_engine_pb2 as pb
@@ -9,6 +11,8 @@ from headrace.wire import framing
 from headrace.wire.codec import CodecError, decode_values
 from headrace.wire.layouts import MAX_ID_LENGTH, Inputs, Layouts, Places, only
 from headrace.wire.message import SMALL_BYTES, Attachments
+from headrace.wire.placed import MAX_BYTES, Placed, PlacedRequests
+from headrace.wire.shared_memory import names_regions
 
 MAX_PRIORITY: Final = 10
 """The highest priority. Its negative is the lowest one."""
@@ -55,12 +59,30 @@ class Decoded(NamedTuple):
     inputs: Inputs
 
 
+class InRegion(NamedTuple):
+    """The contents of an InferRequest whose tensors lie in a region."""
+
+    request: Request
+    placed: Placed
+
+    def message(self) -> pb.InferRequest:
+        """The message that it was, for those who need one."""
+        message = pb.InferRequest()
+        message.CopyFrom(self.placed.message)
+        message.id = self.request.id
+        return message
+
+
 def decode_request(message: pb.InferRequest, attachments: Attachments) -> Decoded:
     """Decodes an InferRequest.
 
     Raises:
         CodecError: an input breaks the protocol, or a field is out of its bounds.
     """
+    return Decoded(_request(message), decode_values(message.inputs, attachments))
+
+
+def _request(message: pb.InferRequest) -> Request:
     request = Request(
         message.network,
         message.id,
@@ -74,7 +96,7 @@ def decode_request(message: pb.InferRequest, attachments: Attachments) -> Decode
         message.tracestate,
     )
     _check(request)
-    return Decoded(request, decode_values(message.inputs, attachments))
+    return request
 
 
 def _session(message: pb.InferRequest) -> Session | None:
@@ -98,30 +120,32 @@ def _check(request: Request) -> None:
 
 
 class RequestLayouts:
-    """`Layouts` of InferRequests, both single ones and those in an InferStreamRequest.
+    """`Layouts` of InferRequests, both single ones and those in an InferStreamRequest, and
+    `PlacedRequests`.
 
-    Requests with a session or with attachments are always parsed.
+    Requests with a session are always parsed, and so are those with attachments on a stream.
     """
 
     def __init__(self) -> None:
         self._layouts: Layouts[Request] = Layouts(_places)
+        self._placed = PlacedRequests()
 
-    def read(self, data: bytes) -> Decoded | None:
+    def read(self, data: bytes) -> Decoded | InRegion | None:
         """The request in the message `data`; None if the message has to be parsed."""
         known = self._layouts.read(data)
-        if known is None:
-            return None
-        request, identifier, inputs = known
-        if identifier:
-            request = Request(request[0], identifier, *request[2:])
-        return Decoded(request, inputs)
+        if known is not None:
+            request, identifier, inputs = known
+            return Decoded(_with_id(request, identifier) if identifier else request, inputs)
+        placed = self._placed.read(data) if len(self._placed) else None
+        return None if placed is None else InRegion(_with_id(*placed[:2]), placed[2])
 
-    def read_stream(self, data: bytes) -> list[Decoded] | None:
+    def read_stream(self, data: bytes) -> list[Decoded | InRegion] | None:
         """The requests in an InferStreamRequest; None if all of it has to be parsed."""
-        fields = framing.split(data, 0, len(data), _REQUESTS) if len(self._layouts) else None
+        knows_any = len(self._layouts) or len(self._placed)
+        fields = framing.split(data, 0, len(data), _REQUESTS) if knows_any else None
         if fields is None or fields.rest:
             return None
-        requests: list[Decoded] = []
+        requests: list[Decoded | InRegion] = []
         for start, end in fields.payloads:
             request = self.read(data[start:end]) if end - start < SMALL_BYTES else None
             if request is None:
@@ -134,12 +158,45 @@ class RequestLayouts:
         if request.session is None:
             self._layouts.learn(data, request, request.id, inputs, len(request.outputs))
 
+    def learn_in_region(self, data: bytes, message: pb.InferRequest) -> None:
+        """Remembers a message that had to be parsed, and whose tensors lie in a region."""
+        with suppress(CodecError):  # the request itself will raise it
+            self._placed.learn(data, _request(message))
+
+    def learn_stream(self, data: bytes, messages: Sequence[pb.InferRequest]) -> None:
+        """The same for those of an InferStreamRequest whose tensors lie in a region."""
+        if not any(map(names_regions, messages)):
+            return
+        fields = framing.split(data, 0, len(data), _REQUESTS)
+        if fields is None or len(fields.payloads) != len(messages):
+            return
+        for (start, end), message in zip(fields.payloads, messages, strict=True):
+            if end - start <= MAX_BYTES and names_regions(message):
+                self.learn_in_region(data[start:end], message)
+
+
+def _with_id(request: Request, identifier: str) -> Request:
+    return Request(request[0], identifier, *request[2:])
+
 
 def _places(data: bytes) -> Places | None:
     values = framing.split(data, 0, len(data), _INPUTS)
-    if values is None:
+    attached = framing.split(data, 0, len(data), framing.ATTACHMENTS)
+    if values is None or attached is None:
         return None
-    tensors = [only(data, only(data, span, _TENSOR), _DATA) for span in values.payloads]
+    spans = [only(data, span, _TENSOR) for span in values.payloads]
+    tensors = [_bytes_of(data, span, attached.payloads) for span in spans]
     if None in tensors:
         return None
     return Places([place for place in tensors if place], only(data, (0, len(data)), _ID))
+
+
+def _bytes_of(
+    data: bytes, tensor: framing.Span | None, attachments: list[framing.Span]
+) -> framing.Span | None:
+    """Where the bytes of the tensor at this span lie: in the tensor itself or in an attachment."""
+    own = only(data, tensor, _DATA)
+    if own is not None or tensor is None:
+        return own
+    number = pb.Tensor.FromString(data[slice(*tensor)]).attachment
+    return attachments[number - 1] if 0 < number <= len(attachments) else None

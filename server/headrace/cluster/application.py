@@ -16,10 +16,11 @@ from ray.serve.config import gRPCOptions
 from headrace.cluster.desired import Value
 from headrace.cluster.devices import with_devices
 from headrace.cluster.ingress import host
-from headrace.cluster.keeper import Committed, Keeper, Update
+from headrace.cluster.keeper import Keeper
+from headrace.cluster.keeping import Committed, Update
 from headrace.cluster.members import Member, Problem, Standing
-from headrace.cluster.objects import Objects
 from headrace.cluster.replica import Replica, check_settings
+from headrace.cluster.shared.objects import Objects
 from headrace.runtime.errors import InvalidArgument, Unavailable
 from headrace.server.logs import configure_logging
 from headrace.server.settings.settings import Settings
@@ -85,6 +86,9 @@ class RayKeeper:
     async def settle(self, key: str, revision: int) -> list[Problem]:
         problems: list[Problem] = await self._ask("settle", key, revision)
         return problems
+
+    async def release(self, name: str) -> None:
+        await self._ask("release", name)
 
     async def leave(self, name: str) -> None:
         await self._ask("leave", name)

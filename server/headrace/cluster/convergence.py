@@ -8,33 +8,30 @@ them. What fails is tried again, and the reason is told.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from headrace.cluster import networks
+from headrace.cluster.actions import Actions
 from headrace.cluster.desired import NOTHING, Entry, Value
-from headrace.cluster.keeper import Keeping, Update
-from headrace.cluster.members import Member, Standing, roster
-from headrace.cluster.objects import Objects
-from headrace.cluster.store import DEVICE, ClusterStore, converging, extension_name, model_name
-from headrace.runtime.config.device_name import DeviceName
-from headrace.runtime.core import Core
-from headrace.runtime.errors import AlreadyExists, HeadraceError, Internal, NotFound
-from headrace.runtime.network.network import Network
+from headrace.cluster.keeping import Keeping, Update
+from headrace.cluster.members import Member, Standing
+from headrace.cluster.placement import choice
+from headrace.cluster.placement.directory import Directory
+from headrace.cluster.store import ClusterStore, converging
+from headrace.runtime.errors import HeadraceError, Internal
 from headrace.runtime.system.backoff import Backoff
-from headrace.runtime.transform.options import LoadRequest
-from headrace.server.services.targets import configure
 
 _log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 64
 """Networks that change at the same time. The core takes 256 loads."""
 
-_BUSY_SECONDS: Final = 0.1
 _FIRST_SECONDS: Final = 0.5
 
 
@@ -42,35 +39,39 @@ class Convergence:
     """Belongs to the event loop.
 
     Args:
-        changed: called with the name of a network that was loaded, failed or was removed.
+        directory: is told which replicas have which networks.
+        changed: called with the name of a network that was loaded, failed, was removed, or moved
+            between other replicas.
     """
 
     def __init__(
         self,
-        core: Core,
+        actions: Actions,
         store: ClusterStore,
-        objects: Objects,
         keeper: Keeping,
         member: Member,
+        directory: Directory,
         changed: Callable[[str], object],
     ) -> None:
-        self._core = core
+        self._actions = actions
         self._store = store
-        self._objects = objects
         self._keeper = keeper
         self.member = member
+        self._directory = directory
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._ready = False
+        self._numbers = itertools.count()
         self._heard = NOTHING
         self._roster = ""
         self._want: dict[str, Entry] = {}
+        self._places: dict[str, int] = {}  # the revisions of the places, by network
+        self._placed: dict[str, int] = {}  # those that the replica has dealt with
         self._failed: dict[str, str] = {}
         self._backoffs: dict[str, Backoff] = {}
         self._retrying: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._owners: dict[str, object] = {}
         self._following: asyncio.Task[None] | None = None
         self._reporting: set[asyncio.Task[None]] = set()
         store.changed = lambda: self._loop.call_soon_threadsafe(self._committed)
@@ -91,6 +92,13 @@ class Convergence:
                 self._ready = True
                 self._following = asyncio.create_task(self._follow())
                 return
+
+    async def release(self, seconds: float) -> None:
+        """Returns when the replica may end because other replicas have its networks, at the latest
+        after so many seconds."""
+        with suppress(HeadraceError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._keeper.release(self.member.name)
 
     async def stop(self) -> None:
         """Leaves the cluster. What is loaded stays loaded."""
@@ -120,23 +128,43 @@ class Convergence:
         changes = update.changes
         found = dict(changes.entries)
         if changes.whole:
-            gone = (self._store.keys() | self._want.keys()) - found.keys()
+            places = map(choice.key_of, self._places)
+            gone = (self._store.keys() | self._want.keys()).union(places) - found.keys()
             found |= {key: Entry(changes.revision, None) for key in gone}
-        self._want |= found
         self._heard = changes.revision
-        self._roster = roster(update.members)
+        self._roster = update.roster
+        moved = set() if update.members is None else set(self._directory.meet(update.members))
+        for key in [key for key in found if key.startswith(choice.PREFIX)]:
+            moved.add(name := key.removeprefix(choice.PREFIX))
+            self._place(name, found.pop(key))
+        self._want |= found
         for key in sorted(found, key=lambda key: (key.startswith(networks.PREFIX), found[key][0])):
             self._look(key)
+        for name in moved:
+            self._look(networks.key_of(name))
+            self._changed(name)
+
+    def _place(self, name: str, entry: Entry) -> None:
+        self._directory.place(name, entry.value)
+        if entry.value is None:
+            self._places.pop(name, None)
+        else:
+            self._places[name] = entry.revision
 
     def _standing(self) -> Standing:
         pending = self._tasks.keys() | {key for key in self._want if self._due(key)}
-        return Standing(self._ready, self._heard, frozenset(pending), dict(self._failed))
+        failed, number = dict(self._failed), next(self._numbers)
+        return Standing(self._ready, self._heard, frozenset(pending), failed, number)
 
     def _due(self, key: str) -> bool:
         if key in self._retrying:
             return True
         want, known = self._want[key], self._store.knows(key)
-        return known != NOTHING if want.value is None else known < want.revision
+        if want.value is None:
+            return known != NOTHING
+        name = key.removeprefix(networks.PREFIX)
+        place = self._places.get(name, NOTHING)
+        return known < want.revision or self._placed.get(name, NOTHING) < place
 
     def _look(self, key: str) -> None:
         """Starts to change a key, if it differs and nobody is changing it."""
@@ -147,6 +175,7 @@ class Convergence:
             task.add_done_callback(partial(self._ended, key))
         elif self._want[key].value is None:
             del self._want[key]
+            self._placed.pop(key.removeprefix(networks.PREFIX), None)
 
     def _committed(self) -> None:
         """A change of this replica's own has ended. Until then it has left the key alone."""
@@ -178,13 +207,16 @@ class Convergence:
     # -- changing --
 
     async def _converge(self, key: str) -> None:
-        want = self._want[key]
+        want, name = self._want[key], key.removeprefix(networks.PREFIX)
         self._retrying.discard(key)
-        reason = await self._attempt(key, want.value)
+        place = self._places.get(name, NOTHING)
+        value = want.value if self._directory.is_for(name) else None
+        reason = await self._attempt(key, value)
+        self._placed[name] = place
         if reason is None:
             self._failed.pop(key, None)
             self._backoffs.pop(key, None)
-            self._store.dealt(key, want, want.value)
+            self._store.dealt(key, want, value)
         else:
             self._failed[key] = reason
             self._store.dealt(key, want, self._store.has(key))
@@ -199,11 +231,8 @@ class Convergence:
             with converging():
                 if key.startswith(networks.PREFIX):
                     await self._network(key.removeprefix(networks.PREFIX), key, want)
-                elif key.startswith(DEVICE) and want is not None:
-                    device = DeviceName.parse(key.removeprefix(DEVICE))
-                    await asyncio.to_thread(self._core.set_config, device, want["config"])
                 elif want is not None:
-                    await asyncio.to_thread(self._extend, key, want)
+                    await self._actions.change_device(key, want)
         except HeadraceError as error:
             if not isinstance(error, Internal):
                 return error.message
@@ -214,11 +243,6 @@ class Convergence:
             return None
         return "an internal error; the replica's log has the reason"
 
-    def _extend(self, key: str, want: Value) -> None:
-        device = key.split("/")[1]
-        functions = self._objects.read(extension_name(want["digest"]))
-        self._core.add_extension(DeviceName.parse(device), functions)
-
     async def _network(self, name: str, key: str, want: Value | None) -> None:
         others = [task for key, task in self._tasks.items() if not key.startswith(networks.PREFIX)]
         if others:
@@ -226,58 +250,9 @@ class Convergence:
         try:
             async with self._at_once:
                 for step in networks.steps(self._store.has(key), want):
-                    await self._step(name, step)
+                    await self._actions.take(step, name)
         finally:
             self._changed(name)
-
-    async def _step(self, name: str, step: networks.Step) -> None:
-        match step:
-            case networks.Load(_, facts, alone):
-                await self._load(name, facts, alone=alone)
-            case networks.Configure(version, changes):
-                await asyncio.to_thread(self._configure, name, version, changes)
-            case networks.Unload(version):
-                with suppress(NotFound):
-                    unloaded = await asyncio.to_thread(self._core.unload_network, name, version)
-                    await asyncio.wrap_future(unloaded)
-            case networks.Share(shares):
-                await asyncio.to_thread(self._core.set_traffic, name, shares)
-
-    async def _load(self, name: str, facts: Mapping[str, Any], *, alone: bool) -> None:
-        said = LoadRequest.from_json(facts["request"])
-        request = replace(said, name=name, config={**said.config, **facts["config"]})
-        owner = None if alone else self._owners.setdefault(name, object())
-        read = partial(self._read, facts["model"])
-        while True:
-            try:
-                load = await asyncio.to_thread(
-                    partial(
-                        self._core.load_network,
-                        *(request, read),
-                        replace=True,
-                        on_disk=True,
-                        owner=owner,
-                    )
-                )
-                break
-            except AlreadyExists:  # a client loads it here, and finds that it is too late
-                await asyncio.sleep(_BUSY_SECONDS)
-        try:
-            await asyncio.shield(asyncio.wrap_future(load))
-        except asyncio.CancelledError:
-            self._core.cancel_load(load)
-            raise
-
-    def _configure(self, name: str, version: str, changes: Mapping[str, str]) -> None:
-        entry = self._core.networks.acquire(name, version)
-        try:
-            configure(entry, changes, None)
-        finally:
-            self._core.networks.release(entry)
-
-    def _read(self, digest: str) -> Network:
-        data = self._objects.read(model_name(digest))
-        return Network.from_bytes(data, self._core.limits, spooled=True)
 
 
 def _delay(backoff: Backoff) -> float:

@@ -96,5 +96,9 @@ class Desired:
         """The changes after a revision. It is the whole state if the log does not reach back."""
         if not self._log_begins <= revision <= self.revision:
             return Changes(self.revision, dict(self.entries), whole=True)
-        changed = {key: entry for key, entry in self._log if entry.revision > revision}
+        changed: dict[str, Entry] = {}
+        for key, entry in reversed(self._log):  # most replicas need only the newest
+            if entry.revision <= revision:
+                break
+            changed.setdefault(key, entry)
         return Changes(self.revision, changed, whole=False)

@@ -7,28 +7,26 @@ the shared store. Each change is in the store before anybody hears of it.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
-import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from headrace.cluster import networks
-from headrace.cluster.desired import NOTHING, Changes, Conflict, Desired, Entry, Value
+from headrace.cluster.desired import NOTHING, Conflict, Desired, Entry, Value
+from headrace.cluster.keeping import Committed, Update
 from headrace.cluster.members import (
     LOST_SECONDS,
     Member,
     Members,
     Problem,
     Standing,
-    roster,
 )
-from headrace.cluster.objects import Objects
-from headrace.runtime.errors import NotFound
+from headrace.cluster.placement import choice
+from headrace.cluster.shared.archive import Archive
+from headrace.runtime.errors import HeadraceError
 
 _log = logging.getLogger(__name__)
 
@@ -36,49 +34,9 @@ POLL_SECONDS: Final = 5.0
 """How long a replica's question for changes waits for an answer. It also shows that it lives."""
 
 SWEEP_SECONDS: Final = 600.0
-UNUSED_SECONDS: Final = 3600.0
-"""The age at which a model or an upload that no network needs is removed from the store."""
 
-_STATE = "desired"
-_KEY = "blob.key"
-MODELS = "models"
-UPLOADS = "uploads"
-
-
-class Committed(NamedTuple):
-    """The outcome of a change: its revision. `newest` is set if the change was refused, because it
-    builds on an older one."""
-
-    revision: int
-    newest: Entry | None = None
-
-
-class Update(NamedTuple):
-    """News for a replica: changes of the desired state, and the live replicas."""
-
-    changes: Changes
-    members: tuple[Member, ...]
-
-
-class Keeping(Protocol):
-    """What a replica asks of the keeper, wherever the keeper runs."""
-
-    def commit(self, key: str, value: Value | None, expected: int) -> Committed:
-        """As `Keeper.commit`. Waits for the answer; not for the event loop.
-
-        Raises:
-            Unavailable: the keeper cannot be reached, or cannot write to its store.
-        """
-
-    def follow(self, member: Member, standing: Standing, known: str) -> Awaitable[Update]: ...
-
-    def report(self, member: Member, standing: Standing) -> Awaitable[None]: ...
-
-    def enter(self, member: Member, standing: Standing) -> Awaitable[bool]: ...
-
-    def settle(self, key: str, revision: int) -> Awaitable[list[Problem]]: ...
-
-    def leave(self, name: str) -> Awaitable[None]: ...
+_TICK_SECONDS: Final = 1.0
+"""How often the keeper looks at the clock."""
 
 
 class Keeper:
@@ -97,18 +55,23 @@ class Keeper:
         lost_seconds: float = LOST_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._objects = Objects(store)
+        self._archive = Archive(store)
         self._clock = clock
         self._members = Members(lost_seconds)
         self._lost_seconds = lost_seconds
-        entries = dict(map(self._read, self._objects.names(_STATE)))
+        entries = self._archive.entries()
         # Removed keys have left no trace, so the clock makes sure that revisions only grow.
         self._desired = Desired(entries, time.time_ns() // 1_000)
+        self._places = choice.Places(entries)
+        self._must_place = True
+        self._placing: asyncio.Task[None] | None = None
         # Replicas that this keeper has not met may be there already.
         self._met_all_at = clock() + (lost_seconds if entries else 0.0)
-        self._key = self._make_key()
+        self._key = self._archive.signing_key()
         self._writing = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._news = asyncio.Event()  # of changes and of replicas
+        self._progress = asyncio.Event()  # of a replica
+        self._looked_at = clock()
         self._swept_at = clock()
         self._sweeping: asyncio.Future[None] | None = None
 
@@ -123,8 +86,9 @@ class Keeper:
                 self._desired.check(key, expected)
             except Conflict as conflict:
                 return Committed(conflict.newest, there or Entry(NOTHING, None))
-            await asyncio.to_thread(self._write, key, value, self._desired.revision + 1)
-            revision = self._desired.change(key, value)
+            if key.startswith(networks.PREFIX):
+                await self._place(key.removeprefix(networks.PREFIX), value)
+            revision = await self._change(key, value)
         self._tell()
         return Committed(revision)
 
@@ -135,22 +99,20 @@ class Keeper:
             known: the `roster` of the replicas that the replica knows. It also hears when others
                 join or leave.
         """
-        if self._members.tell(member, standing, self._clock()):
-            _log.info("replica %s on %s joined", member.name, member.node)
-        self._tell()
+        self._hear(member, standing)
         until = self._clock() + POLL_SECONDS
         while True:
             changes = self._desired.since(standing.revision)
-            live = self._live()
+            self._look()
             left = until - self._clock()
-            if changes.entries or changes.whole or roster(live) != known or left <= 0:
-                return Update(changes, live)
-            await self._wait(left)
+            roster = self._members.roster()
+            if changes.entries or changes.whole or roster != known or left <= 0:
+                return Update(changes, roster, None if roster == known else self._members.live())
+            await _wait(self._news, left)
 
     async def report(self, member: Member, standing: Standing) -> None:
         """Notes where a replica stands."""
-        self._members.tell(member, standing, self._clock())
-        self._tell()
+        self._hear(member, standing)
 
     async def enter(self, member: Member, standing: Standing) -> bool:
         """Makes a new replica one that clients' changes wait for, if it is up to date.
@@ -160,25 +122,42 @@ class Keeper:
         """
         if standing.pending or standing.revision != self._desired.revision:
             return False
-        self._members.tell(member, replace(standing, ready=True), self._clock())
-        self._tell()
+        self._must_place = True
+        self._hear(member, replace(standing, ready=True))
         return True
+
+    async def release(self, name: str) -> None:
+        """Returns when a replica may end, because others have the networks that ask for a number of
+        replicas. Until then the replica serves them."""
+        if self._members.will_leave(name):
+            self._must_place = True
+        while True:
+            self._look()
+            if self._placing is None and all(map(self._is_elsewhere, self._places.placed_on(name))):
+                return
+            await _wait(self._progress, _TICK_SECONDS)
 
     async def leave(self, name: str) -> None:
         """Forgets a replica that ends."""
         if self._members.leave(name):
             _log.info("replica %s left", name)
+            self._must_place = True
             self._tell()
 
     async def settle(self, key: str, revision: int) -> list[Problem]:
         """Waits until every live replica has dealt with a revision of a key. Returns those that
         could not do it."""
+        while self._clock() < self._met_all_at:
+            await _wait(self._progress, _TICK_SECONDS)
+        late = self._members.behind(key, revision)
         while True:
-            self._live()
-            left = self._met_all_at - self._clock()
-            if left <= 0 and not self._members.behind(key, revision):
+            self._look()
+            # Each report of a replica comes here, and there may be a thousand replicas.
+            while late and not self._members.is_behind(late[-1], key, revision):
+                late.pop()
+            if not late:
                 return self._members.problems(key)
-            await self._wait(max(left, 1.0))
+            await _wait(self._progress, _TICK_SECONDS)
 
     async def key(self) -> bytes:
         """The key that signs the exports of all replicas."""
@@ -186,7 +165,8 @@ class Keeper:
 
     async def members(self) -> list[tuple[Member, Standing]]:
         """The live replicas, and where each stands."""
-        return [(each, self._members.standing(each.name)) for each in self._live()]
+        self._look()
+        return [(each, self._members.standing(each.name)) for each in self._members.live()]
 
     async def swept(self) -> None:
         """Returns when no unused model is being removed."""
@@ -195,32 +175,78 @@ class Keeper:
 
     # -- inside --
 
-    def _live(self) -> tuple[Member, ...]:
+    def _hear(self, member: Member, standing: Standing) -> None:
+        """Takes over where a replica stands."""
+        if self._members.tell(member, standing, self._clock()):
+            _log.info("replica %s on %s joined", member.name, member.node)
+            self._tell()
+        else:
+            self._progress = _told(self._progress)
+
+    def _look(self) -> None:
+        """Looks at the clock: for lost replicas, and for what is to be done from time to time."""
+        if self._must_place and self._placing is None and self._clock() >= self._met_all_at:
+            self._must_place = False
+            self._placing = asyncio.create_task(self._place_all())
+        if self._clock() - self._looked_at < _TICK_SECONDS:
+            return
+        self._looked_at = self._clock()
         for lost in self._members.lose(self._clock()):
             _log.warning("replica %s on %s is lost", lost.name, lost.node)
+            self._must_place = True
             self._tell()
         if self._clock() - self._swept_at > SWEEP_SECONDS:
             self._swept_at = self._clock()
-            self._sweeping = asyncio.ensure_future(asyncio.to_thread(self._sweep, self._used()))
-        return tuple(self._members.live())
+            self._sweeping = asyncio.ensure_future(
+                asyncio.to_thread(self._archive.sweep, self._used())
+            )
+
+    async def _change(self, key: str, value: Value | None) -> int:
+        """Writes a change into the store, and then makes it. The caller holds `_writing`."""
+        await asyncio.to_thread(self._archive.write, key, Entry(self._desired.revision + 1, value))
+        self._places.note(key, value)
+        return self._desired.change(key, value)
+
+    async def _place(self, name: str, value: Value | None) -> None:
+        """Chooses the replicas of a network that changes. The caller holds `_writing`."""
+        key, wanted = choice.key_of(name), None
+        if asked := networks.replicas(value):
+            staying, leaving = self._members.staying(), self._members.leaving()
+            if self._clock() < self._met_all_at:
+                staying |= set(self._places.of(name)) - leaving
+            wanted = self._places.chosen(name, asked, staying, leaving)
+        there = self._desired.entries.get(key)
+        if wanted != (there.value if there is not None else None):
+            await self._change(key, wanted)
+
+    async def _place_all(self) -> None:
+        """Chooses replicas for all networks that have lost some, or have too few."""
+        try:
+            async with self._writing:
+                staying, leaving = self._members.staying(), self._members.leaving()
+                for key, value in self._places.moves(staying, leaving):
+                    await self._change(key, value)
+        except HeadraceError as error:
+            _log.warning("cannot move networks to other replicas: %s", error)
+            self._must_place = True
+        else:
+            self._tell()
+        finally:
+            self._placing = None
+
+    def _is_elsewhere(self, name: str) -> bool:
+        """Whether enough replicas that stay have a network, as far as there are such replicas."""
+        staying, entries = self._members.staying(), self._desired.entries
+        key = networks.key_of(name)
+        there = entries[choice.key_of(name)].revision
+        late = {*self._members.behind(key, there)}
+        late |= {each.member.name for each in self._members.problems(key)}
+        wanted = min(networks.replicas(entries[key].value), len(staying)) if key in entries else 0
+        return len(staying.intersection(self._places.of(name)) - late) >= wanted
 
     def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
-
-    async def _wait(self, seconds: float) -> None:
-        """Waits for news, and looks at the clock every second."""
-        with suppress(TimeoutError):
-            # `wait_for` would lose a cancel that comes together with the news.
-            async with asyncio.timeout(min(seconds, 1.0)):
-                await self._news.wait()
-
-    def _make_key(self) -> bytes:
-        try:
-            return self._objects.read(_KEY)
-        except NotFound:
-            self._objects.write(_KEY, [key := secrets.token_bytes(32)])
-            return key
+        """Wakes the replicas that wait for news, and the changes that wait for replicas."""
+        self._news, self._progress = _told(self._news), _told(self._progress)
 
     def _used(self) -> set[str]:
         values = (entry.value for entry in self._desired.entries.values())
@@ -231,23 +257,15 @@ class Keeper:
             for digest in networks.models(value)
         }
 
-    def _sweep(self, used: set[str]) -> None:
-        """Removes what no network needs. Runs on another thread."""
-        for folder in (MODELS, UPLOADS):
-            for name in self._objects.names(folder):
-                path = f"{folder}/{name}"
-                if name.partition(".")[0] in used or self._objects.age(path) < UNUSED_SECONDS:
-                    continue
-                self._objects.remove(path)
 
-    def _read(self, name: str) -> tuple[str, Entry]:
-        facts = json.loads(self._objects.read(f"{_STATE}/{name}"))
-        return str(facts["key"]), Entry(int(facts["revision"]), facts["value"])
+def _told(event: asyncio.Event) -> asyncio.Event:
+    """Wakes those who wait, and returns the event for those who wait from now on."""
+    event.set()
+    return asyncio.Event()
 
-    def _write(self, key: str, value: Value | None, revision: int) -> None:
-        name = f"{_STATE}/{hashlib.sha256(key.encode()).hexdigest()}.json"
-        if value is None:
-            self._objects.remove(name)
-        else:
-            facts = {"key": key, "revision": revision, "value": value}
-            self._objects.write(name, [json.dumps(facts).encode()])
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        # `wait_for` would lose a cancel that comes together with the event.
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -20,12 +20,15 @@ class Standing:
         revision: the newest revision that the replica has heard of.
         pending: the keys that it is still changing.
         failed: why it could not change other keys.
+        number: grows with each standing that the replica tells. Calls may overtake each other, and
+            may be sent again.
     """
 
     ready: bool = False
     revision: int = 0
     pending: frozenset[str] = frozenset()
     failed: Mapping[str, str] = field(default_factory=dict)
+    number: int = 0
 
 
 class Member(NamedTuple):
@@ -64,19 +67,28 @@ class Members:
         self._members: dict[str, Member] = {}
         self._heard: dict[str, float] = {}
         self._standings: dict[str, Standing] = {}
+        self._leaving: set[str] = set()
+        self._live: tuple[Member, ...] | None = None  # made when it is needed
+        self._roster = ""
 
     def tell(self, member: Member, standing: Standing, now: float) -> bool:
         """Notes where a replica stands. Returns whether the set of replicas has changed."""
         changed = self._members.get(member.name) != member
-        self._members[member.name] = member
+        if changed:
+            self._members[member.name] = member
+            self._live = None
         self._heard[member.name] = now
-        self._standings[member.name] = standing
+        known = self._standings.get(member.name)
+        if known is None or known.number <= standing.number:
+            self._standings[member.name] = standing
         return changed
 
     def leave(self, name: str) -> bool:
         """Forgets a replica that ends. Returns whether the set of replicas has changed."""
+        self._leaving.discard(name)
         self._heard.pop(name, None)
         self._standings.pop(name, None)
+        self._live = None
         return self._members.pop(name, None) is not None
 
     def lose(self, now: float) -> list[Member]:
@@ -87,21 +99,43 @@ class Members:
             self.leave(name)
         return lost
 
-    def live(self) -> list[Member]:
+    def live(self) -> tuple[Member, ...]:
         """The live replicas in the order of their names."""
-        return [self._members[name] for name in sorted(self._members)]
+        if self._live is None:
+            self._live = tuple(self._members[name] for name in sorted(self._members))
+            self._roster = roster(self._live)
+        return self._live
+
+    def roster(self) -> str:
+        """The `roster` of the live replicas."""
+        self.live()
+        return self._roster
+
+    def will_leave(self, name: str) -> bool:
+        """Notes that a replica is about to leave. Returns whether that is new."""
+        new = name in self._members and name not in self._leaving
+        self._leaving |= {name} & self._members.keys()
+        return new
+
+    def staying(self) -> set[str]:
+        """The names of the live replicas that take requests and are not about to leave."""
+        return {name for name, each in self._standings.items() if each.ready} - self._leaving
+
+    def leaving(self) -> set[str]:
+        """The names of the live replicas that are about to leave."""
+        return set(self._leaving)
 
     def standing(self, name: str) -> Standing:
         return self._standings.get(name, Standing())
 
-    def behind(self, key: str, revision: int) -> list[Member]:
-        """The live replicas that take requests and have not dealt with a key's revision yet."""
-        return [
-            member
-            for member in self.live()
-            if (standing := self._standings[member.name]).ready
-            and (standing.revision < revision or key in standing.pending)
-        ]
+    def behind(self, key: str, revision: int) -> list[str]:
+        """The names of the replicas of which `is_behind` is true."""
+        return [each for each in self._members if self.is_behind(each, key, revision)]
+
+    def is_behind(self, name: str, key: str, revision: int) -> bool:
+        """Whether a live replica takes requests and has not dealt with a key's revision yet."""
+        standing = self.standing(name)
+        return standing.ready and (standing.revision < revision or key in standing.pending)
 
     def problems(self, key: str) -> list[Problem]:
         """The live replicas that could not do what the desired state says of the key."""

@@ -4,6 +4,7 @@ alone       whether the only version replaces all others of the name
 versions    by version: the request to load it, the model's digest, the stamp of this load, and
             the keys that clients have changed since
 shares      each version's per cent of the requests, if a client set them
+replicas    how many replicas have it; 0 stands for all
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ def key_of(name: str) -> str:
 
 
 def loaded(
-    before: Value | None, version: str, request: str, model: str, stamp: str, *, alone: bool
+    before: Value | None,
+    version: str,
+    request: str,
+    model: str,
+    stamp: str,
+    *,
+    alone: bool,
+    asked: int | None = None,
+    size: int = 0,
 ) -> Value:
     """The network after a version was loaded.
 
@@ -33,12 +42,17 @@ def loaded(
         stamp: differs from that of every other load, so that the same model loaded again is loaded
             again everywhere.
         alone: whether the version replaces all others of the name.
+        asked: how many replicas the load asks for. None keeps the number.
+        size: the bytes of its model.
     """
-    own = {"request": request, "model": model, "stamp": stamp, "config": {}}
+    own = {"request": request, "model": model, "stamp": stamp, "config": {}, "bytes": size}
     if before is None or alone:
-        return {"alone": alone, "versions": {version: own}, "shares": {}}
+        facts = {"alone": alone, "shares": {}, "replicas": asked or 0}
+        return {**facts, "versions": {version: own}}
     kept = {} if before["alone"] else before["versions"]
-    return {**before, "alone": False, "versions": {**kept, version: own}}
+    number = replicas(before) if asked is None else asked
+    versions = {**kept, version: own}
+    return {**before, "alone": False, "versions": versions, "replicas": number}
 
 
 def unloaded(before: Value | None, versions: Collection[str] | None) -> Value | None:
@@ -64,6 +78,16 @@ def configured(before: Value, version: str, changes: Mapping[str, str]) -> Value
 def models(value: Value | None) -> set[str]:
     """The digests of the models that the network needs."""
     return {each["model"] for each in value["versions"].values()} if value else set()
+
+
+def replicas(value: Value | None) -> int:
+    """How many replicas have the network; 0 stands for all. An older keeper wrote no number."""
+    return int(value.get("replicas", 0)) if value is not None else 0
+
+
+def bytes_of(value: Value) -> int:
+    """The bytes of the models that the network needs, as far as they are known."""
+    return sum(int(each.get("bytes", 0)) for each in value["versions"].values())
 
 
 @dataclass(frozen=True)

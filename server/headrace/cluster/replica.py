@@ -11,15 +11,19 @@ from typing import Final
 
 import grpc
 
+from headrace.cluster.actions import Actions
 from headrace.cluster.convergence import Convergence
 from headrace.cluster.ingress import register
-from headrace.cluster.keeper import Keeping
+from headrace.cluster.keeping import Keeping
 from headrace.cluster.members import Member
-from headrace.cluster.objects import Objects
+from headrace.cluster.placement.directory import Directory
+from headrace.cluster.placement.forwarding import Forwarding
+from headrace.cluster.placement.methods import Passing
 from headrace.cluster.scaling import Meter
 from headrace.cluster.settlement import settling
+from headrace.cluster.shared.objects import Objects
+from headrace.cluster.shared.uploads import SharedUploads
 from headrace.cluster.store import ClusterStore
-from headrace.cluster.uploads import SharedUploads
 from headrace.runtime.errors import InvalidArgument
 from headrace.server.app import App
 from headrace.server.hosting import Hosting
@@ -31,6 +35,9 @@ _log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS: Final = 1.0
 """How long closing the server may take, within the time that Serve gives a replica to stop."""
+
+_RELEASE_SHARE: Final = 0.5
+"""The part of that time in which other replicas may take over networks."""
 
 _ALONE: Final = {
     "state_dir": "the cluster's store keeps the networks",
@@ -95,23 +102,31 @@ class Replica:
         self._meter = Meter()
         self._app: App | None = None
         self._convergence: Convergence | None = None
+        self._forwarding: Forwarding | None = None
 
     def mount(self, server: grpc.aio.Server) -> None:
         store = ClusterStore(self._objects, self._keeper)
+        directory = Directory(self._name)
+        forwarding = self._forwarding = Forwarding(directory)
+        passing = Passing(forwarding)
         hosting = Hosting(
             front_end=lambda _, __, *parts: _ServeFrontEnd(server, *parts),
             uploads=partial(SharedUploads, self._objects),
-            methods=partial(settling, keeper=self._keeper),
+            methods=lambda methods: passing(settling(methods, self._keeper)),
             store=store,
             key=self._key,
+            elsewhere=forwarding,
         )
         self._app = app = App(self._settings, hosting)
+        core = app.backend.core
+        directory.here = core.networks
+        passing.networks = app.backend.networks
         # Serve does not tell the port that it has opened. Peers get one of their own.
         port = server.add_insecure_port(f"{self._host}:0")
         member = Member(self._name, f"{self._host}:{port}", self._node)
         self._convergence = Convergence(
-            *(app.backend.core, store, self._objects, self._keeper, member),
-            app.backend.network_changed,
+            *(Actions(core, self._objects), store, self._keeper, member),
+            *(directory, app.backend.network_changed),
         )
 
     async def start(self) -> None:
@@ -126,8 +141,12 @@ class Replica:
     async def stop(self, seconds: float) -> None:
         assert self._app is not None
         assert self._convergence is not None
+        assert self._forwarding is not None
+        deadline = time.monotonic() + seconds - _CLOSE_SECONDS
+        await self._convergence.release(seconds * _RELEASE_SHARE)
         await self._convergence.stop()
-        await self._app.stop(max(0.0, seconds - _CLOSE_SECONDS))
+        await self._app.stop(max(0.0, deadline - time.monotonic()))
+        await self._forwarding.close()
 
     def measure(self) -> dict[str, float]:
         """As `Meter.read`. Any thread may call it, one at a time."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from headrace.cluster.keeper import Keeping
+from headrace.cluster.keeping import Keeping
 from headrace.cluster.store import COMMITS, Commit
 from headrace.runtime.errors import FailedPrecondition
 from headrace.server.access.identity import Role

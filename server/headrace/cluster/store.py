@@ -17,8 +17,10 @@ from typing import Final, NamedTuple
 
 from headrace.cluster import networks
 from headrace.cluster.desired import NOTHING, Entry, Value
-from headrace.cluster.keeper import MODELS, Keeping
-from headrace.cluster.objects import Objects
+from headrace.cluster.keeping import Keeping
+from headrace.cluster.shared.archive import MODELS
+from headrace.cluster.shared.objects import Objects
+from headrace.runtime.config.replicas import replicas_of
 from headrace.runtime.errors import AlreadyExists, FailedPrecondition, Unavailable
 from headrace.runtime.loading.entry import plain_name
 from headrace.runtime.network.network import Network
@@ -40,6 +42,7 @@ COMMITS: ContextVar[list[Commit] | None] = ContextVar("COMMITS", default=None)
 """Collects the changes that a call makes, on whatever thread."""
 
 _CONVERGING: ContextVar[bool] = ContextVar("_CONVERGING", default=False)
+_SIZE: ContextVar[int] = ContextVar("_SIZE", default=0)  # of the model that this thread keeps
 
 
 @contextmanager
@@ -58,6 +61,8 @@ class ClusterStore:
     Attributes:
         changed: called after each change of this replica's own, on any thread.
     """
+
+    shared = True
 
     def __init__(self, objects: Objects, keeper: Keeping) -> None:
         self.changed: Callable[[], object] = lambda: None
@@ -82,13 +87,19 @@ class ClusterStore:
         # A model that no network needs may be removed at any time, and is written again.
         if not used or not self._objects.has(name):
             self._objects.write(name, network.chunks())
-        yield digest
+        token = _SIZE.set(network.weight_bytes)
+        try:
+            yield digest
+        finally:
+            _SIZE.reset(token)
 
     def save_network(self, request: LoadRequest, model: str, *, alone: bool) -> None:
         key, stamp, said = networks.key_of(request.name), uuid.uuid4().hex, request.to_json()
+        asked, size = replicas_of(request.config), _SIZE.get()
 
         def change(before: Value | None) -> Value:
-            return networks.loaded(before, request.version, said, model, stamp, alone=alone)
+            given = request.version, said, model, stamp
+            return networks.loaded(before, *given, alone=alone, asked=asked, size=size)
 
         if not self._commit(key, change):
             shown = plain_name(request.name)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.config import replicas
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.config.prefixes import checked_for, own_config
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -339,11 +340,12 @@ class Core:
             native, notes: as `Load`.
         """
         options = replace(request.options, members=device.members)
+        asked, told = replicas.split(request.config, alone=not (self.store and self.store.shared))
 
         def load(config: Mapping[str, str]) -> ExecutableNetwork:
             own = checked_for(config, request.device)
-            load = Load(entry.record.given, own, options, native, entry.token, notes)
+            load = Load(entry.record.given, own, options, native, entry.token, notes + told)
             return auto_batching.load(device, load, self.plugins)
 
         preprocessed = (*options.inputs, *options.outputs)
-        return load_with_states(request.config, preprocessed, self._state_memory, load)
+        return load_with_states(asked, preprocessed, self._state_memory, load)

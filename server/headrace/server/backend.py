@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from headrace.runtime.core import Core
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.entry import NetworkState
 from headrace.runtime.loading.table import OwnerLimits
 from headrace.server.access.networks import Networks, PrivateNetworks
 from headrace.server.hosting import ALONE, Hosting
@@ -69,6 +70,7 @@ class Backend:
         )
         self.unready: str | None = "starting"
         self.health = HealthReporter(self.networks)
+        self._elsewhere = hosting.elsewhere
         self._loop = asyncio.get_running_loop()
         files = RepositoryFiles(settings.model_repository, limits)
         self.repository = Repository(self.core, files, self.network_changed)
@@ -104,6 +106,8 @@ class Backend:
 
         def look() -> None:
             states = {each.state for each in self.core.networks.versions(name)}
+            if self._elsewhere is not None and self._elsewhere.serves(name):
+                states = {NetworkState.READY}
             self.health.network_is(name, states)
 
         with suppress(RuntimeError):  # the loop has ended

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace.runtime.loading.store import NetworkStore
+from headrace.server.elsewhere import Elsewhere
 from headrace.server.processes.front_ends import FrontEnds
 from headrace.server.services.methods import Handlers, Method
 from headrace.server.services.uploads import Uploads
@@ -35,6 +36,7 @@ class Hosting(NamedTuple):
         methods: changes the table of methods before any call.
         store: keeps networks, instead of a state directory.
         key: signs exports and cached networks, instead of a key of the server's own.
+        elsewhere: the networks that other servers have. None if there are no others.
     """
 
     front_end: Callable[[Settings, ServerTls | None, Handlers, Strangers], FrontEnd | None] = (
@@ -44,6 +46,7 @@ class Hosting(NamedTuple):
     methods: Callable[[list[Method]], list[Method]] = list
     store: NetworkStore | None = None
     key: bytes | None = None
+    elsewhere: Elsewhere | None = None
 
 
 ALONE = Hosting()

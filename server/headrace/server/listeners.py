@@ -19,6 +19,7 @@ from headrace.server.http.operations import operations_routes
 from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
+from headrace.server.processes.front_ends import FrontEnds
 from headrace.server.processes.users import RelayedUsers
 from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
@@ -115,6 +116,9 @@ class Listeners:
         handlers = Handlers(methods, self._boundary)
         self._front_end = hosting.front_end(settings, tls, handlers, unwanted)
         self._unix = self._unix_front_end(handlers)
+        memory = [memory_series]
+        if isinstance(self._front_end, FrontEnds):
+            memory.append(self._front_end.memory)
         rest = Rest(
             *(networks, self._models, self._model_repository, self._regions),
             *(settings.max_message_bytes, registration),
@@ -122,7 +126,7 @@ class Listeners:
         probes = operations_routes(
             make_registry(
                 *(core.counters, core.devices_up, networks, log.snapshot, core.device_outages),
-                *(self._connections, memory_series, *([tls.snapshot] if tls else [])),
+                *(self._connections, *memory, *([tls.snapshot] if tls else [])),
             ),
             lambda: backend.unready,
             networks.failed,
@@ -148,7 +152,7 @@ class Listeners:
         in_flight = settings.max_streams_in_flight
         self._streams = InferStreams(
             *(inference, boundary, in_flight, settings.max_stream_bytes),
-            settings.max_message_bytes,
+            *(settings.max_message_bytes, self._hosting.elsewhere),
         )
         self._models = Models(
             *(core, networks, lambda: backend.unready),
@@ -160,7 +164,8 @@ class Listeners:
             *(RegionMethods(regions), shared_memory.caller),
         )
         self._model_streams = ModelStreams(
-            opened.infer_on_stream, boundary, in_flight, self._streams.memory
+            *(opened.infer_on_stream, boundary, in_flight, self._streams.memory),
+            *(networks, self._hosting.elsewhere),
         )
         self._uploads = self._hosting.uploads(
             *(settings.max_model_bytes, settings.max_uploads_bytes),

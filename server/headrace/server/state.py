@@ -59,6 +59,8 @@ class StateDirectory:
     the folder cannot be written for another reason. In both cases nothing has changed.
     """
 
+    shared = False
+
     def __init__(self, folder: Path, limits: Limits) -> None:
         self._limits = limits
         self._lock = threading.Lock()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -469,6 +471,38 @@ def test_a_stream_that_the_server_dropped_is_unavailable(client: Any, fake: Fake
         list(network.infer_many([{"x": X}]))
 
 
+def test_a_stream_that_ends_during_a_write_keeps_the_reason_of_the_server(
+    client: Any, fake: Fake
+) -> None:
+    """gRPC's asyncio client then says INTERNAL in most cases, and forgets the reason."""
+    network = client.network("echo")
+    large = {"x": np.zeros((1, 40_000), np.float32)}
+    for _ in range(8):
+        fake.failures.append(refused(grpc.StatusCode.UNAVAILABLE, reason="SHUTTING_DOWN"))
+        with pytest.raises(errors.Unavailable) as caught:
+            list(network.infer_many([large] * 30))
+        assert caught.value.details.reason == "SHUTTING_DOWN"
+
+
+def test_without_a_reason_an_asyncio_call_that_ends_during_a_write_is_unavailable(
+    fake: Fake,
+) -> None:
+    metadata = grpc.aio.Metadata()
+    internal = grpc.aio.AioRpcError(
+        grpc.StatusCode.INTERNAL, metadata, metadata, "Internal error from Core"
+    )
+
+    async def told() -> errors.Error:
+        async with aio.Client(fake.target) as client:
+            return await errors.from_aio_call(internal, client.endpoint)
+
+    error = asyncio.run(told())
+    assert isinstance(error, errors.Unavailable)
+    assert str(error) == (
+        f"the server at {fake.target} ended the call, or the connection broke; try again"
+    )
+
+
 @pytest.mark.parametrize("timeout", [-1, -math.inf, math.nan, "1"])
 def test_a_timeout_that_is_none_is_refused_by_name(client: Any, timeout: Any) -> None:
     network = client.network("echo")
@@ -629,9 +663,11 @@ def test_an_address_without_a_port_means_9000(target: str, expected: str) -> Non
     assert address(target) == expected
 
 
-@pytest.mark.parametrize("target", ["", "http://localhost:9000", "https://host", "grpc://host:1"])
+@pytest.mark.parametrize(
+    "target", ["", "http://localhost:9000", "https://host", "grpc://host:1", 9000, None, ["a", 1]]
+)
 @pytest.mark.parametrize("kind", [Client, aio.Client])
-def test_what_is_no_address_is_refused(kind: Any, target: str) -> None:
+def test_what_is_no_address_is_refused(kind: Any, target: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match="pass host:port, as localhost:9000"):
         kind(target)
 
@@ -685,20 +721,31 @@ def test_other_machines_are_reached_by_the_proxy_of_the_environment(
     assert dict(channel_options(target, 1 << 20))["grpc.enable_http_proxy"] == proxied
 
 
-class SilentHandler(BaseHTTPRequestHandler):
+class OldHandler(BaseHTTPRequestHandler):
+    """Answers gRPC without a line of HTTP's, as the first version of HTTP did."""
+
     def log_message(self, *_: object) -> None:
         pass
 
 
+class NewHandler(socketserver.BaseRequestHandler):
+    """Answers gRPC as most servers for HTTP do."""
+
+    def handle(self) -> None:
+        self.request.recv(64)
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize("handler", [OldHandler, NewHandler])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_port_that_answers_in_http_is_told(kind: str) -> None:
-    with HTTPServer(("127.0.0.1", 0), SilentHandler) as server:
+def test_a_port_that_answers_in_http_is_told(kind: str, handler: Any) -> None:
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
             with (
                 connected(kind, f"127.0.0.1:{server.server_port}") as client,
-                pytest.raises(errors.Unavailable, match="this seems to be a port for HTTP"),
+                pytest.raises(errors.Unavailable, match="this is a port for HTTP"),
             ):
                 client.load_network(b"model")
         finally:

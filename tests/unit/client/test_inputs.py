@@ -113,6 +113,14 @@ def test_the_remedy_for_other_types_names_ml_dtypes() -> None:
         encoder("bfloat16").encode({"x": np.zeros(2)})
     with pytest.raises(errors.InvalidArgument, match=r"astype\(object\)"):
         encoder("string").encode({"x": np.zeros(2)})
+    with pytest.raises(errors.InvalidArgument, match="the network takes int32: pass an array of"):
+        encoder("int32").encode({"x": np.array(["a", "b"])})
+
+
+@pytest.mark.parametrize("priority", [11, -11, "high", 1.5])
+def test_a_priority_out_of_its_range_is_refused(priority: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="pass a whole number from -10 to 10"):
+        encoder("float32").encode({"x": np.zeros(2, np.float32)}, priority=priority)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 
 from headrace.client import Client, errors
+from headrace.client.multiplex.threads.stream import Stream
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
@@ -271,6 +275,121 @@ def test_an_abandoned_client_leaves_no_thread(fake: Fake) -> None:
     assert eventually(
         lambda: not [each for each in set(threading.enumerate()) - before if each.name in ours]
     )
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_closed_client_has_no_thread_and_no_call(
+    fake: Fake, busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[weakref.ref[Any]] = []
+    run = Stream._run
+
+    def noted(self: Stream, start: Any) -> None:
+        def starts(*args: Any, **kwargs: Any) -> Any:
+            call = start(*args, **kwargs)
+            calls.append(weakref.ref(call))
+            return call
+
+        run(self, starts)
+
+    monkeypatch.setattr(Stream, "_run", noted)
+    before = set(threading.enumerate())
+    client = Client(fake.target)
+    network = client.network("echo")
+    share(network, fake)
+    if busy:
+        for _ in range(4):
+            network.start_async(x(ENDLESS))
+    client.close()
+    ours = [each for each in set(threading.enumerate()) - before if "headrace" in each.name]
+    assert not ours
+    assert [call() for call in calls] == [None]
+
+
+def test_a_callback_may_close_the_client(fake: Fake) -> None:
+    client = Client(fake.target)
+    network = client.network("echo")
+    share(network, fake)
+    ended = threading.Event()
+
+    def close(_: object) -> None:
+        client.close()
+        ended.set()
+
+    request = network.start_async(x(1))
+    request.add_done_callback(close)
+    assert ended.wait(WAIT_SECONDS)
+    assert value(request.result()) == 1
+    with pytest.raises(errors.FailedPrecondition, match="closed"):
+        network.infer(x(1))
+
+
+def test_requests_end_in_time_although_nobody_reads_results(fake: Fake) -> None:
+    """A callback that blocks keeps the stream's results from everybody."""
+    with Client(fake.target) as client:
+        network = client.network("echo")
+        share(network, fake)
+        blocked, go_on = threading.Event(), threading.Event()
+
+        def block(_: object) -> None:
+            if threading.current_thread().name == "headrace-results":
+                blocked.set()
+                go_on.wait(WAIT_SECONDS)
+
+        def blocks() -> bool:
+            network.start_async(x(1)).add_done_callback(block)  # runs here if it has ended
+            return blocked.wait(0.01)
+
+        assert eventually(blocks)
+        with pytest.raises(errors.DeadlineExceeded):
+            network.infer(x(2), timeout=0.05)
+        alone = len(fake.requests("Infer"))
+        assert value(network.infer(x(3))) == 3
+        assert len(fake.requests("Infer")) == alone + 1
+        go_on.set()
+        share(network, fake)
+
+
+EXITS = """
+import sys, threading
+import numpy as np
+from headrace.client import Client
+from headrace.client.multiplex.threads.exits import close_at_exit
+
+class Bad:
+    def close(self): raise ValueError
+
+sys.setswitchinterval(1e-6)
+bad = Bad()
+close_at_exit(bad)
+X = {"x": np.ones((1, 4), np.float32)}
+client = Client(sys.argv[1])
+network = client.network("echo")
+
+def ask():
+    for _ in range(6):
+        network.infer(X)
+
+threads = [threading.Thread(target=ask) for _ in range(32)]
+for each in threads: each.start()
+for each in threads: each.join()
+if sys.argv[2] == "closed":
+    client.close()
+elif sys.argv[2] == "busy":
+    requests = [network.start_async(X, timeout=60) for _ in range(200)]
+    many = network.infer_many(X for _ in range(1000))
+    next(many)
+elif sys.argv[2] == "dropped":
+    del client, network
+"""
+
+
+@pytest.mark.parametrize("how", ["closed", "open", "busy", "dropped"])
+def test_a_program_exits_whatever_its_client_does(fake: Fake, how: str) -> None:
+    """A thread that the interpreter froze with a lock of gRPC would keep it from exiting."""
+    program = [sys.executable, "-c", EXITS, fake.target, how]
+    ended = subprocess.run(program, timeout=WAIT_SECONDS, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def _first(request: pb.InferRequest) -> float:

@@ -10,15 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from headrace.cluster import networks
+from headrace.cluster.actions import Actions
 from headrace.cluster.convergence import Convergence
-from headrace.cluster.desired import Value
-from headrace.cluster.keeper import Committed, Keeper, Update
-from headrace.cluster.members import Member, Problem, Standing
-from headrace.cluster.objects import Objects
+from headrace.cluster.keeper import Keeper
+from headrace.cluster.members import Member
+from headrace.cluster.placement.directory import Directory
 from headrace.cluster.settlement import settle
+from headrace.cluster.shared.objects import Objects
 from headrace.cluster.store import COMMITS, ClusterStore, Commit
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
@@ -29,39 +31,15 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.services.targets import configure
 from headrace.testing import networks as models
+from tests.support.cluster import PATIENCE_SECONDS, LocalKeeper
 
-PATIENCE_SECONDS = 60.0
 CPU, TEMPLATE = (f"headrace.plugins.{each}:create_plugin" for each in ("cpu", "template"))
 MODEL = models.add().model.SerializeToString()
 OTHER = models.mlp().model.SerializeToString()
 EXTENSION = models.local_function().model.SerializeToString()
-
-
-class LocalKeeper:
-    """The keeper on the test's own event loop, which other threads reach too."""
-
-    def __init__(self, keeper: Keeper) -> None:
-        self.keeper = keeper
-        self._loop = asyncio.get_running_loop()
-
-    def commit(self, key: str, value: Value | None, expected: int) -> Committed:
-        call = self.keeper.commit(key, value, expected)
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result(PATIENCE_SECONDS)
-
-    def follow(self, member: Member, standing: Standing, known: str) -> Coroutine[Any, Any, Update]:
-        return self.keeper.follow(member, standing, known)
-
-    def report(self, member: Member, standing: Standing) -> Coroutine[Any, Any, None]:
-        return self.keeper.report(member, standing)
-
-    def enter(self, member: Member, standing: Standing) -> Coroutine[Any, Any, bool]:
-        return self.keeper.enter(member, standing)
-
-    def settle(self, key: str, revision: int) -> Coroutine[Any, Any, list[Problem]]:
-        return self.keeper.settle(key, revision)
-
-    def leave(self, name: str) -> Coroutine[Any, Any, None]:
-        return self.keeper.leave(name)
+_USING = onnx.ModelProto.FromString(EXTENSION)
+del _USING.functions[:]
+USER = _USING.SerializeToString()
 
 
 class Replica:
@@ -76,8 +54,11 @@ class Replica:
             for device in devices or ("TEMPLATE",)
         ]
         self.core = Core(sources, blob_key=b"k" * 32, store=self.store)
+        self.directory = Directory(name)
+        self.directory.here = self.core.networks
         self.convergence = Convergence(
-            self.core, self.store, objects, keeper, Member(name), lambda _: None
+            *(Actions(self.core, objects), self.store, keeper, Member(name)),
+            *(self.directory, lambda _: None),
         )
 
     async def load(self, name: str = "n", model: bytes = MODEL, **said: Any) -> None:
@@ -244,5 +225,23 @@ def test_a_name_that_nobody_has_cannot_be_unloaded(tmp_path: Path) -> None:
         async with replicas(tmp_path, 1) as (only,):
             with pytest.raises(NotFound):
                 await only.unload("none")
+
+    run(test)
+
+
+def test_an_extension_is_on_all_replicas_when_the_call_returns(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            store = str(tmp_path / "store")
+            keeper = LocalKeeper(Keeper(store))
+            found = [await joined(stack, store, keeper, f"r{n}", "CPU") for n in range(3)]
+            cpu = DeviceName.parse("CPU")
+            await found[1].change(lambda: found[1].core.add_extension(cpu, EXTENSION))
+            for each in found:
+                (kept,) = each.store.keys()
+                assert kept.startswith("extension/CPU/")
+            # A network that needs the extension loads everywhere.
+            await found[0].load(model=USER, device="CPU")
+            assert [each.serves() for each in found] == [["1"]] * 3
 
     run(test)

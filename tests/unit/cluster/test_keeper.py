@@ -11,8 +11,12 @@ import pytest
 
 from headrace.cluster import keeper as module
 from headrace.cluster import networks
+from headrace.cluster.desired import Value
 from headrace.cluster.keeper import Keeper
-from headrace.cluster.members import Member, Problem, Standing, roster
+from headrace.cluster.keeping import Update
+from headrace.cluster.members import Member, Problem, Standing
+from headrace.cluster.placement import choice
+from headrace.cluster.shared.archive import UNUSED_SECONDS
 from headrace.runtime.errors import Unavailable
 from tests.support.manual_clock import ManualClock
 
@@ -93,7 +97,7 @@ def test_a_replica_hears_of_a_change_while_it_waits(store: str) -> None:
         keeper = Keeper(store)
         begin = await keeper.follow(A, Standing(), "")
         told = ready(begin.changes.revision)
-        waiting = asyncio.create_task(keeper.follow(A, told, roster(begin.members)))
+        waiting = asyncio.create_task(keeper.follow(A, told, begin.roster))
         made = await keeper.commit("k", {"x": 1}, 0)
         update = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
         assert dict(update.changes.entries) == {"k": (made.revision, {"x": 1})}
@@ -107,7 +111,7 @@ def test_a_replica_hears_of_another_that_joins(store: str) -> None:
         keeper = Keeper(store)
         begin = await keeper.follow(A, Standing(), "")
         told = ready(begin.changes.revision)
-        waiting = asyncio.create_task(keeper.follow(A, told, roster(begin.members)))
+        waiting = asyncio.create_task(keeper.follow(A, told, begin.roster))
         await keeper.report(B, ready(0))
         update = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
         assert update.members == (A, B)
@@ -184,7 +188,7 @@ def test_models_that_nobody_needs_are_removed_after_a_while(
         await keeper.commit("network/n", value, 0)
         models = tmp_path / "store" / "models"
         models.mkdir()
-        then = time.time() - 2 * module.UNUSED_SECONDS
+        then = time.time() - 2 * UNUSED_SECONDS
         for name in ("used", "old", "new"):
             (models / f"{name}.onnx").write_bytes(b"")
             if name != "new":
@@ -193,5 +197,111 @@ def test_models_that_nobody_needs_are_removed_after_a_while(
         await keeper.members()
         await keeper.swept()
         assert sorted(each.stem for each in models.iterdir()) == ["new", "used"]
+
+    asyncio.run(run())
+
+
+def asking(replicas: int, stamp: str = "s") -> Value:
+    return networks.loaded(None, "1", "{}", "digest", stamp, alone=True, asked=replicas)
+
+
+async def told(keeper: Keeper, member: Member, known: str = "") -> tuple[Standing, Update]:
+    """What a replica hears that has done everything before."""
+    update = await asyncio.wait_for(keeper.follow(member, ready(0), known), PATIENCE_SECONDS)
+    standing = ready(update.changes.revision)
+    await keeper.report(member, standing)
+    return standing, update
+
+
+async def moved(keeper: Keeper, name: str, holders: tuple[str, ...]) -> None:
+    """Returns when these replicas are to have the network."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            update = await keeper.follow(B, Standing(True, 0), "")
+            place = update.changes.entries.get(choice.key_of(name))
+            if place is not None and choice.holders_of(place.value) == holders:
+                return
+            await asyncio.sleep(0)
+
+
+def test_a_network_gets_its_replicas_together_with_its_change(store: str) -> None:
+    async def run() -> None:
+        keeper = Keeper(store)
+        for each in (A, B):
+            await told(keeper, each)
+        made = await keeper.commit("network/n", asking(1), 0)
+        update = await keeper.follow(A, ready(0), "")
+        assert update.changes.entries["network/n"].revision == made.revision
+        assert update.changes.entries["place/n"].value == {"holders": ["a"]}
+        await keeper.commit("network/m", asking(1), 0)
+        again = Keeper(store)
+        update = await again.follow(A, Standing(), "")
+        assert update.changes.entries["place/m"].value == {"holders": ["b"]}
+        gone = await keeper.commit("network/n", None, made.revision)
+        update = await keeper.follow(A, ready(made.revision), "")
+        assert update.changes.entries["network/n"] == (gone.revision, None)
+        assert update.changes.entries["place/n"].value is None
+
+    asyncio.run(run())
+
+
+def test_a_lost_replica_is_replaced_where_a_network_needs_it(
+    store: str, clock: ManualClock
+) -> None:
+    async def run() -> None:
+        keeper = Keeper(store, lost_seconds=10, clock=clock)
+        await told(keeper, A)
+        await keeper.commit("network/n", asking(1), 0)
+        await told(keeper, B)
+        clock.advance(8)
+        await told(keeper, B)
+        clock.advance(8)
+        await moved(keeper, "n", ("b",))
+
+    asyncio.run(run())
+
+
+def test_a_new_keeper_leaves_networks_where_they_are(store: str, clock: ManualClock) -> None:
+    async def run() -> None:
+        first = Keeper(store)
+        await told(first, A)
+        made = await first.commit("network/n", asking(1), 0)
+        keeper = Keeper(store, lost_seconds=10, clock=clock)
+        await told(keeper, B)
+        made = await keeper.commit("network/n", asking(1, "again"), made.revision)
+        update = await keeper.follow(B, Standing(), "")
+        assert update.changes.entries["place/n"].value == {"holders": ["a"]}
+        clock.advance(9)
+        await told(keeper, B)
+        clock.advance(2)  # a has not come back
+        await moved(keeper, "n", ("b",))
+
+    asyncio.run(run())
+
+
+def test_a_replica_may_end_when_others_have_its_networks(store: str) -> None:
+    async def run() -> None:
+        keeper = Keeper(store)
+        await told(keeper, A)
+        await keeper.commit("network/n", asking(1), 0)
+        await told(keeper, A)
+        await told(keeper, B)
+        released = asyncio.create_task(keeper.release("a"))
+        await moved(keeper, "n", ("b", "a"))
+        assert not released.done()
+        await told(keeper, B)
+        await asyncio.wait_for(released, PATIENCE_SECONDS)
+        await keeper.leave("a")
+        await moved(keeper, "n", ("b",))
+
+    asyncio.run(run())
+
+
+def test_the_last_replica_may_end_at_once(store: str) -> None:
+    async def run() -> None:
+        keeper = Keeper(store)
+        await told(keeper, A)
+        await keeper.commit("network/n", asking(2), 0)
+        await asyncio.wait_for(keeper.release("a"), PATIENCE_SECONDS)
 
     asyncio.run(run())

@@ -160,3 +160,21 @@ def test_a_key_of_the_device_is_refused_at_load_however_it_is_written(
     with pytest.raises(InvalidArgument, match="SetConfig on HOOK"):
         load(core, "HOOK", {key: value})
     assert core.networks.entries() == []
+
+
+def test_a_server_alone_says_that_a_number_of_replicas_has_no_effect(core: Core) -> None:
+    for value, told in (("2", True), ("0", False), ("ALL", False)):
+        name = f"n{value}"
+        request = LoadRequest(name, DeviceName.parse("HOOK"), {"REPLICAS": value})
+        entry = core.load_network(request, lambda: networks.add().network).result(PATIENCE_SECONDS)
+        assert entry.executable is not None
+        assert any("REPLICAS has no effect" in each for each in entry.executable.notes) is told
+        assert "REPLICAS" not in entry.executable.config.to_strings()
+
+
+@pytest.mark.parametrize(("key", "value"), [("HOOK.REPLICAS", "2"), ("REPLICAS", "-1")])
+def test_a_number_of_replicas_is_checked(core: Core, key: str, value: str) -> None:
+    request = LoadRequest("n", DeviceName.parse("HOOK"), {key: value})
+    with pytest.raises(InvalidArgument, match="REPLICAS") as caught:
+        core.load_network(request, lambda: networks.add().network).result(PATIENCE_SECONDS)
+    assert caught.value.field == f"config[{key!r}]"

@@ -64,6 +64,21 @@ def test_a_network_comes_back_with_its_model_and_its_request(
     assert Network.from_bytes(path.read_bytes()).digest == case.network.digest
 
 
+def test_changed_keys_of_a_network_come_back_with_it(state: StateDirectory, tmp_path: Path) -> None:
+    with state.keep_model(networks.mlp().network) as model:
+        state.save_network(asked("m", PERF_COUNT="YES"), model, alone=True)
+    state.save_changes("m", "1", {"EXECUTION_TIMEOUT": "7", "PERF_COUNT": "NO"})
+    state.save_changes("m", "1", {"QUEUE_CAPACITY": "3"})
+    refer(state, "named")
+    for name, version in (("m", "2"), ("named", "1"), ("none", "1")):
+        state.save_changes(name, version, {"EXECUTION_TIMEOUT": "9"})
+    again = StateDirectory(tmp_path, Limits())
+    request, _ = with_model(again.network("m"))
+    assert request == asked("m", PERF_COUNT="NO", EXECUTION_TIMEOUT="7", QUEUE_CAPACITY="3")
+    assert again.network("named") == Reference("classifier")
+    assert again.networks() == ["m", "named"]
+
+
 def test_a_network_of_the_repository_comes_back_by_what_the_client_said_of_it(
     state: StateDirectory, tmp_path: Path
 ) -> None:

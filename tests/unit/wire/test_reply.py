@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import ATTACHMENT_BYTES, encode_values
-from headrace.wire.dtypes import NUMPY_TYPES, STRING
+from headrace.wire.dtypes import NUMPY_TYPES, STRING, number_of
 from headrace.wire.reply import MAX_NAME_LENGTH, encode_small_reply
 
 TIMES = (0.5, 0.25, 0.125)
@@ -95,3 +95,28 @@ def test_anything_else_is_left_to_protobuf(value: Any) -> None:
 def test_long_names_are_left_to_protobuf() -> None:
     outputs: dict[str, Any] = {"y" * (MAX_NAME_LENGTH + 1): np.ones(2)}
     assert encode_small_reply("r", tuple(outputs), outputs, TIMES, 1, "1") is None
+
+
+def test_an_output_in_shared_memory_has_a_place_and_no_bytes() -> None:
+    outputs: dict[str, Any] = {
+        "y": np.ones((300, 1024), np.float32),
+        "z": np.ones(2, ml_dtypes.bfloat16),
+        "small": np.ones(2),
+    }
+    places = {"y": ("memfd-1", 4096), "z": ("memfd-1", 0)}
+    data = encode_small_reply("r", tuple(outputs), outputs, TIMES, 1, "1", 0, places)
+    assert data is not None
+    expected = by_protobuf("r", {"small": outputs["small"]}, TIMES, 1, "1")
+    for name in ("z", "y"):
+        value, (region, offset) = outputs[name], places[name]
+        tensor = pb.Tensor(shape=value.shape, dtype=number_of(value.dtype))  # type: ignore[arg-type]
+        place = pb.SharedMemory(region=region, offset=offset, bytes=value.nbytes)
+        tensor.shared_memory.CopyFrom(place)
+        expected.outputs.insert(0, pb.Value(name=name, tensor=tensor))
+    assert pb.InferReply.FromString(data) == expected
+
+
+@pytest.mark.parametrize("value", [None, [np.ones(2)], np.array(["a"], object), np.ones(2, ">f4")])
+def test_anything_else_with_a_place_is_left_to_protobuf(value: Any) -> None:
+    places = {"y": ("memfd-1", 0)}
+    assert encode_small_reply("r", ("y",), {"y": value}, TIMES, 1, "1", 0, places) is None

@@ -18,6 +18,7 @@ from headrace.wire.message import SMALL_BYTES, parse_infer_request, serialize
 from headrace.wire.request import (
     MAX_PRIORITY,
     MAX_TIMEOUT_SECONDS,
+    InRegion,
     Request,
     RequestLayouts,
     Session,
@@ -45,7 +46,8 @@ def learn(layouts: RequestLayouts, data: bytes, times: int = 2) -> None:
         layouts.learn(data, *parsed(data))
 
 
-def assert_same(one: Read, other: Read) -> None:
+def assert_same(one: Read | InRegion, other: Read) -> None:
+    assert not isinstance(one, InRegion)
     assert one[0] == other[0]
     assert list(one[1]) == list(other[1])
     for mine, theirs in zip(one[1].values(), other[1].values(), strict=True):
@@ -108,6 +110,50 @@ def test_whatever_byte_differs_it_is_read_as_protobuf_reads_it_or_not_at_all(
         assert_same(found, parsed(bytes(changed)))
 
 
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_whatever_byte_beside_attachments_differs_the_same_holds(place: int, flip: int) -> None:
+    data = large(0)
+    layouts = RequestLayouts()
+    learn(layouts, data)
+    changed = bytearray(data)
+    beside = [*range(64), *range(SMALL_BYTES, SMALL_BYTES + 64), *range(len(data) - 64, len(data))]
+    changed[beside[place % len(beside)]] ^= flip
+    found = layouts.read(bytes(changed))
+    if found is not None:
+        assert_same(found, parsed(bytes(changed)))
+
+
+def large(first: int) -> bytes:
+    """A request with two attachments, a tensor in the message between them, and an id."""
+    values = np.arange(first, first + SMALL_BYTES // 4, dtype=np.int32)
+    return message({"a": values, "b": X + first, "c": -values}, id="one")
+
+
+def test_attachments_are_read_in_place() -> None:
+    layouts = RequestLayouts()
+    learn(layouts, large(0))
+    data = large(7)
+    found = layouts.read(data)
+    assert found is not None
+    assert not isinstance(found, InRegion)
+    assert_same(found, parsed(data))
+    whole = np.frombuffer(data, np.uint8)
+    for name in "ac":
+        assert np.shares_memory(np.asarray(found.inputs[name]), whole)
+
+
+def test_an_attachment_that_is_not_aligned_is_copied() -> None:
+    def data(first: int) -> bytes:
+        plain = message({"a": np.arange(first, first + SMALL_BYTES, dtype=np.float32)})
+        return pb.InferRequest(version="1").SerializeToString() + plain  # three bytes more
+
+    layouts = RequestLayouts()
+    learn(layouts, data(0))
+    found = layouts.read(data(7))
+    assert found is not None
+    assert_same(found, parsed(data(7)))
+
+
 X = np.ones((1, 4), np.float32)
 
 
@@ -120,10 +166,13 @@ X = np.ones((1, 4), np.float32)
         message({"x": np.array(["a", "b"], object)}),
         message({"x": [X, X]}),
         message({"x": None}),
-        message({"x": np.zeros((4, SMALL_BYTES), np.uint8)}),
         message({"x": X, "y": None}),
+        message({"x": X})
+        + framing.varint(100 << 3 | 2)
+        + framing.varint(SMALL_BYTES)
+        + bytes(SMALL_BYTES),
     ],
-    ids=["long id", "session", "bool", "string", "sequence", "absent", "attachment", "in part"],
+    ids=["long id", "session", "bool", "string", "sequence", "absent", "in part", "much else"],
 )
 def test_others_are_always_parsed(data: bytes) -> None:
     layouts = RequestLayouts()

@@ -10,13 +10,13 @@ import grpc
 import grpc.aio
 
 from headrace.client import errors, transport
+from headrace.client.aio import channel
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
 from headrace.client.aio.session import Session
 from headrace.client.balancing.addresses import Targets
 from headrace.client.balancing.choice import Choosing
 from headrace.client.balancing.options import Balancing
-from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
 from headrace.client.multiplex.tasks.calls import SharedStreams
@@ -94,7 +94,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         files = tls_ca, tls_cert, tls_key
         self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
         self.target = self.endpoint.address
-        self._channels = self.endpoint.channels(grpc.aio, max_message_bytes, SharedStreams)
+        self._channels = self.endpoint.channels(channel, max_message_bytes, SharedStreams)
         self.pool = self.endpoint.pool(shared_memory)
         self._background: set[asyncio.Task[None]] = set()
 
@@ -139,8 +139,8 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
             calls = [forget(each, timeout=transport.FORGET_SECONDS) for each in requests]
             # An error does no harm: the server forgets removed files by itself later.
             await asyncio.gather(*calls, return_exceptions=True)
-        for channel in self._channels.close():
-            await channel.close()
+        for each in self._channels.close():
+            await each.close()
 
     async def __aenter__(self) -> Client:
         return self
@@ -285,14 +285,15 @@ class Network(LoadedNetwork):
             finish. A request that fails does not end the others. Iterating raises `Error` if the
             stream fails.
         """
-        conversation = Conversation(
-            self.encoder.encode,
-            sharing=self.sharing,
+        conversation = self.conversation(
             in_flight=in_flight,
             outputs=outputs,
             priority=priority,
             timeout=timeout,
             performance_counts=performance_counts,
         )
+        return self._many(conversation, inputs)
+
+    def _many(self, conversation: Any, inputs: Any) -> InferMany:
         call = self.client.callable("InferStream")
         return InferMany(conversation, inputs, call, self.client.endpoint)

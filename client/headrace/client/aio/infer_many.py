@@ -126,9 +126,17 @@ class InferMany(AsyncIterator[Result]):
         await self._call.done_writing()
 
     async def _receive(self) -> None:
-        while (data := await self._call.read()) is not grpc.aio.EOF:
+        while (data := await self._read()) is not grpc.aio.EOF:
             for result in self._conversation.receive(data):
                 self._results.put_nowait(result)
+            await self._received()
             self._room.set()
             self._outgoing.set()  # perhaps this was the last, or one is sent again
         self._results.put_nowait(self._conversation.ended())
+
+    async def _read(self) -> Any:
+        """The next message of results, or gRPC's EOF."""
+        return await self._call.read()
+
+    async def _received(self) -> None:
+        """Called after each message of results."""

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 Targets: TypeAlias = "str | Sequence[str]"
 
 MAX_SERVERS: Final = 1024
-_NAME = re.compile(r"dns:(?://[^/]*/)?(?P<host>\[[^\]]+\]|[^:,\[\]]+)(?::(?P<port>\d+))?")
+_NAME = re.compile(
+    r"dns:(?://(?P<resolver>[^/]*)/)?(?P<host>\[[^\]]+\]|[^:,\[\]]+)(?::(?P<port>\d+))?"
+)
 _SCHEME = re.compile(r"[a-z0-9-]+:(?!\d+(,|$))")
 
 
@@ -34,19 +36,33 @@ def listed(target: Targets) -> list[str]:
         InvalidArgument: it lists none, too many, or one that is not an address.
     """
     texts = target.split(",") if isinstance(target, str) else list(target)
-    found = list(dict.fromkeys(address(text.strip()) for text in texts))
+    found = list(dict.fromkeys(address(_stripped(text)) for text in texts))
     if not 0 < len(found) <= MAX_SERVERS:
         raise invalid("target", f"{len(found)} servers are listed; list 1 to {MAX_SERVERS}")
     return found
 
 
+def _stripped(text: Any) -> Any:
+    return text.strip() if isinstance(text, str) else text
+
+
 def name_of(target: Targets) -> tuple[str, int] | None:
-    """Host and port, if `target` is a name whose addresses DNS tells, as ``dns:///name:9000``."""
+    """Host and port, if `target` is a name whose addresses DNS tells, as ``dns:///name:9000``.
+
+    Raises:
+        InvalidArgument: it names a DNS server. This machine's own settings say which one is asked.
+    """
     if not isinstance(target, str):
         return None
     found = _NAME.fullmatch(address(target)) if target.startswith("dns:") else None
     if found is None:
         return None
+    if found["resolver"]:
+        raise invalid(
+            "target",
+            f"{target!r} names a DNS server, and a client that balances asks those of this "
+            f"machine; pass dns:///{found['host']}:{found['port'] or DEFAULT_PORT}",
+        )
     return found["host"].strip("[]"), int(found["port"] or DEFAULT_PORT)
 
 

@@ -1,24 +1,40 @@
-"""The attempts to have one request answered, without input or output."""
+"""The attempts to have one request answered, without input or output.
+
+The plans here yield calls on the clients of single servers. Both clients run them.
+"""
 
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
 
+from headrace.client.balancing import messages
 from headrace.client.balancing.fleet import Fleet
 from headrace.client.balancing.server import Server
 from headrace.client.balancing.verdict import Mark, Verdict, judge
-from headrace.client.errors import Error
+from headrace.client.errors import Error, Unavailable
+from headrace.client.plans.plan import Blocking, Budget, Call, Pause, Plan
 from headrace.wire.codec import CodecError
 from headrace.wire.message import parse_infer_reply
 
-ROUTED: Final = frozenset({"Infer", "GetNetwork", "ExportNetwork"})
-"""The methods that any server answers alike, and that may be repeated."""
-
+T = TypeVar("T")
 _LOST: Final = Verdict(Mark.ANSWERS, elsewhere=True)
 _BACKOFF_SECONDS: Final = 0.25
 _MAX_BACKOFF_SECONDS: Final = 1.0
 _NETWORK_TAG: Final = 0x0A  # field 1 of InferRequest
+
+
+@dataclass(frozen=True, slots=True)
+class At(Call):
+    """Call a method of one server.
+
+    Attributes:
+        client: the client of this server.
+    """
+
+    client: Any = None
 
 
 class Attempts:
@@ -28,9 +44,12 @@ class Attempts:
     Args:
         request: a message, or a serialised InferRequest.
         tried: servers that should not get it, because they have it already.
+
+    Attributes:
+        last: the server of the last attempt; None before the first one.
     """
 
-    __slots__ = ("_fleet", "_lacking", "_request", "_rounds", "_sent", "_tried")
+    __slots__ = ("_fleet", "_lacking", "_request", "_rounds", "_sent", "_tried", "last")
 
     def __init__(self, fleet: Fleet, request: Any, tried: tuple[Server, ...] = ()) -> None:
         self._fleet = fleet
@@ -39,6 +58,7 @@ class Attempts:
         self._sent = 0
         self._rounds = 0
         self._lacking = True  # all servers that were asked lack the network
+        self.last: Server | None = None
 
     def server(self) -> Server:
         """The server for the next attempt. One of `answered`, `failed` and `released` must follow.
@@ -47,7 +67,9 @@ class Attempts:
             Unavailable: no server is known.
         """
         self._sent += 1
-        return self._fleet.pick(self._tried, network_of(self._request), first=self._sent == 1)
+        network, first = network_of(self._request), self._sent == 1
+        self.last = self._fleet.pick(self._tried, network, first=first)
+        return self.last
 
     def answered(self, server: Server, reply: Any) -> None:
         """Notes a reply."""
@@ -93,6 +115,54 @@ class Attempts:
     def released(self, server: Server) -> None:
         """Notes that an attempt ended without saying anything of the server."""
         self._fleet.released(server)
+
+
+def routed(group: Any, call: Call, budget: Budget, attempts: Attempts) -> Plan[Any]:
+    """Makes a call on one server after another until one answers.
+
+    Args:
+        group: the client's `Servers`.
+    """
+    while True:
+        server = attempts.server()
+        route = server.route
+        try:
+            reply = yield At(call.method, call.request, budget.left_seconds, True, route)
+        except Error as error:
+            given_up = server.gave_up(route) and not group.closed
+            pause = attempts.failed(server, error, given_up=given_up)
+            if pause is None or pause >= budget.left_seconds:
+                if isinstance(error, Unavailable):  # TLS may be the reason
+                    endpoint = group.endpoint_of(server)
+                    raise (yield Blocking(partial(messages.explained, error, endpoint))) from None
+                raise
+            yield Pause(pause)
+        except BaseException:
+            attempts.released(server)
+            raise
+        else:
+            attempts.answered(server, reply)
+            return reply
+
+
+def at(client: Any, steps: Plan[T]) -> Plan[T]:
+    """The same plan, with the calls made on the client of one server."""
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, Call):
+                step = At(step.method, step.request, step.timeout_seconds, step.once, client)
+            try:
+                reply = yield step
+            except (Error, OSError) as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
 
 
 def network_of(request: Any) -> str:

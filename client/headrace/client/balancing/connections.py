@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from headrace.client import errors
 from headrace.client.balancing.addresses import Targets, listed, name_of
+from headrace.client.balancing.attempts import at
 from headrace.client.balancing.fleet import Fleet
 from headrace.client.balancing.options import Balancing
 from headrace.client.balancing.server import Server
-from headrace.client.errors import invalid
+from headrace.client.errors import Error, Unavailable, invalid
+from headrace.client.info import NetworkInfo
+from headrace.client.plans import client_plans
+from headrace.client.plans.plan import Plan
 from headrace.client.security import Endpoint
 from headrace.client.transport import address as full_address
 from headrace.client.transport import is_local
 
 C = TypeVar("C")
+T = TypeVar("T")
 
 
 class Servers(Generic[C]):
@@ -25,9 +31,10 @@ class Servers(Generic[C]):
 
     Args:
         target: what the user named.
-        security: the arguments of `Endpoint` after the target.
+        balance: as the user gave it.
         connect: makes a client of one server.
         wake: as for `Fleet`.
+        security: the arguments of `Endpoint` after the target.
 
     Attributes:
         endpoint: what all servers have in common. str() of it names them all.
@@ -41,13 +48,18 @@ class Servers(Generic[C]):
     def __init__(
         self,
         target: Targets,
-        *security: Any,
+        *,
         balance: Balancing | bool,
         shared_memory: bool | None,
-        insecure: bool,
         connect: Callable[[Endpoint], C],
         wake: Callable[[], object],
+        **security: Any,
     ) -> None:
+        if not isinstance(balance, Balancing | bool):
+            raise invalid(
+                "balance",
+                f"balance is {balance!r}; pass True, or Balancing(policy=...) for options",
+            )
         if shared_memory:
             raise invalid("shared_memory", "shared memory goes with one server; pass one address")
         self.name = name_of(target)
@@ -55,11 +67,11 @@ class Servers(Generic[C]):
             addresses = listed(target)
             # The token must not travel in plain text to any of them.
             strictest = next((each for each in addresses if not is_local(each)), addresses[0])
-            self.endpoint = Endpoint(strictest, *security, allow_insecure=insecure)
+            self.endpoint = Endpoint(strictest, **security)
             self.endpoint.address = ",".join(addresses)
         else:
             addresses = []
-            self.endpoint = Endpoint(str(target), *security, allow_insecure=insecure)
+            self.endpoint = Endpoint(str(target), **security)
         self._connect = connect
         self._lock = threading.Lock()
         self._pinned: dict[str, C] = {}
@@ -118,6 +130,29 @@ class Servers(Generic[C]):
             if server.address not in self._pinned:
                 self._pinned[server.address] = self._connect(self.endpoint_of(server))
             return self._pinned[server.address]
+
+    # -- plans --
+
+    def network(self, name: str, version: str, timeout: float | None) -> Plan[NetworkInfo]:
+        """A network that is loaded, and ready if it is that on any server."""
+        found = yield from client_plans.network(name, version, timeout=timeout)
+        if found.state == "LOADING":
+            for server in self.fleet.servers:
+                with suppress(Error):
+                    steps = client_plans.network(name, version, timeout=timeout)
+                    other = yield from at(self.pinned(server), steps)
+                    if other.state == "READY":
+                        return other
+        return found
+
+    def on_one(self, make: Callable[..., Plan[T]], *args: Any, **kwargs: Any) -> Plan[T]:
+        """Runs a plan on one server, and on the next one if it cannot be reached."""
+        for _ in range(len(self.fleet.servers) - 1):
+            with suppress(Unavailable):
+                return (yield from at(self.chosen(), make(*args, **kwargs)))
+        return (yield from at(self.chosen(), make(*args, **kwargs)))
+
+    # -- the end --
 
     def check_open(self) -> None:
         """

@@ -143,6 +143,11 @@ class Fleet:
         with self._lock:
             return self._budget.withdraw(self.clock())
 
+    def may_hedge(self, server: Server) -> bool:
+        """Whether a request that this server is slow to answer goes to a second one, too, which
+        then counts as a repeat."""
+        return self.has_other((server,)) and self.may_repeat()
+
     def answered(self, server: Server) -> bool:
         """Notes that a request succeeded. Whether the load in its reply is wanted."""
         now = self.clock()

@@ -14,6 +14,8 @@ from headrace.client.errors import Error, FailedPrecondition, from_details
 from headrace.client.security import Endpoint
 from headrace.wire.errors import ErrorDetails
 
+ROUTED: Final = frozenset({"Infer", "GetNetwork", "ExportNetwork"})
+"""The methods that any server answers alike, and that may be repeated."""
 CHECK: Final = "/grpc.health.v1.Health/Check"
 _SERVING: Final = b"\x08\x01"  # a HealthCheckResponse
 _SILENT: Final = (grpc.StatusCode.DEADLINE_EXCEEDED,)
@@ -36,14 +38,27 @@ def answer_of(code: grpc.StatusCode | None, reply: bytes | None) -> Answer:
     return Answer.REFUSED if code in _NO_ANSWER else Answer.SERVING
 
 
+def check_routed(method: str, servers: Sequence[Server], *, once: bool) -> None:
+    """
+    Args:
+        once: whether the call must not be repeated.
+
+    Raises:
+        FailedPrecondition: the method is about one server.
+    """
+    if method not in ROUTED or once:
+        refuse(method, servers)
+
+
 def refuse(method: str, servers: Sequence[Server]) -> NoReturn:
     """
     Raises:
         FailedPrecondition: the method is about one server.
     """
     example = servers[0].address if servers else "host:port"
+    several = str(len(servers)) if servers else "all servers of a name"
     message = (
-        f"{method} is about one server, and this client has {len(servers)}; "
+        f"{method} is about one server, and this client has {several}; "
         f"call it on client.server({example!r})"
     )
     code = grpc.StatusCode.FAILED_PRECONDITION

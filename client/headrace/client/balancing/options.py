@@ -17,8 +17,9 @@ class Balancing:
     """The options of a client with several servers.
 
     Attributes:
-        policy: ``least_loaded`` takes the less loaded of two random servers. The load is what this
-            client has in flight there, and what the server's replies say of others' requests.
+        policy: ``least_loaded`` stays with the server of the last request, or takes a random other
+            one if that has less load. The load is what this client has in flight there, and what
+            the server's replies say of others' requests.
             ``round_robin`` takes one server after another.
         attempts: how often a request is sent at most, the first time included.
         retry_ratio: how many repeated requests one request pays for. At 0.2, repeats add at most a

@@ -15,7 +15,7 @@ import grpc
 import typer
 from typer.core import TyperGroup
 
-from headrace.client.cli import devices, infer, networks, query, repository, security
+from headrace.client.cli import connection, devices, infer, networks, query, repository
 from headrace.client.cli.benchmark import command as benchmark
 from headrace.client.cli.console import fail
 from headrace.client.cli.failures import Failed, told
@@ -89,9 +89,9 @@ def make_app(arguments: Sequence[str], others: Iterable[EntryPoint] | None = Non
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    app.callback()(security.before_commands(_common))
+    app.callback()(connection.before_commands(_common))
     for name, command in _COMMANDS.items():
-        app.command(name)(security.secured(command))
+        app.command(name)(connection.connecting(command))
     if not arguments or arguments[0] not in {*_COMMANDS, "--version"}:
         for entry_point in sorted(others or entry_points(group=GROUP), key=lambda each: each.name):
             if entry_point.name not in _COMMANDS:

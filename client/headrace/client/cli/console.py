@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.client import Client, errors
-from headrace.client.cli import security
+from headrace.client.cli import connection
 from headrace.client.cli.failures import Failed
 from headrace.client.cli.texts import bytes_text
 from headrace.client.model import Progress as ProgressCallback
@@ -49,7 +49,7 @@ def connected(server: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Iterator
     if sys.stdout is None:
         fail("cannot write to the standard output: it is closed")
     try:
-        with Client(server, timeout=timeout, **security.arguments()) as client:
+        with Client(server, timeout=timeout, **connection.arguments(server)) as client:
             yield client
     except errors.Error as error:
         fail(_explain(error), error)

@@ -112,9 +112,19 @@ class Gathering(Generic[I]):
         return [item for item in self._in_flight.values() if item is not None]
 
     @property
-    def waits(self) -> bool:
-        """Whether there are requests to send."""
-        return bool(self._waiting)
+    def waiting(self) -> int:
+        """How many requests are to be sent."""
+        return len(self._waiting)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a message to send now."""
+        return bool(self._cancels or self._asks or (self._waiting and not self._is_full))
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the server has to read before it gets more requests."""
+        return len(self._sent) >= UNREAD_MESSAGES and self._nearest_seconds <= NEAR_SECONDS
 
     @property
     def is_idle(self) -> bool:
@@ -167,10 +177,9 @@ class Gathering(Generic[I]):
     def next_message(self, now: float) -> bytes | None:
         """The message with what waits, in order, up to the limits of a message. None if there is
         nothing to send, or the server has to read first."""
-        full = len(self._sent) >= UNREAD_MESSAGES and self._nearest_seconds <= NEAR_SECONDS
-        waiting: deque[tuple[I, bytes]] = deque() if full else self._waiting
-        if not (waiting or self._cancels or self._asks):
+        if not self.is_ready:
             return None
+        waiting: deque[tuple[I, bytes]] = deque() if self._is_full else self._waiting
         self._sent.append(now)
         bodies: list[bytes] = []
         size, most = 0, self._message_bytes(self.limits)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace.client import replies
+from headrace.client.conversation import Conversation
 from headrace.client.errors import invalid
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
@@ -92,6 +93,10 @@ class LoadedNetwork:
     def notes(self) -> tuple[str, ...]:
         """What the server did that the caller did not ask for."""
         return self.info.notes
+
+    def conversation(self, **options: Any) -> Conversation:
+        """The requests of one stream. The options are those of `Conversation`."""
+        return Conversation(self.encoder.encode, sharing=self.sharing, **options)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} on {self.device}, {self.info.state}>"

@@ -51,7 +51,7 @@ class CancelToken:
             False if the token was cancelled before. The first error stays; `error` may be set a
             moment later.
         """
-        if not self._take(_right_to_cancel):
+        if not self.detach(_right_to_cancel):
             return False
         self.error = error
         # A hook attached before this is called here; `attach` calls one that comes later.
@@ -66,28 +66,26 @@ class CancelToken:
     def attach(self, hook: Callable[[], object]) -> None:
         """Has `hook` called once on cancel, or at once if the token is cancelled already."""
         self._hooks.append(hook)
-        if self.error is not None and self._take(hook):
+        if self.error is not None and self.detach(hook):
             self._call(hook)
 
-    def detach(self, hook: Callable[[], object]) -> None:
-        """Forgets `hook`; no error if it is not attached (it may have just been called)."""
-        try:  # noqa: SIM105 - suppress() takes three calls, and this is in every request
-            self._hooks.remove(hook)
-        except ValueError:
-            pass
+    def detach(self, hook: Callable[[], object]) -> bool:
+        """Forgets `hook`.
 
-    def close(self) -> None:
-        """Drops the reference to the parent, which may live much longer than this token."""
-        if self._parent is not None:
-            self._parent.detach(self._follow_parent)
-
-    def _take(self, hook: Callable[[], object]) -> bool:
-        """Removes the hook. Returns whether it was there; if so, only the caller has it now."""
+        Returns:
+            Whether it was attached. If so, nobody calls it any more. If not, it has been called, or
+            will be in a moment.
+        """
         try:
             self._hooks.remove(hook)
         except ValueError:
             return False
         return True
+
+    def close(self) -> None:
+        """Drops the reference to the parent, which may live much longer than this token."""
+        if self._parent is not None:
+            self._parent.detach(self._follow_parent)
 
     def _follow_parent(self) -> None:
         if self._parent is not None and self._parent.error is not None:

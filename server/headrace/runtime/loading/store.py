@@ -12,7 +12,14 @@ from headrace.runtime.transform.options import LoadRequest
 
 class NetworkStore(Protocol):
     """Keeps the data that the server needs to load clients' networks again after a restart.
-    Thread-safe."""
+    Thread-safe.
+
+    Attributes:
+        shared: whether the servers of a cluster share the store.
+    """
+
+    @property
+    def shared(self) -> bool: ...
 
     def keep_model(self, network: Network) -> AbstractContextManager[str]:
         """Writes the model, and gives its name. The model stays while the context lasts, and after

@@ -15,7 +15,7 @@ from headrace.runtime.execution.job import Outcome
 from headrace.runtime.execution.trace import Exemplar
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import CacheCounters
-from headrace.runtime.metrics.device_counters import NOTED, DeviceCounters, Requests
+from headrace.runtime.metrics.device_counters import NOTED, DeviceCounters, Requests, taken
 from headrace.runtime.metrics.histogram import Histogram
 from headrace.runtime.metrics.series import SeriesSnapshot, SeriesTable, Snapshot
 
@@ -97,15 +97,12 @@ class NetworkCounters:
             )
 
     def _sort(self) -> None:
-        for _ in range(len(self._ended)):
-            outcome, request_seconds, batch_size, exemplar = self._ended.popleft()
+        ended = taken(self._ended)
+        for outcome, *_ in ended:
             self._requests.outcomes[outcome] += 1
-            self._request_seconds.observe(request_seconds, exemplar)
-            if batch_size is not None:
-                self._batch_size.observe(batch_size)
-        for _ in range(len(self._begun)):
-            self._begun.popleft()
-            self._requests.accepted += 1
+        self._request_seconds.observe_all([(seconds, traced) for _, seconds, _, traced in ended])
+        self._batch_size.observe_all([(rows, None) for _, _, rows, _ in ended if rows is not None])
+        self._requests.accepted += len(taken(self._begun))
 
 
 class Counters:

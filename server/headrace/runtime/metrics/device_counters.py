@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import TypeVar
 
 from headrace.runtime.execution.job import Outcome
 from headrace.runtime.execution.trace import Exemplar
@@ -22,10 +23,17 @@ from headrace.runtime.metrics import families
 from headrace.runtime.metrics.histogram import Histogram
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, Snapshot
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 NOTED = 64
 """How many ends are noted before they are sorted."""
+
+
+def taken(notes: deque[T]) -> list[T]:
+    """Takes out the notes that are there now. Other threads may append meanwhile."""
+    return [notes.popleft() for _ in range(len(notes))]
 
 
 class Requests:
@@ -62,15 +70,14 @@ class _Executions:
     def sort(self) -> None:
         """Counts what has ended and begun so far, in this order, so that nothing has ended that has
         not begun."""
-        for _ in range(len(self.ended)):
-            outcome, queue_seconds, execution_seconds, exemplar = self.ended.popleft()
+        ended = taken(self.ended)
+        for outcome, *_ in ended:
             self.requests.outcomes[outcome] += 1
-            self.queue_wait_seconds.observe(queue_seconds, exemplar)
-            if execution_seconds is not None:
-                self.execution_seconds.observe(execution_seconds, exemplar)
-        for _ in range(len(self.begun)):
-            self.begun.popleft()
-            self.requests.accepted += 1
+        self.queue_wait_seconds.observe_all([(queue, traced) for _, queue, _, traced in ended])
+        self.execution_seconds.observe_all(
+            [(run, traced) for _, _, run, traced in ended if run is not None]
+        )
+        self.requests.accepted += len(taken(self.begun))
 
     def series(self, *labels: str) -> Iterator[SeriesSnapshot]:
         self.sort()

@@ -150,6 +150,13 @@ MEMORY_USED_BYTES: Final = Family(
     "Memory in use in the control group that has the limit, or on the machine, with the processes "
     "of devices and without pages that the system can drop.",
 )
+PROCESS_MEMORY_BYTES: Final = Family(
+    "process_memory_bytes",
+    "gauge",
+    ("process",),
+    "Resident memory of each process of the server, with memory that it shares with others: of the "
+    "engine and of each front end. Only with --processes.",
+)
 MEMORY_LIMIT_BYTES: Final = Family(
     "memory_limit_bytes",
     "gauge",
@@ -235,6 +242,7 @@ FAMILIES: Final = (
     SLOW_REQUESTS,
     LOG_LINES_LEFT_OUT,
     CONNECTIONS,
+    PROCESS_MEMORY_BYTES,
     MEMORY_USED_BYTES,
     MEMORY_LIMIT_BYTES,
     TLS_EXPIRATION,

@@ -6,7 +6,7 @@ Each bucket remembers the last value that came from a traced request, as an exam
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,11 +63,17 @@ class Histogram:
         Args:
             exemplar: the traced request that the value comes from.
         """
-        bucket = bisect_left(self._bounds, value)
-        self._counts[bucket] += 1
-        self._sum += value
-        if exemplar is not None:
-            self._examples[bucket] = Example(value, exemplar)
+        self.observe_all([(value, exemplar)])
+
+    def observe_all(self, values: Iterable[tuple[float, Exemplar | None]]) -> None:
+        """Counts each value, with its exemplar, as `observe` does."""
+        bounds, counts = self._bounds, self._counts
+        for value, exemplar in values:
+            bucket = bisect_left(bounds, value)
+            counts[bucket] += 1
+            self._sum += value
+            if exemplar is not None:
+                self._examples[bucket] = Example(value, exemplar)
 
     def snapshot(self) -> HistogramSnapshot:
         counts = tuple(self._counts)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headrace.runtime.execution.job import Job, Outcome
-from headrace.runtime.metrics.device_counters import NOTED
+from headrace.runtime.metrics.device_counters import NOTED, taken
 
 MAX_SIZES: Final = 256
 """Numbers of rows that runs are told apart by; clients choose them. Runs of any further number are
@@ -23,9 +24,10 @@ class Total:
     count: int = 0
     seconds: float = 0.0
 
-    def add(self, seconds: float) -> None:
-        self.count += 1
-        self.seconds += seconds
+    def add(self, durations: Sequence[float]) -> None:
+        """Counts what took so many seconds each."""
+        self.count += len(durations)
+        self.seconds += sum(durations)
 
     @property
     def nanoseconds(self) -> int:
@@ -40,10 +42,11 @@ class Stages:
     inference: Total = field(default_factory=Total)
     completion: Total = field(default_factory=Total)
 
-    def add(self, preparation: float, inference: float, completion: float) -> None:
-        self.preparation.add(preparation)
-        self.inference.add(inference)
-        self.completion.add(completion)
+    def add(self, ended: Sequence[tuple[float, float, float]]) -> None:
+        """Counts requests or runs, each with the seconds of its three stages."""
+        self.preparation.add([preparation for preparation, _, _ in ended])
+        self.inference.add([inference for _, inference, _ in ended])
+        self.completion.add([completion for _, _, completion in ended])
 
 
 @dataclass(slots=True)
@@ -120,7 +123,7 @@ class Statistics:
         stamps = job.queued, job.started, job.prepared, job.inferred, job.finished
         times = _new(_Ended, (job.outcome, *stamps, rows, True)).stages()
         with self._lock:
-            self._run(rows, times)
+            self._run(rows, [times])
 
     def totals(self) -> Totals:
         """A copy of what has been counted."""
@@ -129,22 +132,27 @@ class Statistics:
             return copy.deepcopy(self._totals)
 
     def _count(self) -> None:
-        totals = self._totals
-        for _ in range(len(self._ended)):
-            ended = self._ended.popleft()
-            totals.outcomes[ended.outcome].add(ended.finished - ended.queued)
-            totals.last_end = ended.finished
-            if ended.outcome is Outcome.COMPLETED:
-                times = ended.stages()
-                totals.queue.add((ended.started or ended.finished) - ended.queued)
-                totals.stages.add(*times)
-                totals.rows += ended.rows
-                if ended.is_run:
-                    self._run(ended.rows, times)
+        totals, ended = self._totals, taken(self._ended)
+        if not ended:
+            return
+        totals.last_end = ended[-1].finished
+        for outcome, total in totals.outcomes.items():
+            total.add([each.finished - each.queued for each in ended if each.outcome is outcome])
+        completed = [each for each in ended if each.outcome is Outcome.COMPLETED]
+        times = [each.stages() for each in completed]
+        totals.queue.add([(each.started or each.finished) - each.queued for each in completed])
+        totals.stages.add(times)
+        totals.rows += sum([each.rows for each in completed])
+        runs: dict[int, list[tuple[float, float, float]]] = {}
+        for each, stages in zip(completed, times, strict=True):
+            if each.is_run:
+                runs.setdefault(each.rows, []).append(stages)
+        for rows, those in runs.items():
+            self._run(rows, those)
 
-    def _run(self, rows: int, times: tuple[float, float, float]) -> None:
+    def _run(self, rows: int, times: Sequence[tuple[float, float, float]]) -> None:
         runs = self._totals.runs
         if rows not in runs:
             rows = rows if len(runs) < MAX_SIZES else 0
             runs.setdefault(rows, Stages())
-        runs[rows].add(*times)
+        runs[rows].add(times)

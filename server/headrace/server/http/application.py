@@ -72,7 +72,7 @@ class Application:
         self._untraced = self._open | self._probes
         self._ended = {path: counters.http(path) for path in (*paths, _UNKNOWN_PATH)}
         known = [each.path for each in probes if not is_rest(each.path)]
-        self._known = ", ".join([*known, "/v2/docs"])
+        self._known = ", ".join(known)
         self._working: set[asyncio.Task[None]] = set()
         self.draining = False  # then new work is refused; any thread may set it
 
@@ -187,9 +187,9 @@ class Application:
 
     def _told(self, status: int, detail: str, method: str, headers: Mapping[str, str]) -> str:
         if status == HTTPStatus.NOT_FOUND:
-            return f"not found; known: {self._known}"
+            return f"not found; known: {self._known}, and the paths that /v2/docs lists"
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            return f"{method} is not answered here, but {headers['Allow']}"
+            return f"this path takes {headers['Allow']}, not {method}"
         return detail
 
     @staticmethod

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import mmap
 import os
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.isolation.server.launch import how, import_path, stops_held
+from headrace.runtime.metrics.families import PROCESS_MEMORY_BYTES
+from headrace.runtime.metrics.series import SeriesSnapshot
 from headrace.runtime.system.backoff import Backoff
 from headrace.server.addresses import shown_address
 from headrace.server.processes import frames
@@ -56,6 +61,14 @@ class FrontEnds:
     def connections(self) -> int:
         """How many connections all front ends have."""
         return sum(each.connections for each in list(self._running.values()))
+
+    def memory(self) -> Iterator[SeriesSnapshot]:
+        """The resident memory of the engine and of each front end. Any thread may ask."""
+        running = {f"front-end-{number}": each.pid for number, each in self._running.copy().items()}
+        for name, pid in {"engine": os.getpid(), **running}.items():
+            with suppress(OSError):  # it has just ended
+                pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
+                yield SeriesSnapshot(PROCESS_MEMORY_BYTES, (name,), pages * mmap.PAGESIZE)
 
     def bind(self) -> int:
         """Takes the port for the front ends, and keeps it while none of them runs.
@@ -157,6 +170,7 @@ class _FrontEnd:
         ready: done when it listens. Its result is None, or says why it does not listen.
         gone: done when the connection to it has ended.
         connections: how many it has.
+        pid: the process.
     """
 
     def __init__(self, orders: bytes, handlers: Handlers, max_message: int) -> None:
@@ -171,6 +185,7 @@ class _FrontEnd:
             except BaseException:
                 ours.close()
                 raise
+        self.pid = self._process.pid
         self._link = Link(ours, self._take, self._lost, max_message, pauses=True)
         self._calls = Calls(self._link, handlers)
         self._link.send(frames.SETUP, 0, orders)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TypeAlias
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Hashable
+from contextvars import copy_context
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from headrace.runtime.errors import HeadraceError
+from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.execution.job import Job
 from headrace.server.access.quotas import Meter
+from headrace.server.request_log import JOB
+from headrace.server.services.turns import Turn
 from headrace.server.transport.shares import Memory
 
+T = TypeVar("T")
 Cancel: TypeAlias = Callable[[HeadraceError], object]
+Ended: TypeAlias = Callable[[T | None, BaseException | None, float, Job | None], object]
+"""Takes a request's outcome or its error, its seconds, and its job if it has one."""
 
 
 class InFlight:
@@ -73,3 +82,44 @@ class InFlight:
     def abandon(self) -> None:
         """Waits for no request any more. Each gives back what it holds when it ends."""
         self._cancels.clear()
+
+
+class Tasks(Generic[T]):
+    """The requests of one stream that run as tasks. Belongs to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[T]] = set()  # asyncio would lose them
+
+    def begin(
+        self, work: Coroutine[Any, Any, T], ended: Ended[T], turn: Turn | None = None
+    ) -> Cancel:
+        """Starts a request, and returns a function that cancels it.
+
+        Args:
+            ended: is called once.
+            turn: that of a sequence's request. It is over when the request ends.
+        """
+        reasons: list[HeadraceError] = []
+        started = time.monotonic()
+        own = copy_context()
+        task = asyncio.get_running_loop().create_task(work, context=own)
+        self._running.add(task)
+
+        def done(_: object) -> None:
+            self._running.discard(task)
+            if turn is not None:
+                turn.over()
+            error: BaseException | None
+            if task.cancelled():
+                error = reasons[0] if reasons else Cancelled("the caller cancelled the request")
+            else:
+                error = task.exception()
+            outcome = task.result() if error is None else None
+            ended(outcome, error, time.monotonic() - started, own.get(JOB))
+
+        def cancel(error: HeadraceError) -> None:
+            reasons.append(error)
+            task.cancel()
+
+        task.add_done_callback(done)
+        return cancel

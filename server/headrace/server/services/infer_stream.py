@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Coroutine, Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 from headrace.runtime.errors import Cancelled, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
+from headrace.server.elsewhere import Elsewhere
 from headrace.server.request_log import JOB
-from headrace.server.services.in_flight import Cancel
-from headrace.server.services.inference import Inference, build_reply, encode_small
+from headrace.server.services.in_flight import Cancel, Tasks
+from headrace.server.services.inference import (
+    Inference,
+    build_reply,
+    encode_small,
+    finish,
+    finish_now,
+)
 from headrace.server.services.request_stream import OF_WHAT_IS_LEFT, RequestStream, Streams
 from headrace.server.services.turns import Turn, Turns
+from headrace.server.shared_memory.lease import Lease
+from headrace.server.shared_memory.users import Caller
 from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
+from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails, to_status
-from headrace.wire.request import Decoded
+from headrace.wire.message import Attachments, parse_infer_reply, serialize
+from headrace.wire.request import Decoded, InRegion, Request
 from headrace.wire.shared_memory import names_regions
 from headrace.wire.stream import (
     EncodedResult,
@@ -37,6 +48,7 @@ class InferStreams(Streams):
     Args:
         max_in_flight, max_stream_bytes: the limit and the memory of `Streams`.
         max_message_bytes: the largest message that the server receives; 0 for no limit.
+        elsewhere: takes the requests to networks that other servers have.
     """
 
     def __init__(
@@ -46,9 +58,11 @@ class InferStreams(Streams):
         max_in_flight: int,
         max_stream_bytes: int,
         max_message_bytes: int = 0,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         super().__init__(boundary, max_in_flight, Shares(max_stream_bytes, OF_WHAT_IS_LEFT))
         self.inference = inference
+        self.elsewhere = elsewhere
         self.limits = StreamLimits(max_in_flight, max_message_bytes)
 
     def _stream(self, context: Any) -> RequestStream:
@@ -62,16 +76,21 @@ class _Stream(RequestStream):
     def __init__(self, owner: InferStreams, context: Any) -> None:
         super().__init__(owner, context)
         self._inference = owner.inference
+        self._elsewhere = owner.elsewhere
         self._limits = owner.limits
         self._notice = _Notice()
         self._in_regions: set[asyncio.Task[None]] = set()  # asyncio would lose them
+        self._passed_on: Tasks[EncodedResult] = Tasks()
         self._turns = Turns()
+        self._client = Caller(None, self._peer, identity=self._caller.name)
 
-    async def _requests(self, data: bytes) -> Sequence[StreamRequest | Decoded]:
+    async def _requests(self, data: bytes) -> Sequence[StreamRequest | Decoded | InRegion]:
         """The requests in a message. They are decoded already if all are like earlier ones."""
         notice = self._notice
         notice.messages_read += 1
         known = None if self._turns else self._inference.layouts.read_stream(data)
+        if known and self._elsewhere and any(self._find(each.request) for each in known):
+            known = None  # they are passed on as they came
         requests = self._parsed(data) if known is None else known
         if notice.wanted and not notice.waits:
             notice.waits = True
@@ -85,10 +104,12 @@ class _Stream(RequestStream):
         if message.asks_limits:
             self._notice.wanted = True
             self._notice.limits = self._limits
+        messages = [each.message for each in message.requests]
+        self._inference.layouts.learn_stream(data, messages)
         return message.requests
 
-    def _name(self, request: StreamRequest | Decoded) -> str:
-        said = request.request if isinstance(request, Decoded) else request.message
+    def _name(self, request: StreamRequest | Decoded | InRegion) -> str:
+        said = request.message if isinstance(request, StreamRequest) else request.request
         identifier: str = said.id
         return identifier
 
@@ -98,13 +119,18 @@ class _Stream(RequestStream):
             raise InvalidArgument(f"{problem}; every request on a stream has its own", field="id")
         return name
 
-    def _trace(self, request: StreamRequest | Decoded) -> Headers | None:
-        said = request.request if isinstance(request, Decoded) else request.message
+    def _trace(self, request: StreamRequest | Decoded | InRegion) -> Headers | None:
+        said = request.message if isinstance(request, StreamRequest) else request.request
         if not said.traceparent:
             return None
         return ("traceparent", said.traceparent), ("tracestate", said.tracestate)
 
-    def _begin(self, request: StreamRequest | Decoded, key: Hashable) -> Cancel:
+    def _begin(self, request: StreamRequest | Decoded | InRegion, key: Hashable) -> Cancel:
+        if isinstance(request, StreamRequest) and self._elsewhere is not None:
+            network = self._find(request.message)
+            if network:
+                return self._begin_elsewhere(self._elsewhere, network, request, str(key))
+
         def deliver(job: Job) -> None:
             error = job.take_error() if job.error is not None else None
             seconds = job.queue_seconds + job.execution_seconds
@@ -116,18 +142,68 @@ class _Stream(RequestStream):
             sequence = request.message.session.id
             if names_regions(request.message) or self._turns.waits(sequence):
                 return self._begin_in_regions(request, str(key))
+        if isinstance(request, InRegion):
+            return self._begin_in_region(request, key)
         decoded = request if isinstance(request, Decoded) else inference.decode(*request)
         return inference.start(*decoded, remaining, done).token.cancel
+
+    def _begin_in_region(self, known: InRegion, key: Hashable) -> Cancel:
+        """Starts a request like an earlier one. Its copies run on the event loop."""
+        inference, name, placed = self._inference, str(key), known.placed
+        taken = inference.shared_memory.take(placed, self._client)
+        if taken is None:
+            return self._begin_in_regions(StreamRequest(known.message()), name)
+        lease, inputs = taken
+
+        def deliver(job: Job) -> None:
+            error, reply = job.take_error() if job.error is not None else None, None
+            if error is None:
+                try:
+                    reply = finish_now(name, lease, placed, job)
+                except Exception as raised:  # noqa: BLE001 - any error is this request's result
+                    error = raised
+                else:
+                    if reply is None:
+                        self._keep(self._finish_in_regions(name, lease, placed.message, job))
+                        return
+            lease.close()
+            outcome = EncodedResult(name, reply)
+            self._ended(key, name, outcome, error, job.queue_seconds + job.execution_seconds, job)
+
+        done = partial(inference.sink.put, deliver)
+        try:
+            job = inference.start(known.request, inputs, self._context.time_remaining(), done)
+        except BaseException:
+            lease.close()
+            raise
+        return job.token.cancel
+
+    async def _finish_in_regions(
+        self, name: str, lease: Lease, message: pb.InferRequest, job: Job
+    ) -> None:
+        """Ends a request whose outputs need more than a copy on the event loop."""
+
+        outcome: EncodedResult | None = None
+        error: BaseException | None = None
+        try:
+            with lease:
+                outcome = _encoded(name, *await finish(name, lease, message, job))
+        except Exception as raised:  # noqa: BLE001 - any error is this request's result
+            error = raised
+        self._ended(name, name, outcome, error, job.queue_seconds + job.execution_seconds, job)
 
     def _begin_in_regions(self, request: StreamRequest, name: str) -> Cancel:
         token = CancelToken()  # made first, so that a cancel during the reading of inputs works
         sequence = request.message.session.id
         turn = self._turns.take(sequence) if sequence else None
-        run = self._infer_in_regions(request, name, token, turn)
+        self._keep(self._infer_in_regions(request, name, token, turn))
+        return token.cancel
+
+    def _keep(self, run: Coroutine[Any, Any, None]) -> None:
+        """Runs it in a task of its own."""
         task = asyncio.get_running_loop().create_task(run)
         self._in_regions.add(task)
         task.add_done_callback(self._in_regions.discard)
-        return token.cancel
 
     async def _infer_in_regions(
         self, request: StreamRequest, name: str, token: CancelToken, turn: Turn | None
@@ -136,10 +212,10 @@ class _Stream(RequestStream):
         outcome: EncodedResult | None = None
         error: BaseException | None = None
         try:
-            reply, parts = await self._inference.infer_in_regions(
-                name, *request, self._context, token, turn
+            outcome = _encoded(
+                name,
+                *await self._inference.infer_in_regions(name, *request, self._context, token, turn),
             )
-            outcome = EncodedResult(name, reply.SerializeToString(), parts)
         except Exception as raised:  # noqa: BLE001 - any error is this request's result
             error = raised
         finally:
@@ -147,14 +223,36 @@ class _Stream(RequestStream):
                 turn.over()
         self._ended(name, name, outcome, error, time.monotonic() - started, JOB.get())
 
+    def _find(self, said: Request | pb.InferRequest) -> str:
+        """The full name of the request's network, if another server has it."""
+        if self._elsewhere is None:
+            return ""
+        names = self._inference.networks.names(said.network)
+        return self._elsewhere.find(names, self._context, said.session.id if said.session else "")
+
+    def _begin_elsewhere(
+        self, elsewhere: Elsewhere, network: str, request: StreamRequest, name: str
+    ) -> Cancel:
+        sequence = request.message.session.id
+        turn = self._turns.take(sequence) if sequence else None
+
+        async def infer() -> EncodedResult:
+            if turn is not None:
+                await turn.comes()
+            data = serialize(*request)
+            reply = await elsewhere.infer(network, data, self._context, sequence)
+            message, parts = parse_infer_reply(reply)
+            return EncodedResult(name, message.SerializeToString(), parts)
+
+        return self._passed_on.begin(infer(), partial(self._ended, name, name), turn)
+
     def _success(self, name: str, outcome: Job | EncodedResult) -> tuple[EncodedResult, int]:
         if isinstance(outcome, EncodedResult):
             return outcome, _size(outcome)
         small = encode_small(name, outcome)
         if small is not None:
             return EncodedResult(name, small), len(small)
-        reply, parts = build_reply(name, outcome)
-        result = EncodedResult(name, reply.SerializeToString(), parts)
+        result = _encoded(name, *build_reply(name, outcome))
         return result, _size(result)
 
     def _failure(self, name: str, details: ErrorDetails) -> EncodedResult:
@@ -185,6 +283,10 @@ class _Notice:
         self.limits: StreamLimits | None = None
         self.messages_read = 0
         self.waits = False
+
+
+def _encoded(name: str, reply: pb.InferReply, parts: Attachments) -> EncodedResult:
+    return EncodedResult(name, reply.SerializeToString(), parts)
 
 
 def _size(result: EncodedResult) -> int:

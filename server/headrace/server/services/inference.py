@@ -8,7 +8,7 @@ back through the sink.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,17 +26,20 @@ from headrace.server.services.convert import layer_profiles
 from headrace.server.services.shared_tensors import (
     SharedMemoryService,
     fetch_inputs,
+    put_now,
     put_outputs,
 )
 from headrace.server.services.turns import Turn
+from headrace.server.shared_memory.lease import Lease
 from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.server.transport.statuses import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
 from headrace.wire.layouts import MAX_ID_LENGTH, Inputs
 from headrace.wire.message import Attachments, parse_infer_request, serialize
-from headrace.wire.reply import encode_small_reply
-from headrace.wire.request import Decoded, Request, RequestLayouts, decode_request
+from headrace.wire.placed import Placed
+from headrace.wire.reply import Place, encode_small_reply
+from headrace.wire.request import Decoded, InRegion, Request, RequestLayouts, decode_request
 from headrace.wire.shared_memory import names_regions
 
 
@@ -49,7 +52,7 @@ class Inference:
         self.networks = networks
         self.sink = sink
         self._ids = itertools.count(1)
-        self._shared_memory = shared_memory
+        self.shared_memory = shared_memory
         self.layouts = RequestLayouts()
         self._wake = sink.wake
 
@@ -67,10 +70,13 @@ class Inference:
             identifier = message.id or f"r{next(self._ids)}"
             CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH])
             if names_regions(message):
+                self.layouts.learn_in_region(data, message)
                 result = await self.infer_in_regions(identifier, message, attachments, context)
                 return serialize(*result)
             request, inputs = decode_request(message, attachments)
             self.layouts.learn(data, request, inputs)
+        elif isinstance(known, InRegion):
+            return await self._infer_in_region(known, context)
         else:
             request, inputs = known
             identifier = request.id or f"r{next(self._ids)}"
@@ -84,6 +90,25 @@ class Inference:
             return small
         reply, parts = build_reply(identifier, job)
         return serialize(reply, parts)
+
+    async def _infer_in_region(self, known: InRegion, context: Any) -> bytes:
+        """The same as `infer_in_regions` for a request like an earlier one, with fewer steps."""
+        request, placed = known
+        identifier = request.id or f"r{next(self._ids)}"
+        CURRENT_REQUEST.set(identifier)
+        taken = self.shared_memory.take(placed, await self.shared_memory.caller(context))
+        if taken is None:
+            message = known.message()
+            return serialize(*await self.infer_in_regions(identifier, message, (), context))
+        lease, inputs = taken
+        with lease:
+            job = self.start(request, inputs, context.time_remaining(), self._wake)
+            JOB.set(job)
+            await ended(job, partial(_has_expired, context))
+            reply = finish_now(identifier, lease, placed, job)
+            if reply is None:
+                return serialize(*await finish(identifier, lease, placed.message, job))
+            return reply
 
     async def infer_in_regions(
         self,
@@ -103,7 +128,7 @@ class Inference:
             token: cancels the request, at any time from its beginning.
             turn: that of a sequence's request on a stream.
         """
-        with await self._shared_memory.lease(context) as lease:
+        with await self.shared_memory.lease(context) as lease:
             attachments = await fetch_inputs(lease, message, attachments)
             request, inputs = decode_request(message, attachments)
             if turn is not None:
@@ -113,8 +138,7 @@ class Inference:
             if turn is not None:
                 turn.over()
             await ended(job, partial(_has_expired, context))
-            reply = _reply(identifier, job)
-            return reply, await put_outputs(lease, message, job, reply)
+            return await finish(identifier, lease, message, job)
 
     def decode(self, message: pb.InferRequest, attachments: Attachments) -> Decoded:
         """Decodes a stream's request, and remembers its layout for the next request like it.
@@ -166,15 +190,38 @@ def _has_expired(context: Any) -> bool:
     return ended_code(context) == "DEADLINE_EXCEEDED"
 
 
-def encode_small(identifier: str, job: Job) -> bytes | None:
-    """The serialised reply of a completed job, or None if it needs a protobuf message."""
+def finish_now(identifier: str, lease: Lease, placed: Placed, job: Job) -> bytes | None:
+    """Does the same as `finish`, without waiting. None if it cannot: `finish` then has to."""
+    reply = encode_small(identifier, job, placed.places)
+    return reply if reply is not None and put_now(lease, placed, job) else None
+
+
+async def finish(
+    identifier: str, lease: Lease, message: pb.InferRequest, job: Job
+) -> tuple[pb.InferReply, list[Any]]:
+    """The reply of a completed job with tensors in shared memory, and its attachments.
+
+    Raises:
+        As `put_outputs`.
+    """
+    reply = _reply(identifier, job)
+    return reply, await put_outputs(lease, message, job, reply)
+
+
+def encode_small(
+    identifier: str, job: Job, places: Mapping[str, Place] | None = None
+) -> bytes | None:
+    """The serialised reply of a completed job, or None if it needs a protobuf message.
+
+    Args:
+        places: those of outputs in shared memory.
+    """
     if job.layers:
         return None
     times = job.queue_seconds, job.execution_seconds, job.inference_seconds
     outputs: Any = job.outputs
-    return encode_small_reply(
-        identifier, job.output_names, outputs, times, job.generation, job.version, job.in_flight
-    )
+    facts = times, job.generation, job.version, job.in_flight
+    return encode_small_reply(identifier, job.output_names, outputs, *facts, places)
 
 
 def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:

@@ -19,7 +19,9 @@ from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Caller, Users
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.codec import Buffer, encode_values
+from headrace.wire.codec import Array, Buffer, encode_values
+from headrace.wire.layouts import Inputs
+from headrace.wire.placed import Placed
 from headrace.wire.shared_memory import attach, describe, in_regions, no_strings
 
 
@@ -45,6 +47,22 @@ class SharedMemoryService:
     async def lease(self, context: Any) -> Lease:
         """A lease for one request. The request closes it at its end."""
         return Lease(self._regions, await self.caller(context))
+
+    def take(self, placed: Placed, caller: Caller) -> tuple[Lease, Inputs] | None:
+        """A lease and the inputs of a request like an earlier one, without waiting. None if that
+        does not work: then `fetch_inputs` does, or raises the error."""
+        lease = Lease(self._regions, caller)
+        memory = lease.use_mapped(
+            placed.region, placed.extent, placed.input_bytes, placed.moved_bytes
+        )
+        if memory is None:
+            lease.close()
+            return None
+        inputs: Inputs = dict(placed.others)
+        for name, dtype, shape, start, end in placed.inputs:
+            # `memory` is the client's, so its bytes are copied before anybody looks at them.
+            inputs[name] = np.ndarray(shape, dtype, memory.copy_of(start, end))
+        return lease, inputs
 
     async def register(
         self, request: pb.RegisterSharedMemoryRequest, context: Any
@@ -87,6 +105,27 @@ async def fetch_inputs(
         data = await lease.read(place.region, place.offset, place.bytes, field)
         attach(tensor, data.data, fetched)
     return fetched
+
+
+def put_now(lease: Lease, placed: Placed, job: Job) -> bool:
+    """Writes a completed job's outputs into their region, if each is a tensor that fits there.
+    Otherwise `put_outputs` has to do it, or to raise the error."""
+    if not placed.outputs:
+        return True
+    memory = lease.mapped(placed.region)
+    if memory is None or not memory.is_writable:
+        return False
+    outputs: list[tuple[int, Array]] = []
+    for name, start, room in placed.outputs:
+        value = job.outputs.get(name) if name in job.output_names else None
+        if type(value) is not np.ndarray or value.nbytes > room or not value.dtype.isnative:
+            return False
+        if value.dtype == object:
+            return False
+        outputs.append((start, np.ascontiguousarray(value).reshape(-1).view(np.uint8)))
+    for start, data in outputs:
+        memory.write(start, data, "")
+    return True
 
 
 async def put_outputs(

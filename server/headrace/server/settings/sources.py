@@ -206,6 +206,12 @@ def _check(settings: Settings) -> None:
         raise InvalidArgument(
             "unix_socket_only is given without unix_socket; give both", field="unix_socket"
         )
+    if settings.unix_socket_only and settings.processes > 1:
+        raise InvalidArgument(
+            "processes is given with unix_socket_only, but front ends share gRPC's port alone, and "
+            "the engine itself serves a Unix socket; leave out one of them",
+            field="processes",
+        )
     same_host = settings.host == settings.http_host and not settings.unix_socket_only
     if same_host and settings.port == settings.http_port != 0:
         raise InvalidArgument(

@@ -36,16 +36,16 @@ class Bounds:
         if not self._places.take(region.holder):
             raise ResourceExhausted(
                 f"{self._places.taken} of at most {MAX_REGIONS} shared memory regions are "
-                "registered, and one connection gets no more of them than are left; unregister "
-                "some"
+                "registered. A connection that has more regions than are left gets no more; "
+                "unregister some"
             )
         if not self._registered.take(region.holder, region.byte_size):
             self._places.give_back(region.holder)
             raise ResourceExhausted(
-                f"there is no room for {region.byte_size} bytes beside the "
-                f"{self._registered.taken} of at most {self._registered.capacity} bytes of "
-                "registered shared memory (--max-shared-memory-bytes), of which one connection "
-                "gets no more than are left; unregister regions",
+                f"the region has {region.byte_size} bytes, and {self._registered.taken} of at most "
+                f"{self._registered.capacity} bytes of shared memory are registered "
+                "(--max-shared-memory-bytes). A connection that has more bytes than are left gets "
+                "no more; unregister regions",
                 field="byte_size",
             )
 
@@ -61,8 +61,9 @@ class Bounds:
         """
         if not self._copied.take(holder, size):
             raise ResourceExhausted(
-                f"there is no room for {size} bytes beside what requests in flight have read "
-                "from shared memory (--max-shared-memory-bytes); wait for their replies",
+                f"requests in flight may read {self._copied.capacity} bytes of shared memory "
+                f"together (--max-shared-memory-bytes), and the {size} bytes of this one do not "
+                "fit now; wait for replies",
                 field=field,
             )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,15 @@ _SEMAPHORE = "sem."  # sem_open(3) keeps semaphores in the same folder
 # O_NONBLOCK: the server does not wait for a FIFO, or for a lease that the owner has on the file.
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _FULL = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT)
+
+
+class RegionStatus(NamedTuple):
+    """A region that a client has registered."""
+
+    name: str
+    key: str
+    offset: int
+    byte_size: int
 
 
 class Region:
@@ -103,6 +112,10 @@ class Region:
                 f"shared memory region {self.name!r} cannot be written: {error.strerror}",
                 field=field,
             ) from None
+
+    @property
+    def status(self) -> RegionStatus:
+        return RegionStatus(self.name, self.key, self.offset, self.byte_size)
 
     @property
     def is_mapped(self) -> bool:

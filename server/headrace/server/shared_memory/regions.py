@@ -13,17 +13,18 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from headrace.runtime.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    ResourceExhausted,
 )
 from headrace.server.shared_memory.bounds import Bounds
 from headrace.server.shared_memory.handed import PREFIX, HandedRegion
-from headrace.server.shared_memory.region import FOLDER, Region, open_key
+from headrace.server.shared_memory.region import FOLDER, Region, RegionStatus, open_key
 from headrace.server.shared_memory.users import Caller
 
 T = TypeVar("T")
@@ -38,15 +39,6 @@ _QUICK_BYTES = 8 << 20
 
 class UnknownRegion(NotFound):
     reason = "UNKNOWN_REGION"
-
-
-class RegionStatus(NamedTuple):
-    """A region that a client has registered."""
-
-    name: str
-    key: str
-    offset: int
-    byte_size: int
 
 
 class Regions:
@@ -140,9 +132,7 @@ class Regions:
             else:
                 whose = caller.user, caller.owner
                 found = [each for place, each in self._regions.items() if place[:2] == whose]
-            return [
-                RegionStatus(each.name, each.key, each.offset, each.byte_size) for each in found
-            ]
+            return [each.status for each in found]
 
     def close(self) -> None:
         """Forgets all regions. Requests that already use some may continue."""
@@ -175,6 +165,30 @@ class Regions:
             self._user(caller)
         with self._lock:
             region = self._regions[self._key(caller, name, field)]
+            region.uses += 1
+            return region
+
+    def use_mapped(
+        self, identity: str, name: str, extent: int, input_bytes: int
+    ) -> HandedRegion | None:
+        """Does the same as `use` and `take_bytes`, for memory that was handed over and is mapped.
+
+        Args:
+            extent: the region has to have so many bytes.
+
+        Returns:
+            None if it is anything else, or has no room for the request.
+        """
+        with self._lock:
+            region = self._regions.get((_HANDED, identity, name))
+            if not isinstance(region, HandedRegion) or not region.is_mapped:
+                return None
+            if extent > region.byte_size:
+                return None
+            try:
+                self._bounds.take_bytes(region.holder, input_bytes, name)
+            except ResourceExhausted:
+                return None
             region.uses += 1
             return region
 

@@ -207,7 +207,7 @@ class Boundary:
             code, said, network = "OK", "", ""
             started = time.monotonic()
             peer = context.peer()
-            taken = False
+            taken = stopped = False
             visit: Visit | None = None
             span: Span | None = None
             error: BaseException | None = None
@@ -253,6 +253,8 @@ class Boundary:
                     _uncancel()
                 except Exception as raised:  # noqa: BLE001 - the boundary maps all of them
                     error = raised
+                    # A stream that the server ends when it stops has answered all its requests.
+                    stopped = taken and not active and isinstance(raised, ShuttingDown)
                 details = describe(error, where=method, request=request_id_of(context))
                 code, said = details.code.name, details.message
                 network = network_of(error)
@@ -273,7 +275,7 @@ class Boundary:
                     tracing.end_call(span, code, request_id_of(context))
                 ended[code] = ended.get(code, 0) + 1
                 seconds = time.monotonic() - started
-                if log.wants(code, seconds):
+                if log.wants(code, seconds) and not stopped:
                     name, job = request_id_of(context), JOB.get()
                     whose = CALLER.get(), peer
                     request = Ended(method, code, seconds, name, *whose, said, job, network)

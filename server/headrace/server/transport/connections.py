@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import struct
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 _DESCRIPTORS = Path("/proc/self/fd")
 _TCP = (socket.AF_INET, socket.AF_INET6)
 _UNIX = (socket.AF_UNIX,)
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 
 
 def cut_connections(local: int | str) -> int:
@@ -43,19 +45,27 @@ def cut_connections(local: int | str) -> int:
 
 
 class Connections:
-    """The open connections of one port. Belongs to one thread.
+    """The open connections of one port or Unix socket. Belongs to one thread.
+
+    gRPC calls all clients of a Unix socket the same. Here, one is called
+    ``unix:USER:PROCESS:INODE``, as the kernel knows who has connected, and the server's end has an
+    inode of its own.
+
+    Args:
+        local: the port, or the path that the Unix socket was bound to.
 
     Each look opens only sockets that are new, so that it costs some microseconds a connection.
     """
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, local: int | str) -> None:
+        self._local = local
+        self._families = _UNIX if isinstance(local, str) else _TCP
         # By descriptor: what the system calls the socket, the peer (None if it is not a connection
         # of this port), and when it was first seen.
         self._known: dict[int, tuple[str, str | None, float]] = {}
 
     def look(self, now: float) -> Iterator[tuple[str, float]]:
-        """The peers, as gRPC writes them, and when they were first seen.
+        """The peers, those of TCP as gRPC writes them, and when they were first seen.
 
         Args:
             now: the time, on any clock.
@@ -81,7 +91,7 @@ class Connections:
         """Ends the connection with this peer. Returns whether it was open."""
         for number, (_, known, _) in self._known.items():
             if known == peer:
-                with _copy(number) as found:
+                with _copy(number, self._families) as found:
                     # The descriptor may be another socket's by now.
                     if found is not None and _peer_of(found) == peer:
                         found.shutdown(socket.SHUT_RDWR)
@@ -89,20 +99,34 @@ class Connections:
         return False
 
     def _peer(self, number: int) -> str | None:
-        with _copy(number) as found:
-            if found is None or found.getsockname()[1] != self._port:
+        with _copy(number, self._families) as found:
+            if found is None or _own_name(found) != self._local:
                 return None
             return _peer_of(found)
 
 
 def _peer_of(connection: socket.socket) -> str | None:
-    """The other end, as gRPC writes it. None if there is none."""
+    """The other end. None if there is none."""
+    if connection.family == socket.AF_UNIX:
+        if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return None
+        credentials = connection.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
+        process, user, _ = _CREDENTIALS.unpack(credentials)
+        return f"unix:{user}:{process}:{os.fstat(connection.fileno()).st_ino}"
     try:
         host, port, *_ = connection.getpeername()
     except OSError:  # it listens, or the client has left
         return None
     host = host.removeprefix("::ffff:").partition("%")[0]
     return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+def _own_name(connection: socket.socket) -> int | str:
+    """The port or the path of this end."""
+    name = connection.getsockname()
+    return name if connection.family == socket.AF_UNIX else name[1]  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -134,7 +158,5 @@ def _sockets(local: int | str, *, listening: bool) -> Iterator[tuple[int, socket
             if found is None:
                 continue
             accepts = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            name = found.getsockname()
-            own = name if families is _UNIX else name[1]
-            if own == local and bool(accepts) == listening:
+            if _own_name(found) == local and bool(accepts) == listening:
                 yield number, found  # inside, because the copy is closed afterwards

@@ -19,8 +19,9 @@ _OPEN_FILES = 1 << 16
 
 
 def max_connections(settings: Settings) -> int:
-    """The most gRPC connections, with those whose handshake is in progress."""
-    return 2 * max(_LEAST_STREAMS, settings.max_concurrent_rpcs)
+    """The most gRPC connections, with those whose handshake is in progress. Each front end takes
+    its part of them."""
+    return 2 * max(_LEAST_STREAMS, settings.max_concurrent_rpcs // settings.processes)
 
 
 def max_connections_of_an_address(settings: Settings) -> int:

@@ -28,7 +28,7 @@ class Connected:
     """An open connection.
 
     Attributes:
-        peer: the other end, as gRPC writes it: ``ipv4:10.0.0.1:5000``.
+        peer: the other end, as `Connections` calls it: ``ipv4:10.0.0.1:5000``.
         since: when it was first seen, in seconds of the monotonic clock.
     """
 
@@ -77,6 +77,7 @@ def unwanted(
 
 class Strangers:
     """Looks at the connections of gRPC's port once a second, on the thread ``headrace-strangers``.
+    At a Unix socket, a process stands for an address.
 
     `met` belongs to gRPC's event loop, `start` and `stop` to one thread.
 
@@ -108,8 +109,12 @@ class Strangers:
         """Notes that this peer has shown a valid credential."""
         self._met.add(peer)
 
-    def start(self, port: int) -> None:
-        connections = Connections(port)
+    def start(self, local: int | str) -> None:
+        """
+        Args:
+            local: the port, or the path that the Unix socket was bound to.
+        """
+        connections = Connections(local)
 
         def run() -> None:
             while not self._stopped.wait(_LOOK_SECONDS):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,11 +13,11 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.handover import SUFFIX, Handover
 from headrace.server.transport.connections import cut_connections
-from headrace.server.transport.limits import channel_options
+from headrace.server.transport.limits import channel_options, strangers
+from headrace.server.transport.strangers import STRANGER_SECONDS
 from headrace.server.transport.unix_socket import Permissions, SocketFile, owner_of
 
-_TABLE: Final = Path("/proc/net/unix")
-_LISTENS: Final = 0x10000  # __SO_ACCEPTCON
+_IDLE_MILLISECONDS: Final = int(STRANGER_SECONDS * 1000)
 
 
 class UnixFrontEnd:
@@ -47,13 +49,20 @@ class UnixFrontEnd:
         self._file = SocketFile(path, permissions)
         self._handover = handover
         self._bound = ""  # the path under which the system knows the socket
-        self._server = grpc.aio.server(options=channel_options(settings))
+        settings = replace(settings, processes=1)  # no front ends have a part in it
+        # gRPC does not say whose call it is, so the connections of those who have shown a
+        # credential cannot be told from others. A stranger's call ends at once, and a connection
+        # without a call ends, too. A client connects again with its next call.
+        idle = [("grpc.max_connection_idle_ms", _IDLE_MILLISECONDS)]
+        options = [*channel_options(settings), *(idle if settings.has_access_control else [])]
+        self._strangers = strangers(settings, checks=False)
+        self._server = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers((handlers,))
 
     @property
     def connections(self) -> int:
         """How many connections are open. Any thread may read it."""
-        return count_connections(self._bound) if self._bound else 0
+        return self._strangers.connections
 
     def bind(self) -> None:
         """Makes the sockets. Connections wait until `start`.
@@ -78,6 +87,7 @@ class UnixFrontEnd:
     async def start(self) -> None:
         """Accepts connections, after `bind`."""
         await self._server.start()
+        self._strangers.start(self._bound)
         if self._handover is not None:
             self._handover.start()
 
@@ -88,23 +98,6 @@ class UnixFrontEnd:
         if self._bound:
             cut_connections(self._bound)
         await self._server.stop(seconds)
+        await asyncio.to_thread(self._strangers.stop)
         if self._handover is not None:
             await self._handover.close()
-
-
-def count_connections(path: str, table: Path = _TABLE) -> int:
-    """How many connections a Unix socket has accepted that are still open.
-
-    Args:
-        path: the path that the socket was bound to.
-    """
-    try:
-        lines = table.read_bytes().splitlines()
-    except OSError:
-        return 0
-    name, count = path.encode(), 0
-    for line in lines:
-        columns = line.split(None, 7)
-        if len(columns) == 8 and columns[7] == name:
-            count += not int(columns[3], 16) & _LISTENS
-    return count

@@ -16,7 +16,7 @@ import pytest
 from headrace.client import Client, aio, errors
 from headrace.client.balancing import Balancing
 from headrace.wire.errors import ErrorDetails
-from tests.support.client_fake import ENDLESS, KINDS, Fake, connected, eventually, running
+from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
 
 DRAINS = ErrorDetails(grpc.StatusCode.UNAVAILABLE, "drains", reason="SHUTTING_DOWN")
 DOWN = ErrorDetails(grpc.StatusCode.UNAVAILABLE, "no device", reason="UNAVAILABLE")
@@ -99,15 +99,38 @@ def test_a_silent_server_is_left_and_its_requests_are_repeated(
     assert calls(fakes, "Infer") == [11, 0, 0]
 
 
-def test_a_slow_request_goes_to_a_second_server_by_choice(kind: str, fakes: list[Fake]) -> None:
-    hedges = Balancing(policy="round_robin", hedge_after_seconds=0.01)
+HEDGES = Balancing(policy="round_robin", hedge_after_seconds=0.01)
+
+
+@pytest.mark.parametrize("way", ["infer", "start_async"])
+def test_a_slow_request_goes_to_a_second_server_by_choice(
+    kind: str, fakes: list[Fake], way: str
+) -> None:
     slow, quick = fakes[:2]
-    with client_of(kind, [slow, quick], balance=hedges) as client:
+    with client_of(kind, [slow, quick], balance=HEDGES) as client:
         network = client.network("echo")
         slow.held = True
         while not slow.started.is_set():  # until one begins at the slow server
-            assert network.infer(X)["y"][0, 0] == 1.0
+            sent = getattr(network, way)(X)
+            outputs = sent if way == "infer" else sent.result()
+            assert outputs["y"][0, 0] == 1.0
         assert eventually(slow.cancelled.is_set)
+
+
+def test_a_request_with_hedges_can_be_cancelled_and_fails_with_the_last_error(
+    kind: str, fakes: list[Fake]
+) -> None:
+    with client_of(kind, fakes[:2], balance=HEDGES) as client:
+        network = client.network("echo")
+        request = network.start_async({"x": np.array([[ENDLESS]], np.float32)})
+        assert eventually(lambda: not request.wait(0.01) and calls(fakes, "Infer")[:2] == [1, 1])
+        request.cancel()
+        with pytest.raises(errors.Cancelled):
+            request.result()
+        refused = network.start_async({"x": np.array([[REFUSED]], np.float32)})
+        with pytest.raises(errors.Error) as caught:
+            refused.result()
+    assert not isinstance(caught.value, errors.Cancelled)
 
 
 def test_without_hedges_a_request_goes_to_one_server(kind: str, fakes: list[Fake]) -> None:
@@ -305,8 +328,12 @@ def test_what_is_in_flight_at_a_close_is_cancelled(fakes: list[Fake]) -> None:
 
 @pytest.mark.parametrize(
     ("options", "field"),
-    [({"shared_memory": True}, "shared_memory"), ({"token": "secret"}, "token")],
-    ids=["shared memory", "token"],
+    [
+        ({"shared_memory": True}, "shared_memory"),
+        ({"token": "secret"}, "token"),
+        ({"balance": "round_robin"}, "balance"),
+    ],
+    ids=["shared memory", "token", "policy alone"],
 )
 def test_what_does_not_go_with_several_servers_is_refused(
     options: dict[str, Any], field: str

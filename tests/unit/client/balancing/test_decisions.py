@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import socket
 from typing import Any
 
@@ -60,11 +61,11 @@ def test_what_requests_pay_in_has_a_bound() -> None:
 
 
 class Busy:
-    def __init__(self, load: int) -> None:
-        self._load = load
+    def __init__(self, count: int) -> None:
+        self.count = count
 
     def load(self, now: float) -> int:
-        return self._load
+        return self.count
 
 
 def below(*numbers: int) -> Any:
@@ -86,15 +87,39 @@ def test_round_robin_takes_one_after_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "step", "expected"),
-    [(0, 0, 1), (0, 1, 2), (1, 0, 1), (1, 1, 1), (2, 0, 2), (2, 1, 1)],
+    ("loads", "others", "expected"),
+    [
+        ((0, 0, 0), (0, 1, 0), [0, 0, 0]),  # idle servers: there is no reason to leave
+        ((9, 0, 5), (1, 1, 0), [2, 1, 1]),  # the random other one is taken if it has less
+        ((5, 5, 5), (0, 1, 1), [0, 0, 0]),
+    ],
 )
-def test_the_less_loaded_of_two_random_servers_is_taken(
-    first: int, step: int, expected: int
+def test_the_last_server_is_kept_unless_a_random_other_one_has_less_load(
+    loads: tuple[int, ...], others: tuple[int, ...], expected: list[int]
 ) -> None:
-    servers = [Busy(load) for load in (9, 0, 5)]
-    picker = Picker(round_robin=False, below=below(first, step))
-    assert servers.index(picker.pick(servers, 0.0)) == expected
+    servers = [Busy(load) for load in loads]
+    picker = Picker(round_robin=False, below=below(*others))
+    assert [servers.index(picker.pick(servers, 0.0)) for _ in others] == expected
+
+
+def test_clients_begin_at_different_servers_and_begin_again_if_theirs_is_gone() -> None:
+    servers = [Busy(0) for _ in range(3)]
+    picker = Picker(round_robin=False, below=lambda bound: min(1, bound - 1))
+    first = picker.pick(servers, 0.0)
+    assert first is servers[1]
+    left = [each for each in servers if each is not first]
+    assert picker.pick(left, 0.0) is left[1]
+    assert picker.pick(servers, 0.0) is left[1]
+
+
+def test_the_load_of_many_requests_is_divided_evenly() -> None:
+    chance = random.Random(5)
+    servers = [Busy(0) for _ in range(8)]
+    picker = Picker(round_robin=False, below=chance.randrange)
+    for _ in range(8000):
+        picker.pick(servers, 0.0).count += 1
+    assert sum(each.count for each in servers) == 8000
+    assert max(each.count for each in servers) - min(each.count for each in servers) <= 8
 
 
 @pytest.mark.parametrize("round_robin", [True, False])
@@ -182,6 +207,11 @@ def test_a_list_that_names_no_servers_is_refused(targets: Any) -> None:
 )
 def test_a_name_is_looked_up_if_its_scheme_is_dns(target: Any, name: Any) -> None:
     assert name_of(target) == name
+
+
+def test_a_name_that_a_dns_server_of_its_own_should_tell_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="pass dns:///models:9000"):
+        name_of("dns://10.0.0.1/models")
 
 
 def test_an_address_that_dns_tells_twice_is_one_server() -> None:

@@ -51,6 +51,18 @@ def test_a_segment_is_lent_to_one_at_a_time(folder: Path) -> None:
     assert names(folder) == set()
 
 
+def test_of_segments_that_fit_alike_the_one_used_last_is_lent(folder: Path) -> None:
+    pool = Pool(folder)
+    segments = [made(pool, 100) for _ in range(3)]
+    for each in segments:
+        pool.give(each)
+    assert pool.take(100) is segments[2]
+    pool.give(segments[2])
+    assert pool.take(100) is segments[2]
+    assert pool.take(100) is segments[1]
+    pool.close()
+
+
 def test_the_smallest_segment_that_fits_is_lent(folder: Path) -> None:
     pool = Pool(folder)
     small, large = made(pool, MIB), made(pool, 4 * MIB)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from headrace.plugins import cpu
 from headrace.plugins.cpu.plugin import processor_name
+from headrace.plugins.cpu.session import session
 from headrace.runtime.config import hints
 from headrace.runtime.config.key import Range
 from headrace.runtime.device.api import PLUGIN_API_VERSION
@@ -28,6 +30,8 @@ from headrace.runtime.errors import (
     InvalidArgument,
     UnsupportedLayers,
 )
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.processors import usable_processors
 from headrace.testing import networks
@@ -266,6 +270,42 @@ def test_a_cancel_leaves_the_next_request_alone(plugin: Plugin) -> None:
         assert_same_outputs(InferRequest(other).infer(case.inputs), case.expected(), 1e-5)
     network.close()
     other.close()
+
+
+class _LateToken(CancelToken):
+    """Another thread has taken each hook when it is detached, and calls it later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[Callable[[], object]] = []
+
+    def detach(self, hook: Callable[[], object]) -> bool:
+        super().detach(hook)
+        self.taken.append(hook)
+        return False
+
+
+def test_a_cancel_that_comes_as_a_run_ends_leaves_later_requests_alone(plugin: Plugin) -> None:
+    case = networks.add()
+    network = plugin.load_network(Load(case.network))
+    ended, token = threading.Event(), _LateToken()
+    network.submit(Job(case.inputs, lambda _: ended.set(), token=token))
+    assert ended.wait(60)
+    token.taken[0]()  # that of the run, which ended first
+    for _ in range(3):
+        assert_same_outputs(InferRequest(network).infer(case.inputs), case.expected(), 1e-5)
+
+
+def test_runs_one_after_the_other_share_their_options(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = networks.add()
+    network = plugin.load_network(Load(case.network))
+    options = Mock(side_effect=session.run_options)
+    monkeypatch.setattr(session, "run_options", options)
+    for _ in range(5):
+        InferRequest(network).infer(case.inputs)
+    options.assert_called_once()
 
 
 def test_many_requests_on_one_session_do_not_mix(plugin: Plugin) -> None:

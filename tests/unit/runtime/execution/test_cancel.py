@@ -46,10 +46,17 @@ def test_a_detached_hook_is_not_called() -> None:
         calls.append("hook")
 
     token.attach(hook)
-    token.detach(hook)
-    token.detach(hook)
+    assert token.detach(hook)
+    assert not token.detach(hook)
     token.cancel(ENOUGH)
     assert calls == []
+
+
+def test_a_hook_that_was_called_is_not_attached_any_more() -> None:
+    token, hook = CancelToken(), list[str]().clear
+    token.attach(hook)
+    token.cancel(ENOUGH)
+    assert not token.detach(hook)
 
 
 def test_a_hook_that_raises_keeps_no_other_from_hearing() -> None:

@@ -42,6 +42,8 @@ LARGE = parse(
 class Store:
     """Names of what it keeps; models are named by their size."""
 
+    shared = False
+
     def __init__(self) -> None:
         self.networks: dict[str, str] = {}
 

@@ -101,7 +101,9 @@ def test_head_gives_the_length_without_the_body(server: HttpServer) -> None:
 def test_an_unknown_path_names_the_known_ones(server: HttpServer) -> None:
     status, _, body = ask(server, "/metric")
     assert status == 404
-    assert body == "not found; known: /metrics, /healthz, /readyz, /v2/docs\n"
+    assert (
+        body == "not found; known: /metrics, /healthz, /readyz, and the paths that /v2/docs lists\n"
+    )
 
 
 def test_a_query_string_is_no_part_of_the_path(server: HttpServer) -> None:

@@ -131,6 +131,7 @@ def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
         ({"tls_key": "a.key"}, "tls_cert"),
         ({"tls_client_ca": "ca.crt"}, "tls_cert"),
         ({"unix_socket_only": True}, "unix_socket"),
+        ({"unix_socket": "s", "unix_socket_only": True, "processes": 2}, "processes"),
         ({"processes": 0}, "processes"),
         ({"processes": 257}, "processes"),
         ({"unix_socket_mode": "0888"}, "unix_socket_mode"),

@@ -26,7 +26,8 @@ from headrace.runtime.errors import (
 )
 from headrace.server.shared_memory.bounds import MAX_REGIONS
 from headrace.server.shared_memory.lease import INLINE_BYTES, Lease, RegionTooSmall
-from headrace.server.shared_memory.regions import Regions, RegionStatus, UnknownRegion
+from headrace.server.shared_memory.region import RegionStatus
+from headrace.server.shared_memory.regions import Regions, UnknownRegion
 from headrace.server.shared_memory.users import Caller
 from headrace.testing.occupied import eventually
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -34,6 +35,27 @@ def test_an_address_keeps_its_first_connections_and_those_with_a_credential() ->
 def test_each_address_has_a_bound_of_its_own() -> None:
     connected = [Connected(f"{each}{port}", 0.0) for each in (A, B) for port in range(3)]
     assert unwanted(connected, set(), 1.0, per_address=3, stranger_seconds=None) == {}
+
+
+def test_a_process_leaves_room_at_a_unix_socket() -> None:
+    with ExitStack() as stack:
+        path = f"{stack.enter_context(tempfile.TemporaryDirectory())}/s"
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(path)
+        listener.listen()
+        strangers, connections = Strangers(2, None), Connections(path)
+        clients = []
+        for _ in range(3):
+            clients.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
+            clients[-1].connect(path)
+            stack.enter_context(listener.accept()[0])
+            strangers.look(connections)
+        assert strangers.connections == 3
+        assert clients[2].recv(1) == b"", "the latest goes"
+        for kept in clients[:2]:
+            kept.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                kept.recv(1)
 
 
 class Port:

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.runtime.errors import AlreadyExists, InvalidArgument
-from headrace.server.transport.connections import cut_connections
-from headrace.server.transport.unix_front_end import count_connections
+from headrace.server.transport.connections import Connections, cut_connections
 from headrace.server.transport.unix_socket import (
     MAX_PATH_BYTES,
     Permissions,
@@ -180,8 +179,10 @@ def test_connections_are_counted_and_cut_by_the_path_that_the_socket_was_bound_t
     clients = [connected(stack, path) for _ in range(3)]
     for _ in clients:
         stack.enter_context(server.accept()[0]).sendall(b"reply")
-    assert count_connections(bound) == 3
-    assert count_connections(str(path)) == 0
+    (own,) = {peer.rpartition(":")[0] for peer, _ in Connections(bound).look(0.0)}
+    assert own == f"unix:{os.getuid()}:{os.getpid()}"
+    assert len(list(Connections(bound).look(0.0))) == 3
+    assert list(Connections(str(path)).look(0.0)) == []
     assert cut_connections(bound) == 3
     for client in clients:
         assert client.recv(9) == b"reply"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -16,11 +15,11 @@ from headrace.client.balancing import messages
 from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.aio.network import BalancedNetwork
 from headrace.client.balancing.aio.watch import Watch
-from headrace.client.balancing.attempts import ROUTED, Attempts
+from headrace.client.balancing.attempts import At, Attempts, routed
 from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.options import Balancing
 from headrace.client.balancing.server import Server
-from headrace.client.errors import Error, Unavailable
+from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo, QueryResult
 from headrace.client.plans import client_plans, plan
 from headrace.client.plans.plan import Budget, Call, Plan, Step
@@ -59,14 +58,9 @@ class BalancedClient(Client):
         *,
         balance: Balancing | bool = True,
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
-        credentials: grpc.ChannelCredentials | None = None,
-        tls_ca: Any = None,
-        tls_cert: Any = None,
-        tls_key: Any = None,
-        token: str | Callable[[], str] | None = None,
-        allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
         shared_memory: bool | None = None,
+        **security: Any,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         self.pool = None
@@ -76,15 +70,13 @@ class BalancedClient(Client):
             return Client(endpoint, timeout=timeout, max_message_bytes=max_message_bytes)
 
         self._watch = Watch(self)
-        security = credentials, tls_ca, tls_cert, tls_key, token
         self.group: Servers[Client] = Servers(
             target,
-            *security,
             balance=balance,
             shared_memory=shared_memory,
-            insecure=allow_insecure,
             connect=connect,
             wake=self._watch.wake,
+            **security,
         )
         self.fleet = self.group.fleet
         self.endpoint = self.group.endpoint
@@ -97,25 +89,15 @@ class BalancedClient(Client):
     add_extension = _on_all(client_plans.add_extension)
 
     async def query_network(self, *args: Any, **kwargs: Any) -> QueryResult:
-        return await self.on_one(client_plans.query_network, *args, **kwargs)
+        await self._know()
+        return await self.run(self.group.on_one(client_plans.query_network, *args, **kwargs))
 
     async def network(
         self, name: str, version: str = "", *, timeout: float | None = None
     ) -> BalancedNetwork:
         version = str(version)
-        found = await self.run(client_plans.network(name, version, timeout=timeout))
-        if found.state == "LOADING":  # there, and perhaps ready elsewhere
-            found = await self._ready(name, version, timeout) or found
+        found = await self.run(self.group.network(name, version, timeout))
         return BalancedNetwork(self, found, pinned=version)
-
-    async def _ready(self, name: str, version: str, timeout: float | None) -> NetworkInfo | None:
-        for server in self.fleet.servers:
-            with suppress(Error):
-                steps = client_plans.network(name, version, timeout=timeout)
-                found = await self.group.pinned(server).run(steps)
-                if found.state == "READY":
-                    return found
-        return None
 
     # -- servers --
 
@@ -176,8 +158,7 @@ class BalancedClient(Client):
             FailedPrecondition: the client is closed, or the method is about one server.
         """
         self.group.check_open()
-        if method not in ROUTED or once:
-            messages.refuse(method, self.fleet.servers)
+        messages.check_routed(method, self.fleet.servers, once=once)
 
     def attempts(self, request: Any, tried: tuple[Server, ...] = ()) -> Attempts:
         return Attempts(self.fleet, request, tried)
@@ -201,71 +182,34 @@ class BalancedClient(Client):
         addresses = [each.target for each in pinned]
         return messages.agreed(list(zip(addresses, results, strict=True)))
 
-    async def on_one(self, make: Callable[..., Plan[T]], *args: Any, **kwargs: Any) -> T:
-        """Runs a plan on one server, and on the next one if it cannot be reached."""
-        await self._know()
-        for left in range(len(self.servers) - 1, -1, -1):
-            try:
-                return await self.a_server().run(make(*args, **kwargs))
-            except Unavailable:
-                if not left:
-                    raise
-        raise AssertionError("no server was tried")
-
     async def _do(self, step: Step) -> Any:
+        if isinstance(step, At):
+            try:
+                return await step.client._do(step)
+            except grpc.aio.UsageError:  # the connection was closed before the call began
+                raise errors.client_closed() from None
         if not isinstance(step, Call):
             return await super()._do(step)
-        if step.method not in ROUTED or step.once:
-            messages.refuse(step.method, self.fleet.servers)
+        messages.check_routed(step.method, self.fleet.servers, once=step.once)
         await self._know()
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         budget = Budget(float("inf") if seconds is None else seconds)
         if step.method == "Infer" and self.fleet.options.hedge_after_seconds is not None:
-            return await self._first(step, budget)
-        return await self._routed(step, budget, self.attempts(step.request), [])
+            return await self._hedged(step, budget)
+        return await self.run(routed(self.group, step, budget, self.attempts(step.request)))
 
-    async def _routed(
-        self, step: Call, budget: Budget, attempts: Attempts, at: list[Server]
-    ) -> Any:
-        """Args:
-        at: gets each server that is tried.
-        """
-        while True:
-            server = attempts.server()
-            at.append(server)
-            route = server.route
-            try:
-                reply = await route._do(
-                    Call(step.method, step.request, budget.left_seconds, once=True)
-                )
-            except Error as error:
-                given_up = server.gave_up(route)
-                pause = attempts.failed(server, error, given_up=given_up and not self.group.closed)
-                if pause is None or pause >= budget.left_seconds:
-                    raise await self._explained(error, server) from None
-                await asyncio.sleep(pause)
-            except grpc.aio.UsageError:  # the route was closed before the call began
-                attempts.released(server)
-                if not server.gave_up(route) or self.group.closed:
-                    raise errors.client_closed() from None
-            except BaseException:
-                attempts.released(server)
-                raise
-            else:
-                attempts.answered(server, reply)
-                return reply
-
-    async def _first(self, step: Call, budget: Budget) -> Any:
+    async def _hedged(self, step: Call, budget: Budget) -> Any:
         """The first answer to a request that goes to a second server if the first one is slow."""
-        at: list[Server] = []
-        first = asyncio.ensure_future(self._routed(step, budget, self.attempts(step.request), at))
+        attempts = self.attempts(step.request)
+        first = asyncio.ensure_future(self.run(routed(self.group, step, budget, attempts)))
         both = {first}
         try:
             await asyncio.wait(both, timeout=self.fleet.options.hedge_after_seconds)
-            tried = tuple(at[-1:])
-            if not first.done() and self.fleet.has_other(tried) and self.fleet.may_repeat():
-                attempts = self.attempts(step.request, tried)
-                both.add(asyncio.ensure_future(self._routed(step, budget, attempts, [])))
+            slow = attempts.last
+            if not first.done() and slow is not None and self.fleet.may_hedge(slow):
+                other = self.attempts(step.request, (slow,))
+                steps = routed(self.group, step, budget, other)
+                both.add(asyncio.ensure_future(self.run(steps)))
             waiting = set(both)
             while True:
                 ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -276,10 +220,3 @@ class BalancedClient(Client):
             for each in both:
                 each.cancel()
             await asyncio.gather(*both, return_exceptions=True)
-
-    async def _explained(self, error: Error, server: Server) -> Error:
-        """The error of the last attempt, for the user."""
-        if not isinstance(error, Unavailable):
-            return error
-        endpoint = self.group.endpoint_of(server)
-        return await asyncio.to_thread(messages.explained, error, endpoint)

@@ -78,30 +78,23 @@ class MovingMany(InferMany):
                     await call.write(message)
             await call.done_writing()
 
-    async def _receive(self) -> None:
+    async def _read(self) -> Any:
         while True:
             try:
-                data = await self._call.read()
+                return await self._call.read()
             except grpc.aio.AioRpcError as error:
                 if self._is_finished:
-                    break
+                    return grpc.aio.EOF
                 await self._broke(await errors.from_aio_call(error, self._target))
-                continue
             except asyncio.CancelledError:
                 if self._is_cancelled():
                     raise
                 await self._broke(await errors.from_cancelled(self._call, self._target))
-                continue
-            if data is grpc.aio.EOF:
-                break
-            self._place.heard()
-            for result in self._conversation.receive(data):
-                self._results.put_nowait(result)
-            if self._conversation.must_move:
-                await self._move(self._place.leave())
-            self._room.set()
-            self._outgoing.set()
-        self._results.put_nowait(self._conversation.ended())
+
+    async def _received(self) -> None:
+        self._place.heard()
+        if self._conversation.must_move:
+            await self._move(self._place.leave())
 
     def _is_cancelled(self) -> bool:
         task = asyncio.current_task()

@@ -7,23 +7,24 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent import futures
-from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final, Self, TypeVar
-
-import grpc
 
 from headrace.client import errors, transport
 from headrace.client.balancing import messages
 from headrace.client.balancing.addresses import Targets, resolve
-from headrace.client.balancing.attempts import ROUTED, Attempts
+from headrace.client.balancing.attempts import At, Attempts, routed
 from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.options import Balancing
 from headrace.client.balancing.server import Server
+from headrace.client.balancing.sync.hedge import Hedged
 from headrace.client.balancing.sync.network import BalancedNetwork
-from headrace.client.balancing.sync.request import Started, first_of
+from headrace.client.balancing.sync.request import BalancedFuture
 from headrace.client.balancing.sync.watch import Watch
-from headrace.client.errors import Error, Unavailable
+from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo, QueryResult
+from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.plans import client_plans, plan
 from headrace.client.plans.plan import Budget, Call, Plan, Step
 from headrace.client.sync import Client
@@ -63,14 +64,9 @@ class BalancedClient(Client):
         *,
         balance: Balancing | bool = True,
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,
-        credentials: grpc.ChannelCredentials | None = None,
-        tls_ca: Any = None,
-        tls_cert: Any = None,
-        tls_key: Any = None,
-        token: str | Callable[[], str] | None = None,
-        allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
         shared_memory: bool | None = None,
+        **security: Any,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         self.pool = None
@@ -80,21 +76,20 @@ class BalancedClient(Client):
 
         self._watch = Watch(weakref.proxy(self))
         weakref.finalize(self, self._watch.stop)
-        security = credentials, tls_ca, tls_cert, tls_key, token
         self.group: Servers[Client] = Servers(
             target,
-            *security,
             balance=balance,
             shared_memory=shared_memory,
-            insecure=allow_insecure,
             connect=connect,
             wake=self._watch.wake,
+            **security,
         )
         self.fleet = self.group.fleet
         self.endpoint = self.group.endpoint
         self.target = self.endpoint.address
         self._resolving = threading.Lock()  # one look-up at a time
         self._resolved = self.group.name is None
+        close_at_exit(self)
 
     load_network = _loading_on_all(client_plans.load_network)
     import_network = _loading_on_all(client_plans.import_network)
@@ -102,25 +97,15 @@ class BalancedClient(Client):
     add_extension = _on_all(client_plans.add_extension)
 
     def query_network(self, *args: Any, **kwargs: Any) -> QueryResult:
-        return self.on_one(client_plans.query_network, *args, **kwargs)
+        self._know()
+        return self.run(self.group.on_one(client_plans.query_network, *args, **kwargs))
 
     def network(
         self, name: str, version: str = "", *, timeout: float | None = None
     ) -> BalancedNetwork:
         version = str(version)
-        found = self.run(client_plans.network(name, version, timeout=timeout))
-        if found.state == "LOADING":  # there, and perhaps ready elsewhere
-            found = self._ready(name, version, timeout) or found
+        found = self.run(self.group.network(name, version, timeout))
         return BalancedNetwork(self, found, pinned=version)
-
-    def _ready(self, name: str, version: str, timeout: float | None) -> NetworkInfo | None:
-        for server in self.fleet.servers:
-            with suppress(Error):
-                steps = client_plans.network(name, version, timeout=timeout)
-                found = self.group.pinned(server).run(steps)
-                if found.state == "READY":
-                    return found
-        return None
 
     # -- servers --
 
@@ -176,6 +161,7 @@ class BalancedClient(Client):
 
     def close(self) -> None:
         self._watch.stop()
+        self._watch.wait()
         for client in self.group.close():
             client.close()
 
@@ -187,9 +173,23 @@ class BalancedClient(Client):
     def callable(self, method: str, *, once: bool = False) -> Any:
         """Starts calls of a method that any server answers, in the form of gRPC's callable."""
         self.group.check_open()
-        if method not in ROUTED or once:
-            messages.refuse(method, self.fleet.servers)
-        return Started(self, method)
+        messages.check_routed(method, self.fleet.servers, once=once)
+        return SimpleNamespace(future=partial(self.started, method))
+
+    def started(
+        self, method: str, request: Any, *, timeout: float | None = None
+    ) -> BalancedFuture | Hedged:
+        """Starts a request.
+
+        Args:
+            timeout: in seconds; None for no limit.
+        """
+        after = self.fleet.options.hedge_after_seconds
+        if method != "Infer" or after is None:
+            return BalancedFuture(self, method, request, timeout)
+        hedged = Hedged(self, request, timeout)
+        self._watch.hedge(hedged, time.monotonic() + after)
+        return hedged
 
     def attempts(self, request: Any, tried: tuple[Server, ...] = ()) -> Attempts:
         self._know()
@@ -215,50 +215,24 @@ class BalancedClient(Client):
         addresses = [each.target for each in pinned]
         return messages.agreed(list(zip(addresses, results, strict=True)))
 
-    def on_one(self, make: Callable[..., Plan[T]], *args: Any, **kwargs: Any) -> T:
-        """Runs a plan on one server, and on the next one if it cannot be reached."""
-        for left in range(len(self.servers) - 1, -1, -1):
-            try:
-                return self.a_server().run(make(*args, **kwargs))
-            except Unavailable:
-                if not left:
-                    raise
-        raise AssertionError("no server was tried")
-
     def _do(self, step: Step) -> Any:
+        if isinstance(step, At):
+            try:
+                return step.client._do(step)
+            except ValueError:  # the connection was closed before the call began
+                raise errors.client_closed() from None
         if not isinstance(step, Call):
             return super()._do(step)
-        if step.method not in ROUTED or step.once:
-            messages.refuse(step.method, self.fleet.servers)
+        messages.check_routed(step.method, self.fleet.servers, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         if step.method == "Infer" and self.fleet.options.hedge_after_seconds is not None:
-            return first_of(self, step.request, seconds)
-        return self._routed(step, Budget(float("inf") if seconds is None else seconds))
+            return self._hedged(step.request, seconds)
+        budget = Budget(float("inf") if seconds is None else seconds)
+        return self.run(routed(self.group, step, budget, self.attempts(step.request)))
 
-    def _routed(self, step: Call, budget: Budget) -> Any:
-        attempts = self.attempts(step.request)
-        while True:
-            server = attempts.server()
-            route = server.route
-            try:
-                reply = route._do(Call(step.method, step.request, budget.left_seconds, once=True))
-            except Error as error:
-                given_up = server.gave_up(route)
-                pause = attempts.failed(server, error, given_up=given_up and not self.group.closed)
-                if pause is None or pause >= budget.left_seconds:
-                    raise self.explained(error, server) from None
-                time.sleep(pause)
-            except ValueError:  # the route was closed before the call began
-                attempts.released(server)
-                if not server.gave_up(route) or self.group.closed:
-                    raise errors.client_closed() from None
-            except BaseException:
-                attempts.released(server)
-                raise
-            else:
-                attempts.answered(server, reply)
-                return reply
-
-    def explained(self, error: Error, server: Server) -> Error:
-        """The error of the last attempt, for the user."""
-        return messages.explained(error, self.group.endpoint_of(server))
+    def _hedged(self, request: Any, seconds: float | None) -> Any:
+        started = self.started("Infer", request, timeout=seconds)
+        try:
+            return started.result()
+        finally:  # an interrupt
+            started.cancel()

@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import grpc
-
 from headrace.client import errors
 from headrace.client.balancing.moving import MovingConversation
 from headrace.client.balancing.place import Place
@@ -46,37 +44,17 @@ class MovingMany(InferMany):
                 if self._client.group.closed or self._place.lost(errors.cancelled()) is None:
                     raise errors.client_closed() from None
 
-    def _receive(self) -> None:
-        finished = self._exhausted and not self._conversation.unanswered
-        if finished:
-            self._outgoing.put(None)
-        try:
-            data = next(self._call, None)
-            if data is not None:
-                self._place.heard()
-                with self._lock:
-                    results = self._conversation.receive(data)
-                    self._send(self._conversation.all_messages())
-                self._results.extend(results)
-                if self._conversation.must_move:
-                    self._move(self._place.leave())
-                return
-        except grpc.RpcError as error:
-            if not finished:
-                failure = errors.from_call(error, self._target)
-                pause = None if self._closed else self._place.lost(failure)
-                if pause is None:
-                    self.close()
-                    raise failure from None
-                self._move(pause)
-                return
-        except errors.Error:
-            self.close()
-            raise
-        failed = self._conversation.ended()
-        self.close()
-        if failed is not None:
-            raise failed
+    def _received(self) -> None:
+        self._place.heard()
+        if self._conversation.must_move:
+            self._move(self._place.leave())
+
+    def _broke(self, error: errors.Error) -> None:
+        pause = None if self._closed else self._place.lost(error)
+        if pause is None:
+            super()._broke(error)
+        else:
+            self._move(pause)
 
     def _move(self, pause: float) -> None:
         """Begins a stream elsewhere, and sends there what is unanswered."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from headrace.client.balancing import messages
@@ -42,24 +42,8 @@ class BalancedNetwork(Network):
         pinned = Network(server, self.info, pinned=self.pinned)
         return pinned.session(id)
 
-    def infer_many(
-        self,
-        inputs: Iterable[Mapping[str, Any]],
-        *,
-        in_flight: int = 32,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-    ) -> MovingMany:
-        """Runs the network once for each of many inputs, over a stream to one server that moves to
-        another one if it must; see `Network.infer_many`."""
-        conversation = MovingConversation(
-            self.encoder.encode,
-            in_flight=in_flight,
-            outputs=outputs,
-            priority=priority,
-            timeout=timeout,
-            performance_counts=performance_counts,
-        )
+    def conversation(self, **options: Any) -> MovingConversation:
+        return MovingConversation(self.encoder.encode, **options)
+
+    def _many(self, conversation: Any, inputs: Any) -> MovingMany:
         return MovingMany(conversation, inputs, self.client, self)

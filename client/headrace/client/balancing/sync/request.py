@@ -15,19 +15,6 @@ from headrace.client.errors import Error
 from headrace.client.plans.plan import Budget
 
 
-class Started:
-    """Starts requests, in the form of gRPC's callable of a method."""
-
-    __slots__ = ("_client", "_method")
-
-    def __init__(self, client: Any, method: str) -> None:
-        self._client = client
-        self._method = method
-
-    def future(self, request: Any, *, timeout: float | None = None) -> BalancedFuture:
-        return BalancedFuture(self._client, self._method, request, timeout)
-
-
 class BalancedFuture:
     """A request in flight, which is sent again if it fails on one server. Has the methods of gRPC's
     future that a request needs. Thread-safe.
@@ -133,33 +120,3 @@ class BalancedFuture:
             timer.start()
         else:
             self._begin()
-
-
-def first_of(client: Any, request: Any, seconds: float | None) -> bytes:
-    """The first answer to a request that goes to a second server if the first one is slow.
-
-    The slower attempt is cancelled. If one fails, the other one's answer is taken.
-    """
-    after = client.fleet.options.hedge_after_seconds
-    budget = Budget(float("inf") if seconds is None else seconds)
-    first = BalancedFuture(client, "Infer", request, seconds)
-    both = [first]
-    try:
-        if not _is_done(first, after) and first.server is not None:
-            tried = (first.server,)
-            if client.fleet.has_other(tried) and client.fleet.may_repeat():
-                left = None if seconds is None else budget.left_seconds
-                both.append(BalancedFuture(client, "Infer", request, left, tried))
-        waiting = {each.outcome for each in both}
-        while True:
-            ended, waiting = futures.wait(waiting, return_when=futures.FIRST_COMPLETED)
-            for each in ended:
-                if each.exception() is None or not waiting:
-                    return each.result()
-    finally:
-        for request_in_flight in both:
-            request_in_flight.cancel()
-
-
-def _is_done(request: BalancedFuture, seconds: float) -> bool:
-    return bool(futures.wait({request.outcome}, seconds).done)

@@ -1,4 +1,4 @@
-"""The thread of a synchronous client with several servers: health, and names in DNS."""
+"""The thread of a synchronous client with several servers: health, hedges, and names in DNS."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 from headrace.client.balancing.fleet import TICK_SECONDS
 from headrace.client.balancing.messages import CHECK, answer_of
 from headrace.client.balancing.server import Server
+from headrace.client.balancing.sync.hedge import Hedged, Hedges
+from headrace.client.multiplex.threads.exits import wait_for
 
 
 class Watch:
@@ -25,6 +27,7 @@ class Watch:
         self._lock = threading.Lock()  # guards the beginning of the thread
         self._thread: threading.Thread | None = None
         self._woken = threading.Event()
+        self._hedges = Hedges()
         self._silent: deque[Server] = deque()  # whose requests are to be given up
         self._stopped = False
 
@@ -38,9 +41,20 @@ class Watch:
                     self._thread.start()
         self._woken.set()
 
+    def hedge(self, request: Hedged, at: float) -> None:
+        """Sends a request to a second server at this time, if it has no answer by then."""
+        if self._hedges.add(request, at):
+            self.wake()
+
     def stop(self) -> None:
         self._stopped = True
         self._woken.set()
+
+    def wait(self) -> None:
+        """Waits until the thread has ended after `stop`, so that it begins no more calls."""
+        with self._lock:
+            thread = self._thread
+        wait_for(thread)
 
     def _run(self) -> None:
         resolved_at = time.monotonic()
@@ -53,9 +67,20 @@ class Watch:
                     resolved_at = now
                     # A look-up may take many seconds, and the servers' health does not wait.
                     threading.Thread(target=self._resolve, daemon=True).start()
-                self._woken.wait(None if self._client.fleet.may_sleep() else TICK_SECONDS)
+                for request in self._hedges.due(now):
+                    request.hedge()
+                self._woken.wait(self._pause_seconds())
         except ReferenceError:  # nobody has the client any more
             return
+
+    def _pause_seconds(self) -> float | None:
+        """How long to sleep, if nobody wakes it; None for ever."""
+        tick = None if self._client.fleet.may_sleep() else TICK_SECONDS
+        at = self._hedges.next_at()
+        if at is None:
+            return tick
+        left = max(at - time.monotonic(), 0.0)
+        return left if tick is None else min(left, tick)
 
     def _must_resolve(self, age: float) -> bool:
         group = self._client.group

@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 from headrace.client import aio
-from headrace.client.cli import console, model_options, security
+from headrace.client.cli import connection, console, model_options
 from headrace.client.cli.benchmark.inputs import random_inputs
 from headrace.client.cli.benchmark.load import Load, Schedule
 from headrace.client.cli.benchmark.plot import SUFFIXES, plot
@@ -225,7 +225,7 @@ def _number(value: object) -> int:
 
 
 async def _run(server: str, plan: _Plan, random: np.random.Generator, *, quiet: bool) -> Results:
-    async with aio.Client(server, **security.arguments()) as client:
+    async with aio.Client(server, **connection.arguments(server)) as client:
 
         async def ask(number: int) -> Outputs:
             data = plan.requests[number % len(plan.requests)]

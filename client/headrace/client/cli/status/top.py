@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.client import Client, errors
-from headrace.client.cli import console, security
+from headrace.client.cli import connection, console
 from headrace.client.cli.console import SERVER, AsJson, Server
 from headrace.client.cli.status.command import Match
 from headrace.client.cli.status.figures import (
@@ -142,7 +142,9 @@ class _Screen:
         connect anew: gRPC would wait longer and longer between its own tries."""
         try:
             if client is None:
-                client = Client(self.server, timeout=_ANSWER_SECONDS, **security.arguments())
+                client = Client(
+                    self.server, timeout=_ANSWER_SECONDS, **connection.arguments(self.server)
+                )
             document = client.status(self.match, timeout=_ANSWER_SECONDS)
         except _TRANSIENT as error:
             self.lost = (self.lost or (time.time(), ""))[0], str(error)

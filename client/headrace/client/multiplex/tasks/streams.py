@@ -173,7 +173,7 @@ class Stream:
         settled = self.gathering.receive(reply, self._owner.clock())
         if reply.limits is not None and self._owner.is_current(self):
             self._owner.choice.answered()
-        if self._retired or self.gathering.waits:
+        if self._retired or self.gathering.waiting:
             self._wake()
         for item, result in settled:
             item.settle(result)

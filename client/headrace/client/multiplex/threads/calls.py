@@ -12,7 +12,8 @@ import grpc
 
 from headrace.client.multiplex.gathering import Item
 from headrace.client.multiplex.outcome import Expired, Failure, Outcome, resolve, trace_of
-from headrace.client.multiplex.threads.streams import Metadata, Stream, Streams
+from headrace.client.multiplex.threads.stream import Metadata, Stream
+from headrace.client.multiplex.threads.streams import Streams
 from headrace.wire.message import Parsed
 
 

@@ -1,22 +1,14 @@
-"""The shared streams of the synchronous client, and their threads."""
+"""The shared streams of the synchronous client."""
 
 from __future__ import annotations
 
-import math
-import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
-import grpc
-
-from headrace.client.multiplex.choice import Choice, Step
-from headrace.client.multiplex.gathering import MAX_REQUEST_BYTES, Gathering
-from headrace.client.multiplex.outcome import Closed, Expired, Failure, Lost, Outcome
-from headrace.wire.codec import CodecError
-from headrace.wire.stream import parse_infer_stream_reply
-
-Metadata: TypeAlias = tuple[tuple[str, str], ...]
+from headrace.client.multiplex.choice import Step
+from headrace.client.multiplex.gathering import MAX_REQUEST_BYTES
+from headrace.client.multiplex.threads.stream import Metadata, Shared, Stream
 
 
 class Streams:
@@ -38,7 +30,7 @@ class Streams:
     ) -> None:
         self._start = start
         self._metadata = metadata
-        self._shared = _Shared(clock)
+        self._shared = Shared(clock)
         self.clock = clock
 
     def __del__(self) -> None:
@@ -74,170 +66,21 @@ class Streams:
 
     def _open(self, metadata: Metadata) -> None:
         shared = self._shared
-        stream = Stream(shared, metadata)
+        stream = Stream(shared, self._start, metadata)
         with shared.lock:
             if shared.closed:
                 return
             shared.stream = stream
             shared.all.add(stream)
-        try:
-            stream.start(self._start)
-        except ValueError:  # the channel has been closed meanwhile
-            stream.end(Lost())
+            stream.begin()
 
     def close(self) -> None:
-        """Ends the streams; requests in flight are cancelled. Idempotent."""
+        """Cancels the requests in flight, ends the streams, and waits for their threads.
+
+        Idempotent. A callback may call it.
+        """
         with self._shared.lock:
             self._shared.closed = True
             streams = list(self._shared.all)
         for stream in streams:
-            stream.end(Closed())
-            stream.cancel()
-
-
-class _Shared:
-    """What the streams of a client share, and their threads hold: not the client itself."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self.lock = threading.Lock()
-        self.choice = Choice()
-        self.stream: Stream | None = None
-        self.all: set[Stream] = set()
-        self.closed = False
-
-
-class Stream:
-    """One stream and its threads. gRPC's thread takes messages from `_messages`; another one reads
-    results and settles requests. A third one, if requests without a waiting thread have timeouts,
-    ends those whose time is up."""
-
-    def __init__(self, shared: _Shared, metadata: Metadata) -> None:
-        self.metadata = metadata
-        self.gathering: Gathering[Any] = Gathering()
-        self.reader: int | None = None
-        self._shared = shared
-        self._lock = shared.lock
-        self._more = threading.Condition(self._lock)
-        self._earlier = threading.Condition(self._lock)
-        self._looks_at: float | None = None  # when the thread of deadlines looks again
-        self._ended = False
-        self._retired = False
-        self._call: Any = None
-
-    def start(self, start: Callable[..., Any]) -> None:
-        self._call = start(self._messages(), metadata=self.metadata)
-        threading.Thread(target=self._read, name="headrace-results", daemon=True).start()
-
-    def add(self, item: Any) -> bool:
-        """Takes a request if there is room. The caller holds the lock."""
-        if self._ended or self._retired:
-            return False
-        if item.blocks and threading.get_ident() == self.reader:
-            return False  # a callback: the reader would wait for itself
-        if not self.gathering.takes(item.data):
-            return False
-        self.gathering.add(item)
-        self._more.notify()
-        if item.deadline is not None:
-            self._watch(item.deadline)
-        return True
-
-    def give_up(self, item: Any, *, late: bool = False) -> bool:
-        """Waits for a request no longer. Returns False if it has been settled.
-
-        Args:
-            late: its time is up. The server is then asked whether it still answers.
-        """
-        with self._lock:
-            if not self.gathering.give_up(item):
-                return False
-            current = self._shared.stream is self
-            if late and current and self._shared.choice.doubted(self._shared.clock()):
-                self.gathering.ask()
-            self._more.notify()
-        return True
-
-    def retire(self) -> None:
-        """Ends the stream when all its requests have ended. The caller holds the lock."""
-        self._retired = True
-        self._more.notify()
-
-    def cancel(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
-
-    def end(self, outcome: Outcome) -> None:
-        """Settles all requests with this outcome. Idempotent."""
-        shared = self._shared
-        with self._lock:
-            self._ended = True
-            shared.all.discard(self)
-            if shared.stream is self:
-                shared.stream = None
-                shared.choice.ended(shared.clock())
-            left = self.gathering.end()
-            self._more.notify()
-            self._earlier.notify()
-        for item in left:
-            item.settle(outcome)
-
-    def _messages(self) -> Iterator[bytes]:
-        while True:
-            with self._lock:
-                while (message := self.gathering.next_message(self._shared.clock())) is None:
-                    if self._ended or (self._retired and self.gathering.is_idle):
-                        return
-                    self._more.wait()
-            yield message
-
-    def _read(self) -> None:
-        self.reader = threading.get_ident()
-        status: Failure | None = None
-        try:
-            for data in self._call:
-                self._received(data)
-        except grpc.RpcError:
-            call = self._call
-            trailing = tuple(call.trailing_metadata() or ())
-            status = Failure(call.code(), call.details() or "", trailing)
-        except CodecError:
-            self._call.cancel()
-        self.end(Lost(status))
-
-    def _received(self, data: bytes) -> None:
-        reply = parse_infer_stream_reply(data)
-        with self._lock:
-            settled = self.gathering.receive(reply, self._shared.clock())
-            if reply.limits is not None and self._shared.stream is self:
-                self._shared.choice.answered()
-            if self._retired or self.gathering.waits:
-                self._more.notify()
-        for item, result in settled:
-            item.settle(result)
-
-    def _watch(self, deadline: float) -> None:
-        """Makes sure that somebody looks at this time. The caller holds the lock."""
-        if self._looks_at is None:
-            self._looks_at = deadline
-            threading.Thread(target=self._expire, name="headrace-deadlines", daemon=True).start()
-        elif deadline < self._looks_at:
-            self._looks_at = deadline
-            self._earlier.notify()
-
-    def _expire(self) -> None:
-        """Ends futures whose time is up."""
-        while True:
-            with self._lock:
-                if self._ended:
-                    return
-                now = self._shared.clock()
-                watched = [each for each in self.gathering.in_flight if each.deadline is not None]
-                late = [each for each in watched if each.deadline <= now]
-                if not late:
-                    self._looks_at = min((each.deadline for each in watched), default=math.inf)
-                    left = self._looks_at - now
-                    self._earlier.wait(min(left, threading.TIMEOUT_MAX))
-            for item in late:
-                if self.give_up(item, late=True):
-                    item.settle(Expired())
+            stream.close()

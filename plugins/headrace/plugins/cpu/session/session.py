@@ -101,8 +101,8 @@ class Session:
 
 
 def run_options() -> Any:
-    """Options of one run, which log nothing and have a flag that ends the run. The flag stays set,
-    so use options once. They cost 0.3 µs."""
+    """Options of a run, which log nothing and have a flag that ends the run. They serve one run at
+    a time, and none after the flag is set, because it stays set."""
     options = onnxruntime.RunOptions()
     options.log_severity_level = _FATAL
     return options

@@ -90,7 +90,7 @@ class ControlRoutes:
         given = await read_object(self._bodies, request, ("key", "offset", "byte_size"))
         key = given.get("key")
         if not isinstance(key, str):
-            raise CodecError("key", "is missing, or no text")
+            raise CodecError("key", "is missing, or is not text")
         offset, byte_size = (_size(given, name) for name in ("offset", "byte_size"))
         caller = await self._caller(request)
         return said(self._regions.system_register(caller, _name(request), key, offset, byte_size))

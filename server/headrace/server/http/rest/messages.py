@@ -195,7 +195,7 @@ def _named(members: Any, keys: tuple[str, ...], place: str) -> str:
         raise CodecError(place, "must be an object")
     name = members.get("name")
     if not isinstance(name, str):
-        raise CodecError(f"{place}.name", "is missing, or no text")
+        raise CodecError(f"{place}.name", "is missing, or is not text")
     _check_keys(members, keys, f"{place}.")
     return name
 
@@ -203,7 +203,7 @@ def _named(members: Any, keys: tuple[str, ...], place: str) -> str:
 def _datatype(members: dict[str, Any]) -> str:
     datatype = members.get("datatype")
     if not isinstance(datatype, str):
-        raise CodecError(".datatype", "is missing, or no text")
+        raise CodecError(".datatype", "is missing; pass a text such as FP32")
     return datatype
 
 

@@ -34,7 +34,12 @@ _ELEMENTS: Final[dict[str, frozenset[type]]] = {
     "FP64": frozenset({int, float}),
 }
 _WHOLE: Final = frozenset({int})
-_NAMES: Final = {bool: "true or false", str: "text", int: "a whole number", float: "a number"}
+_NAMES: Final = {
+    bool: "true or false",
+    str: "text",
+    int: "a whole number",
+    float: "a number with a point",
+}
 
 
 def decode_data(datatype: str, shape: Sequence[int], data: Any) -> Array:
@@ -87,7 +92,8 @@ def _check_elements(flat: list[Any], datatype: str) -> None:
         if wrong := set(map(type, flat[start : start + CHUNK])) - allowed:
             kind = wrong.pop()
             found = "null" if kind is type(None) else _NAMES.get(kind, "a list or an object")
-            raise CodecError(".data", f"holds {found}, which is not a {datatype}")
+            takes = " or ".join(sorted(_NAMES[each] for each in allowed))
+            raise CodecError(".data", f"holds {found}, and {datatype} takes {takes}")
 
 
 def encode_data(array: Array, datatype: str, name: str) -> Iterator[bytes]:

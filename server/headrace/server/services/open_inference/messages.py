@@ -152,7 +152,11 @@ def encode(result: InferResult) -> bytes:
 
 def encode_on_stream(result: InferResult) -> bytes:
     """The serialised ModelStreamInferResponse. Raises as `encode`."""
-    response = encode(result)
+    return on_stream(encode(result))
+
+
+def on_stream(response: bytes) -> bytes:
+    """A serialised ModelInferResponse as a serialised ModelStreamInferResponse."""
     return b"".join((_RESPONSE_TAG, framing.varint(len(response)), response))
 
 

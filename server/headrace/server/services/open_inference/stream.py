@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import time
 from collections.abc import Callable, Coroutine, Hashable, Sequence
-from contextvars import copy_context
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from headrace.oip import open_inference_pb2 as oip
-from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.trace import status_of
-from headrace.server.request_log import JOB
+from headrace.server.access.networks import Networks
+from headrace.server.elsewhere import Elsewhere
+from headrace.server.services.in_flight import Tasks
 from headrace.server.services.open_inference.call import InferCall
-from headrace.server.services.open_inference.messages import read
+from headrace.server.services.open_inference.messages import on_stream, read
 from headrace.server.services.request_stream import RequestStream, Streams
 from headrace.server.services.turns import Turn, Turns
 from headrace.server.transport.boundary import Boundary
@@ -29,6 +29,10 @@ FINAL: Final = "triton_final_response"
 ERRORS_AS_STATUS: Final = "triton_grpc_error"
 """The metadata key with which a client asks that the first error end its stream, as a status."""
 
+_FINAL_FIELDS: Final = oip.ModelInferResponse(
+    parameters={FINAL: oip.InferParameter(bool_param=True)}
+).SerializeToString()
+
 Infer: TypeAlias = Callable[
     [InferCall, Any, dict[str, Any], Turn | None], Coroutine[Any, Any, bytes]
 ]
@@ -40,6 +44,7 @@ class Asked(NamedTuple):
     """A request that has been read, or its error."""
 
     id: str
+    data: bytes
     call: InferCall | None
     error: CodecError | None = None
 
@@ -49,27 +54,37 @@ class ModelStreams(Streams):
 
     Args:
         max_in_flight, memory: the same as in `Streams`.
+        elsewhere: takes the requests to networks that other servers have.
     """
 
     def __init__(
-        self, infer: Infer, boundary: Boundary, max_in_flight: int, memory: Shares
+        self,
+        infer: Infer,
+        boundary: Boundary,
+        max_in_flight: int,
+        memory: Shares,
+        networks: Networks,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         super().__init__(boundary, max_in_flight, memory)
-        self._infer = infer
+        self.infer = infer
+        self.networks = networks
+        self.elsewhere = elsewhere
 
     def _stream(self, context: Any) -> RequestStream:
-        return _Stream(self, context, self._infer)
+        return _Stream(self, context)
 
 
 class _Stream(RequestStream):
     method: ClassVar[str] = "ModelStreamInfer"
     results_a_message: ClassVar[int] = 1
 
-    def __init__(self, owner: Streams, context: Any, infer: Infer) -> None:
+    def __init__(self, owner: ModelStreams, context: Any) -> None:
         super().__init__(owner, context)
-        self._infer = infer
+        self._infer = owner.infer
+        self._networks, self._elsewhere = owner.networks, owner.elsewhere
         self._keys = itertools.count()  # ids may be empty, and may repeat
-        self._tasks: set[asyncio.Task[bytes]] = set()  # asyncio would lose them
+        self._tasks: Tasks[bytes] = Tasks()
         self._turns = Turns()
         metadata = dict(context.invocation_metadata() or ())
         self._errors_as_status = metadata.get(ERRORS_AS_STATUS) == "true"
@@ -77,9 +92,9 @@ class _Stream(RequestStream):
     async def _requests(self, data: bytes) -> Sequence[Asked]:
         message, decoding = await read(data)
         try:
-            return [Asked(message.id, await decoding)]
+            return [Asked(message.id, data, await decoding)]
         except CodecError as error:
-            return [Asked(message.id, None, error)]
+            return [Asked(message.id, data, None, error)]
 
     def _name(self, request: Asked) -> str:
         return request.id
@@ -92,35 +107,33 @@ class _Stream(RequestStream):
         if call is None:
             assert request.error is not None
             raise request.error
-        reasons: list[HeadraceError] = []
-        started = time.monotonic()
+        ended = partial(self._ended, key, request.id)
+        sequence = call.sequence.id if call.sequence is not None else ""
+        network = self._find(call.model, sequence)
+        if network:
+            turn = self._turns.take(sequence) if sequence else None
+            work = self._pass_on(network, request.data, sequence, turn)
+            return self._tasks.begin(work, ended, turn)
         turn = None
         if call.sequence is not None and (call.uses_regions or self._turns.waits(call.sequence.id)):
             turn = self._turns.take(call.sequence.id)
         infer = self._infer(call, self._context, {FINAL: True}, turn)
-        own = copy_context()
-        task = asyncio.get_running_loop().create_task(infer, context=own)
-        self._tasks.add(task)
+        return self._tasks.begin(infer, ended, turn)
 
-        def ended(_: object) -> None:
-            self._tasks.discard(task)
-            if turn is not None:
-                turn.over()
-            error: BaseException | None
-            if task.cancelled():
-                error = reasons[0] if reasons else Cancelled("the caller cancelled the request")
-            else:
-                error = task.exception()
-            outcome = task.result() if error is None else None
-            seconds = time.monotonic() - started
-            self._ended(key, request.id, outcome, error, seconds, own.get(JOB))
+    def _find(self, model: str, sequence: str) -> str:
+        """The full name of a network that another server has."""
+        if not self._elsewhere:
+            return ""
+        return self._elsewhere.find(self._networks.names(model), self._context, sequence)
 
-        def cancel(error: HeadraceError) -> None:
-            reasons.append(error)
-            task.cancel()
-
-        task.add_done_callback(ended)
-        return cancel
+    async def _pass_on(self, network: str, data: bytes, sequence: str, turn: Turn | None) -> bytes:
+        if turn is not None:
+            await turn.comes()
+        assert self._elsewhere is not None
+        context = self._context
+        return on_stream(
+            await self._elsewhere.model_infer(network, data, context, sequence) + _FINAL_FIELDS
+        )
 
     def _success(self, _name: str, outcome: bytes) -> tuple[bytes, int]:
         return outcome, len(outcome)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
-from headrace.cluster.keeper import UPLOADS
-from headrace.cluster.objects import Objects
+from headrace.cluster.shared.archive import UPLOADS
+from headrace.cluster.shared.objects import Objects
 from headrace.runtime.errors import NotFound
 from headrace.server.services.uploads import Uploads
 

@@ -1,4 +1,4 @@
-"""The options for TLS and the token, which every command of the client has."""
+"""The options for TLS, the token and balancing, which every command of the client has."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,9 +14,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from headrace.client import errors
+from headrace.client.balancing import Balancing
+from headrace.client.balancing.addresses import is_several, name_of
+from headrace.client.balancing.options import POLICIES
 
 _VARIABLE: Final = "HEADRACE_TOKEN"
 _MAX_TOKEN_BYTES: Final = 1 << 16
+
+_Policy = StrEnum("_Policy", {each.upper(): each for each in POLICIES})  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class _Option:
         option = typer.Option(
             "--" + self.name.replace("_", "-"),
             envvar=f"HEADRACE_{self.name.upper()}" if from_environment else None,
-            metavar=None if self.kind is bool else "FILE",
+            metavar="FILE" if self.kind == Path | None else None,
             help=self.help,
         )
         return inspect.Parameter(
@@ -64,6 +70,13 @@ _OPTIONS: Final = (
         f"{_VARIABLE}.",
     ),
     _Option("allow_insecure", bool, False, "Send the token in plain text to another machine, too."),
+    _Option(
+        "balance",
+        _Policy | None,
+        None,
+        "How several servers share the calls: those of a list, or with this option those of a "
+        "name, as dns:///NAME:PORT.",
+    ),
 )
 FLAGS: Final = frozenset("--" + each.name.replace("_", "-") for each in _OPTIONS)
 """All of them, as they are written."""
@@ -71,7 +84,7 @@ FLAGS: Final = frozenset("--" + each.name.replace("_", "-") for each in _OPTIONS
 _given: dict[str, Any] = {}  # of the one command that this process runs
 
 
-def secured(command: Callable[..., Any]) -> Callable[..., Any]:
+def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with these options. `arguments` then returns what they say."""
 
     @wraps(command)
@@ -113,13 +126,16 @@ def _extended(
     return run
 
 
-def arguments() -> dict[str, Any]:
-    """The arguments of `Client` for the command's options.
+def arguments(server: str) -> dict[str, Any]:
+    """The arguments of `Client` for the command's options. The policy is not for one address.
 
     Raises:
         InvalidArgument: the file with the token cannot be read, or there are two tokens.
     """
     given = dict(_given)
+    policy = given.pop("balance", None)
+    if policy is not None and (is_several(server, balance=False) or name_of(server) is not None):
+        given["balance"] = Balancing(policy=policy.value)
     file = given.pop("token_file", None)
     token = os.environ.get(_VARIABLE) or None
     if file is not None:

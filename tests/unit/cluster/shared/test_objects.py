@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cluster.objects import Objects
+from headrace.cluster.shared.objects import Objects
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
 
 

@@ -1,0 +1,54 @@
+"""Ends what is still open when the interpreter exits.
+
+The threads of calls are daemons, so that an open client keeps no program alive. The interpreter
+freezes such threads where they stand, and one that is frozen while it holds a lock of gRPC stops
+the program for ever: what is destroyed last takes that lock, too. So everything with such threads
+ends before, while they still run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from typing import Final, Protocol
+
+_log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS: Final = 10.0
+"""How long to wait for a thread. Only a callback of the user can keep one longer."""
+
+
+class Closable(Protocol):
+    def close(self) -> None:
+        """Cancels what is in flight, and waits for the threads. Idempotent."""
+
+
+_open: weakref.WeakSet[Closable] = weakref.WeakSet()
+
+
+def close_at_exit(each: Closable) -> None:
+    """Has `each` closed at the interpreter's exit, if it still exists then."""
+    _open.add(each)
+
+
+def wait_for(thread: threading.Thread | None) -> None:
+    """Waits for the end of a thread, unless it is the current one."""
+    if thread is not None and thread is not threading.current_thread():
+        thread.join(PATIENCE_SECONDS)
+
+
+def _close_all() -> None:
+    for each in list(_open):
+        try:
+            each.close()
+        except Exception:  # noqa: BLE001 - the others are to be closed as well
+            _log.debug("cannot close %r at the program's exit", each, exc_info=True)
+
+
+# It runs when threads that are no daemons have ended, and before the others are frozen.
+atexit.register(_close_all)
+# The threads and connections of a process do not exist in its child.
+os.register_at_fork(after_in_child=_open.clear)

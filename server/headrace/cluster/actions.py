@@ -1,0 +1,94 @@
+"""Changes a replica's core as the desired state says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from headrace.cluster import networks
+from headrace.cluster.desired import Value
+from headrace.cluster.shared.objects import Objects
+from headrace.cluster.store import DEVICE, extension_name, model_name
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.errors import AlreadyExists, NotFound
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import LoadRequest
+from headrace.server.services.targets import configure
+
+_BUSY_SECONDS: Final = 0.1
+
+
+class Actions:
+    """Belongs to the event loop. Work that may take long runs on other threads. The methods raise
+    as those of the core.
+
+    Args:
+        objects: the store with the models and the extensions.
+    """
+
+    def __init__(self, core: Core, objects: Objects) -> None:
+        self._core = core
+        self._objects = objects
+        self._owners: dict[str, object] = {}
+
+    async def change_device(self, key: str, want: Value) -> None:
+        """Configures a device, or gives it an extension."""
+        if key.startswith(DEVICE):
+            device = DeviceName.parse(key.removeprefix(DEVICE))
+            await asyncio.to_thread(self._core.set_config, device, want["config"])
+        else:
+            device = DeviceName.parse(key.split("/")[1])
+            await asyncio.to_thread(self._extend, device, want["digest"])
+
+    async def take(self, step: networks.Step, name: str) -> None:
+        """Takes one of the steps of a network."""
+        match step:
+            case networks.Load(_, facts, alone):
+                await self._load(name, facts, alone=alone)
+            case networks.Configure(version, changes):
+                await asyncio.to_thread(self._configure, name, version, changes)
+            case networks.Unload(version):
+                with suppress(NotFound):
+                    unloaded = await asyncio.to_thread(self._core.unload_network, name, version)
+                    await asyncio.wrap_future(unloaded)
+            case networks.Share(shares):
+                await asyncio.to_thread(self._core.set_traffic, name, shares)
+
+    async def _load(self, name: str, facts: Mapping[str, Any], *, alone: bool) -> None:
+        said = LoadRequest.from_json(facts["request"])
+        request = replace(said, name=name, config={**said.config, **facts["config"]})
+        owner = None if alone else self._owners.setdefault(name, object())
+        read = partial(self._read, facts["model"])
+        begin = partial(
+            self._core.load_network, request, read, replace=True, on_disk=True, owner=owner
+        )
+        while True:
+            try:
+                load = await asyncio.to_thread(begin)
+                break
+            except AlreadyExists:  # a client loads it here, and finds that it is too late
+                await asyncio.sleep(_BUSY_SECONDS)
+        try:
+            await asyncio.shield(asyncio.wrap_future(load))
+        except asyncio.CancelledError:
+            self._core.cancel_load(load)
+            raise
+
+    def _configure(self, name: str, version: str, changes: Mapping[str, str]) -> None:
+        entry = self._core.networks.acquire(name, version)
+        try:
+            configure(entry, changes, None)
+        finally:
+            self._core.networks.release(entry)
+
+    def _extend(self, device: DeviceName, digest: str) -> None:
+        self._core.add_extension(device, self._objects.read(extension_name(digest)))
+
+    def _read(self, digest: str) -> Network:
+        data = self._objects.read(model_name(digest))
+        return Network.from_bytes(data, self._core.limits, spooled=True)

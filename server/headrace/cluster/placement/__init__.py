@@ -1,0 +1,1 @@
+"""Networks that only some replicas have: where they are, and how calls reach them."""

@@ -1,0 +1,106 @@
+"""What a replica knows of the networks that only some replicas have."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable
+
+from headrace.cluster.desired import Value
+from headrace.cluster.members import Member
+from headrace.cluster.placement.choice import holders_of
+from headrace.runtime.loading.lists import NetworkLists
+
+
+class Directory:
+    """Belongs to the event loop.
+
+    Args:
+        own: the name of this replica.
+
+    Attributes:
+        here: the networks of this replica. They have to be set before the first call.
+    """
+
+    here: NetworkLists
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._holders: dict[str, tuple[str, ...]] = {}
+        self._addresses: dict[str, str] = {}
+        self._turn = itertools.count()
+
+    def __bool__(self) -> bool:
+        """Whether there are any such networks."""
+        return bool(self._holders)
+
+    # -- what the convergence tells --
+
+    def place(self, name: str, value: Value | None) -> None:
+        """Takes over which replicas have a network. None: all of them, or there is none."""
+        if value is None:
+            self._holders.pop(name, None)
+        else:
+            self._holders[name] = holders_of(value)
+
+    def meet(self, members: Iterable[Member]) -> list[str]:
+        """Takes over the live replicas. Returns the networks that this may concern."""
+        found = {each.name: each.address for each in members}
+        changed = {name for name, _ in found.items() ^ self._addresses.items()}
+        self._addresses = found
+        return [name for name, each in self._holders.items() if not changed.isdisjoint(each)]
+
+    def is_for(self, name: str) -> bool:
+        """Whether this replica is to have a network."""
+        holders = self._holders.get(name)
+        return holders is None or self._own in holders
+
+    # -- what calls ask --
+
+    def holders(self, name: str) -> tuple[str, ...]:
+        """The replicas that are to have a network. Empty if all are."""
+        return self._holders.get(name, ())
+
+    def elsewhere(self) -> list[str]:
+        """The networks that other replicas serve and this one does not."""
+        return [name for name in self._holders if not self.here.serving(name)]
+
+    def find(self, names: Iterable[str], sequence: str = "") -> str:
+        """The first of these full names that a network has, if calls to it have to be passed on.
+        Otherwise an empty text.
+
+        Args:
+            sequence: as for `addresses`.
+        """
+        for name in names:
+            if name in self._holders:
+                own = self.here.serving(name) and self._order(name, sequence)[:1] == [self._own]
+                return "" if own else name
+            if self.here.has(name):
+                break
+        return ""
+
+    def addresses(self, name: str, sequence: str = "") -> list[str]:
+        """The addresses of the other live replicas that are to have a network, in the order in
+        which a call tries them.
+
+        Args:
+            sequence: the sequence that the request belongs to. All requests of a sequence begin
+                with the same replica, while it lives. Other requests take turns.
+        """
+        others = (each for each in self._order(name, sequence) if each != self._own)
+        return [self._addresses[each] for each in others]
+
+    def _order(self, name: str, sequence: str) -> list[str]:
+        """The live replicas that are to have a network, in the order in which a call here tries
+        them. It begins with this one, if it has the network and there is no sequence."""
+        live = [each for each in self._holders.get(name, ()) if each in self._addresses]
+        if sequence:
+            live.sort(key=lambda each: hashlib.sha256(f"{each}\0{sequence}".encode()).digest())
+        elif self._own in live:
+            live.remove(self._own)
+            live.insert(0, self._own)
+        elif live:
+            first = next(self._turn) % len(live)
+            live = live[first:] + live[:first]
+        return live

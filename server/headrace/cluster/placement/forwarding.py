@@ -1,0 +1,198 @@
+"""Passes calls on to replicas that have the network. Messages stay the bytes that they are.
+
+The other replica checks the caller again, because it gets the same metadata. A call is passed on
+once at most: a mark in the metadata says that it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, Final, TypeAlias, TypeVar
+
+import grpc
+
+from headrace.cluster.placement.directory import Directory
+from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.runtime.loading.entry import plain_name
+from headrace.server.services.health import SERVICE
+from headrace.server.services.open_inference.service import SERVICE as OPENED
+from headrace.server.transport.statuses import request_id_of
+from headrace.wire.errors import REQUEST_ID_KEY, from_trailing_metadata
+
+T = TypeVar("T")
+Attempt: TypeAlias = Callable[[grpc.aio.Channel, dict[str, Any]], Awaitable[T]]
+"""Makes a call on a channel, with gRPC's own arguments for a call."""
+
+PASSED_ON: Final = "headrace-passed-on"
+"""The metadata key of a call that a replica has passed on."""
+
+MOST_TRIES: Final = 3
+"""The replicas that a call is passed on to, one after another, before it fails."""
+
+_OPTIONS: Final = [
+    ("grpc.max_receive_message_length", -1),  # the first replica has checked the sizes
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_retries", 0),
+    # A replica that is gone is noticed at once, and one that comes back soon.
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+_GRPC_KEYS: Final = frozenset({"user-agent", "content-type", "te", REQUEST_ID_KEY, PASSED_ON})
+_NOT_BEGUN: Final = frozenset({"NOT_FOUND", "NETWORK_LOADING", "SHUTTING_DOWN"})
+
+
+class Refused(HeadraceError):
+    """The error with which another replica has ended a call."""
+
+    def __init__(self, error: grpc.aio.AioRpcError) -> None:
+        said = error.details() or ""
+        told = from_trailing_metadata(error.code(), said, error.trailing_metadata())
+        self.lost = not told.reason and told.code in (
+            grpc.StatusCode.UNAVAILABLE,
+            grpc.StatusCode.CANCELLED,  # a connection that ends in the middle of a reply
+        )
+        message = "the replica with the network was lost; try again" if self.lost else told.message
+        super().__init__(message, field=told.field, metadata=told.metadata)
+        self.retry_delay_seconds = told.retry_delay_seconds
+        name = "UNAVAILABLE" if self.lost else told.code.name
+        # Every instance has its own.
+        self.__dict__.update(status=name, reason=told.reason or name)
+
+
+class Forwarding:
+    """Implements the server's `Elsewhere`. Belongs to the event loop.
+
+    Args:
+        directory: knows which replicas have which networks.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.directory)
+
+    async def close(self) -> None:
+        channels, self._channels = self._channels, {}
+        for each in channels.values():
+            await each.close()
+
+    def find(self, names: Iterable[str], context: Any, sequence: str = "") -> str:
+        name = self.directory.find(names, sequence)
+        return "" if name and was_passed_on(context) else name
+
+    def serves(self, name: str) -> bool:
+        return bool(self.directory.addresses(name))
+
+    async def infer(self, name: str, data: bytes, context: Any, sequence: str = "") -> bytes:
+        return await self.unary(name, f"/{SERVICE}/Infer", data, context, sequence)
+
+    async def model_infer(self, name: str, data: bytes, context: Any, sequence: str = "") -> bytes:
+        return await self.unary(name, f"/{OPENED}/ModelInfer", data, context, sequence)
+
+    async def unary(
+        self,
+        name: str,
+        path: str,
+        data: bytes,
+        context: Any,
+        sequence: str = "",
+        *,
+        repeats: bool = True,
+    ) -> bytes:
+        """The serialised reply of a method.
+
+        Args:
+            name: the full name of the network that the call is about.
+            path: the method's.
+            repeats: whether another replica may get the call after one was lost in the middle.
+
+        Raises:
+            Refused: the error of the last replica that was tried.
+            Unavailable: no replica is to be had.
+        """
+
+        async def attempt(channel: grpc.aio.Channel, how: dict[str, Any]) -> bytes:
+            call = channel.unary_unary(path)(data, **how)
+            reply: bytes = await call
+            context.set_trailing_metadata(tuple(await call.trailing_metadata()))
+            return reply
+
+        return await self._passed(name, context, attempt, sequence, repeats=repeats)
+
+    async def server_stream(
+        self, name: str, path: str, data: bytes, context: Any
+    ) -> AsyncGenerator[bytes, None]:
+        """The serialised replies of a method. Raises as `unary`."""
+
+        async def attempt(channel: grpc.aio.Channel, how: dict[str, Any]) -> tuple[Any, Any]:
+            call = channel.unary_stream(path)(data, **how)
+            return call, await call.read()
+
+        call, reply = await self._passed(name, context, attempt)
+        try:
+            while reply is not grpc.aio.EOF:
+                yield reply
+                reply = await call.read()
+        except grpc.aio.AioRpcError as error:
+            raise Refused(error) from None
+        finally:
+            call.cancel()
+
+    async def client_stream(
+        self, name: str, path: str, messages: AsyncIterator[bytes], context: Any
+    ) -> bytes:
+        """The serialised reply of a method, which one replica gets. Raises as `unary`."""
+
+        async def attempt(channel: grpc.aio.Channel, how: dict[str, Any]) -> bytes:
+            reply: bytes = await channel.stream_unary(path)(messages, **how)
+            return reply
+
+        return await self._passed(name, context, attempt, tries=1)
+
+    async def _passed(
+        self,
+        name: str,
+        context: Any,
+        attempt: Attempt[T],
+        sequence: str = "",
+        *,
+        repeats: bool = True,
+        tries: int = MOST_TRIES,
+    ) -> T:
+        failure: HeadraceError | None = None
+        for address in self.directory.addresses(name, sequence)[:tries]:
+            how = {"timeout": context.time_remaining(), "metadata": _metadata(context)}
+            try:
+                return await attempt(self._channel(address), how)
+            except grpc.aio.AioRpcError as error:
+                failure = refused = Refused(error)
+            if not (refused.reason in _NOT_BEGUN or (repeats and refused.lost)):
+                break
+        raise failure or Unavailable(
+            f"no replica has network {plain_name(name)!r} at the moment; try again"
+        )
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        found = self._channels.get(address)
+        if found is None:
+            found = grpc.aio.insecure_channel(address, options=_OPTIONS)
+            self._channels[address] = found
+        return found
+
+
+def was_passed_on(context: Any) -> bool:
+    """Whether another replica has passed the call on."""
+    return any(key == PASSED_ON for key, _ in context.invocation_metadata() or ())
+
+
+def _metadata(context: Any) -> tuple[tuple[str, str | bytes], ...]:
+    """The metadata of the call that is passed on: the caller's own, and the mark."""
+    kept = (
+        (key, value)
+        for key, value in context.invocation_metadata() or ()
+        if key not in _GRPC_KEYS and not key.startswith((":", "grpc-"))
+    )
+    return (*kept, (REQUEST_ID_KEY, request_id_of(context)), (PASSED_ON, "1"))

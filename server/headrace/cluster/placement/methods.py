@@ -1,0 +1,273 @@
+"""The methods that name a network: their calls go where the network is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from functools import wraps
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import grpc
+
+from headrace.cluster.placement.forwarding import Forwarding, was_passed_on
+from headrace.oip import open_inference_pb2 as oip
+from headrace.runtime.loading.entry import full_name
+from headrace.server.access.identity import Role
+from headrace.server.access.networks import Networks
+from headrace.server.services.methods import Kind, Method
+from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire import framing
+from headrace.wire.codec import CodecError
+from headrace.wire.message import parse_plain, parse_request
+
+_SESSION: Final = 9  # of InferRequest
+_SEQUENCE_ID: Final = b"sequence_id"  # a parameter of ModelInferRequest
+NameOf = Callable[[Any], str]
+
+
+def _field(name: str) -> NameOf:
+    return lambda message: str(getattr(message, name))
+
+
+def _target(message: Any) -> str:
+    return str(message.target.network)
+
+
+def _in_bytes(data: bytes) -> str:
+    """The network's name in a serialised InferRequest or ModelInferRequest: its first field. Empty
+    if the message is broken, which the handler tells."""
+    parts = framing.split(data, 0, len(data), 1)
+    if parts is None or not parts.payloads:
+        return ""
+    start, end = parts.payloads[-1]
+    return data[start:end].decode("utf-8", "replace")
+
+
+def _session(data: bytes) -> str:
+    """The id of the session in a serialised InferRequest; empty if there is none."""
+    parts = framing.split(data, 0, len(data), _SESSION)
+    if parts is None or not parts.payloads:
+        return ""
+    return _in_bytes(data[slice(*parts.payloads[-1])])
+
+
+def _sequence(data: bytes) -> str:
+    """The sequence of a serialised ModelInferRequest; empty if there is none."""
+    if _SEQUENCE_ID not in data:  # most requests are not parsed
+        return ""
+    try:
+        said = parse_plain(oip.ModelInferRequest, data).parameters.get(_SEQUENCE_ID.decode())
+    except CodecError:
+        return ""
+    return str(getattr(said, said.WhichOneof("parameter_choice"))) if said is not None else ""
+
+
+def _in_options(data: bytes) -> str:
+    """The network's name in the first message of an import."""
+    try:
+        return str(parse_request(pb.ImportNetworkRequest, data).options.name)
+    except CodecError:
+        return ""
+
+
+_SEQUENCES: Final = MappingProxyType({"Infer": _session, "ModelInfer": _sequence})
+"""Methods whose requests may belong to a sequence."""
+
+_NAMES: Final[Mapping[str, NameOf]] = MappingProxyType(
+    {
+        "Infer": _in_bytes,
+        "ModelInfer": _in_bytes,
+        **dict.fromkeys(("GetNetwork", "UnloadNetwork", "ExportNetwork"), _field("name")),
+        **dict.fromkeys(("GetMetric", "GetConfig", "SetConfig"), _target),
+        "SetTraffic": _field("network"),
+        **dict.fromkeys(
+            ("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"), _field("name")
+        ),
+        "RepositoryModelUnload": _field("model_name"),
+        "Check": _field("service"),
+    }
+)
+"""Methods that are about a network that exists."""
+
+_LOADS: Final[Mapping[str, NameOf]] = MappingProxyType(
+    {
+        "LoadNetwork": lambda message: str(message.name or message.model.repository),
+        "ImportNetwork": _in_options,
+        "RepositoryModelLoad": _field("model_name"),
+    }
+)
+"""Methods that load a network, under a name that may be taken elsewhere."""
+
+_LISTS: Final[Mapping[str, tuple[Any, str]]] = MappingProxyType(
+    {
+        "ListNetworks": (pb.ListNetworksReply, "networks"),
+        "RepositoryIndex": (oip.RepositoryIndexResponse, "models"),
+    }
+)
+"""Methods that list networks: the type of the reply, and its field."""
+
+
+class Serialised(NamedTuple):
+    """A reply of another replica, in place of a message."""
+
+    data: bytes
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
+        return self.data
+
+
+class Passing:
+    """Puts forwarding before the handlers of methods. Belongs to the event loop.
+
+    Attributes:
+        networks: says which networks a caller means. It has to be set before the first call.
+    """
+
+    networks: Networks
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        self._forwarding = forwarding
+        self._directory = forwarding.directory
+
+    def __call__(self, methods: list[Method]) -> list[Method]:
+        """The methods, of which those that name a network are passed on if need be."""
+        return [method._replace(handler=self._handler(method)) for method in methods]
+
+    def _handler(self, method: Method) -> Callable[..., Any]:
+        if method.name in _LISTS:
+            return self._list(method)
+        if method.name not in _NAMES and method.name not in _LOADS:
+            return method.handler
+        match method.kind:
+            case Kind.UNARY:
+                return self._unary(method)
+            case Kind.SERVER_STREAM:
+                return self._server_stream(method)
+            case _:
+                return self._client_stream(method)
+
+    def _find(self, method: Method, message: Any, context: Any, sequence: str = "") -> str:
+        """The full name of the network, if the call has to be passed on."""
+        if not self._directory:
+            return ""
+        load = _LOADS.get(method.name)
+        if load is None:
+            names = self.networks.names(_NAMES[method.name](message))
+        else:
+            names = (full_name(load(message), self.networks.owner),)
+        return self._forwarding.find(names, context, sequence)
+
+    def _unary(self, method: Method) -> Callable[..., Any]:
+        path, repeats = _path(method), method.role is not Role.MANAGE
+        sequence_of = _SEQUENCES.get(method.name, lambda _: "")
+
+        @wraps(method.handler)
+        async def handle(message: Any, context: Any) -> Any:
+            sequence = sequence_of(message) if self._directory else ""
+            name = self._find(method, message, context, sequence)
+            if not name:
+                return self._told(await method.handler(message, context))
+            data = message if method.message is None else message.SerializeToString()
+            reply = await self._forwarding.unary(
+                name, path, data, context, sequence, repeats=repeats
+            )
+            return reply if method.message is None else Serialised(reply)
+
+        return handle
+
+    def _server_stream(self, method: Method) -> Callable[..., Any]:
+        path = _path(method)
+
+        @wraps(method.handler)
+        async def handle(message: Any, context: Any) -> AsyncGenerator[bytes, None]:
+            name = self._find(method, message, context)
+            replies = (
+                self._forwarding.server_stream(name, path, message.SerializeToString(), context)
+                if name
+                else method.handler(message, context)
+            )
+            try:
+                async for reply in replies:
+                    yield reply
+            finally:
+                await replies.aclose()
+
+        return handle
+
+    def _client_stream(self, method: Method) -> Callable[..., Any]:
+        path = _path(method)
+
+        @wraps(method.handler)
+        async def handle(context: Any) -> Any:
+            first = await context.read()
+            name = "" if first is grpc.aio.EOF else self._find(method, first, context)
+            if not name:
+                return self._told(await method.handler(_Replayed(first, context)))
+
+            async def messages() -> AsyncIterator[bytes]:
+                message = first
+                while message is not grpc.aio.EOF:
+                    yield message
+                    message = await context.read()
+
+            reply = await self._forwarding.client_stream(name, path, messages(), context)
+            return Serialised(reply)
+
+        return handle
+
+    def _list(self, method: Method) -> Callable[..., Any]:
+        kind, field = _LISTS[method.name]
+        path = _path(method)
+
+        @wraps(method.handler)
+        async def handle(message: Any, context: Any) -> Any:
+            reply = await method.handler(message, context)
+            if not self._directory or was_passed_on(context):
+                return reply
+            rows = getattr(reply, field)
+            missing = {each for each in self._directory.elsewhere() if self.networks.sees(each)}
+            while missing:
+                name = missing.pop()
+                data = await self._forwarding.unary(
+                    name, path, message.SerializeToString(), context
+                )
+                wanted = {name, *missing}
+                for row in getattr(kind.FromString(data), field):
+                    full = self._directory.find(self.networks.names(row.name))
+                    if full in wanted:
+                        missing.discard(full)
+                        rows.append(row)
+            for row in rows:
+                self._told(row)
+            return reply
+
+        return handle
+
+    def _told(self, reply: Any) -> Any:
+        """The reply, in which networks name the replicas that are to have them."""
+        info = reply.info if isinstance(reply, pb.GetNetworkReply) else reply
+        if self._directory and isinstance(info, pb.NetworkInfo):
+            for full in self.networks.names(info.name):
+                if holders := self._directory.holders(full):
+                    del info.replicas[:]
+                    info.replicas.extend(holders)
+                    break
+        return reply
+
+
+class _Replayed:
+    """A call's context, whose first message was read already."""
+
+    def __init__(self, first: Any, context: Any) -> None:
+        self._first: list[Any] = [first]
+        self._context = context
+
+    async def read(self) -> Any:
+        return self._first.pop() if self._first else await self._context.read()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+def _path(method: Method) -> str:
+    return f"/{method.service}/{method.name}"

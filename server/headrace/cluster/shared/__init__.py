@@ -1,0 +1,1 @@
+"""The store that all replicas reach."""

@@ -1,0 +1,37 @@
+"""Networks that other servers have, and not this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+
+class Elsewhere(Protocol):
+    """Passes requests on to servers that have their networks. Belongs to the event loop."""
+
+    def __bool__(self) -> bool:
+        """Whether there may be any such networks."""
+
+    def find(self, names: Iterable[str], context: Any, sequence: str = "") -> str:
+        """The first of these full names that a network has, if a call to it is passed on. Otherwise
+        an empty text.
+
+        Args:
+            sequence: the sequence that the request belongs to. One server has all of it.
+        """
+
+    def serves(self, name: str) -> bool:
+        """Whether another server serves the network with this full name."""
+
+    async def infer(self, name: str, data: bytes, context: Any, sequence: str = "") -> bytes:
+        """The reply to a request of headrace's own protocol. Both are serialised messages.
+
+        Args:
+            sequence: the sequence that the request belongs to.
+
+        Raises:
+            HeadraceError: the other server's error. Unavailable if no server answers.
+        """
+
+    async def model_infer(self, name: str, data: bytes, context: Any, sequence: str = "") -> bytes:
+        """As `infer`, of the Open Inference Protocol."""

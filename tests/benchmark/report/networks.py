@@ -1,0 +1,56 @@
+"""Networks of usual sizes over the wire, beside ONNX Runtime in a process of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.benchmark.bench_networks import CALLERS, CASES, Figures
+from tests.benchmark.bench_networks import measure as measure_cases
+from tests.benchmark.report.section import Effort, Goal, Pictures, micros, table
+from tests.benchmark.servers import Compared, headrace
+
+TITLE = "Networks beside ONNX Runtime alone"
+LOAD_SECONDS = 4.0
+"""Of one load for each second of the effort: a network of 100 ms needs many to be counted well."""
+
+
+def measure(effort: Effort) -> Any:
+    seconds = LOAD_SECONDS * effort.seconds
+    with tempfile.TemporaryDirectory() as folder, headrace() as server:
+        measured = measure_cases(*server, Path(folder), effort.rounds, seconds)
+        return {case.title: figures for case, figures in measured}
+
+
+def figures(found: Any) -> dict[str, Figures]:
+    return {name: Figures(*(Compared(*each) for each in pair)) for name, pair in found.items()}
+
+
+def text(found: Any, pictures: Pictures) -> str:
+    rows = [
+        (
+            name,
+            *(micros(processor.floor), micros(processor.ours), f"{processor.ratio:.2f}"),
+            *(f"{rate.floor:.1f}", f"{rate.ours:.1f}"),
+        )
+        for name, (processor, rate) in figures(found).items()
+    ]
+    head = ("network and input", "alone", "headrace", "ratio", "alone", "headrace")
+    return (
+        "Processor time of a request, and requests a second. ONNX Runtime runs alone in a program "
+        f"with one thread for each processor. The server gets the images over gRPC from {CALLERS} "
+        "callers on the same processors: their time is not in the processor time, but makes the "
+        "requests a second fewer. Weights are random. uint8 images are "
+        "[scaled](clients.md#preprocessing) by the server, and by the network's first layers in "
+        f"the program.\n\n{table(head, rows)}"
+    )
+
+
+def goals(found: Any) -> list[Goal]:
+    measured = figures(found)
+    return [
+        Goal(f"{title}: processor time ÷ in-process", case.goal, measured[title].processor.ratio)
+        for case in CASES
+        for title in [case.title]
+    ]
