@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace.runtime.isolation.server.host import Launch
+from headrace.runtime.isolation.server.lanes import Lanes
 from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.isolation.wire.shared_memory import SegmentPool
 
@@ -18,13 +19,12 @@ class _Borrowed(WorkerProcess):
         self.__dict__.update(lender.__dict__)
         self.ended = threading.Event()
         self.pool = SegmentPool()
-        self._lanes = []
+        self.lanes = Lanes(self.connect)
 
     def stop(self) -> None:
         """Gives the process back as it was, without a device."""
         self.call("close")
-        for lane in self._lanes:
-            lane.close()
+        self.lanes.close()
         self.pool.close()
         self.ended.set()
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.fair_queue import Entry
-from headrace.runtime.execution.streams_executor import Task
+from headrace.runtime.execution.stream import Stream, Task
 
 PATIENCE_SECONDS = 60.0
 
@@ -28,6 +28,9 @@ class _Block:
     def run(self, stream: int) -> None:
         self.running.set()
         self._gate.wait()
+
+    def depart(self, stream: Stream) -> bool:
+        return False
 
     def fail(self, error: BaseException) -> None:
         raise error

@@ -20,7 +20,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
-from headrace.runtime.device.services import Services
+from headrace.runtime.device.services import Readers, Services
 from headrace.runtime.device.state import DeviceState, DeviceStates
 from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.executor_manager import ExecutorManager
@@ -60,7 +60,7 @@ class Core:
         max_networks, of_owner: the most networks at once, and the limits of each owner.
         limits: bounds on models from outside.
         store, cache: keep changes and compiled networks over a restart. None keeps nothing.
-        folder: as `Services`.
+        folder, readers: as `Services`.
         max_state_bytes: the most bytes that the states of all open sequences may take.
         load_span: begins the span of a load, on the thread that asks for it. It is told whether the
             load replaces a network. None if the load is not traced.
@@ -80,6 +80,7 @@ class Core:
         store: NetworkStore | None = None,
         cache: NetworkCache | None = None,
         folder: Path | None = None,
+        readers: Readers | None = None,
         isolate_devices: bool = False,
         max_state_bytes: int = 2**30,
         load_span: Callable[[LoadRequest, bool], Span | None] = lambda _, __: None,
@@ -98,7 +99,8 @@ class Core:
         self._loads = LoadExecutor()
         self._life = NetworkLife(self.networks, self.counters, self._loads, store)
         services = Services(
-            self._executors, self._timer, self.counters, self.states, self.plugins, cache, folder
+            *(self._executors, self._timer, self.counters, self.states, self.plugins),
+            *(cache, folder, readers),
         )
         try:
             self.plugins.start(sources, services, isolate=isolate_devices)

@@ -12,6 +12,7 @@ from headrace.runtime.loading.entry import NetworkState
 from headrace.runtime.loading.table import OwnerLimits
 from headrace.server.access.networks import Networks, PrivateNetworks
 from headrace.server.hosting import ALONE, Hosting
+from headrace.server.loop_readers import LoopReaders
 from headrace.server.plugins import plugin_sources
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.poller import Poller
@@ -56,6 +57,7 @@ class Backend:
             limits=limits,
             store=hosting.store or self._state,
             cache=network_cache(settings, key),
+            readers=LoopReaders(asyncio.get_running_loop()),
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,

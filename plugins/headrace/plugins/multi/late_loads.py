@@ -23,7 +23,8 @@ from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.fair_queue import Entry
-from headrace.runtime.execution.streams_executor import Share, Task
+from headrace.runtime.execution.stream import Stream, Task
+from headrace.runtime.execution.streams_executor import Share
 from headrace.runtime.network.network import Network
 from headrace.runtime.virtual.networks import set_known
 
@@ -288,6 +289,9 @@ class _Load:
             self._action()
         finally:
             self.ended.set()
+
+    def depart(self, stream: Stream) -> bool:
+        return False
 
     def fail(self, error: BaseException) -> None:
         self.ended.set()

@@ -30,7 +30,7 @@ from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, LayerProfile
-from headrace.runtime.execution.pipeline import Pipeline, Stage
+from headrace.runtime.execution.pipeline import Departure, Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
@@ -81,8 +81,7 @@ class ExecutableNetwork:
     loaded_from_cache: bool = False
 
     counts_rows: bool = True
-    """Whether a request's rows are counted when it ends. False if the rows of each run are counted
-    instead."""
+    """Whether a request's rows are counted when it ends. If not, the rows of each run are."""
 
     states: Mapping[str, str] = MappingProxyType({})
     """The inputs that the runtime keeps between the requests of a sequence. Each maps to the output
@@ -118,12 +117,12 @@ class ExecutableNetwork:
     def open(self, place: Place) -> None:
         """The plugin calls this once, before the first job."""
         self.place = place
-        inline = InlineBudget() if self.inline_safe else None
         self._pipeline = Pipeline(
             self._stages(),
             place.timer,
             execution_timeout=self.config.get(EXECUTION_TIMEOUT),
-            inline=inline,
+            inline=InlineBudget() if self.inline_safe else None,
+            departure=self._departure(),
         )
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
@@ -144,9 +143,7 @@ class ExecutableNetwork:
 
     def submit(self, job: Job) -> None:
         """Accepts the job. An accepted job has exactly one outcome. `job.done` gets it on any
-        thread.
-
-        It never blocks, unless the job may run inline and the network is known to be quick.
+        thread. Never blocks, unless the job may run inline and the network is known to be quick.
 
         Raises:
             InvalidArgument: an input or output is not as the network declares it, or the job
@@ -299,6 +296,10 @@ class ExecutableNetwork:
         if mine._postprocess is not base._postprocess:
             stages.append((share, self._postprocess))
         return stages
+
+    def _departure(self) -> Departure | None:
+        """What starts jobs in another process, for a device that needs no thread to wait there."""
+        return None
 
     def _start(self, job: Job) -> None:
         """Begins the job and returns. A virtual device overrides it."""

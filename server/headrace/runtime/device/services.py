@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -38,12 +38,25 @@ class Devices(Protocol):
         """The device types that are not installed or have no hardware to run on."""
 
 
+class Readers(Protocol):
+    """A thread that waits for many descriptors at once and may not wait for anything else, such as
+    that of the server's event loop."""
+
+    def add(self, descriptor: int, readable: Callable[[], None]) -> bool:
+        """Has `readable` called on that thread whenever the descriptor can be read. Any thread may
+        call this. Returns False if the thread has ended."""
+
+    def remove(self, descriptor: int) -> None:
+        """Undoes `add`. Only that thread calls this."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What the runtime offers to plugins.
 
     Attributes:
         cache: the cache of compiled networks; None if the server has none.
+        readers: reads what other processes send; None if there is no such thread.
         folder: the server's own folder, which no client and no other server writes to. A device may
             make a folder of its own name in it, for files that it can do without. None if there is
             no such folder.
@@ -56,3 +69,4 @@ class Services:
     devices: Devices
     cache: NetworkCache | None = None
     folder: Path | None = None
+    readers: Readers | None = None

@@ -113,6 +113,20 @@ class FairQueue(Generic[T]):
         self._forget(flow)
         return flow, item
 
+    def head(self, flow: Flow[T]) -> T | None:
+        """The flow's next item, which stays in the queue."""
+        return self._head(flow).item if flow.waiting else None
+
+    def take(self, flow: Flow[T]) -> T:
+        """Takes out the flow's next item, whatever its limit. It takes its turn, but does not count
+        as running."""
+        item = self._head(flow).item
+        assert item is not None
+        heapq.heappop(flow.heap).item = None
+        flow.tag = max(flow.tag, self._virtual_time) + 1
+        self._forget(flow)
+        return item
+
     def finished(self, flow: Flow[T]) -> None:
         """Records that one item of `flow` no longer runs."""
         flow.running -= 1

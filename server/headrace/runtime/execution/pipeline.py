@@ -9,20 +9,38 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.runtime.errors import DeadlineExceeded, HeadraceError, Internal
 from headrace.runtime.execution.execution_timeout import ExecutionTimeout
 from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job
-from headrace.runtime.execution.streams_executor import Share, Task
+from headrace.runtime.execution.stream import Stream, Task
+from headrace.runtime.execution.streams_executor import Share
 from headrace.runtime.execution.timer import Timer
 
 _log = logging.getLogger(__name__)
 
 Stage: TypeAlias = Callable[[Job], None]
+Landed: TypeAlias = Callable[[BaseException | None], None]
+
+
+class Departure(Protocol):
+    """Starts jobs in another process, without waiting. Thread-safe. Its methods do not raise."""
+
+    def fits(self, job: Job) -> bool:
+        """Whether it may be able to start the job. Takes microseconds."""
+
+    def company(self) -> int:
+        """How many jobs may go along with one and run after it."""
+
+    def depart(self, jobs: Sequence[Job], landed: Landed) -> bool:
+        """Starts the jobs, which fit; each runs when the one before has ended. Returns False if it
+        has started none. Otherwise it calls `landed` for each in their order, on any thread, with
+        the error if the job failed."""
 
 
 class _Hop(NamedTuple):
@@ -38,6 +56,7 @@ class Pipeline:
         timer: for `timeout`, which ends requests that run longer than `execution_timeout` seconds
             (0: never).
         inline: records durations if the device may compute on the submitter's thread.
+        departure: starts jobs that `may_run_inline` in another process, if they fit.
     """
 
     def __init__(
@@ -47,6 +66,7 @@ class Pipeline:
         *,
         execution_timeout: float = 0.0,
         inline: InlineBudget | None = None,
+        departure: Departure | None = None,
     ) -> None:
         hops: list[_Hop] = []
         for share, stage in stages:
@@ -57,6 +77,7 @@ class Pipeline:
         self.hops = tuple(hops)
         self.timeout = ExecutionTimeout(timer, execution_timeout)
         self.inline = inline if len(hops) == 1 else None
+        self.departure = departure if len(hops) == 1 else None
 
     def start(self, job: Job) -> None:
         """Starts the job. Never blocks, unless the job may run inline.
@@ -91,8 +112,7 @@ class Pipeline:
         if job.token.error is not None:
             return job.token.error
         if not index:
-            job.started = now
-            self.timeout.begin(job)
+            self.begin(job, now)
         token, budget = job.token, self.inline
         clock = time.monotonic if budget is None else budget.clock
         start = now if clock is time.monotonic else clock()
@@ -111,6 +131,11 @@ class Pipeline:
             if seconds > budget.unremarkable:
                 budget.record(seconds)
         return None
+
+    def begin(self, job: Job, now: float) -> None:
+        """Records that the job's run begins."""
+        job.started = now
+        self.timeout.begin(job)
 
     def end(self, job: Job, error: BaseException | None) -> None:
         """Settles a job that has finished its last hop, or failed before."""
@@ -149,16 +174,59 @@ class _Passage:
         if self.job.outcome is not None:
             self.job.token.detach(self._leave_queue)
 
+    def depart(self, stream: Stream) -> bool:
+        pipeline, now = self._pipeline, time.monotonic()
+        departure = pipeline.departure
+        if departure is None or not self._may_depart(departure, now):
+            return False
+        share, passages = pipeline.hops[0].share, deque((self,))
+        if share.flow.waiting:
+
+            def fits(task: Task) -> bool:
+                return isinstance(task, _Passage) and task._may_depart(departure, now)
+
+            company: list[Any] = share.executor.company(share.flow, departure.company(), fits)
+            passages.extend(company)
+
+        def land(error: BaseException | None) -> None:
+            passage = passages.popleft()
+            if passages:
+                pipeline.begin(passages[0].job, time.monotonic())
+            else:
+                # The next tasks depart first, so that the other process need not wait for them.
+                share.executor.leave(stream, share.flow)
+            passage._end(error)
+
+        pipeline.begin(self.job, now)
+        if departure.depart([passage.job for passage in passages], land):
+            return True
+        pipeline.timeout.end(self.job)
+        self.job.started = 0.0
+        passages.popleft()
+        for passage in passages:
+            passage.enter_again()
+        return False
+
+    def _may_depart(self, departure: Departure, now: float) -> bool:
+        job = self.job
+        if not job.may_run_inline or job.token.error is not None:
+            return False
+        return (job.deadline is None or now < job.deadline) and departure.fits(job)
+
+    def enter_again(self) -> None:
+        """Queues a task that could not depart."""
+        try:
+            self.enter()
+        except HeadraceError as error:
+            self.fail(error)
+
     def run(self, stream: int) -> None:  # noqa: ARG002 - a stream's number means nothing to a stage
         failure = self._pipeline.run(self.job, self._index)
         if failure is not None or self._index + 1 == len(self._pipeline.hops):
             self._end(failure)
             return
         self._index += 1
-        try:
-            self.enter()
-        except HeadraceError as error:
-            self._end(error)
+        self.enter_again()
 
     def fail(self, error: BaseException) -> None:
         self._end(error)

@@ -2,7 +2,8 @@
 
 A task goes to an idle stream at once, or waits in the device's fair queue. A stream that finishes
 takes the next task itself, so under load no thread has to be woken. A calling thread may take an
-idle stream's place and run a task itself, which saves the hop.
+idle stream's place and run a task itself, which saves the hop. A task that runs in another process
+*departs*: it keeps the stream's place until it has landed, and its thread is not woken.
 """
 
 from __future__ import annotations
@@ -12,49 +13,13 @@ import logging
 import os
 import threading
 import time
-from typing import Protocol, TypeAlias
+from collections.abc import Callable
 
 from headrace.runtime.errors import Internal, Unavailable
 from headrace.runtime.execution.fair_queue import Entry, FairQueue, Flow
+from headrace.runtime.execution.stream import Stream, Task, Work
 
 _log = logging.getLogger(__name__)
-
-
-class Task(Protocol):
-    """What a stream runs. `run` settles its job itself. If it raises anything, that is a bug, and
-    `fail` is called. `fail` does not raise.
-
-    Attributes:
-        entry: the queue entry, if the task has to wait. It is set under the executor's lock.
-    """
-
-    entry: Entry[Task] | None
-
-    @property
-    def priority(self) -> int: ...
-    def run(self, stream: int) -> None: ...
-    def fail(self, error: BaseException) -> None: ...
-
-
-_Work: TypeAlias = "tuple[Flow[Task], Task]"
-
-
-class Stream:
-    """A place to run one task, with its thread. The executor's lock guards all but `wake`.
-
-    `wake` is a lock used as a binary semaphore. It is released once for each task that is handed to
-    a parked thread.
-    """
-
-    __slots__ = ("index", "retired", "thread", "wake", "work")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.retired = False
-        self.work: _Work | None = None
-        self.thread: threading.Thread | None = None
-        self.wake = threading.Lock()
-        self.wake.acquire()
 
 
 class StreamsExecutor:
@@ -97,7 +62,7 @@ class StreamsExecutor:
                 task.entry = self._queue.push(flow, task, task.priority)
                 return
             stream.work = (flow, task)
-        stream.wake.release()
+        self._go_on(stream)
 
     def enter(self, flow: Flow[Task]) -> Stream | None:
         """Takes an idle stream's place, to run a task in the calling thread. Call `leave` after it.
@@ -115,15 +80,36 @@ class StreamsExecutor:
             return self._idle.pop()
 
     def leave(self, stream: Stream, flow: Flow[Task]) -> None:
-        """Gives back the stream that `enter` returned."""
+        """Gives back the stream that `enter` returned, or with which a task departed."""
         with self._lock:
             if not self._queue.length and len(self._streams) == self._target and not self._stopped:
                 flow.running -= 1
+                stream.work = None  # a task that departed, with its tensors
                 self._idle.append(stream)
                 return
             goes_on = self._advance(stream, flow)
         if goes_on:
-            stream.wake.release()
+            self._go_on(stream)
+
+    def company(self, flow: Flow[Task], most: int, fits: Callable[[Task], bool]) -> list[Task]:
+        """Takes out waiting tasks that depart together with one of the flow that has a stream.
+
+        At most the stream's share of the flow's waiting tasks goes along, so that other streams get
+        as many.
+
+        Args:
+            fits: whether a task may go along. The first that may not ends the company. It is called
+                under the lock, and must be brief.
+        """
+        company: list[Task] = []
+        with self._lock:
+            most = min(most, -(-flow.waiting // max(1, min(flow.limit, self._target))))
+            while len(company) < most:
+                task = self._queue.head(flow)
+                if task is None or not fits(task):
+                    break
+                company.append(self._queue.take(flow))
+        return company
 
     def remove(self, entry: Entry[Task]) -> bool:
         """Takes a waiting task out of the queue. Returns False if it has left already."""
@@ -224,6 +210,8 @@ class StreamsExecutor:
                 self._run(stream, task)
                 del task
                 work = self._next(stream, flow)
+                if work is not None and work[1].depart(stream):
+                    work = None
 
     def _run(self, stream: Stream, task: Task) -> None:
         """Runs a task. Nothing that it raises ends the thread, not even SystemExit. Otherwise the
@@ -233,6 +221,13 @@ class StreamsExecutor:
         except BaseException as error:  # noqa: BLE001 - see above
             _log.critical("a task of %s raised", self.name, exc_info=error)
             task.fail(Internal(f"the task ended with {error!r}"))
+
+    @staticmethod
+    def _go_on(stream: Stream) -> None:
+        """Starts the work that the stream has been given, or lets its thread end."""
+        work = stream.work
+        if work is None or not work[1].depart(stream):
+            stream.wake.release()
 
     def _idle_stream(self, flow: Flow[Task]) -> Stream | None:
         """Takes an idle stream for a task of the flow, which counts as running from now on. Returns
@@ -244,7 +239,7 @@ class StreamsExecutor:
         flow.running += 1
         return self._idle.pop()
 
-    def _next(self, stream: Stream, flow: Flow[Task]) -> _Work | None:
+    def _next(self, stream: Stream, flow: Flow[Task]) -> Work | None:
         with self._lock:
             self._advance(stream, flow)
             return stream.work
@@ -293,10 +288,9 @@ class StreamsExecutor:
     def _unavailable(self) -> Unavailable:
         return Unavailable(f"device {self.name} is shutting down")
 
-    @staticmethod
-    def _wake(streams: list[Stream]) -> None:
+    def _wake(self, streams: list[Stream]) -> None:
         for stream in streams:
-            stream.wake.release()
+            self._go_on(stream)
 
 
 class Share:

@@ -16,7 +16,8 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.execution.pipeline import Pipeline, Stage
-from headrace.runtime.execution.streams_executor import Share, StreamsExecutor, Task
+from headrace.runtime.execution.stream import Task
+from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
 from tests.support.fake_device import Outcomes, rows
 from tests.support.gate import PATIENCE_SECONDS, Gate, run_together

@@ -12,7 +12,8 @@ import pytest
 
 from headrace.runtime.errors import Internal, Unavailable
 from headrace.runtime.execution.fair_queue import Entry
-from headrace.runtime.execution.streams_executor import Share, StreamsExecutor, Task
+from headrace.runtime.execution.stream import Stream, Task
+from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from tests.support.gate import PATIENCE_SECONDS, Gate, join, run_together
 from tests.support.interleaving import frequent_switches
 
@@ -84,6 +85,9 @@ class Probe:
             raise
         self.load.leave("all", self.flow, f"stream {stream}")
         self.load.end()
+
+    def depart(self, stream: Stream) -> bool:
+        return False
 
     def fail(self, error: BaseException) -> None:
         self.errors.append(error)

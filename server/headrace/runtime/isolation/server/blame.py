@@ -80,16 +80,18 @@ class End:
         how: the signal's name, or another description.
         crashed: whether the worker ended itself, or the server killed it for what it did. If not,
             somebody else killed it.
-        works: what the worker was doing.
+        works: what the worker was doing, or what the server killed it for.
+        others: whether the worker was doing more than that.
     """
 
     how: str
     crashed: bool
     works: tuple[Work, ...]
+    others: bool = False
 
     def only(self, work: Work) -> bool:
         """Whether the worker crashed while it did only `work`, so that `work` ended it."""
-        return self.crashed and self.works == (work,)
+        return self.crashed and self.works == (work,) and not self.others
 
     def by_request(self, device: str) -> EndedWorker:
         """The error for a request that ended the device's worker while nothing else ran there."""

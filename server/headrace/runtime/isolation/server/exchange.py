@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.process import WorkerProcess
@@ -15,7 +14,21 @@ from headrace.runtime.isolation.wire.channel import Disconnected, Message, expec
 from headrace.runtime.isolation.wire.descriptions import profile_from_json
 from headrace.runtime.isolation.wire.failures import error_from_json
 from headrace.runtime.isolation.wire.shared_memory import Segment
-from headrace.runtime.isolation.wire.values import Numbers, decode, encode
+from headrace.runtime.isolation.wire.values import Encoded, Numbers, decode, encode, take_seconds
+
+
+class Request(NamedTuple):
+    """A request in the worker's form.
+
+    Attributes:
+        number: for cancelling it.
+        spare: the number of a segment that the worker may make for the outputs.
+    """
+
+    number: int
+    spare: int
+    header: dict[str, Any]
+    body: list[bytes]
 
 
 @dataclass(slots=True)
@@ -56,27 +69,10 @@ class Exchange:
             if given is not None:
                 encoded.place(given.array)
             new = [each for each in (given, offered) if each is not None and each.descriptor]
-            request, spare = worker.number(), pool.number()
-            header = {
-                "network": self.number,
-                "inputs": encoded.description,
-                "outputs": job.output_names,
-                "new": [each.number for each in new],
-                "forget": pool.forgotten(),
-                "profile": job.profile,
-                "trace": job.trace,
-            }
-            numbers = Numbers(
-                request,
-                given.number if given is not None else 0,
-                offered.number if offered is not None else 0,
-                spare,
-                job.priority,
-                job.deadline if job.deadline is not None else math.inf,
-            )
+            request = self._request(job, encoded, given, offered)
+            header = {**request.header, "new": [each.number for each in new]}
             descriptors = [each.descriptor for each in new if each.descriptor is not None]
-            body = [numbers.pack(), *encoded.body]
-            reply = self._send(job, request, header, body, descriptors)
+            reply = self._send(job, request, header, descriptors)
         except BaseException:
             for each in (given, offered):
                 if each is not None:
@@ -89,31 +85,75 @@ class Exchange:
         if given is not None:
             pool.give(given)
         try:
-            self._receive(job, reply, offered, spare)
+            self.receive(job, reply, offered, request.spare)
         except Disconnected as error:
             worker.kill("it sent an unknown message")
             raise worker.broken() from error
 
-    def _send(
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the next answer will probably come in shared memory."""
+        return self._expected > 0
+
+    def small_request(self, job: Job) -> Request:
+        """A request for whose inputs no memory is shared.
+
+        Raises:
+            InvalidArgument: as `encode`.
+        """
+        return self._request(job, encode(job.inputs))
+
+    def _request(
         self,
         job: Job,
-        request: int,
-        header: Mapping[str, Any],
-        body: list[bytes],
-        descriptors: list[int],
+        encoded: Encoded,
+        given: Segment | None = None,
+        offered: Segment | None = None,
+    ) -> Request:
+        worker = self.worker
+        header = {
+            "network": self.number,
+            "inputs": encoded.description,
+            "outputs": job.output_names,
+            "new": (),
+            "forget": worker.pool.forgotten(),
+            "profile": job.profile,
+        }
+        number, spare = worker.number(), worker.pool.number()
+        numbers = Numbers(
+            number,
+            given.number if given is not None else 0,
+            offered.number if offered is not None else 0,
+            spare,
+            job.priority,
+            job.deadline if job.deadline is not None else math.inf,
+        )
+        return Request(number, spare, header, [numbers.pack(), *encoded.body])
+
+    def _send(
+        self, job: Job, request: Request, header: dict[str, Any], descriptors: list[int]
     ) -> Message:
-        cancel = partial(self.worker.cancel, request)
-        with self.worker.lane() as lane:
+        cancel = partial(self.worker.cancel, request.number)
+        with self.worker.lanes.lane() as lane:
             job.token.attach(cancel)
             try:
-                lane.send(dict(header), body, descriptors)
+                lane.send(header, request.body, descriptors)
                 return lane.receive()
             except Disconnected as error:
                 raise self.worker.broken() from error
             finally:
                 job.token.detach(cancel)
 
-    def _receive(self, job: Job, reply: Message, offered: Segment | None, spare: int) -> None:
+    def receive(self, job: Job, reply: Message, offered: Segment | None, spare: int) -> float:
+        """Fills the job's outputs from the answer.
+
+        Returns:
+            How many seconds the worker took for the run.
+
+        Raises:
+            Disconnected: the answer makes no sense.
+            Any error that the worker raised.
+        """
         pool, header = self.worker.pool, reply.header
         used = header.get("segment")
         segment = offered if offered is not None and offered.number == used else None
@@ -135,5 +175,7 @@ class Exchange:
         outputs = header.get("outputs")
         if not isinstance(outputs, dict):
             raise Disconnected("an answer has no outputs")
-        job.outputs = decode(outputs, reply.body, memory, writable=True)
+        seconds, body = take_seconds(reply.body)
+        job.outputs = decode(outputs, body, memory, writable=True)
         job.layers = [profile_from_json(each) for each in header.get("layers", ())]
+        return seconds

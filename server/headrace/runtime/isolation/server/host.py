@@ -15,7 +15,7 @@ from headrace.runtime.device.state import DeviceState, DeviceStates
 from headrace.runtime.errors import EndedWorker, HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
-from headrace.runtime.isolation.server.blame import Blamed, Work
+from headrace.runtime.isolation.server.blame import Blamed, End, Work
 from headrace.runtime.isolation.server.process import Answer, WorkerLost, WorkerProcess
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.wire.shared_memory import write_file
@@ -199,9 +199,11 @@ class WorkerHost:
             with worker.doing(worker_network.running):
                 exchange(job)
         except WorkerLost as error:
-            if worker.end.only(worker_network.running):
-                raise worker.end.by_request(self._device) from error
-            raise self._with_delay(error) from error
+            raise self.lost(worker_network.running, worker.end, error) from error
+
+    def lost(self, work: Work, end: End, error: WorkerLost) -> HeadraceError:
+        """The error of a request that was under way when its worker ended."""
+        return end.by_request(self._device) if end.only(work) else self._with_delay(error)
 
     # -- inside --
 

@@ -12,8 +12,10 @@ from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.pipeline import Departure
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.isolation.server.departure import WorkerDeparture
 from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.telemetry import Telemetry
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
@@ -42,7 +44,8 @@ _PATIENCE_RESOLUTION_SECONDS: Final = 0.5
 
 
 class IsolatedNetwork(ExecutableNetwork):
-    """Each job takes one of the device's streams, whose thread waits for the worker's answer.
+    """Each job takes one of the device's streams. The stream's thread waits for the worker's
+    answer, unless the job departs.
 
     Args:
         network: the network as the caller gave it.
@@ -104,16 +107,28 @@ class IsolatedNetwork(ExecutableNetwork):
         super().set_config(changes)
 
     def _infer(self, job: Job) -> None:
-        limit, timer = self.config.get(EXECUTION_TIMEOUT), self.place.timer
-        if not limit:
-            self._host.run(self._worker_network, job)
-            return
-        when = time.monotonic() + limit + _PATIENCE_SECONDS
-        entry = timer.schedule(when, self._worker_network.kill, _PATIENCE_RESOLUTION_SECONDS)
+        end_patience = self._limit_patience()
         try:
             self._host.run(self._worker_network, job)
         finally:
-            timer.cancel(entry)
+            if end_patience is not None:
+                end_patience()
+
+    def _departure(self) -> Departure | None:
+        return WorkerDeparture(self._host, self._worker_network, self._limit_patience)
+
+    def _limit_patience(self) -> Callable[[], object] | None:
+        """Has the worker killed if a run that begins now goes on after its EXECUTION_TIMEOUT.
+
+        Returns:
+            A function that undoes it; None if there is no such limit.
+        """
+        limit, timer = self.config.get(EXECUTION_TIMEOUT), self.place.timer
+        if not limit:
+            return None
+        when, kill = time.monotonic() + limit + _PATIENCE_SECONDS, self._worker_network.kill
+        entry = timer.schedule(when, kill, _PATIENCE_RESOLUTION_SECONDS)
+        return partial(timer.cancel, entry)
 
     def _export(self) -> bytes:
         _, files = self._host.ask(self._worker_network, "export")

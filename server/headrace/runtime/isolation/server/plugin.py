@@ -28,7 +28,7 @@ from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.metrics import Metric, standard_metrics
 from headrace.runtime.device.plugin import AS_IT_IS, Plugin
-from headrace.runtime.device.services import Services
+from headrace.runtime.device.services import Readers, Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.intake import onnx_bytes
@@ -37,6 +37,7 @@ from headrace.runtime.isolation.server.host import Launch, WorkerHost
 from headrace.runtime.isolation.server.network import IsolatedNetwork
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
 from headrace.runtime.isolation.server.telemetry import Telemetry
+from headrace.runtime.isolation.server.watched_lanes import WatchedLanes
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.wire.descriptions import (
     parameter_from_json,
@@ -96,7 +97,7 @@ class IsolatedPlugin(Device):
             self._worker_settings,
             services.states,
             backoff,
-            launch,
+            launch if services.readers is None else partial(_launch, launch, services.readers),
             services.folder,
         )
         self._telemetry = Telemetry(self._host.worker)
@@ -306,3 +307,9 @@ class IsolatedPlugin(Device):
 
     def _close(self) -> None:
         self._host.stop()
+
+
+def _launch(launch: Launch, readers: Readers, device: str) -> WorkerProcess:
+    worker = launch(device)
+    worker.watched = WatchedLanes(worker.connect, readers)
+    return worker

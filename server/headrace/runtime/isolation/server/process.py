@@ -19,10 +19,13 @@ from typing import Any, TypeAlias
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.isolation.server.blame import End, Work
+from headrace.runtime.isolation.server.lanes import Lanes
 from headrace.runtime.isolation.server.launch import crashed, how, launch
 from headrace.runtime.isolation.server.output_log import OutputLog
-from headrace.runtime.isolation.wire.channel import Channel, Disconnected, Message, channels
+from headrace.runtime.isolation.server.watched_lanes import WatchedLanes
+from headrace.runtime.isolation.wire.channel import Disconnected, Message
 from headrace.runtime.isolation.wire.failures import error_from_json
+from headrace.runtime.isolation.wire.lane import Lane, lanes
 from headrace.runtime.isolation.wire.shared_memory import SegmentPool, map_file
 
 _log = logging.getLogger(__name__)
@@ -46,7 +49,7 @@ class WorkerLost(Unavailable):
 class WorkerProcess:
     """One worker, from its start to its end. Thread-safe.
 
-    `_lock` guards waiting calls, idle lanes and the setting of `ended`. `_cancelling` keeps the
+    `_lock` guards waiting calls and the setting of `ended`. `_cancelling` keeps the
     pipe open while a thread writes to it. A separate thread reads answers and output.
 
     Args:
@@ -55,6 +58,7 @@ class WorkerProcess:
     Attributes:
         states: called with the state and the reason that the plugin reports for its device.
         judge: called with the worker's end, before any waiting call hears of it.
+        watched: the lanes on which no thread waits; None if nothing reads them.
     """
 
     def __init__(self, device: str) -> None:
@@ -67,14 +71,16 @@ class WorkerProcess:
         """How the worker ended, once `ended` is set."""
         self.states: Callable[[str, str], None] | None = None
         self.judge: Callable[[End], None] | None = None
-        self._under_way: list[Work] = []  # adding and removing are atomic
+        self.watched: WatchedLanes | None = None
+        self.under_way: list[Work] = []
+        """What the worker does; adding and removing are atomic."""
         self._killed_for: Work | None = None
         self._killed_because = ""
         self._lock = threading.Lock()
         self._cancelling = threading.Lock()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[Answer]] = {}
-        self._lanes: list[Channel] = []
+        self.lanes = Lanes(self.connect)
         self._closing = False
         launched = launch()
         self._process, self._control = launched.process, launched.control
@@ -95,14 +101,14 @@ class WorkerProcess:
     @contextmanager
     def doing(self, work: Work) -> Iterator[None]:
         """Records `work` as under way. If the worker ends inside the context, `work` may be why."""
-        self._under_way.append(work)
+        self.under_way.append(work)
         try:
             yield
         except WorkerLost:
             self.ended.wait()
             raise
         finally:
-            self._under_way.remove(work)
+            self.under_way.remove(work)
 
     def call(
         self,
@@ -187,32 +193,13 @@ class WorkerProcess:
 
     # -- lanes --
 
-    @contextmanager
-    def lane(self) -> Iterator[Channel]:
-        """A connection for one request at a time. It is closed if the context raises.
+    def connect(self) -> Lane:
+        """A new lane.
 
         Raises:
             WorkerLost: the worker has ended.
         """
-        lane = self._take_lane()
-        try:
-            yield lane
-        except BaseException:
-            lane.close()
-            raise
-        with self._lock:
-            if not self.ended.is_set():
-                self._lanes.append(lane)
-                return
-        lane.close()
-
-    def _take_lane(self) -> Channel:
-        with self._lock:
-            if self.ended.is_set():
-                raise self.lost()
-            if self._lanes:
-                return self._lanes.pop()
-        lane, theirs = channels(lane=True)
+        lane, theirs = lanes()
         try:
             self._control.send({"method": "lane"}, (), (theirs.fileno(),))
         except Disconnected as error:
@@ -325,18 +312,19 @@ class WorkerProcess:
         with self._lock:
             self.ended.set()
             waiting, self._waiting = list(self._waiting.values()), {}
-            lanes, self._lanes = self._lanes, []
-        for lane in lanes:
-            lane.close()
+        self.lanes.close()
         self._close()
         for each in waiting:
             each.set_exception(self.lost())
+        if self.watched is not None:
+            self.watched.wait(_LAST_WORDS_SECONDS)
 
     def _ending(self, status: int) -> End:
         because = f": {self._killed_because}" if self._killed_because else ""
         if self._killed_for is not None:
-            return End(f"{how(status)}{because}", crashed=True, works=(self._killed_for,))
-        return End(f"{how(status)}{because}", crashed(status), tuple(self._under_way))
+            works, others = (self._killed_for,), len(self.under_way) > 1
+            return End(f"{how(status)}{because}", crashed=True, works=works, others=others)
+        return End(f"{how(status)}{because}", crashed(status), tuple(self.under_way))
 
     def _close(self) -> None:
         self.pool.close()

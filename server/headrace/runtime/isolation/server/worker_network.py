@@ -54,6 +54,11 @@ class WorkerNetwork:
         exchange = self._exchange
         return exchange.number if exchange is not None else None
 
+    @property
+    def loaded(self) -> Exchange | None:
+        """The exchange while the network is in a worker and not lost."""
+        return None if self._lost is not None else self._exchange
+
     def exchange(self) -> Exchange:
         """Returns the exchange that sends requests to the network.
 

@@ -27,14 +27,11 @@ MAX_DESCRIPTORS = 8
 ALIGNMENT = 16
 """How the message's body is aligned in the receiver's memory, in bytes."""
 
-_PREFIX = struct.Struct("<4sIIB")
-_MAGIC = b"hrw1"
-_ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize)
+_PREFIX = struct.Struct("<4sIIB3x")
+PREFIX_BYTES = _PREFIX.size
+_MAGIC = b"hrw2"
+ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize)
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-
-
-_AHEAD_BYTES = 2048
-_KNOWN_HEADERS = 16
 
 
 class Disconnected(Exception):
@@ -53,17 +50,11 @@ class Channel:
     """One end of a connection. Any thread may send; one thread receives.
 
     `_sending` keeps messages from mixing, and a close from racing with a send.
-
-    Args:
-        lane: each message answers the one before, so a read never finds two messages. Many messages
-            repeat an earlier header, so parsed headers are kept and not parsed again.
     """
 
-    def __init__(self, end: socket.socket, *, lane: bool = False) -> None:
+    def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._sending = threading.Lock()
-        self._ahead = _AHEAD_BYTES if lane else 0
-        self._headers: dict[bytes, dict[str, Any]] = {}
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -80,23 +71,9 @@ class Channel:
             Disconnected: the other end has gone.
             Internal: the message is too large.
         """
-        text = _encode(header).encode()
-        text += b" " * (-len(text) % ALIGNMENT)  # so that the body is aligned for arrays
-        size = sum(map(len, body))
-        if len(text) > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
-            raise Internal(f"a message to or from a worker has {len(text)} + {size} bytes")
-        prefix = _PREFIX.pack(_MAGIC, len(text), size, len(descriptors))
-        ancillary = (
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
-        )
-        data = b"".join((prefix, text, *body))
+        data = packed(header, body, len(descriptors))
         with self._sending:
-            try:
-                sent = self._socket.sendmsg((data,), ancillary)
-                if sent < len(data):
-                    self._socket.sendall(memoryview(data)[sent:])
-            except OSError as error:
-                raise Disconnected(str(error)) from error
+            send_all(self._socket, data, descriptors)
 
     def receive(self) -> Message:
         """The next message; waits for it.
@@ -106,23 +83,14 @@ class Channel:
         """
         start, descriptors = self._receive_start()
         try:
-            magic, header_size, body_size, count = _PREFIX.unpack_from(start)
-            if magic != _MAGIC or header_size > MAX_HEADER_BYTES or body_size > MAX_BODY_BYTES:
-                raise Disconnected("the bytes received are not a message")
+            header_size, body_size, count = sizes(start)
             if count != len(descriptors):
                 raise Disconnected("a message came without its file descriptors")
-            came = len(start) - _PREFIX.size
             data = memoryview(bytearray(header_size + body_size))
-            if came > len(data):
-                raise Disconnected("two messages came where one was due")
-            data[:came] = start[_PREFIX.size :]
-            self._fill(data[came:])
-            header = self._header(bytes(data[:header_size]))
-        except (ValueError, RecursionError) as error:
-            _close_all(descriptors)
-            raise Disconnected(f"a message's header is not JSON: {error}") from error
+            self._fill(data)
+            header = header_of(bytes(data[:header_size]))
         except BaseException:
-            _close_all(descriptors)
+            close_all(descriptors)
             raise
         return Message(header, data[header_size:], descriptors)
 
@@ -136,42 +104,24 @@ class Channel:
         with self._sending:
             self._socket.close()
 
-    def _header(self, text: bytes) -> dict[str, Any]:
-        header = self._headers.get(text)
-        if header is None:
-            header = json.loads(text)
-            if not isinstance(header, dict):
-                raise Disconnected("a message's header is not a JSON object")
-            if self._ahead and len(text) <= _AHEAD_BYTES:
-                if len(self._headers) >= _KNOWN_HEADERS:
-                    self._headers.clear()
-                self._headers[text] = header
-        return header
-
     def _receive_start(self) -> tuple[memoryview, tuple[int, ...]]:
-        """The message's first bytes and its descriptors. The bytes are the prefix; on a lane they
-        may go on with more of the message."""
-        descriptors: tuple[int, ...] = ()
-        start = memoryview(bytearray(_PREFIX.size + self._ahead))
+        """The message's prefix and its descriptors."""
+        start = memoryview(bytearray(PREFIX_BYTES))
         try:
             got, ancillary, _, _ = self._socket.recvmsg_into(
-                (start,), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+                (start,), ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
             )
         except OSError as error:
             raise Disconnected(str(error)) from error
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                received = array("i")
-                received.frombytes(data[: len(data) - len(data) % received.itemsize])
-                descriptors += tuple(received)
+        descriptors = tuple(descriptors_in(ancillary))
         try:
             if not got:
                 raise Disconnected("the connection ended")
-            self._fill(start[got : _PREFIX.size])
+            self._fill(start[got:])
         except Disconnected:
-            _close_all(descriptors)
+            close_all(descriptors)
             raise
-        return start[: max(got, _PREFIX.size)], descriptors
+        return start, descriptors
 
     def _fill(self, buffer: memoryview) -> None:
         while buffer:
@@ -184,10 +134,75 @@ class Channel:
             buffer = buffer[got:]
 
 
-def channels(*, lane: bool = False) -> tuple[Channel, socket.socket]:
-    """A new connection: this process's end, and the end for the other. `lane` as in `Channel`."""
+def channels() -> tuple[Channel, socket.socket]:
+    """A new connection: this process's end, and the end for the other."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    return Channel(ours, lane=lane), theirs
+    return Channel(ours), theirs
+
+
+def packed(header: dict[str, Any], body: Sequence[Buffer], count: int) -> bytes:
+    """The bytes of a message with `count` descriptors.
+
+    Raises:
+        Internal: the message is too large.
+    """
+    text = _encode(header).encode()
+    text += b" " * (-len(text) % ALIGNMENT)  # so that the body is aligned for arrays
+    size = sum(map(len, body))
+    if len(text) > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
+        raise Internal(f"a message to or from a worker has {len(text)} + {size} bytes")
+    return b"".join((_PREFIX.pack(_MAGIC, len(text), size, count), text, *body))
+
+
+def sizes(message: memoryview, offset: int = 0) -> tuple[int, int, int]:
+    """The bytes of the header and of the body, and the number of descriptors, from the prefix.
+
+    Raises:
+        Disconnected: it is not a message, or too large.
+    """
+    magic, header_size, body_size, count = _PREFIX.unpack_from(message, offset)
+    if magic != _MAGIC or header_size > MAX_HEADER_BYTES or body_size > MAX_BODY_BYTES:
+        raise Disconnected("the bytes received are not a message")
+    return header_size, body_size, count
+
+
+def header_of(text: bytes) -> dict[str, Any]:
+    """The parsed header.
+
+    Raises:
+        Disconnected: it is not a JSON object.
+    """
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Disconnected(f"a message's header is not JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise Disconnected("a message's header is not a JSON object")
+    return header
+
+
+def send_all(end: socket.socket, data: bytes, descriptors: Sequence[int]) -> None:
+    """Sends the bytes of messages, with the descriptors of all of them.
+
+    Raises:
+        Disconnected: the other end has gone.
+    """
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
+    try:
+        sent = end.sendmsg((data,), rights if descriptors else [])
+        if sent < len(data):
+            end.sendall(memoryview(data)[sent:])
+    except OSError as error:
+        raise Disconnected(str(error)) from error
+
+
+def descriptors_in(ancillary: Sequence[tuple[int, int, bytes]]) -> array[int]:
+    """The descriptors that came with some bytes. The receiver owns them."""
+    received = array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            received.frombytes(data[: len(data) - len(data) % received.itemsize])
+    return received
 
 
 def expect(facts: dict[str, Any], name: str, kind: type[Any]) -> Any:
@@ -202,6 +217,6 @@ def expect(facts: dict[str, Any], name: str, kind: type[Any]) -> Any:
     return value
 
 
-def _close_all(descriptors: Sequence[int]) -> None:
+def close_all(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)

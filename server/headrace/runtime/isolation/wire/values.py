@@ -28,6 +28,7 @@ _BODY, _SEGMENT = 0, 1
 _STRING: Final = int(ir.DataType.STRING)
 _PIECES_ALIGNMENT: Final = 16
 _PACKED: Final = struct.Struct("<qqqqqd")
+_SECONDS: Final = struct.Struct("<d8x")
 
 _NUMBERS: Final = {
     number.numpy(): int(number)
@@ -62,6 +63,24 @@ class Numbers(NamedTuple):
     def take(cls, body: memoryview) -> tuple[Numbers, memoryview]:
         """The numbers, and the rest of a request's body."""
         return cls(*_PACKED.unpack_from(body)), body[_PACKED.size :]
+
+
+def pack_seconds(seconds: float) -> bytes:
+    """The start of an answer's body: how long the run took. It is not in the header, so that
+    successive answers often have the same header."""
+    return _SECONDS.pack(seconds)
+
+
+def take_seconds(body: memoryview) -> tuple[float, memoryview]:
+    """The seconds, and the rest of an answer's body.
+
+    Raises:
+        Disconnected: the body is too short.
+    """
+    if len(body) < _SECONDS.size:
+        raise Disconnected("an answer has no time")
+    (seconds,) = _SECONDS.unpack_from(body)
+    return max(0.0, seconds), body[_SECONDS.size :]
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ import threading
 from headrace.runtime.errors import Internal
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.fair_queue import Entry, Flow
-from headrace.runtime.execution.streams_executor import StreamsExecutor, Task
+from headrace.runtime.execution.stream import Task
+from headrace.runtime.execution.streams_executor import StreamsExecutor
 
 _log = logging.getLogger(__name__)
 

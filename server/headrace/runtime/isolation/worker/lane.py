@@ -5,51 +5,61 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from typing import Any
 
 from headrace.runtime.execution.job import Job, Ticket
-from headrace.runtime.isolation.wire.channel import Channel, Disconnected, Message
+from headrace.runtime.isolation.wire.channel import Disconnected, Message
 from headrace.runtime.isolation.wire.descriptions import profile_to_json
 from headrace.runtime.isolation.wire.failures import error_to_json
+from headrace.runtime.isolation.wire.lane import Lane
 from headrace.runtime.isolation.wire.shared_memory import Segment, SegmentTable, rounded
-from headrace.runtime.isolation.wire.values import Encoded, Numbers, decode, encode
+from headrace.runtime.isolation.wire.values import Encoded, Numbers, decode, encode, pack_seconds
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import WorkerDevice
 
 _log = logging.getLogger(__name__)
 
 _ADMITTED = Ticket("the server")
+_GATHER_SECONDS = 0.5e-3
+"""How long an answer may wait for the answers to the requests that came with its own."""
 
 
 class WorkerLane:
     """Serves one connection on its own thread, until the server closes it.
 
     Args:
-        channel: the connection to the server's stream thread, which waits for each answer.
+        lane: the connection to the server.
         device, segments, cancellations: the worker's, shared by all its lanes.
     """
 
     def __init__(
         self,
-        channel: Channel,
+        lane: Lane,
         device: WorkerDevice,
         segments: SegmentTable,
         cancellations: Cancellations,
     ) -> None:
-        self._channel = channel
+        self._lane = lane
         self._device = device
         self._segments = segments
         self._cancellations = cancellations
         self._settled = threading.Lock()  # held until the current job is settled
 
     def serve(self) -> None:
+        due = math.inf  # when the answers that have gathered must go
         try:
             while True:
-                self._answer(self._channel.receive())
+                self._answer(self._lane.receive())
+                now = time.monotonic()
+                due = min(due, now + _GATHER_SECONDS)
+                if now >= due or not self._lane.has_more():
+                    self._lane.flush()
+                    due = math.inf
         except Disconnected:
             pass
         finally:
-            self._channel.close()
+            self._lane.close()
 
     def _answer(self, message: Message) -> None:
         header = message.header
@@ -61,13 +71,13 @@ class WorkerLane:
             job = self._run(header, numbers, body)
             if job.error is None:
                 outputs = encode(job.outputs)
-                self._send(outputs, numbers, [profile_to_json(each) for each in job.layers])
+                self._send(outputs, job, numbers)
             else:
-                self._channel.send({"error": error_to_json(job.error)})
+                self._lane.gather({"error": error_to_json(job.error)})
         except Disconnected:
             raise
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; tell the server
-            self._channel.send({"error": error_to_json(error)})
+            self._lane.gather({"error": error_to_json(error)})
 
     def _run(self, header: dict[str, Any], numbers: Numbers, body: memoryview) -> Job:
         network = self._device.network(header["network"])
@@ -83,7 +93,6 @@ class WorkerLane:
             token=token,
             ticket=_ADMITTED,
             profile=header["profile"],
-            trace=header["trace"],
         )
         self._settled.acquire()
         try:
@@ -97,18 +106,19 @@ class WorkerLane:
         self._cancellations.end(numbers.request)
         return job
 
-    def _send(self, outputs: Encoded, numbers: Numbers, layers: list[Any]) -> None:
+    def _send(self, outputs: Encoded, job: Job, numbers: Numbers) -> None:
         reply: dict[str, Any] = {"outputs": outputs.description}
-        if layers:
-            reply["layers"] = layers
+        if job.layers:
+            reply["layers"] = [profile_to_json(each) for each in job.layers]
+        body = [pack_seconds(job.execution_seconds), *outputs.body]
         if not outputs.segment_bytes:
-            self._channel.send(reply, outputs.body)
+            self._lane.gather(reply, body)
             return
         reply["taken"] = outputs.segment_bytes
         segment = self._segments.get(numbers.offered) if numbers.offered else None
         if segment is not None and segment.size >= outputs.segment_bytes:
             outputs.place(segment.array)
-            self._channel.send({**reply, "segment": segment.number}, outputs.body)
+            self._lane.send({**reply, "segment": segment.number}, body)
             return
         segment = Segment.create(numbers.spare, rounded(outputs.segment_bytes))
         try:
@@ -116,6 +126,6 @@ class WorkerLane:
             self._segments.add(segment)
             assert segment.descriptor is not None
             reply["segment"] = segment.number
-            self._channel.send(reply, outputs.body, (segment.descriptor,))
+            self._lane.send(reply, body, (segment.descriptor,))
         finally:
             segment.known()

@@ -30,6 +30,7 @@ from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.isolation.wire.channel import Channel, Disconnected, Message
 from headrace.runtime.isolation.wire.failures import error_to_json
+from headrace.runtime.isolation.wire.lane import Lane
 from headrace.runtime.isolation.wire.shared_memory import SegmentTable, map_file, write_file
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import Call, WorkerDevice
@@ -101,8 +102,8 @@ class Worker:
         self._calls.submit(self._answer, message)
 
     def _open_lane(self, descriptor: int) -> None:
-        channel = Channel(socket.socket(fileno=descriptor), lane=True)
-        lane = WorkerLane(channel, self._opened(), self._segments, self._cancellations)
+        end = Lane(socket.socket(fileno=descriptor))
+        lane = WorkerLane(end, self._opened(), self._segments, self._cancellations)
         threading.Thread(target=lane.serve, name="worker-lane", daemon=True).start()
 
     def _answer(self, message: Message) -> None:

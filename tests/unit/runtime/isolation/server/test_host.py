@@ -156,7 +156,7 @@ def test_a_crash_costs_what_ran_and_everything_comes_back(services: Services) ->
         first = worker_of(plugin)
         running = InferRequest(network)
         running.start_async({"x": np.array([STALL], np.float32)})
-        eventually(lambda: plugin._host.worker()._under_way != [], "a run")
+        eventually(lambda: plugin._host.worker().under_way != [], "a run")
         with pytest.raises(Unavailable, match=r"\(SIGSEGV\); try again") as caught:
             infer(network, CRASH)
         assert caught.value.retry_delay_seconds is not None
@@ -332,7 +332,7 @@ def test_a_model_that_was_loaded_when_another_ended_the_worker_is_tried_alone_an
         with ThreadPoolExecutor(1) as pool:
             innocent = layer_called(f"{HELD}{held}")
             load = pool.submit(plugin.load_network, Load(innocent))
-            eventually(lambda: plugin._host.worker()._under_way != [], "the load")
+            eventually(lambda: plugin._host.worker().under_way != [], "the load")
             with pytest.raises(Unavailable, match="try again"):  # it cannot be told which it was
                 infer(network, CRASH)
             with pytest.raises(Unavailable, match="try again"):

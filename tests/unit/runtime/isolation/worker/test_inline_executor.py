@@ -9,7 +9,7 @@ import pytest
 
 from headrace.runtime.errors import Internal
 from headrace.runtime.execution.fair_queue import Entry
-from headrace.runtime.execution.streams_executor import Task
+from headrace.runtime.execution.stream import Stream, Task
 from headrace.runtime.isolation.worker.inline_executor import InlineExecutors
 from tests.support.gate import join
 
@@ -29,6 +29,9 @@ class Noted:
         self.thread = threading.current_thread()
         if self._error is not None:
             raise self._error
+
+    def depart(self, stream: Stream) -> bool:
+        raise AssertionError("a worker's task runs where it is submitted")
 
     def fail(self, error: BaseException) -> None:
         self.failed = error

@@ -1,0 +1,169 @@
+"""Sends small requests to a worker without a thread that waits for the answer.
+
+The thread that submits a request sends it, and the thread that reads all answers settles it. In a
+server that thread is the event loop, so a request takes one wake-up of the worker and one of the
+loop. While the streams are busy, requests to a quick network gather in the queue. Then several go
+to the worker at once, and their answers come back at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from headrace.runtime.errors import HeadraceError
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.pipeline import Landed
+from headrace.runtime.isolation.server.exchange import Exchange, Request
+from headrace.runtime.isolation.server.host import WorkerHost
+from headrace.runtime.isolation.server.worker_network import WorkerNetwork
+from headrace.runtime.isolation.wire.channel import Disconnected, Message
+
+_JOB_BYTES: Final = 8 * 1024
+"""Inputs of more bytes are copied on a stream's thread, because they might fill the connection."""
+_COMPANY: Final = 7
+_TOGETHER_SECONDS: Final = 2e-3
+"""So long may a job wait for the others that it departed with."""
+_SMOOTHING: Final = 1 / 8
+
+
+class WorkerDeparture:
+    """The `Departure` of one network. `_mean_seconds` needs no lock: only the thread that reads
+    answers changes it.
+
+    Args:
+        limit_patience: called when a run begins. Has the worker killed if the run goes on after its
+            EXECUTION_TIMEOUT, and returns what undoes that; None if there is no such limit.
+    """
+
+    def __init__(
+        self,
+        host: WorkerHost,
+        network: WorkerNetwork,
+        limit_patience: Callable[[], Callable[[], object] | None],
+    ) -> None:
+        self.host = host
+        self.network = network
+        self.limit_patience = limit_patience
+        self._mean_seconds = 0.0  # of a run in the worker; 0 if not known
+
+    def fits(self, job: Job) -> bool:
+        """As `Departure.fits`. A job fits if its inputs are small. A profile may be long."""
+        size = 0
+        for value in job.inputs.values():
+            if value is None:
+                continue
+            if not isinstance(value, np.ndarray) or value.dtype.kind in "OSU":
+                return False
+            size += value.nbytes
+        return size <= _JOB_BYTES and not job.profile
+
+    def company(self) -> int:
+        """As `Departure.company`."""
+        mean = self._mean_seconds
+        return min(_COMPANY, int(_TOGETHER_SECONDS / mean)) if mean else 0
+
+    def depart(self, jobs: Sequence[Job], landed: Landed) -> bool:
+        """As `Departure.depart`."""
+        exchange = self.network.loaded
+        if exchange is None or exchange.shares_memory:
+            return False
+        worker = exchange.worker
+        if worker.watched is None or worker.ended.is_set():
+            return False
+        try:
+            requests = [exchange.small_request(job) for job in jobs]
+        except HeadraceError:
+            return False
+        journeys = [
+            _Journey(self, exchange, job, request, landed)
+            for job, request in zip(jobs, requests, strict=True)
+        ]
+        journeys[0].start()
+        for journey, following in pairwise(journeys):
+            journey.following = following
+        messages = [(request.header, request.body) for request in requests]
+        if worker.watched.ask(messages, [journey.take for journey in journeys]):
+            return True
+        for journey in journeys:
+            journey.end()
+        return False
+
+    def took(self, seconds: float) -> None:
+        """Records how long the worker took for a run."""
+        mean = self._mean_seconds
+        self._mean_seconds = mean + _SMOOTHING * (seconds - mean) if mean else seconds
+
+
+class _Journey:
+    """One job on its way to the worker and back, from when it is made.
+
+    Attributes:
+        following: the job that runs after this one.
+    """
+
+    __slots__ = (
+        *("_cancel", "_departure", "_end_patience", "_exchange", "_job", "_landed", "_spare"),
+        "following",
+    )
+
+    def __init__(
+        self,
+        departure: WorkerDeparture,
+        exchange: Exchange,
+        job: Job,
+        request: Request,
+        landed: Landed,
+    ) -> None:
+        self._departure = departure
+        self._exchange = exchange
+        self._job = job
+        self._landed = landed
+        self._spare = request.spare
+        self._cancel = partial(exchange.worker.cancel, request.number)
+        self._end_patience: Callable[[], object] | None = None
+        self.following: _Journey | None = None
+        exchange.worker.under_way.append(departure.network.running)
+        job.token.attach(self._cancel)
+
+    def start(self) -> None:
+        """Records that the run begins, because no job before it is left."""
+        self._end_patience = self._departure.limit_patience()
+
+    def end(self) -> None:
+        """Undoes what this and `start` did."""
+        self._job.token.detach(self._cancel)
+        self._exchange.worker.under_way.remove(self._departure.network.running)
+        if self._end_patience is not None:
+            self._end_patience()
+
+    def take(self, reply: Message | None) -> None:
+        """As `Take`."""
+        job, worker = self._job, self._exchange.worker
+        error: BaseException | None = None
+        if reply is None:
+            lost, work = worker.broken(), self._departure.network.running
+            error = self._departure.host.lost(work, worker.end, lost)
+        else:
+            worker.useful = True
+            try:
+                seconds = self._exchange.receive(job, reply, None, self._spare)
+            except Disconnected:
+                worker.kill("it sent an unknown message")
+                raise
+            except Exception as raised:  # noqa: BLE001 - whatever it is, it fails the job
+                error = raised
+            else:
+                self._departure.took(seconds)
+                job.inferred = time.monotonic()
+                job.prepared = job.inferred - seconds
+                job.started = min(job.started, job.prepared)
+            if self.following is not None:
+                self.following.start()
+        self.end()
+        self._landed(error)

@@ -1,0 +1,162 @@
+"""Lanes to a worker on which no thread waits: one thread reads the answers on all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from headrace.runtime.device.services import Readers
+from headrace.runtime.errors import HeadraceError
+from headrace.runtime.isolation.wire.channel import Disconnected, Message, close_all
+from headrace.runtime.isolation.wire.lane import Lane
+
+Request: TypeAlias = "tuple[dict[str, Any], Sequence[bytes]]"
+"""The header and the body of a message."""
+Take: TypeAlias = Callable[[Message | None], None]
+"""Gets the answer to a request on the reading thread, or None if there will be no answer. It gets
+None on another thread, and may wait there. If it raises Disconnected, the answer makes no sense,
+and it is called again with None."""
+
+
+class WatchedLanes:
+    """The watched lanes of one worker. Thread-safe: single operations on a deque are atomic, and
+    `_changed` guards `_lanes`.
+
+    Args:
+        connect: makes a new connection to the worker.
+        readers: reads the answers.
+    """
+
+    def __init__(self, connect: Callable[[], Lane], readers: Readers) -> None:
+        self._connect = connect
+        self._readers = readers
+        self._idle: deque[_WatchedLane] = deque()
+        self._changed = threading.Condition()
+        self._lanes = 0  # lanes
+
+    def ask(self, requests: Sequence[Request], takes: Sequence[Take]) -> bool:
+        """Sends requests that run one after the other. Does not wait if they have less than 128 KiB
+        in all, because the connection is empty.
+
+        Args:
+            takes: one for each request.
+
+        Returns:
+            Whether they were sent. If not, none of `takes` is called.
+        """
+        try:
+            lane = self._idle.pop()
+        except IndexError:
+            opened = self._open()
+            if opened is None:
+                return False
+            lane = opened
+        return lane.ask(requests, takes)
+
+    def _open(self) -> _WatchedLane | None:
+        try:
+            lane = self._connect()
+        except HeadraceError:
+            return None
+        watched = _WatchedLane(lane, self._readers, self._idle, self._closed)
+        self._count(1)
+        if self._readers.add(lane.fileno(), watched.readable):
+            return watched
+        lane.close()
+        self._closed()
+        return None
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the reading thread has closed every lane to a worker that has ended, but no
+        longer than `seconds`: that thread may have ended too."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lanes, seconds)
+
+    def _closed(self) -> None:
+        self._count(-1)
+
+    def _count(self, change: int) -> None:
+        with self._changed:
+            self._lanes += change
+            self._changed.notify_all()
+
+
+class _WatchedLane:
+    """One lane. `_lock` guards `_waiting`, keeps a close from racing with a send, and is held for
+    microseconds.
+
+    Args:
+        idle: where the lane goes while no request is under way.
+        closed: called when the lane is closed.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        readers: Readers,
+        idle: deque[_WatchedLane],
+        closed: Callable[[], None],
+    ) -> None:
+        self._lane = lane
+        self._readers = readers
+        self._idle = idle
+        self._closed = closed
+        self._lock = threading.Lock()
+        self._waiting: deque[Take] = deque()  # of the requests under way, in their order
+
+    def ask(self, requests: Sequence[Request], takes: Sequence[Take]) -> bool:
+        """As `WatchedLanes.ask`. The lane is not idle."""
+        with self._lock:
+            self._waiting.extend(takes)  # first, because an answer may come at once
+            try:
+                for header, body in requests:
+                    self._lane.gather(header, body)
+                self._lane.flush()
+            except (Disconnected, HeadraceError):
+                self._waiting.clear()
+                self._lane.shutdown()  # the reading thread then closes it
+                return False
+        return True
+
+    def readable(self) -> None:
+        """Takes what has come. Belongs to the reading thread."""
+        try:
+            while (message := self._lane.poll()) is not None:
+                self._answer(message)
+        except Disconnected:
+            self._end()
+
+    def _answer(self, message: Message) -> None:
+        with self._lock:
+            take = self._waiting.popleft() if self._waiting else None
+            idle = not self._waiting
+        if take is None:
+            close_all(message.descriptors)
+            raise Disconnected("an answer came to no request")
+        if idle:
+            self._idle.append(self)  # first, because `take` may send the next requests
+        try:
+            take(message)
+        except Disconnected:
+            _tell_lost([take])
+            raise
+
+    def _end(self) -> None:
+        self._readers.remove(self._lane.fileno())
+        with self._lock:
+            lost = list(self._waiting)
+            self._waiting.clear()
+            self._lane.close()
+        self._closed()
+        if lost:
+            _tell_lost(lost)
+
+
+def _tell_lost(takes: Sequence[Take]) -> None:
+    def tell() -> None:
+        for take in takes:
+            take(None)
+
+    threading.Thread(target=tell, name="headrace-worker-lost", daemon=True).start()

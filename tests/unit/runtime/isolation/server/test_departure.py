@@ -1,0 +1,220 @@
+"""Small requests go to a worker without a waiting thread, and fare as all others do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from queue import Queue
+
+import numpy as np
+import pytest
+
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import Cancelled, EndedWorker, Unavailable
+from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.isolation.server import network as isolated_network
+from headrace.runtime.isolation.server.plugin import IsolatedPlugin
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.backoff import Backoff
+from headrace.testing.case import parse
+from headrace.testing.leaks import no_leaks
+from headrace.testing.occupied import eventually, occupied
+from headrace.testing.services import services as real_services
+from tests.support.crashing_device import CRASH, STALL
+from tests.support.thread_readers import ThreadReaders, thread_readers
+
+_PATH = "tests.support.crashing_device:create_plugin"
+_RELU = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }").SerializeToString()
+_SECONDS = 60.0
+
+
+class Requests:
+    """Jobs to one network, and the threads that settled them."""
+
+    def __init__(self, network: ExecutableNetwork) -> None:
+        self._network = network
+        self._settled: Queue[tuple[Job, threading.Thread]] = Queue()
+
+    def start(self, *values: float, inline: bool = True, profile: bool = False) -> Job:
+        job = Job(
+            {"x": np.array(values, np.float32)},
+            lambda job: self._settled.put((job, threading.current_thread())),
+            output_names=("y",),
+            may_run_inline=inline,
+            profile=profile,
+        )
+        self._network.submit(job)
+        return job
+
+    def next(self) -> tuple[Job, threading.Thread]:
+        return self._settled.get(timeout=_SECONDS)
+
+
+@pytest.fixture
+def readers() -> Iterator[ThreadReaders]:
+    with thread_readers() as found:
+        yield found
+
+
+@pytest.fixture
+def services(readers: ThreadReaders) -> Iterator[Services]:
+    with no_leaks(), real_services() as offered:
+        yield replace(offered, readers=readers)
+
+
+@pytest.fixture
+def plugin(services: Services) -> Iterator[IsolatedPlugin]:
+    backoff = Backoff(first=0.01, longest=0.5)
+    config = {"NUM_STREAMS": "1", "PERF_COUNT": "NO"}
+    found = IsolatedPlugin("FRAGILE", services, config, _PATH, backoff=backoff)
+    services.states.set("FRAGILE", DeviceState.UP)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def network(plugin: IsolatedPlugin) -> ExecutableNetwork:
+    return plugin.load_network(Load(Network.from_bytes(_RELU), {}))
+
+
+def warm(requests: Requests) -> None:
+    """Until it is known how long a run takes."""
+    requests.start(1.0)
+    requests.next()
+
+
+def test_small_requests_depart_and_their_answers_are_right(
+    network: ExecutableNetwork, readers: ThreadReaders
+) -> None:
+    requests = Requests(network)
+    for _ in range(5):
+        jobs = {requests.start(float(number), -1.0): number for number in range(40)}
+        for _ in range(40):
+            job, thread = requests.next()
+            assert thread is readers.thread
+            assert job.outcome is Outcome.COMPLETED
+            assert job.outputs["y"].tolist() == [jobs.pop(job), 0.0]  # type: ignore[union-attr]
+            assert job.queued <= job.started <= job.prepared <= job.inferred <= job.finished
+        assert not jobs
+
+
+def test_waiting_requests_go_along_and_each_runs_once(
+    network: ExecutableNetwork, readers: ThreadReaders
+) -> None:
+    requests, sizes = Requests(network), []
+    warm(requests)
+    departure = network._pipeline.departure
+    assert departure is not None
+    depart = departure.depart
+
+    def counted(jobs: list[Job], landed: object) -> bool:
+        sizes.append(len(jobs))
+        return depart(jobs, landed)  # type: ignore[arg-type]
+
+    departure.depart = counted  # type: ignore[method-assign, assignment]
+    departure.company = lambda: 3  # type: ignore[method-assign]
+    with occupied(network):
+        jobs = [requests.start(float(number)) for number in range(9)]
+    found = [requests.next()[0] for _ in jobs]
+    assert found == jobs  # in the order in which they came
+    # The first leaves alone with the stream's thread, or with its company.
+    assert sum(sizes) == 9
+    assert max(sizes) == 4
+
+
+@pytest.mark.parametrize("case", ["large", "profile", "may wait"])
+def test_other_requests_take_the_stream_and_the_two_do_not_disturb_each_other(
+    network: ExecutableNetwork, readers: ThreadReaders, case: str
+) -> None:
+    requests = Requests(network)
+    others = {"large": 10_000, "profile": 3, "may wait": 3}
+    for number in range(20):
+        departing = number % 2 == 0
+        values = [float(number)] * (3 if departing else others[case])
+        options = {} if departing else {"profile": case == "profile", "inline": case != "may wait"}
+        requests.start(*values, **options)
+    for number in range(20):
+        job, thread = requests.next()
+        (value,) = set(job.outputs["y"].tolist())  # type: ignore[union-attr]
+        assert value == number
+        if number % 2 or case != "large":  # a large answer makes another large one likely
+            assert (thread is readers.thread) == (number % 2 == 0)
+
+
+def test_a_request_that_ends_the_worker_alone_is_told_so(
+    plugin: IsolatedPlugin, network: ExecutableNetwork
+) -> None:
+    requests = Requests(network)
+    requests.start(CRASH)
+    job, _ = requests.next()
+    assert isinstance(job.error, EndedWorker)
+    eventually(lambda: _answers(requests), "the next worker")
+
+
+def test_requests_that_were_under_way_when_the_worker_ended_may_be_sent_again(
+    network: ExecutableNetwork,
+) -> None:
+    requests = Requests(network)
+    warm(requests)
+    assert network._pipeline.departure is not None
+    network._pipeline.departure.company = lambda: 7  # type: ignore[method-assign]
+    with occupied(network):
+        jobs = [requests.start(value) for value in (1.0, CRASH, 2.0, 3.0)]
+    for _ in jobs:
+        job, _ = requests.next()
+        if job.outcome is not Outcome.COMPLETED:
+            assert isinstance(job.error, Unavailable)
+            assert not isinstance(job.error, EndedWorker)
+            assert job.error.retry_delay_seconds
+    eventually(lambda: _answers(requests), "the next worker")
+
+
+def test_a_run_that_ignores_its_timeout_ends_the_worker_and_blames_no_request_behind_it(
+    plugin: IsolatedPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated_network, "_PATIENCE_SECONDS", 0.05)
+    config = {"EXECUTION_TIMEOUT": "0.2"}
+    network = plugin.load_network(Load(Network.from_bytes(_RELU), config))
+    requests = Requests(network)
+    warm(requests)
+    assert network._pipeline.departure is not None
+    network._pipeline.departure.company = lambda: 7  # type: ignore[method-assign]
+    with occupied(network):
+        hanging = requests.start(STALL)
+        behind = [requests.start(1.0) for _ in range(3)]
+    found = [requests.next()[0] for _ in range(4)]
+    assert hanging in found
+    assert hanging.outcome is Outcome.EXPIRED
+    for job in behind:
+        assert isinstance(job.error, Unavailable), job.error
+    eventually(lambda: _answers(requests), "the next worker")
+
+
+def test_a_cancelled_request_does_not_run_and_lets_those_behind_it_run(
+    plugin: IsolatedPlugin, network: ExecutableNetwork
+) -> None:
+    requests = Requests(network)
+    warm(requests)
+    assert network._pipeline.departure is not None
+    network._pipeline.departure.company = lambda: 7  # type: ignore[method-assign]
+    with occupied(network):
+        jobs = [requests.start(float(number)) for number in range(4)]
+        jobs[1].token.cancel(Cancelled("nobody wants it"))
+    outcomes = {id(requests.next()[0]) for _ in jobs}
+    assert outcomes == set(map(id, jobs))
+    assert [job.outcome for job in jobs] == [
+        *(Outcome.COMPLETED, Outcome.CANCELLED, Outcome.COMPLETED, Outcome.COMPLETED)
+    ]
+
+
+def _answers(requests: Requests) -> bool:
+    try:
+        requests.start(5.0)
+    except Unavailable:
+        return False
+    job, _ = requests.next()
+    return job.outcome is Outcome.COMPLETED
