@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from queue import Queue
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Cancelled, EndedWorker, Unavailable
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.isolation.server import network as isolated_network
+from headrace.runtime.isolation.server.departure import WorkerDeparture
+from headrace.runtime.isolation.server.exchange import Exchange
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.backoff import Backoff
@@ -218,3 +222,39 @@ def _answers(requests: Requests) -> bool:
         return False
     job, _ = requests.next()
     return job.outcome is Outcome.COMPLETED
+
+
+def test_no_company_is_taken_along_while_answers_come_in_shared_memory(
+    network: ExecutableNetwork,
+) -> None:
+    requests = Requests(network)
+    warm(requests)
+    departure = network._pipeline.departure
+    assert isinstance(departure, WorkerDeparture)
+    departure._mean_seconds = 1e-4
+    assert departure.company() == 7
+    requests.start(*[1.0] * 10_000)
+    requests.next()
+    assert departure.company() == 0
+
+
+@pytest.mark.parametrize("told", [math.inf, 1e300, 0.0])
+def test_a_run_takes_no_longer_than_its_request_whatever_the_worker_tells(
+    network: ExecutableNetwork, monkeypatch: pytest.MonkeyPatch, told: float
+) -> None:
+    receive = Exchange.receive
+
+    def boasts(self: Exchange, *arguments: Any) -> float:
+        receive(self, *arguments)
+        return told
+
+    monkeypatch.setattr(Exchange, "receive", boasts)
+    requests = Requests(network)
+    for _ in range(3):
+        requests.start(1.0)
+        job, _ = requests.next()
+        assert job.outcome is Outcome.COMPLETED
+        assert job.queued <= job.started <= job.prepared <= job.inferred
+    departure = network._pipeline.departure
+    assert departure is not None
+    assert 0 <= departure.company() <= 7
