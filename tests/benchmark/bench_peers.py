@@ -1,8 +1,8 @@
 """Server processor time per tiny request beside KServe's SDK and MLServer, medians of five.
 
 All of them answer the same ModelInfer request of the Open Inference Protocol, closed loops of one
-load generator in C++; a bare grpc.aio echo of the same bytes stands beside them. KServe's SDK and
-MLServer add NumPy arrays; headrace runs an ONNX network on the device CPU.
+load generator in C++; a bare grpc.aio echo of the same bytes stands beside them. All three run
+the same network with ONNX Runtime, headrace on the device CPU.
 
 ``make benchmark-peers`` makes the environments and runs this. A peer without one is left out.
 """
@@ -61,9 +61,12 @@ def peer(module: str) -> Iterator[tuple[str, psutil.Process]]:
     python = python_of(module)
     grpc_port, http_port = free_port(), free_port()
     script = str(HERE / "peers" / f"{module}_server.py")
-    command = [str(python), script, str(grpc_port), str(http_port)]
     quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
+    with tempfile.NamedTemporaryFile(suffix=".onnx") as model, ExitStack() as stack:
+        model.write(network("Add", (1, 16)).SerializeToString())
+        model.flush()
+        command = [str(python), script, str(grpc_port), str(http_port), model.name]
+        process = stack.enter_context(subprocess.Popen(command, stdout=quiet, stderr=quiet))
         try:
             address = f"127.0.0.1:{grpc_port}"
             wait_until_ready(address)

@@ -81,8 +81,8 @@ def text(found: Any, pictures: Pictures) -> str:
         left_out = f" `make benchmark-peers` would install {names}, which did not run."
     return (
         f"A tiny request of the Open Inference Protocol, {CALLERS} callers on one connection, and "
-        "one load generator in C++. The peers add arrays with NumPy; headrace runs an ONNX "
-        f"network. The last row is headrace's own client in Python, with {CALLERS} tasks."
+        "one load generator in C++. All servers run the same network with ONNX Runtime, except the "
+        f"echo. The last row is headrace's own client in Python, with {CALLERS} tasks."
         f"{left_out}\n\n"
         f"{table(('server', 'processor time', 'ratio', 'requests a second'), rows)}\n"
         f"{pictures.draw('peers', 'Processor time of a tiny request by server', paint, (6.4, 2.6))}"
