@@ -87,6 +87,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self.timeouts: list[float | None] = []
         self.cancelled = threading.Event()
         self.started = threading.Event()
+        self.begins = False  # a reply begins before it fails
         self.held = False  # every Infer waits until one is cancelled
 
     def requests(self, method: str) -> list[Any]:
@@ -95,6 +96,8 @@ class Fake(pb_grpc.InferenceEngineServicer):
     def _note(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
         self.calls.append((method, request))
         self.timeouts.append(context.time_remaining())
+        if self.failures and self.begins:
+            context.send_initial_metadata(())
         if self.failures:
             fail(context, self.failures.popleft())
 

@@ -120,6 +120,8 @@ class Target(Protocol):
 
 # The texts of gRPC's Python clients if the call or the channel was closed on their side.
 _OWN_CANCELS = ("Locally cancelled", "Channel closed", "Channel is closed")
+DROPPED = "DROPPED"
+"""The reason in the error of a call that was neither answered nor refused, nor cancelled here."""
 UNWRITTEN = "Internal error from Core"
 """The text of gRPC's asyncio client, with INTERNAL, if it cannot write because the call is over."""
 
@@ -149,7 +151,7 @@ def from_status(
     details = wire.from_trailing_metadata(code, message, trailing)
     if code is grpc.StatusCode.CANCELLED and not message.startswith(_OWN_CANCELS):
         message = f"the server at {target} dropped the call: {message}"
-        details = ErrorDetails(grpc.StatusCode.UNAVAILABLE, message)
+        details = ErrorDetails(grpc.StatusCode.UNAVAILABLE, message, reason=DROPPED)
     elif details.reason:
         pass  # the server's own words
     elif code is grpc.StatusCode.INTERNAL and message == UNWRITTEN:

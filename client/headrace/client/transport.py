@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.client.errors import client_closed, invalid
+from headrace.client.plans.plan import IDEMPOTENT
 from headrace.client.tracing.calls import traced
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import REQUEST_ID_KEY
@@ -37,10 +38,6 @@ SERVER_STREAMS: Final = frozenset(
 # Their messages are read and written by headrace.wire, without copies.
 _RAW = frozenset({"Infer", "InferStream"})
 # Calls that may run twice without harm; a load, an unload, an import or an extension may not.
-_IDEMPOTENT = (
-    *("ListNetworks", "GetNetwork", "QueryNetwork", "Infer", "GetMetric", "GetConfig", "SetConfig"),
-    *("ExportNetwork", "ListDevices", "GetStatus", "ListRepository", "SetTraffic"),
-)
 # The schemes of gRPC's names. Each scheme defines where a port belongs.
 _SCHEMES = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):")
 # The schemes whose names hold hosts and ports, separated by commas. Others hold paths or services.
@@ -256,7 +253,7 @@ def channel_options(
     service_config = {
         "methodConfig": [
             {
-                "name": [{"service": _SERVICE.full_name, "method": name} for name in _IDEMPOTENT],
+                "name": [{"service": _SERVICE.full_name, "method": name} for name in IDEMPOTENT],
                 "retryPolicy": {
                     "maxAttempts": 4,
                     "initialBackoff": "0.1s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import math
 import socketserver
@@ -20,6 +21,8 @@ import pytest
 
 from headrace.client import Client, Network, Range, RepositoryVersion, aio, errors
 from headrace.client.model import CHUNK_BYTES, INLINE_BYTES
+from headrace.client.plans import plan
+from headrace.client.security import endpoint_of
 from headrace.client.transport import address, channel_options
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
@@ -453,6 +456,44 @@ def test_a_call_that_the_server_dropped_is_sent_again(client: Any, fake: Fake) -
     fake.failures.extend([refused(grpc.StatusCode.CANCELLED)] * 2)
     assert len(client.devices()) == 2
     assert len(fake.requests("ListDevices")) == 3
+
+
+def test_a_call_that_the_server_dropped_in_its_reply_is_sent_again(client: Any, fake: Fake) -> None:
+    """gRPC itself sends no call again whose reply has begun."""
+    fake.begins = True
+    fake.failures.extend([refused(grpc.StatusCode.CANCELLED)] * 2)
+    assert len(client.devices()) == 2
+    assert len(fake.requests("ListDevices")) == 3
+
+
+def test_a_call_that_the_server_drops_again_and_again_is_unavailable(
+    client: Any, fake: Fake
+) -> None:
+    fake.begins = True
+    fake.failures.extend([refused(grpc.StatusCode.CANCELLED)] * 20)
+    with pytest.raises(errors.Unavailable, match="dropped the call"):
+        client.devices()
+    assert 4 <= len(fake.requests("ListDevices")) <= 16  # gRPC may see begin and end at once
+
+
+def test_a_call_that_is_dropped_is_not_sent_again_when_its_time_is_up() -> None:
+    dropped = errors.from_status(
+        grpc.StatusCode.CANCELLED, "no", (), endpoint_of("127.0.0.1:1", insecure=False)
+    )
+
+    def steps() -> plan.Plan[None]:
+        yield plan.Call("Infer", b"", 5.0)
+
+    running = steps()
+    step = next(running)
+    assert isinstance(step, plan.Call)
+    again = plan.after(running, step, dropped, 60.0)
+    assert isinstance(again, plan.Call)
+    assert again.timeout_seconds is not None
+    assert 0 < again.timeout_seconds <= 5
+    late = dataclasses.replace(again, made=again.made - 6)
+    with pytest.raises(errors.Unavailable):
+        plan.after(running, late, dropped, 60.0)
 
 
 def test_a_call_that_the_server_dropped_and_that_may_not_run_twice_is_unavailable(

@@ -164,7 +164,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
                 try:
                     reply = await self._do(step)
                 except (Error, OSError) as error:
-                    step = steps.throw(error)
+                    step = plan.after(steps, step, error, self.timeout_seconds)
                 else:
                     step = steps.send(reply)
         except StopIteration as end:

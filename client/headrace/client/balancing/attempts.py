@@ -127,7 +127,7 @@ def routed(group: Any, call: Call, budget: Budget, attempts: Attempts) -> Plan[A
         server = attempts.server()
         route = server.route
         try:
-            reply = yield At(call.method, call.request, budget.left_seconds, True, route)
+            reply = yield At(call.method, call.request, budget.left_seconds, True, client=route)
         except Error as error:
             given_up = server.gave_up(route) and not group.closed
             pause = attempts.failed(server, error, given_up=given_up)
@@ -151,7 +151,8 @@ def at(client: Any, steps: Plan[T]) -> Plan[T]:
         step = next(steps)
         while True:
             if isinstance(step, Call):
-                step = At(step.method, step.request, step.timeout_seconds, step.once, client)
+                limit = step.timeout_seconds
+                step = At(step.method, step.request, limit, step.once, drops=0, client=client)
             try:
                 reply = yield step
             except (Error, OSError) as error:

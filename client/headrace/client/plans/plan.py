@@ -11,13 +11,19 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-from headrace.client.errors import invalid
+from headrace.client.errors import DROPPED, Error, invalid
 
 T = TypeVar("T")
+
+IDEMPOTENT: Final = (
+    *("ListNetworks", "GetNetwork", "QueryNetwork", "Infer", "GetMetric", "GetConfig", "SetConfig"),
+    *("ExportNetwork", "ListDevices", "GetStatus", "ListRepository", "SetTraffic"),
+)
+"""The methods whose calls may be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +35,17 @@ class Call:
         timeout_seconds: None for the client's own, infinite for none.
         once: whether gRPC must not send the call again by itself, because the first one may have
             taken effect.
+        drops: how often the call is sent again after the server has dropped it. gRPC itself does so
+            only until the reply begins.
+        made: when the call was made, in seconds of the monotonic clock.
     """
 
     method: str
     request: Any
     timeout_seconds: float | None = None
     once: bool = False
+    drops: int = 3
+    made: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,25 @@ def checked_seconds(timeout: object) -> float:
         return float(timeout)
     message = f"timeout is {timeout!r}; pass a number of seconds from 0, math.inf for no limit"
     raise invalid("timeout", message)
+
+
+def after(steps: Plan[Any], step: Step, error: Error | OSError, default: float) -> Step:
+    """The next step of a plan whose step has failed: the same call if it may be sent again.
+
+    Args:
+        default: the time limit in seconds of a call without one.
+
+    Raises:
+        StopIteration, Error, OSError: the plan ends.
+    """
+    dropped = isinstance(error, Error) and error.details.reason == DROPPED
+    if dropped and isinstance(step, Call) and step.drops and not step.once:
+        limit = default if step.timeout_seconds is None else step.timeout_seconds
+        now = time.monotonic()
+        left = limit - (now - step.made)
+        if step.method in IDEMPOTENT and left > 0:
+            return replace(step, timeout_seconds=left, drops=step.drops - 1, made=now)
+    return steps.throw(error)
 
 
 def seconds(timeout: float | None, default: float) -> float | None:
