@@ -222,11 +222,11 @@ $(INSTALLED): pyproject.toml
 
 # Peers to be measured beside, each in an environment of its own.
 .venv-kserve/.installed:
-	@scripts/venv.sh $(@D) 'kserve>=0.21,<0.22' pytest pytest-timeout
+	@scripts/venv.sh $(@D) 'kserve>=0.21,<0.22' 'onnxruntime>=1.20,<1.32' pytest pytest-timeout
 	@touch $@
 
 .venv-mlserver/.installed:
-	@scripts/venv.sh $(@D) 'mlserver>=1.7,<1.8' pytest pytest-timeout
+	@scripts/venv.sh $(@D) 'mlserver>=1.7,<1.8' 'onnxruntime>=1.20,<1.32' pytest pytest-timeout
 	@touch $@
 
 .venv-release/.installed:

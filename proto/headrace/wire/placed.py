@@ -1,7 +1,7 @@
 """A short way to read requests whose tensors lie in shared memory, for those like earlier ones.
 
-Such a message is small, and a client that uses its memory again sends the same bytes again, but for
-the id. So what was read from the message before is kept under its other bytes.
+Such a message is small. A client that uses its memory again sends the same bytes again, except for
+the id. So what was read from a message is kept, with the message's bytes without the id as its key.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
 from headrace.wire.codec import MAX_RANK, CodecError, Value, decode_values
 from headrace.wire.dtypes import BOOL, NUMPY_TYPES, STRING
+from headrace.wire.layouts import MAX_PARTS
 from headrace.wire.reply import Place
 
 MAX_BYTES: Final = 2048
@@ -122,6 +123,9 @@ def _read(data: bytes) -> Placed | None:
     if fields is None or fields.payloads:
         return None
     message = pb.InferRequest.FromString(data)
+    parts = len(message.inputs) + len(message.outputs) + len(message.output_regions)
+    if parts > MAX_PARTS:
+        return None
     if message.HasField("session") or message.attachments or message.traceparent:
         return None
     places = [
@@ -139,6 +143,8 @@ def _read(data: bytes) -> Placed | None:
         others = decode_values(each for each in message.inputs if not _is_placed(each))
     except CodecError:
         return None
+    if not all(map(_is_fixed, others.values())):
+        return None
     size = sum(each.tensor.shared_memory.bytes for each in message.inputs if _is_placed(each))
     return Placed(
         message,
@@ -155,6 +161,12 @@ def _read(data: bytes) -> Placed | None:
 
 def _is_placed(value: pb.Value) -> bool:
     return bool(value.tensor.HasField("shared_memory"))
+
+
+def _is_fixed(value: Value) -> bool:
+    """Whether nobody can change the value, which many requests get, and it takes as much memory as
+    the message."""
+    return value is None or (isinstance(value, np.ndarray) and value.dtype != object)
 
 
 def _tensor(value: pb.Value) -> PlacedTensor | None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
 from headrace.wire.codec import encode_values
+from headrace.wire.layouts import MAX_PARTS
 from headrace.wire.placed import MAX_BYTES, MAX_REMEMBERED
 from headrace.wire.request import InRegion, RequestLayouts
 
@@ -175,3 +176,31 @@ def test_a_stream_s_message_is_learnt_and_read_request_by_request() -> None:
     cut = message(request("a", "7"))
     assert framing.split(cut, 0, len(cut), 1) is not None
     assert layouts.read_stream(cut[:-1]) is None
+
+
+def of_many(count: int) -> pb.InferRequest:
+    made = pb.InferRequest(network="net", id="one")
+    for number in range(count):
+        place = pb.SharedMemory(region="r", bytes=4)
+        made.inputs.add(name=str(number), tensor=pb.Tensor(dtype=pb.FLOAT, shared_memory=place))
+    return made
+
+
+def test_a_request_of_very_many_parts_is_not_remembered_because_they_take_much_memory() -> None:
+    most, more = of_many(MAX_PARTS), of_many(MAX_PARTS + 1)
+    assert more.ByteSize() <= MAX_BYTES
+    assert read(learnt(most), most.SerializeToString()) is not None
+    assert read(learnt(more), more.SerializeToString()) is None
+    most.outputs.append("")
+    assert read(learnt(most), most.SerializeToString()) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.array(["text"], object), [np.zeros(1, np.float32)]],
+    ids=["strings", "sequence"],
+)
+def test_values_that_could_change_or_grow_are_not_shared_by_requests(value: Any) -> None:
+    made = request()
+    encode_values({"more": value}, made.inputs, [])
+    assert read(learnt(made), made.SerializeToString()) is None

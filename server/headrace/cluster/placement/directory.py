@@ -91,6 +91,10 @@ class Directory:
         others = (each for each in self._order(name, sequence) if each != self._own)
         return [self._addresses[each] for each in others]
 
+    def is_live(self, address: str) -> bool:
+        """Whether a live replica has this address."""
+        return address in self._addresses.values()
+
     def _order(self, name: str, sequence: str) -> list[str]:
         """The live replicas that are to have a network, in the order in which a call here tries
         them. It begins with this one, if it has the network and there is no sequence."""

@@ -6,6 +6,7 @@ once at most: a mark in the metadata says that it was.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -16,7 +17,7 @@ from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.loading.entry import plain_name
 from headrace.server.services.health import SERVICE
 from headrace.server.services.open_inference.service import SERVICE as OPENED
-from headrace.server.transport.statuses import request_id_of
+from headrace.server.transport.statuses import id_metadata, request_id_of
 from headrace.wire.errors import REQUEST_ID_KEY, from_trailing_metadata
 
 T = TypeVar("T")
@@ -28,6 +29,9 @@ PASSED_ON: Final = "headrace-passed-on"
 
 MOST_TRIES: Final = 3
 """The replicas that a call is passed on to, one after another, before it fails."""
+
+_CLOSE_SECONDS: Final = 60.0
+"""How long calls may go on to a replica that has left. It ends them within that time."""
 
 _OPTIONS: Final = [
     ("grpc.max_receive_message_length", -1),  # the first replica has checked the sizes
@@ -70,11 +74,14 @@ class Forwarding:
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closing: set[asyncio.Future[None]] = set()  # asyncio would lose them
 
     def __bool__(self) -> bool:
         return bool(self.directory)
 
     async def close(self) -> None:
+        for closing in self._closing:
+            closing.cancel()
         channels, self._channels = self._channels, {}
         for each in channels.values():
             await each.close()
@@ -178,9 +185,18 @@ class Forwarding:
     def _channel(self, address: str) -> grpc.aio.Channel:
         found = self._channels.get(address)
         if found is None:
+            self._close_lost()
             found = grpc.aio.insecure_channel(address, options=_OPTIONS)
             self._channels[address] = found
         return found
+
+    def _close_lost(self) -> None:
+        """Closes the channels to replicas that have gone, when their calls have ended."""
+        lost = [each for each in self._channels if not self.directory.is_live(each)]
+        for address in lost:
+            closing = asyncio.ensure_future(self._channels.pop(address).close(_CLOSE_SECONDS))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
 
 def was_passed_on(context: Any) -> bool:
@@ -193,6 +209,13 @@ def _metadata(context: Any) -> tuple[tuple[str, str | bytes], ...]:
     kept = (
         (key, value)
         for key, value in context.invocation_metadata() or ()
-        if key not in _GRPC_KEYS and not key.startswith((":", "grpc-"))
+        if key not in _GRPC_KEYS and not key.startswith((":", "grpc-")) and _travels(key, value)
     )
-    return (*kept, (REQUEST_ID_KEY, request_id_of(context)), (PASSED_ON, "1"))
+    return (*kept, *id_metadata(request_id_of(context)), (PASSED_ON, "1"))
+
+
+def _travels(key: str, value: str | bytes) -> bool:
+    """Whether gRPC sends such metadata. It receives more than it sends."""
+    return key.endswith("-bin") or (
+        isinstance(value, str) and value.isascii() and value.isprintable()
+    )

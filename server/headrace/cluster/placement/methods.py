@@ -11,8 +11,9 @@ import grpc
 
 from headrace.cluster.placement.forwarding import Forwarding, was_passed_on
 from headrace.oip import open_inference_pb2 as oip
+from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.loading.entry import full_name
-from headrace.server.access.identity import Role
+from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.networks import Networks
 from headrace.server.services.methods import Kind, Method
 from headrace.v1 import inference_engine_pb2 as pb
@@ -59,7 +60,8 @@ def _sequence(data: bytes) -> str:
         said = parse_plain(oip.ModelInferRequest, data).parameters.get(_SEQUENCE_ID.decode())
     except CodecError:
         return ""
-    return str(getattr(said, said.WhichOneof("parameter_choice"))) if said is not None else ""
+    kind = said.WhichOneof("parameter_choice") if said is not None else None
+    return str(getattr(said, kind)) if kind is not None else ""
 
 
 def _in_options(data: bytes) -> str:
@@ -98,13 +100,21 @@ _LOADS: Final[Mapping[str, NameOf]] = MappingProxyType(
 )
 """Methods that load a network, under a name that may be taken elsewhere."""
 
-_LISTS: Final[Mapping[str, tuple[Any, str]]] = MappingProxyType(
+_LOST: Final = "no replica has it at the moment"
+_LISTS: Final[Mapping[str, tuple[Any, str, Any]]] = MappingProxyType(
     {
-        "ListNetworks": (pb.ListNetworksReply, "networks"),
-        "RepositoryIndex": (oip.RepositoryIndexResponse, "models"),
+        "ListNetworks": (
+            *(pb.ListNetworksReply, "networks"),
+            pb.NetworkInfo(state=pb.LOADING, reason=_LOST),
+        ),
+        "RepositoryIndex": (
+            *(oip.RepositoryIndexResponse, "models"),
+            oip.RepositoryIndexResponse.ModelIndex(state="LOADING", reason=_LOST),
+        ),
     }
 )
-"""Methods that list networks: the type of the reply, and its field."""
+"""Methods that list networks: the type of the reply, its field, and the entry of a network whose
+replicas cannot be asked."""
 
 
 class Serialised(NamedTuple):
@@ -148,7 +158,8 @@ class Passing:
 
     def _find(self, method: Method, message: Any, context: Any, sequence: str = "") -> str:
         """The full name of the network, if the call has to be passed on."""
-        if not self._directory:
+        # Nobody else learns from a failed call which networks there are.
+        if not self._directory or not CALLER.get().may(Role.READ):
             return ""
         load = _LOADS.get(method.name)
         if load is None:
@@ -216,7 +227,7 @@ class Passing:
         return handle
 
     def _list(self, method: Method) -> Callable[..., Any]:
-        kind, field = _LISTS[method.name]
+        kind, field, lost = _LISTS[method.name]
         path = _path(method)
 
         @wraps(method.handler)
@@ -228,9 +239,17 @@ class Passing:
             missing = {each for each in self._directory.elsewhere() if self.networks.sees(each)}
             while missing:
                 name = missing.pop()
-                data = await self._forwarding.unary(
-                    name, path, message.SerializeToString(), context
-                )
+                try:
+                    data = await self._forwarding.unary(
+                        name, path, message.SerializeToString(), context
+                    )
+                except HeadraceError as error:
+                    if error.status != Unavailable.status:
+                        raise
+                    if not getattr(message, "ready", False):
+                        rows.add().MergeFrom(lost)
+                        rows[-1].name = self.networks.shown(name)
+                    continue
                 wanted = {name, *missing}
                 for row in getattr(kind.FromString(data), field):
                     full = self._directory.find(self.networks.names(row.name))

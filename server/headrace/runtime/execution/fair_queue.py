@@ -127,6 +127,16 @@ class FairQueue(Generic[T]):
         self._forget(flow)
         return item
 
+    def put_back(self, entry: Entry[T], item: T) -> None:
+        """Undoes `take`: the item waits in its old place."""
+        flow = entry.flow
+        entry.item = item
+        heapq.heappush(flow.heap, entry)
+        flow.tag -= 1
+        flow.waiting += 1
+        self.length += 1
+        self._active[flow] = None
+
     def finished(self, flow: Flow[T]) -> None:
         """Records that one item of `flow` no longer runs."""
         flow.running -= 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.runtime.errors import DeadlineExceeded, HeadraceError, Internal
@@ -163,8 +163,7 @@ class _Passage:
         """Submits the current hop."""
         share = self._pipeline.hops[self._index].share
         share.submit(self)
-        if self.job.token.error is not None:
-            self._leave_queue()
+        self.leave_if_cancelled()
 
     def listen(self) -> None:
         """Makes the job leave its queue as soon as it is cancelled. The job may already have ended
@@ -203,8 +202,7 @@ class _Passage:
         pipeline.timeout.end(self.job)
         self.job.started = 0.0
         passages.popleft()
-        for passage in passages:
-            passage.enter_again()
+        _put_back(share, passages)
         return False
 
     def _may_depart(self, departure: Departure, now: float) -> bool:
@@ -213,20 +211,16 @@ class _Passage:
             return False
         return (job.deadline is None or now < job.deadline) and departure.fits(job)
 
-    def enter_again(self) -> None:
-        """Queues a task that could not depart."""
-        try:
-            self.enter()
-        except HeadraceError as error:
-            self.fail(error)
-
     def run(self, stream: int) -> None:  # noqa: ARG002 - a stream's number means nothing to a stage
         failure = self._pipeline.run(self.job, self._index)
         if failure is not None or self._index + 1 == len(self._pipeline.hops):
             self._end(failure)
             return
         self._index += 1
-        self.enter_again()
+        try:
+            self.enter()
+        except HeadraceError as error:
+            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         self._end(error)
@@ -236,9 +230,28 @@ class _Passage:
         if self._listens:
             self.job.token.detach(self._leave_queue)
 
+    def leave_if_cancelled(self) -> None:
+        """The job may have been cancelled when it was in no queue."""
+        if self.job.token.error is not None:
+            self._leave_queue()
+
     def _leave_queue(self) -> None:
         # Read the entry first: when the next hop sets a new entry, this one has left the queue.
         entry, error = self.entry, self.job.token.error
         share = self._pipeline.hops[self._index].share
         if entry is not None and error is not None and share.remove(entry):
             self.fail(error)
+
+
+def _put_back(share: Share, passages: Collection[_Passage]) -> None:
+    """Lets jobs wait that could not depart with another one."""
+    if not passages:
+        return
+    try:
+        share.executor.put_back(passages)
+    except HeadraceError as error:
+        for each in passages:
+            each.fail(error)
+        return
+    for each in passages:
+        each.leave_if_cancelled()

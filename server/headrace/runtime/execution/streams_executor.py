@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from headrace.runtime.errors import Internal, Unavailable
 from headrace.runtime.execution.fair_queue import Entry, FairQueue, Flow
@@ -110,6 +110,21 @@ class StreamsExecutor:
                     break
                 company.append(self._queue.take(flow))
         return company
+
+    def put_back(self, tasks: Iterable[Task]) -> None:
+        """Undoes `company`: the tasks wait in their old places.
+
+        Raises:
+            Unavailable: the executor has stopped.
+        """
+        with self._lock:
+            if self._stopped:
+                raise self._unavailable()
+            for task in tasks:
+                assert task.entry is not None  # it has waited
+                self._queue.put_back(task.entry, task)
+            started = self._dispatch()
+        self._wake(started)
 
     def remove(self, entry: Entry[Task]) -> bool:
         """Takes a waiting task out of the queue. Returns False if it has left already."""

@@ -324,3 +324,32 @@ def test_nothing_is_lost_or_doubled(flows: int) -> None:
     for item in items:
         queue.push(lanes[int(item.split(".")[0])], item, hash(item) % 21 - 10)
     assert sorted(drained(queue)) == sorted(items)
+
+
+# -- company --
+
+
+def test_what_is_put_back_waits_in_its_old_place_and_costs_its_flow_no_turn() -> None:
+    queue, one, other = FairQueue[str](), Flow[str](1), Flow[str](1)
+    entries = {}
+    for item in "abcd":
+        entries[item] = queue.push(one, item, 1 if item == "c" else 0)
+        queue.push(other, item.upper())
+    taken = [queue.take(one) for _ in range(3)]
+    assert taken == ["c", "a", "b"]
+    for item in reversed(taken):
+        queue.put_back(entries[item], item)
+    assert len(queue) == 8
+    order = drained(queue)
+    assert [item for item in order if item.islower()] == ["c", "a", "b", "d"]
+    assert order.index("D") > order.index("b")
+
+
+def test_what_is_put_back_can_be_removed() -> None:
+    queue, flow = FairQueue[str](), Flow[str](1)
+    entry = queue.push(flow, "a")
+    assert queue.take(flow) == "a"
+    assert not queue.remove(entry)
+    queue.put_back(entry, "a")
+    assert queue.remove(entry)
+    assert queue.pop() is None

@@ -7,11 +7,18 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from queue import Queue
 
 import pytest
 
-from headrace.runtime.errors import Cancelled, DeadlineExceeded, Internal, InvalidArgument
+from headrace.runtime.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    Internal,
+    InvalidArgument,
+    Unavailable,
+)
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, Outcome
@@ -411,3 +418,81 @@ def test_an_ended_job_is_freed_without_the_garbage_collector(
         assert freed() is None
     finally:
         gc.enable()
+
+
+# -- departures --
+
+
+class Refusing:
+    """A departure that takes company along and then cannot start."""
+
+    def __init__(self, meanwhile: Callable[[Sequence[Job]], object] = lambda _: None) -> None:
+        self._meanwhile = meanwhile
+        self.sizes: list[int] = []
+
+    def fits(self, job: Job) -> bool:
+        return True
+
+    def company(self) -> int:
+        return 3
+
+    def depart(self, jobs: Sequence[Job], landed: object) -> bool:
+        self.sizes.append(len(jobs))
+        if len(jobs) > 1:
+            self._meanwhile(jobs)
+        return False
+
+
+def start_ten(
+    timer: Timer, share: Share, departure: Refusing
+) -> tuple[list[Job], list[Job], list[Job]]:
+    """Starts ten jobs on a busy stream, and returns them, those that ran and those that ended."""
+    gate, ran, ended = Gate(), list[Job](), Queue[Job]()
+
+    def stage(job: Job) -> None:
+        ran.append(job)
+        gate()
+
+    pipeline = Pipeline([(share, stage)], timer, departure=departure)
+    jobs = [Job({}, ended.put, may_run_inline=True) for _ in range(10)]
+    for job in jobs:
+        pipeline.start(job)
+    gate.open()
+    return jobs, ran, [ended.get(timeout=PATIENCE_SECONDS) for _ in jobs]
+
+
+def test_jobs_that_could_not_depart_together_run_in_the_order_in_which_they_came(
+    timer: Timer, make_share: Callable[..., Share]
+) -> None:
+    departure = Refusing()
+    jobs, ran, ended = start_ten(timer, make_share(), departure)
+    assert max(departure.sizes) == 4
+    assert ran == ended == jobs
+
+
+def test_a_job_that_is_cancelled_while_it_could_not_depart_does_not_run(
+    timer: Timer, make_share: Callable[..., Share]
+) -> None:
+    wanted = Cancelled("nobody wants it")
+    departure = Refusing(lambda jobs: jobs[1].token.cancel(wanted))
+    jobs, ran, ended = start_ten(timer, make_share(), departure)
+    assert set(map(id, ended)) == set(map(id, jobs))
+    cancelled = [job for job in jobs if job.outcome is Outcome.CANCELLED]
+    assert cancelled
+    assert [job for job in jobs if job not in cancelled] == ran
+
+
+def test_jobs_that_could_not_depart_are_told_of_a_stop(
+    timer: Timer, make_share: Callable[..., Share]
+) -> None:
+    share = make_share()
+
+    def stop(_: object) -> None:
+        stopping = threading.Thread(target=share.executor.stop, args=(0.0,))
+        stopping.start()
+        stopping.join(PATIENCE_SECONDS)
+
+    jobs, ran, ended = start_ten(timer, share, Refusing(stop))
+    assert set(map(id, ended)) == set(map(id, jobs))
+    assert ran == jobs[:2]
+    assert all(isinstance(job.error, Unavailable) for job in jobs[2:])

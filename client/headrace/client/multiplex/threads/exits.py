@@ -1,9 +1,9 @@
 """Ends what is still open when the interpreter exits.
 
-The threads of calls are daemons, so that an open client keeps no program alive. The interpreter
-freezes such threads where they stand, and one that is frozen while it holds a lock of gRPC stops
-the program for ever: what is destroyed last takes that lock, too. So everything with such threads
-ends before, while they still run.
+The threads of calls are daemons, so that an open client keeps no program alive. At its exit, the
+interpreter freezes such threads where they are. If one of them then holds a lock of gRPC, the
+program never ends, because objects that are destroyed at the exit take that lock, too. So
+everything with such threads is closed before that, while the threads still run.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ class Closable(Protocol):
         """Cancels what is in flight, and waits for the threads. Idempotent."""
 
 
-_open: weakref.WeakSet[Closable] = weakref.WeakSet()
+_open: set[weakref.ref[Closable]] = set()
+"""A plain set, because another thread may add to it while this one copies it. That takes no lock,
+which a child process might inherit locked."""
 
 
 def close_at_exit(each: Closable) -> None:
     """Has `each` closed at the interpreter's exit, if it still exists then."""
-    _open.add(each)
+    _open.add(weakref.ref(each, _open.discard))
 
 
 def wait_for(thread: threading.Thread | None) -> None:
@@ -41,11 +43,19 @@ def wait_for(thread: threading.Thread | None) -> None:
 
 
 def _close_all() -> None:
-    for each in list(_open):
-        try:
-            each.close()
-        except Exception:  # noqa: BLE001 - the others are to be closed as well
-            _log.debug("cannot close %r at the program's exit", each, exc_info=True)
+    while _open:  # closing one may let a thread begin another
+        for reference in list(_open):
+            _open.discard(reference)
+            each = reference()
+            if each is not None:
+                _close(each)
+
+
+def _close(each: Closable) -> None:
+    try:
+        each.close()
+    except Exception:  # noqa: BLE001 - the others are to be closed as well
+        _log.debug("cannot close %r at the program's exit", each, exc_info=True)
 
 
 # It runs when threads that are no daemons have ended, and before the others are frozen.

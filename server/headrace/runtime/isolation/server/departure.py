@@ -65,8 +65,10 @@ class WorkerDeparture:
 
     def company(self) -> int:
         """As `Departure.company`."""
-        mean = self._mean_seconds
-        return min(_COMPANY, int(_TOGETHER_SECONDS / mean)) if mean else 0
+        mean, exchange = self._mean_seconds, self.network.loaded
+        if not mean or exchange is None or exchange.shares_memory:
+            return 0  # it cannot depart
+        return min(_COMPANY, int(_TOGETHER_SECONDS / mean))
 
     def depart(self, jobs: Sequence[Job], landed: Landed) -> bool:
         """As `Departure.depart`."""
@@ -159,8 +161,9 @@ class _Journey:
             except Exception as raised:  # noqa: BLE001 - whatever it is, it fails the job
                 error = raised
             else:
-                self._departure.took(seconds)
                 job.inferred = time.monotonic()
+                seconds = min(seconds, job.inferred - job.queued)  # a worker may tell anything
+                self._departure.took(seconds)
                 job.prepared = job.inferred - seconds
                 job.started = min(job.started, job.prepared)
             if self.following is not None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.process import WorkerProcess
-from headrace.runtime.isolation.wire.channel import Disconnected, Message, expect
+from headrace.runtime.isolation.wire.channel import Disconnected, Message, close_all, expect
 from headrace.runtime.isolation.wire.descriptions import profile_from_json
 from headrace.runtime.isolation.wire.failures import error_from_json
 from headrace.runtime.isolation.wire.shared_memory import Segment
@@ -159,11 +158,11 @@ class Exchange:
         segment = offered if offered is not None and offered.number == used else None
         if offered is not None and segment is None:
             pool.give(offered)
-        if used is not None and segment is None:
-            if used != spare or len(reply.descriptors) != 1:
-                for descriptor in reply.descriptors:
-                    os.close(descriptor)
-                raise Disconnected("an answer names unknown shared memory")
+        made = used is not None and segment is None
+        if len(reply.descriptors) != made or (made and used != spare):
+            close_all(reply.descriptors)
+            raise Disconnected("an answer names unknown shared memory")
+        if made:
             segment = Segment.attach(spare, reply.descriptors[0])
         if segment is not None:
             self._expected = min(max(expect(header, "taken", int), 0), segment.size)

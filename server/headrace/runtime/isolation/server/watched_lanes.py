@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from headrace.runtime.device.services import Readers
 from headrace.runtime.errors import HeadraceError
@@ -18,6 +18,11 @@ Take: TypeAlias = Callable[[Message | None], None]
 """Gets the answer to a request on the reading thread, or None if there will be no answer. It gets
 None on another thread, and may wait there. If it raises Disconnected, the answer makes no sense,
 and it is called again with None."""
+
+
+MOST_BYTES: Final = 128 * 1024
+"""The most bytes of requests that are sent at once. The system takes so many without waiting for
+the worker, which may itself be waiting for the reading thread."""
 
 
 class WatchedLanes:
@@ -37,8 +42,8 @@ class WatchedLanes:
         self._lanes = 0  # lanes
 
     def ask(self, requests: Sequence[Request], takes: Sequence[Take]) -> bool:
-        """Sends requests that run one after the other. Does not wait if they have less than 128 KiB
-        in all, because the connection is empty.
+        """Sends requests that run one after the other. Never waits, because the connection is
+        empty, and because it refuses requests of more than `MOST_BYTES` in all.
 
         Args:
             takes: one for each request.
@@ -108,17 +113,29 @@ class _WatchedLane:
 
     def ask(self, requests: Sequence[Request], takes: Sequence[Take]) -> bool:
         """As `WatchedLanes.ask`. The lane is not idle."""
+        if not self._gather(requests):
+            self._idle.append(self)
+            return False
         with self._lock:
             self._waiting.extend(takes)  # first, because an answer may come at once
             try:
-                for header, body in requests:
-                    self._lane.gather(header, body)
                 self._lane.flush()
-            except (Disconnected, HeadraceError):
-                self._waiting.clear()
+            except Disconnected:
+                for _ in takes:
+                    self._waiting.pop()
                 self._lane.shutdown()  # the reading thread then closes it
                 return False
         return True
+
+    def _gather(self, requests: Sequence[Request]) -> bool:
+        """Whether the requests are small enough to be sent without waiting."""
+        try:
+            size = sum(self._lane.gather(header, body) for header, body in requests)
+        except HeadraceError:
+            size = MOST_BYTES + 1
+        if size > MOST_BYTES:
+            self._lane.forget()
+        return size <= MOST_BYTES
 
     def readable(self) -> None:
         """Takes what has come. Belongs to the reading thread."""
@@ -140,7 +157,8 @@ class _WatchedLane:
         try:
             take(message)
         except Disconnected:
-            _tell_lost([take])
+            with self._lock:
+                self._waiting.appendleft(take)  # it is told with those behind it, in their order
             raise
 
     def _end(self) -> None:

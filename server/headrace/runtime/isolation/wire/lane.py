@@ -59,6 +59,10 @@ class Lane:
         self._gathered.append(data)
         return len(data)
 
+    def forget(self) -> None:
+        """Drops the gathered messages."""
+        self._gathered.clear()
+
     def flush(self) -> None:
         """Sends the gathered messages.
 

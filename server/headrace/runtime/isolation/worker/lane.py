@@ -6,6 +6,8 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from headrace.runtime.execution.job import Job, Ticket
@@ -23,10 +25,13 @@ _log = logging.getLogger(__name__)
 _ADMITTED = Ticket("the server")
 _GATHER_SECONDS = 0.5e-3
 """How long an answer may wait for the answers to the requests that came with its own."""
+_LATE_SECONDS = 10e-3
+"""How long it waits at most, if one of these requests runs longer than that."""
 
 
 class WorkerLane:
-    """Serves one connection on its own thread, until the server closes it.
+    """Serves one connection on its own thread, until the server closes it. A second thread sends
+    the answers that wait for a long run. `_sending` guards what the lane has gathered.
 
     Args:
         lane: the connection to the server.
@@ -45,6 +50,10 @@ class WorkerLane:
         self._segments = segments
         self._cancellations = cancellations
         self._settled = threading.Lock()  # held until the current job is settled
+        self._sending = threading.Lock()
+        self._gathered = threading.Event()  # answers may wait that nobody has sent
+        self._late: threading.Thread | None = None
+        self._ended = False
 
     def serve(self) -> None:
         due = math.inf  # when the answers that have gathered must go
@@ -54,12 +63,42 @@ class WorkerLane:
                 now = time.monotonic()
                 due = min(due, now + _GATHER_SECONDS)
                 if now >= due or not self._lane.has_more():
-                    self._lane.flush()
+                    self._flush()
                     due = math.inf
+                else:
+                    self._watch()
         except Disconnected:
             pass
         finally:
-            self._lane.close()
+            self._ended = True
+            self._gathered.set()
+            with self._sending:
+                self._lane.close()
+
+    def _watch(self) -> None:
+        """Has the second thread send what has gathered, if this one does not."""
+        if not self._gathered.is_set():
+            self._gathered.set()
+        if self._late is None:
+            self._late = threading.Thread(
+                target=self._send_late, name="headrace-late-answers", daemon=True
+            )
+            self._late.start()
+
+    def _send_late(self) -> None:
+        with suppress(Disconnected):  # the first thread hears of it, too
+            while self._gathered.wait() and not self._ended:
+                time.sleep(_LATE_SECONDS)
+                self._gathered.clear()
+                self._flush()
+
+    def _flush(self) -> None:
+        with self._sending:
+            self._lane.flush()
+
+    def _gather(self, header: dict[str, Any], body: Sequence[bytes] = ()) -> None:
+        with self._sending:
+            self._lane.gather(header, body)
 
     def _answer(self, message: Message) -> None:
         header = message.header
@@ -73,11 +112,11 @@ class WorkerLane:
                 outputs = encode(job.outputs)
                 self._send(outputs, job, numbers)
             else:
-                self._lane.gather({"error": error_to_json(job.error)})
+                self._gather({"error": error_to_json(job.error)})
         except Disconnected:
             raise
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; tell the server
-            self._lane.gather({"error": error_to_json(error)})
+            self._gather({"error": error_to_json(error)})
 
     def _run(self, header: dict[str, Any], numbers: Numbers, body: memoryview) -> Job:
         network = self._device.network(header["network"])
@@ -112,13 +151,14 @@ class WorkerLane:
             reply["layers"] = [profile_to_json(each) for each in job.layers]
         body = [pack_seconds(job.execution_seconds), *outputs.body]
         if not outputs.segment_bytes:
-            self._lane.gather(reply, body)
+            self._gather(reply, body)
             return
         reply["taken"] = outputs.segment_bytes
         segment = self._segments.get(numbers.offered) if numbers.offered else None
         if segment is not None and segment.size >= outputs.segment_bytes:
             outputs.place(segment.array)
-            self._lane.send({**reply, "segment": segment.number}, body)
+            with self._sending:
+                self._lane.send({**reply, "segment": segment.number}, body)
             return
         segment = Segment.create(numbers.spare, rounded(outputs.segment_bytes))
         try:
@@ -126,6 +166,7 @@ class WorkerLane:
             self._segments.add(segment)
             assert segment.descriptor is not None
             reply["segment"] = segment.number
-            self._lane.send(reply, body, (segment.descriptor,))
+            with self._sending:
+                self._lane.send(reply, body, (segment.descriptor,))
         finally:
             segment.known()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from queue import Queue
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Cancelled, EndedWorker, Unavailable
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.isolation.server import network as isolated_network
+from headrace.runtime.isolation.server.departure import WorkerDeparture
+from headrace.runtime.isolation.server.exchange import Exchange
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.backoff import Backoff
@@ -132,15 +136,16 @@ def test_other_requests_take_the_stream_and_the_two_do_not_disturb_each_other(
 ) -> None:
     requests = Requests(network)
     others = {"large": 10_000, "profile": 3, "may wait": 3}
+    jobs = {}
     for number in range(20):
         departing = number % 2 == 0
         values = [float(number)] * (3 if departing else others[case])
         options = {} if departing else {"profile": case == "profile", "inline": case != "may wait"}
-        requests.start(*values, **options)
-    for number in range(20):
+        jobs[requests.start(*values, **options)] = number
+    for _ in range(20):  # two threads settle them, so the order may change
         job, thread = requests.next()
-        (value,) = set(job.outputs["y"].tolist())  # type: ignore[union-attr]
-        assert value == number
+        number = jobs.pop(job)
+        assert set(job.outputs["y"].tolist()) == {number}  # type: ignore[union-attr]
         if number % 2 or case != "large":  # a large answer makes another large one likely
             assert (thread is readers.thread) == (number % 2 == 0)
 
@@ -177,10 +182,9 @@ def test_a_run_that_ignores_its_timeout_ends_the_worker_and_blames_no_request_be
     plugin: IsolatedPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolated_network, "_PATIENCE_SECONDS", 0.05)
-    config = {"EXECUTION_TIMEOUT": "0.2"}
-    network = plugin.load_network(Load(Network.from_bytes(_RELU), config))
+    network = plugin.load_network(Load(Network.from_bytes(_RELU), {}))
     requests = Requests(network)
-    warm(requests)
+    network.set_config({"EXECUTION_TIMEOUT": "2"})
     assert network._pipeline.departure is not None
     network._pipeline.departure.company = lambda: 7  # type: ignore[method-assign]
     with occupied(network):
@@ -218,3 +222,39 @@ def _answers(requests: Requests) -> bool:
         return False
     job, _ = requests.next()
     return job.outcome is Outcome.COMPLETED
+
+
+def test_no_company_is_taken_along_while_answers_come_in_shared_memory(
+    network: ExecutableNetwork,
+) -> None:
+    requests = Requests(network)
+    warm(requests)
+    departure = network._pipeline.departure
+    assert isinstance(departure, WorkerDeparture)
+    departure._mean_seconds = 1e-4
+    assert departure.company() == 7
+    requests.start(*[1.0] * 10_000)
+    requests.next()
+    assert departure.company() == 0
+
+
+@pytest.mark.parametrize("told", [math.inf, 1e300, 0.0])
+def test_a_run_takes_no_longer_than_its_request_whatever_the_worker_tells(
+    network: ExecutableNetwork, monkeypatch: pytest.MonkeyPatch, told: float
+) -> None:
+    receive = Exchange.receive
+
+    def boasts(self: Exchange, *arguments: Any) -> float:
+        receive(self, *arguments)
+        return told
+
+    monkeypatch.setattr(Exchange, "receive", boasts)
+    requests = Requests(network)
+    for _ in range(3):
+        requests.start(1.0)
+        job, _ = requests.next()
+        assert job.outcome is Outcome.COMPLETED
+        assert job.queued <= job.started <= job.prepared <= job.inferred
+    departure = network._pipeline.departure
+    assert departure is not None
+    assert 0 <= departure.company() <= 7

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.isolation.server.watched_lanes import WatchedLanes
+from headrace.runtime.isolation.server.watched_lanes import MOST_BYTES, WatchedLanes
 from headrace.runtime.isolation.wire.channel import Disconnected, Message
 from headrace.runtime.isolation.wire.lane import Lane, lanes
 from tests.support.thread_readers import ThreadReaders, thread_readers
@@ -193,3 +193,34 @@ def test_no_lane_is_opened_where_nothing_reads(other: Other) -> None:
 
     assert not WatchedLanes(other.connect, Ended()).ask(requests(1), [Answers().take(1)])
     read_to_the_end(other.ends[0])
+
+
+def test_requests_behind_an_answer_that_makes_no_sense_are_told_after_it_on_one_thread(
+    other: Other, readers: ThreadReaders
+) -> None:
+    watched, answers = WatchedLanes(other.connect, readers), Answers()
+
+    def refuse(message: Message | None) -> None:
+        if message is not None:
+            raise Disconnected("it makes no sense")
+        answers.take(1)(None)
+
+    assert watched.ask(requests(1, 2, 3), [refuse, answers.take(2), answers.take(3)])
+    other.ends[0].send({"answer": 1})
+    found = [answers.next() for _ in range(3)]
+    assert [number for number, _, _ in found] == [1, 2, 3]
+    assert len({thread for _, _, thread in found}) == 1
+
+
+def test_requests_that_might_fill_the_connection_are_not_sent_and_the_lane_stays(
+    other: Other, readers: ThreadReaders
+) -> None:
+    watched, answers = WatchedLanes(other.connect, readers), Answers()
+    large = {"number": 1}, [bytes(MOST_BYTES // 2)]
+    assert not watched.ask([large, large], [answers.take(1), answers.take(2)])
+    assert watched.ask(requests(3), [answers.take(3)])
+    (end,) = other.ends
+    assert end.receive().header == {"number": 3}
+    end.send({"answer": 3})
+    assert answers.next()[:2] == (3, {"answer": 3})
+    answers.assert_no_more()
