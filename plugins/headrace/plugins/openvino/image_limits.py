@@ -37,6 +37,18 @@ def _quantized_convolution(node: ir.Node, version: int) -> str | None:
     return _convolution(node, version)
 
 
+def _center_crop_pad(node: ir.Node, _: int) -> str | None:
+    """No case has an empty list of axes, or fewer sizes than axes."""
+    axes = node.attributes.get_ints("axes", [])
+    if axes:
+        return None  # OpenVINO compares the numbers
+    data, target = (sizes_of(input_of(node, at)) for at in range(2))
+    count = 0 if "axes" in node.attributes else len(data) if data is not None else None
+    if count is None or target != [count]:
+        return "without axes, OpenVINO applies as many sizes as there are to the first axes"
+    return None
+
+
 def _lrn(node: ir.Node, _: int) -> str | None:
     """No case has an even size. For an even size, ONNX's window has one more channel after its
     centre than before it."""
@@ -134,6 +146,7 @@ def _upsample(node: ir.Node, version: int) -> str | None:
 
 IMAGES: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxyType(
     {
+        "CenterCropPad": _center_crop_pad,
         "Conv": _convolution,
         "ConvInteger": _convolution,
         "ConvTranspose": _transposed_convolution,

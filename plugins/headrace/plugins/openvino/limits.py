@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 import onnx_ir as ir
 
+from headrace.plugins.openvino import quantizing_limits
 from headrace.plugins.openvino.constants import empty_constants, wide_integers
 from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
 from headrace.plugins.openvino.image_limits import IMAGES
@@ -35,7 +36,7 @@ def reason(node: ir.Node, version: int, capabilities: Collection[str] = ()) -> s
     known. `version` is that of the node's operator set, and `capabilities` are the device's
     OPTIMIZATION_CAPABILITIES."""
     if node.domain not in ("", "ai.onnx"):
-        return _onnx_runtimes(node)
+        return quantizing_limits.onnx_runtimes(node)
     rule = _RULES.get("Reduce" if node.op_type.startswith("Reduce") else node.op_type)
     known = rule(node, version) if rule is not None else None
     return (
@@ -65,14 +66,6 @@ def _axes(node: ir.Node) -> str | None:
         ranks.append(given[0])
     if max(ranks, default=0) > _MOST_AXES:
         return f"OpenVINO has tensors of at most {_MOST_AXES} axes"
-    return None
-
-
-def _onnx_runtimes(node: ir.Node) -> str | None:
-    """Checks operators that ONNX Runtime defines, for example DynamicQuantizeLSTM. Real networks
-    with these operators were wrong by a quarter of the output's range."""
-    if node.domain == "com.microsoft" and node.op_type.startswith("DynamicQuantize"):
-        return "OpenVINO does not quantise this operator's input"
     return None
 
 
@@ -145,20 +138,6 @@ def _dft(*_: object) -> str:
     return "OpenVINO's Fourier transforms return other shapes and have errors of 1e-4"
 
 
-def _dynamic_quantize(*_: object) -> str:
-    """test_dynamicquantizelinear."""
-    return "OpenVINO rounds some ties to the wrong integer"
-
-
-def _quantize(node: ir.Node, _: int) -> str | None:
-    """test_dynamicquantizelinear_expanded. If the scale is given, a tie that is rounded the wrong
-    way costs no more accuracy than quantisation itself."""
-    scale = input_of(node, 1)
-    if scale is None or scale.is_graph_input() or constant(scale) is not None:
-        return None
-    return "with a computed scale, OpenVINO rounds some ties to the wrong integer"
-
-
 def _expand(node: ir.Node, _: int) -> str | None:
     """No case expands to the shape of a scalar, which is a list without sizes."""
     if sizes_of(input_of(node, 1)) == [0]:
@@ -185,6 +164,19 @@ def _hardmax(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _layer_normalization(node: ir.Node, _: int) -> str | None:
+    """No case has a scale or a bias of another rank than the number of axes that are normalised.
+    ONNX repeats such a tensor along axes."""
+    data, axis = sizes_of(input_of(node, 0)), node.attributes.get_int("axis", -1)
+    if axis >= 0 and data is None:
+        return None
+    count = -axis if axis < 0 else len(data or ()) - axis
+    given = (sizes_of(input_of(node, at)) for at in (1, 2))
+    if any(sizes is not None and len(sizes) != count for sizes in given):
+        return "OpenVINO reshapes a scale or bias whose rank is not the number of normalised axes"
+    return None
+
+
 def _loop(node: ir.Node, _: int) -> str | None:
     """No case has a negative trip count. `repairs` handles a trip count that is not constant."""
     count = constant(input_of(node, 0))
@@ -204,6 +196,13 @@ def _recurrent(node: ir.Node, _: int) -> str | None:
     """test_gru_batchwise, test_lstm_batchwise, test_simple_rnn_batchwise."""
     if node.attributes.get_int("layout", 0):
         return "OpenVINO ignores layout=1"
+    return None
+
+
+def _mean_variance(node: ir.Node, _: int) -> str | None:
+    """No case has an empty list of axes, which means all axes."""
+    if "axes" in node.attributes and not node.attributes.get_ints("axes", []):
+        return "OpenVINO takes an empty list of axes for no axes"
     return None
 
 
@@ -272,21 +271,22 @@ def _tile(node: ir.Node, _: int) -> str | None:
 _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         **IMAGES,
+        **quantizing_limits.QUANTIZING,
         "Attention": _attention,
         "BitShift": _bit_shift,
         "Cast": _cast,
         "CastLike": _cast,
         "DFT": _dft,
-        "DynamicQuantizeLinear": _dynamic_quantize,
         "Expand": _expand,
         "GRU": _recurrent,
         "Gemm": _gemm,
         "Hardmax": _hardmax,
         "LSTM": _lstm,
+        "LayerNormalization": _layer_normalization,
         "Loop": _loop,
+        "MeanVarianceNormalization": _mean_variance,
         "NonZero": _non_zero,
         "PRelu": _prelu,
-        "QuantizeLinear": _quantize,
         "RNN": _recurrent,
         "Reduce": _listed,  # also all operators whose names begin with it
         "Shrink": _shrink,

@@ -208,6 +208,44 @@ def reasons(text: str, opset: int) -> list[str]:
             " { h = Constant<value = bool {0}>() w = Neg(v) }> }",
             "negative trip count",
         ),
+        ("(float[N,M] x, float s) => (float[N,M] y) { y = LayerNormalization(x, s) }", "rank"),
+        (
+            "(float[N,2,M] x, float[2,M] s, float[M] b) => (float[N,2,M] y)"
+            " { y = LayerNormalization<axis = 1>(x, s, b) }",
+            "rank",
+        ),
+        (
+            "(float[N,C,2] x) => (float[N,C,2] y)"
+            " { y = MeanVarianceNormalization<axes: ints = []>(x) }",
+            "no axes",
+        ),
+        (
+            "(float[N,M] x, int64[1] s) => (float[A,B] y)"
+            " { y = CenterCropPad<axes: ints = []>(x, s) }",
+            "first axes",
+        ),
+        (
+            "(float[N,M] x, int64[1] s) => (float[A,B] y) { y = CenterCropPad(x, s) }",
+            "first axes",
+        ),
+        (
+            "(float[N,M] x, int64[S] s) => (float[A,B] y) { y = CenterCropPad(x, s) }",
+            "first axes",
+        ),
+        (
+            "(float[N,C,M] x, float[S] s) => (uint8[N,C,M] y) { y = QuantizeLinear(x, s) }",
+            "last axis",
+        ),
+        (
+            "(float[N,C,M] x, float s, uint8[Z] z) => (uint8[N,C,M] y)"
+            " { y = QuantizeLinear(x, s, z) }",
+            "last axis",
+        ),
+        (
+            "(uint8[L,N,K] x, uint8[K,M] w, uint8[Z] z) => (int32[L,N,M] y)"
+            " { y = MatMulInteger(x, w, z) }",
+            "each row",
+        ),
         (_quantized("float s", "uint8[2] z"), "each output channel"),
         (_quantized("float[2] s", "uint8 z"), "each output channel"),
         (_quantized("float[N] s", "uint8[1] z"), "each output channel"),
@@ -246,6 +284,23 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         "(float[3,4] x, int64[2] n) => (float[A,B] y) { y = Tile(x, n) }",
         "(float[1,3,2] x, float[2] s) => (float[1,3,2] y) { y = PRelu(x, s) }",
         "(float[N,2] x, float[2] s) => (float[N,2] y) { y = PRelu(x, s) }",
+        "(float[N,M] x, float[M] s, float[M] b) => (float[N,M] y)"
+        " { y = LayerNormalization(x, s, b) }",
+        "(float[N,P,M] x, float[P,M] s) => (float[N,P,M] y)"
+        " { y = LayerNormalization<axis = -2>(x, s) }",
+        "(float[N,P,M] x, float[P,M] s) => (float[N,P,M] y)"
+        " { y = LayerNormalization<axis = 1>(x, s) }",
+        "(float[N,C,2] x) => (float[N,C,2] y) { y = MeanVarianceNormalization<axes = [2]>(x) }",
+        "(float[N,M] x, int64[2] s) => (float[A,B] y) { y = CenterCropPad(x, s) }",
+        "(float[N,M] x, int64[S] s) => (float[A,B] y) { y = CenterCropPad<axes = [1]>(x, s) }",
+        "(float[N,3,M] x, float[3] s, uint8[3] z) => (uint8[N,3,M] y)"
+        " { y = QuantizeLinear(x, s, z) }",
+        "(float[N,C,M] x, float[S] s) => (uint8[N,C,M] y) { y = QuantizeLinear<axis = 2>(x, s) }",
+        "(float[N,C,M] x, float[1] s, uint8[1] z) => (uint8[N,C,M] y)"
+        " { y = QuantizeLinear(x, s, z) }",
+        "(uint8[N,K] x, uint8[K,M] w, uint8[Z] z) => (int32[N,M] y) { y = MatMulInteger(x, w, z) }",
+        "(uint8[L,N,K] x, uint8[K,M] w, uint8 z) => (int32[L,N,M] y)"
+        " { y = MatMulInteger(x, w, z) }",
         _quantized("float s", "uint8 z"),
         _quantized("float[1] s", "uint8[1] z"),
     ],

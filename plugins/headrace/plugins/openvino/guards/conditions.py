@@ -35,12 +35,16 @@ _SEQUENCES: Final[Mapping[str, int]] = MappingProxyType(
 """Operations over sequences, and the index of the input that holds each sequence's length."""
 
 
-def conditions(operation: openvino.Node) -> Iterator[Condition]:
+def conditions(operation: openvino.Node, layer: str = "") -> Iterator[Condition]:
     """The conditions that must hold in each run. A condition on constants must hold once. Changes
-    inputs of the operation that would crash it otherwise."""
-    found = _CONDITIONS.get(operation.get_type_name())
-    if found is not None:
-        yield from found(operation)
+    inputs of the operation that would crash it otherwise.
+
+    Args:
+        layer: the type of the layer that the operation was made for, if it is known.
+    """
+    for found in (_CONDITIONS.get(operation.get_type_name()), _OF_LAYERS.get(layer)):
+        if found is not None:
+            yield from found(operation)
     for source, axes in axes_to_guard(operation):
         yield sizes_along(source, axes), EMPTY
 
@@ -165,9 +169,11 @@ def _scanned(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _levels(operation: openvino.Node) -> Iterator[Condition]:
-    """If a scale is negative, the kernel gives values outside of a range the range's other end."""
-    low, high = operation.input_value(1), operation.input_value(2)
+    """If a scale is negative, the kernel gives values outside of a range the range's other end. If
+    there are more scales than data, the kernel repeats the data."""
+    data, low, high = (operation.input_value(index) for index in range(3))
     yield all_hold(operations.less_equal(low, high)), "gets a negative scale"
+    yield from _repeated(low, data)
 
 
 def _slopes(operation: openvino.Node) -> Iterator[Condition]:
@@ -207,7 +213,32 @@ def _attention(operation: openvino.Node) -> Iterator[Condition]:
             yield from _same(one, at, other, beside)
 
 
-def rotation(operation: openvino.Node) -> Iterator[Condition]:
+def _quantised(operation: openvino.Node) -> Iterator[Condition]:
+    """The operations of a quantised layer repeat its data if there are more scales or zero points.
+    ONNX repeats scales and zero points alone."""
+    if operation.get_type_name() in ("Multiply", "Subtract"):
+        data, other = operation.input_values()
+        yield from _repeated(other, data)
+
+
+def _repeated(value: openvino.Output, data: openvino.Output) -> Iterator[Condition]:
+    """Whether the value can be repeated to the shape of the data."""
+    shape, whole = value.get_partial_shape(), data.get_partial_shape()
+    if shape.rank.is_dynamic or whole.rank.is_dynamic:
+        return
+    if len(shape) > len(whole):
+        yield operations.constant(np.array([0])), UNLIKE
+        return
+    sizes = {at: shape[at] for at in range(-len(shape), 0)}
+    axes = [at for at, size in sizes.items() if size.is_dynamic or size != 1]
+    if axes:
+        given = sizes_along(value, axes)
+        alike = operations.equal(given, sizes_along(data, axes))
+        holds = operations.logical_or(alike, operations.equal(given, np.int64(1)))
+        yield all_hold(holds), UNLIKE
+
+
+def _rotation(operation: openvino.Node) -> Iterator[Condition]:
     """Conditions on an operation that the reader made for a RotaryEmbedding. Its operations cut off
     the ends of rows of sines and cosines that are too long, and repeat them along axes of size 1.
     ONNX requires that all sizes are the same. Repeats along the axis of the heads are meant."""
@@ -255,3 +286,12 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         "TensorIterator": _scanned,
     }
 )
+_OF_LAYERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
+    {
+        "ConvInteger": _quantised,
+        "DequantizeLinear": _quantised,
+        "MatMulInteger": _quantised,
+        "RotaryEmbedding": _rotation,
+    }
+)
+"""Conditions on each operation that was made for a layer of a type."""

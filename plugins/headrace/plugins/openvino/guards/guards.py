@@ -10,9 +10,9 @@ carried out of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
+from types import MappingProxyType
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -20,14 +20,15 @@ import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.fusion import layer_of
-from headrace.plugins.openvino.guards.conditions import conditions, rotation
-from headrace.plugins.openvino.guards.terms import ALWAYS, EMPTY, Condition, is_constant
+from headrace.plugins.openvino.guards.conditions import conditions
+from headrace.plugins.openvino.guards.terms import ALWAYS, EMPTY, is_constant
 from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.network.values import Array, Value
 
+NO_LAYERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PREFIX: Final = "headrace.guards:"
-_STAMP: Final = b"headrace guards 6\n"
+_STAMP: Final = b"headrace guards 7\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
 before. Then no network that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]
@@ -90,16 +91,16 @@ class Guards:
         )
 
 
-def add_guards(model: openvino.Model, rotary: Collection[str] = ()) -> None:
+def add_guards(model: openvino.Model, layers: Mapping[str, str]) -> None:
     """Gives the model one more output, if it needs guards.
 
     Args:
-        rotary: names of the layers of type RotaryEmbedding.
+        layers: the types of the layers by their names, as far as they are known.
 
     Raises:
         InvalidModel: a condition is never met.
     """
-    guards = _guards(model, rotary)
+    guards = _guards(model, layers)
     if not guards:
         return
     result = operations.result(_joined(guards))
@@ -127,17 +128,14 @@ def unstamped(data: bytes) -> bytes:
     return data[len(_STAMP) :]
 
 
-def _guards(model: openvino.Model, rotary: Collection[str]) -> list[_Guard]:
+def _guards(model: openvino.Model, layers: Mapping[str, str]) -> list[_Guard]:
     found: list[_Guard] = []
     for operation in model.get_ordered_ops():
         layer = layer_of(operation.get_friendly_name())
-        inner = [_guards(body, ()) for body in bodies(operation)]
+        inner = [_guards(body, NO_LAYERS) for body in bodies(operation)]
         if any(inner):
             found.append(_carried_out(operation, layer, inner))
-        checks: Iterator[Condition] = conditions(operation)
-        if layer in rotary:
-            checks = chain(checks, rotation(operation))
-        for node, broken in checks:
+        for node, broken in conditions(operation, layers.get(layer, "")):
             count = node.get_output_shape(0)[0]
             guard = _Guard(node.output(0), ((layer, broken),) * count)
             if not is_constant(guard.value):

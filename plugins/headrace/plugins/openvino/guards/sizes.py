@@ -22,6 +22,8 @@ from headrace.plugins.openvino.library import openvino, operations
 
 _NEGATIVE: Final = "gets a negative length"
 _FORGOTTEN: Final = "gets an empty tensor together with sizes that a request gives"
+_ROUNDING: Final = 2.0**-20
+"""How much two equal products of some sizes may differ in float32, as a part of one of them."""
 
 
 def _not_forgotten(operation: openvino.Node, *but: int) -> Iterator[Condition]:
@@ -119,22 +121,58 @@ def _lengths(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _pattern(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel treats a single size that does not fit as -1, unless the size is positive."""
+    """OpenVINO's compiler turns the only size of the result that it does not know into -1. So the
+    kernel does not compare that size with the number of elements. This also happens to sizes that
+    follow from another tensor's shape."""
     data, pattern = operation.input_value(0), operation.input_value(1)
-    if not follows_values(pattern):
-        return
-    sizes, nothing = signed(pattern), np.int64(0)
-    if pattern.get_partial_shape() == openvino.PartialShape([1]):
-        of_data = operations.shape_of(data, "i64")
-        if operation.get_attributes()["special_zero"]:
-            kept = operations.gather(of_data, nothing, nothing)
-            sizes = operations.select(operations.equal(sizes, nothing), kept, sizes)
-        count = operations.reduce_prod(of_data, nothing, keep_dims=True)
-        fits = operations.equal(sizes, count)
-        holds = operations.logical_or(fits, operations.equal(sizes, np.int64(-1)))
-        yield all_hold(holds), "gets a shape that does not fit the number of elements"
-    else:
-        yield operations.add(operations.minimum(sizes, nothing), np.int64(2)), _NEGATIVE
+    if _may_be_inferred(data.get_partial_shape(), operation.get_output_partial_shape(0)):
+        if not _infers(pattern.get_node()) and not is_constant(pattern):
+            yield _fits(operation), "gets a shape that does not fit the number of elements"
+    elif follows_values(pattern):
+        given, nothing = signed(pattern), np.int64(0)
+        yield operations.add(operations.minimum(given, nothing), np.int64(2)), _NEGATIVE
+
+
+def _may_be_inferred(data: openvino.PartialShape, made: openvino.PartialShape) -> bool:
+    """Whether the compiler may replace one size of the result by -1. It keeps a size that is the
+    size of the data along the same axis."""
+    if made.rank.is_dynamic or made.is_static:
+        return False
+    kept = len(data) if data.rank.is_static else 0
+    beside = [at < kept and bool(data[at].is_dynamic) for at in range(len(made))]
+    others = [size.is_dynamic and not by for size, by in zip(made, beside, strict=True)]
+    return others.count(True) <= 1
+
+
+def _infers(pattern: openvino.Node) -> bool:
+    """Whether the pattern is known to have a -1, which the kernel computes and checks."""
+    nodes = [value.get_node() for value in pattern.input_values()]
+    joined = pattern.get_type_name() == "Concat"
+    return joined and any(
+        each.get_type_name() == "Constant" and each.data.min(initial=0) < 0 for each in nodes
+    )
+
+
+def _fits(operation: openvino.Node) -> openvino.Node:
+    """Whether the sizes have one -1, or as many elements as the data."""
+    data, pattern = operation.input_value(0), operation.input_value(1)
+    sizes, zero = signed(pattern), np.int64(0)
+    of_data = operations.shape_of(data, "i64")
+    if operation.get_attributes()["special_zero"]:  # a 0 is the size of the data
+        count = pattern.get_partial_shape()[0].get_length()
+        begin, end, step = (operations.constant(np.array([each])) for each in (0, count, 1))
+        ones = operations.constant(np.ones(count, np.int64))
+        kept = operations.slice(operations.concat([of_data, ones], 0), begin, end, step)
+        sizes = operations.select(operations.equal(sizes, zero), kept, sizes)
+    least = operations.reduce_min(sizes, zero, keep_dims=True)
+    counts = (operations.convert(each, "f32") for each in (sizes, of_data))
+    made, there = (operations.reduce_prod(each, zero, keep_dims=True) for each in counts)
+    apart = operations.absolute(operations.subtract(made, there))
+    rounding = operations.multiply(there, np.float32(_ROUNDING))
+    whole = operations.logical_and(
+        operations.greater_equal(least, zero), operations.less_equal(apart, rounding)
+    )
+    return all_hold(operations.logical_or(operations.equal(least, np.int64(-1)), whole))
 
 
 def _expansion(operation: openvino.Node) -> Iterator[Condition]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from headrace.plugins.openvino.graph.empty_tensors import fold_empty
 from headrace.plugins.openvino.graph.folding import fold_constants
 from headrace.plugins.openvino.graph.fusion import name_operations
 from headrace.plugins.openvino.graph.repairs import repair
-from headrace.plugins.openvino.guards.guards import add_guards
+from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
 from headrace.plugins.openvino.limits import SSE4
 from headrace.runtime.intake import onnx_bytes
@@ -109,8 +109,8 @@ class Runtime:
         """
         converted = self._read_model(model, checkpoints)
         name_operations(converted, model.graph)
-        rotary = [node.name or "" for node in model.graph if node.op_type == "RotaryEmbedding"]
-        return self._guarded(converted, rotary)
+        layers = {node.name or "": node.op_type for node in model.graph}
+        return self._guarded(converted, layers)
 
     def _read_model(self, model: ir.Model, checkpoints: Checkpoints | None) -> openvino.Model:
         """Reads the network. Large weights are passed in a file, which OpenVINO maps. Weights that
@@ -139,10 +139,12 @@ class Runtime:
         except Exception as error:
             raise load_failure(error) from error
 
-    def _guarded(self, model: openvino.Model, rotary: Collection[str] = ()) -> openvino.Model:
+    def _guarded(
+        self, model: openvino.Model, layers: Mapping[str, str] = NO_LAYERS
+    ) -> openvino.Model:
         """
         Args:
-            rotary: names of the layers of type RotaryEmbedding.
+            layers: the types of the layers by their names, as far as they are known.
 
         Raises:
             HeadraceError: see `failures.load_failure`.
@@ -150,7 +152,7 @@ class Runtime:
         try:
             fold_empty(model)
             fold_constants(model, self._compute)
-            add_guards(model, rotary)
+            add_guards(model, layers)
         except NATIVE as error:
             raise load_failure(error) from error
         return model

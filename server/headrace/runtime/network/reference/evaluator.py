@@ -16,6 +16,8 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - takes an STFT's batch as its length if the signal has no axis for real and imaginary parts,
 - gathers only from axes with few elements, and lets an index that is out of bounds wrap around,
 - adds padding twice if a MaxPool rounds up,
+- pads too little for the windows of a pool that have gaps,
+- takes scales and zero points of a quantised matrix's rows for those of its columns,
 - takes the wrong point if a Resize by pytorch_half_pixel makes one element,
 - rounds the fractional depth of a OneHot up, and compares fractional indices as they are,
 - sums up the losses of narrow types in these types,
@@ -48,6 +50,7 @@ from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
 from onnx.reference.ops.op_softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 from headrace.runtime.network.reference.control import Loop, Optional, Scan
+from headrace.runtime.network.reference.matrices import MatMulInteger, QLinearMatMul
 from headrace.runtime.network.reference.norms import (
     BatchNormalization,
     LayerNormalization,
@@ -68,6 +71,7 @@ from headrace.runtime.network.reference.windows import (
     LRN,
     AveragePool,
     GlobalMaxPool,
+    LpPool,
     MaxPool,
     Pad,
     Resize,
@@ -150,10 +154,13 @@ _CORRECTED = (
     LayerNormalization,
     Loop,
     LpNormalization,
+    LpPool,
+    MatMulInteger,
     MaxPool,
     OneHot,
     Optional,
     Pad,
+    QLinearMatMul,
     RegexFullMatch,
     Resize,
     STFT,

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_average_pool import AveragePool_19
+from onnx.reference.ops.op_lp_pool import LpPool as OpLpPool
 from onnx.reference.ops.op_max_pool import MaxPool as OpMaxPool
 from onnx.reference.ops.op_resize import Resize as OpResize
 
 _OF_POOLS = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
+
+_MOST_AXES_OF_MAX_POOL = 5
 
 
 class GlobalMaxPool(OpRun):
@@ -43,39 +46,59 @@ class LRN(OpRun):
 
 
 class AveragePool(AveragePool_19):
-    """Refuses a window that is larger than the padded image. onnx's operator makes results of
-    nothing in that case."""
+    """Counts gaps in a window when it pads the image, which onnx's operator does not. Refuses a
+    window that is larger than the padded image. onnx's operator makes results of nothing in that
+    case."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
         _check_windows(x.shape[2:], options)
         options = {name: options.get(name) for name in (*_OF_POOLS, "count_include_pad")}
+        options = _with_explicit_pads(x.shape[2:], options)
         return super()._run(x, **options)  # type: ignore[no-untyped-call]
+
+
+class LpPool(OpLpPool):
+    """Counts gaps in a window when it pads the image, which onnx's operator does not."""
+
+    def _run(self, x: Any, p: float = 2, **options: Any) -> Any:  # type: ignore[override]
+        options = {name: options.get(name) for name in _OF_POOLS}
+        options = _with_explicit_pads(x.shape[2:], options)
+        return super()._run(x, p=p, **options)  # type: ignore[no-untyped-call]
 
 
 class MaxPool(OpMaxPool):
     """Makes as many results with SAME_LOWER as with SAME_UPPER, and puts an odd pad in front. onnx
-    does this if the strides are 1, but does not count indices as ONNX specifies in that case. A
-    window that is larger than the padded image is refused."""
+    does this if strides and dilations are 1, but in that case it does not count indices as ONNX
+    specifies, and takes the pads in another order. A window that is larger than the padded image is
+    refused."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
         _check_windows(x.shape[2:], options)
         options = {name: options.get(name) for name in (*_OF_POOLS, "storage_order")}
-        if options["auto_pad"] == "SAME_LOWER" and max(options["strides"] or [1]) > 1:
-            sizes, kernel = x.shape[2:], options["kernel_shape"]
-            strides = options["strides"] or [1] * len(sizes)
-            dilations = options["dilations"] or [1] * len(sizes)
-            missing = [
-                max(0, (-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size)
-                for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True)
-            ]
-            after = [each // 2 for each in missing]
-            before = [each - half for each, half in zip(missing, after, strict=True)]
-            options |= {"auto_pad": "NOTSET", "pads": [*before, *after], "ceil_mode": 0}
-        elif options["ceil_mode"] and options["auto_pad"] in (None, "NOTSET"):
+        options = _with_explicit_pads(x.shape[2:], options)
+        if options["ceil_mode"] and options["auto_pad"] in (None, "NOTSET"):
             options |= {"pads": _rounded_up(x.shape[2:], options), "ceil_mode": 0}
-        if len(self.output) > 1:
+        if x.ndim <= _MOST_AXES_OF_MAX_POOL:
             return self._max_pool(x, **options)  # type: ignore[no-untyped-call]
         return super()._run(x, **options)  # type: ignore[no-untyped-call]
+
+
+def _with_explicit_pads(sizes: Sequence[int], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a pool, with the pads that SAME_UPPER or SAME_LOWER stands for. The number of
+    results is the size divided by the stride, rounded up."""
+    if not (options["auto_pad"] or "").startswith("SAME"):
+        return {**options}
+    strides = options["strides"] or [1] * len(sizes)
+    dilations = options["dilations"] or [1] * len(sizes)
+    windows = zip(sizes, options["kernel_shape"], strides, dilations, strict=True)
+    missing = [
+        max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
+        for size, kernel, stride, dilation in windows
+    ]
+    less = [each // 2 for each in missing]
+    more = [each - half for each, half in zip(missing, less, strict=True)]
+    pads = [*more, *less] if options["auto_pad"] == "SAME_LOWER" else [*less, *more]
+    return {**options, "auto_pad": "NOTSET", "pads": pads, "ceil_mode": 0}
 
 
 def _check_windows(sizes: Sequence[int], options: Mapping[str, Any]) -> None:

@@ -82,7 +82,20 @@ NEGATIVE = "negative length"
 COUNT = "a number of sizes or scales"
 FORGOTTEN = "an empty tensor together with sizes"
 UNLIKE = "do not fit each other"
+FITS = "does not fit"
+NO_FIT = f"{FITS}|conflicts|divide|incompatible|bounds"
 EXACT = "an integer that is too large to be exact on this device"
+
+
+def levels(shape: tuple[int, ...], count: int) -> Inputs:
+    """Floats, with a scale and a zero point for each of some."""
+    scales = np.arange(1, count + 1, dtype=np.float32) / 2
+    return {"x": floats(*shape), "s": scales, "z": np.arange(count, dtype=np.uint8)}
+
+
+def bytes_and_levels(shape: tuple[int, ...], count: int) -> Inputs:
+    given = levels(shape, count)
+    return {**given, "x": given["x"].astype(np.uint8)}
 
 
 def positions(*values: int) -> Inputs:
@@ -596,12 +609,68 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "list": (
         "(float[N,M] x, int64[1] s) => (float[A] y) { y = Reshape(x, s) }",
         [{"x": floats(2, 3), "s": indices(6)}, {"x": floats(2, 3), "s": indices(-1)}],
-        [({"x": floats(2, 3), "s": indices(size)}, "does not fit") for size in (-5, 0, 5)],
+        [({"x": floats(2, 3), "s": indices(size)}, FITS) for size in (-5, 0, 5)],
+    ),
+    "as_long_as_another_tensor": (
+        "(float[N,M] x, float[K] w) => (float[A] y) { s = Shape<start = 1>(x) y = Reshape(w, s) }",
+        [{"x": floats(3, 4), "w": floats(4)}, {"x": floats(3, 0), "w": floats(0)}],
+        [({"x": floats(3, 4), "w": floats(count)}, NO_FIT) for count in (1, 3, 5, 8)],
+    ),
+    "a_number_as_long_as_a_tensor": (
+        "(float[N,M] x, float w) => (float[A] y) { s = Shape<start = 1>(x) y = Reshape(w, s) }",
+        [{"x": floats(3, 1), "w": np.array(2, np.float32)}],
+        [({"x": floats(3, 4), "w": np.array(2, np.float32)}, NO_FIT)],
+    ),
+    "rows_of_another_tensor": (
+        "(float[N,4] x, float[K,L] w) => (float[A,B] y) { s = Shape(x) y = Reshape(w, s) }",
+        [{"x": floats(3, 4), "w": floats(2, 6)}, {"x": floats(3, 4), "w": floats(4, 3)}],
+        [({"x": floats(3, 4), "w": floats(*shape)}, NO_FIT) for shape in ((6, 4), (2, 3), (4, 6))],
+    ),
+    "rows_of_four": (
+        "(float[K,L] w, int64[1] n) => (float[A,B] y) { f = Constant<value = int64[1] {4}>()"
+        " s = Concat<axis = 0>(n, f) y = Reshape(w, s) }",
+        [{"w": floats(2, 6), "n": indices(size)} for size in (3, -1)]
+        + [{"w": floats(3, 4), "n": indices(0)}],
+        [({"w": floats(2, 6), "n": indices(size)}, NO_FIT) for size in (2, 4, -3)]
+        + [({"w": floats(2, 6), "n": indices(0)}, NO_FIT)],
+    ),
+    "rows_that_are_computed": (
+        "(float[N,M] x, float[K,L] w) => (float[A,B] y) { n = Shape<end = 1>(x)"
+        " f = Constant<value = int64[1] {-1}>() s = Concat<axis = 0>(n, f) y = Reshape(w, s) }",
+        [{"x": floats(3, 4), "w": floats(2, 6)}, {"x": floats(2, 4), "w": floats(3, 2)}],
+        [({"x": floats(5, 4), "w": floats(2, 6)}, NO_FIT)],
+    ),
+    "scales_along_the_last_axis": (
+        "(float[N,M] x, float[S] s, uint8[S] z) => (uint8[A,B] y)"
+        " { y = QuantizeLinear<axis = -1>(x, s, z) }",
+        [levels((2, 3), 3), levels((2, 3), 1)],
+        [(levels((2, 1), 3), UNLIKE), (levels((2, 3), 2), f"{UNLIKE}|inconsistent|mismatch")],
+    ),
+    "zero_points_along_an_axis": (
+        "(uint8[N,C,M] x, float[S] s, uint8[S] z) => (float[D,E,F] y)"
+        " { y = DequantizeLinear(x, s, z) }",
+        [bytes_and_levels((2, 3, 4), 3)],
+        [(bytes_and_levels((2, 1, 4), 3), UNLIKE)],
+    ),
+    "zero_points_of_a_product": (
+        "(uint8[N,K] x, uint8[K,M] w, uint8[S] a, uint8[T] b) => (int32[A,B] y)"
+        " { y = MatMulInteger(x, w, a, b) }",
+        [integers(np.uint8, x=[[1, 2]], w=[[3], [4]], a=[1], b=[2])],
+        [
+            (integers(np.uint8, x=[[1, 2]], w=[[3], [4]], a=[1], b=[2, 3]), UNLIKE),
+            (integers(np.uint8, x=[[1, 2]], w=[[3], [4]], a=[1, 2], b=[2]), UNLIKE),
+        ],
     ),
 }
 """Each with inputs that are right, and with some that are not and what is said of them."""
 
 NEVER_RIGHT = {
+    "zero_point_for_each_of_many_kernels": "(uint8[1,1,2,2] x, uint8 a, uint8[2] b)"
+    " => (int32[A,B,C,D] y) <uint8[1,1,1,1] w = {3}> { y = ConvInteger(x, w, a, b) }",
+    "scale_for_each_of_many_channels": "(uint8[2,1,2] x, float[3] s) => (float[A,B,C] y)"
+    " { y = DequantizeLinear(x, s) }",
+    "zero_point_for_each_of_many_columns": "(uint8[2,3] x, uint8[3,1] w, uint8 a, uint8[2] b)"
+    " => (int32[A,B] y) { y = MatMulInteger(x, w, a, b) }",
     "gather": "(float[2,P] x) => (float[P] y)"
     " { i = Constant<value = int64 {2}>() y = Gather(x, i) }",
     "gather_nd": "(float[2] x) => (float y)"
@@ -751,7 +820,7 @@ def test_a_network_of_known_shapes_and_without_indices_has_no_guards(plugin: Plu
 
 
 def test_integers_that_come_of_shapes_need_no_guards(plugin: Plugin) -> None:
-    text = "(float[N,M] x) => (float[P] y) { s = Shape(x) p = ReduceProd(s) y = Reshape(x, p) }"
+    text = "(float[N,M] x) => (int64[1] y) { s = Shape(x) y = ReduceProd(s) }"
     network = plugin.load_network(Load(case_of(text).network))
     assert network._sound_pool().compiled.guards is None  # type: ignore[attr-defined]
     text = (

@@ -500,3 +500,61 @@ def test_the_mean_of_a_layer_normalization_has_the_precision_of_float32() -> Non
     y, mean = run(17, text, x=x, w=np.ones(5, ml_dtypes.bfloat16))
     assert (y.dtype, mean.dtype) == (x.dtype, np.float32)
     np.testing.assert_allclose(mean, x.astype(np.float32).mean(1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    "config", ["", ", strides = [2, 1]", ", ceil_mode = 1", ", strides = [3, 3]"]
+)
+@pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
+def test_gaps_are_part_of_the_window_that_padding_is_for(
+    op_type: str, config: str, auto_pad: str
+) -> None:
+    """The windows of a pool are those of a convolution with the same attributes."""
+    attributes = f'auto_pad = "{auto_pad}", dilations = [2, 3], kernel_shape = [2, 2]'
+    text = "g (float[1,1,5,7] x) => (float[a,b,c,d] y) {{ y = {0}<{1}>(x) }}"
+    x = np.random.default_rng(0).random((1, 1, 5, 7), np.float32) + 1
+    (found,) = run(22, text.format(op_type, attributes + config), x=x)
+    strides = [2, 1] if "[2" in config else [3, 3] if "[3" in config else [1, 1]
+    wanted = np.zeros([-(-size // step) for size, step in zip((5, 7), strides, strict=True)])
+    pads = [(wanted.shape[at] - 1) * strides[at] + (3, 4)[at] - (5, 7)[at] for at in range(2)]
+    before = [max(0, each) for each in pads]
+    before = [each - each // 2 if auto_pad == "SAME_LOWER" else each // 2 for each in before]
+    for row, column in np.ndindex(wanted.shape):
+        rows = [row * strides[0] - before[0] + at for at in (0, 2)]
+        columns = [column * strides[1] - before[1] + at for at in (0, 3)]
+        seen = [x[0, 0, r, c] for r in rows if 0 <= r < 5 for c in columns if 0 <= c < 7]
+        wanted[row, column] = {
+            "AveragePool": np.mean(seen),
+            "LpPool": np.sqrt(np.sum(np.square(seen))),
+            "MaxPool": np.max(seen),
+        }[op_type]
+    np.testing.assert_allclose(found[0, 0], wanted, rtol=1e-5)
+
+
+def test_a_list_of_zero_points_of_the_first_matrix_has_one_for_each_row() -> None:
+    text = """g (uint8[a,b] x, uint8[b,c] w, uint8[a] p, uint8[c] q) => (int32[a,c] y)
+        { y = MatMulInteger(x, w, p, q) }"""
+    x, w = np.array([[5, 6], [7, 8]], np.uint8), np.array([[1, 2], [3, 4]], np.uint8)
+    p, q = np.array([1, 2], np.uint8), np.array([0, 1], np.uint8)
+    (y,) = run(13, text, x=x, w=w, p=p, q=q)
+    assert y.tolist() == [[4 * 1 + 5 * 3, 4 * 1 + 5 * 3], [5 * 1 + 6 * 3, 5 * 1 + 6 * 3]]
+    with pytest.raises(ValueError, match="broadcast"):
+        run(13, text, x=x, w=w, p=np.array([1, 2, 3], np.uint8), q=q)
+
+
+def test_a_list_of_scales_of_the_first_matrix_has_one_for_each_row() -> None:
+    text = """g (uint8[a,b] x, float[a] s, uint8[a] p, uint8[b,c] w, float t, uint8 q)
+        => (uint8[a,c] y) { y = QLinearMatMul(x, s, p, w, t, q, t, q) }"""
+    x, w = np.array([[5, 6], [7, 8]], np.uint8), np.array([[1], [2]], np.uint8)
+    p, scales = np.array([1, 2], np.uint8), np.array([1, 2], np.float32)
+    (y,) = run(21, text, x=x, s=scales, p=p, w=w, t=np.float32(1), q=np.uint8(0))
+    assert y.tolist() == [[4 + 5 * 2], [2 * (5 + 6 * 2)]]
+
+
+def test_pads_before_and_after_may_differ() -> None:
+    text = (
+        "g (float[a,b,c,d] x) => (float y) { y = MaxPool<kernel_shape=[2,2], pads=[1,1,0,0]>(x) }"
+    )
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    assert run(18, text, x=x)[0].tolist() == x.tolist()

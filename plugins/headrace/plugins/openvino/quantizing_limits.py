@@ -1,0 +1,77 @@
+"""Layers of quantised networks that OpenVINO accepts but computes differently. `limits` has the
+others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import onnx_ir as ir
+
+from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
+
+_QUANTIZED_ALONG_AN_AXIS: Final = 13
+"""The operator set since which QuantizeLinear has an axis."""
+
+
+def onnx_runtimes(node: ir.Node) -> str | None:
+    """Checks operators that ONNX Runtime defines, for example DynamicQuantizeLSTM. Real networks
+    with these operators were wrong by a quarter of the output's range."""
+    if node.domain == "com.microsoft" and node.op_type.startswith("DynamicQuantize"):
+        return "OpenVINO does not quantise this operator's input"
+    return None
+
+
+def _dynamic_quantize(*_: object) -> str:
+    """test_dynamicquantizelinear."""
+    return "OpenVINO rounds some ties to the wrong integer"
+
+
+def _quantize(node: ir.Node, version: int) -> str | None:
+    """test_dynamicquantizelinear_expanded. If the scale is given, a tie that is rounded the wrong
+    way costs no more accuracy than quantisation itself.
+
+    No case has a list of scales or zero points for an axis of unknown size. Such a list belongs to
+    the last axis in OpenVINO."""
+    scale = input_of(node, 1)
+    lists = [each for each in (scale, input_of(node, 2)) if _may_be_list(each)]
+    if lists and not _is_last_or_known(node, version):
+        return "if an axis has no known size, OpenVINO applies its scales along the last axis"
+    if scale is None or scale.is_graph_input() or constant(scale) is not None:
+        return None
+    return "with a computed scale, OpenVINO rounds some ties to the wrong integer"
+
+
+def _is_last_or_known(node: ir.Node, version: int) -> bool:
+    """Whether the size of the axis that is quantised is known, or the axis is the last one."""
+    sizes, axis = sizes_of(input_of(node, 0)), node.attributes.get_int("axis", 1)
+    if sizes is None or version < _QUANTIZED_ALONG_AN_AXIS or not -len(sizes) <= axis < len(sizes):
+        return False
+    return sizes[axis] is not None or axis in (-1, len(sizes) - 1)
+
+
+def _product(node: ir.Node, _: int) -> str | None:
+    """No case has a list of zero points for rows of more than one matrix. ONNX has such lists for
+    single matrices."""
+    sizes = sizes_of(input_of(node, 0))
+    if _may_be_list(input_of(node, 2)) and (sizes is None or len(sizes) != 2):
+        return "OpenVINO takes a list of zero points for one of each row"
+    return None
+
+
+def _may_be_list(value: ir.Value | None) -> bool:
+    """Whether the value may be a list of other than one element."""
+    if value is None:
+        return False
+    sizes = sizes_of(value)
+    return sizes is None or (len(sizes) == 1 and sizes != [1])
+
+
+QUANTIZING: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxyType(
+    {
+        "DynamicQuantizeLinear": _dynamic_quantize,
+        "MatMulInteger": _product,
+        "QuantizeLinear": _quantize,
+    }
+)
