@@ -2,7 +2,8 @@
 
 All of them answer the same ModelInfer request of the Open Inference Protocol, closed loops of one
 load generator in C++; a bare grpc.aio echo of the same bytes stands beside them. All three run
-the same network with ONNX Runtime, headrace on the device CPU.
+the same network with ONNX Runtime, headrace on the device CPU. So does a second bare server, which
+parses nothing.
 
 ``make benchmark-peers`` makes the environments and runs this. A peer without one is left out.
 """
@@ -121,12 +122,16 @@ def messages(folder: Path) -> tuple[Path, Path]:
 def start(stack: ExitStack, folder: Path) -> list[Target]:
     """Starts all servers that are installed, until the stack ends."""
     theirs, own = messages(folder)
+    model = folder / "model.onnx"
+    model.write_bytes(network("Add", (1, 16)).SerializeToString())
     echo = stack.enter_context(running(str(HERE / "echo_server.py")))
+    bare = stack.enter_context(running(str(HERE / "bare_runtime.py"), str(model)))
     ours = stack.enter_context(headrace())
     with Client(ours[0]) as client:
         client.load_network(network("Add", (1, 16)), device="CPU", name="tiny")
     targets = [
         Target("bare grpc.aio echo", *echo, ECHO, theirs),
+        Target("the same, runs the network", *bare, ECHO, theirs),
         Target("headrace", *ours, MODEL_INFER, theirs),
         Target("headrace, own protocol", *ours, INFER, own),
     ]
@@ -165,14 +170,14 @@ def show(callers: int, targets: list[Target], program: Path) -> None:
     peers = [each for each in PEERS if each in names]
     print(f"\n{callers} callers, one connection: the server's processor time per request")
     ratio = "".join(f"{f'/ {title}':>14}" for title in ("echo", *peers))
-    print(f"{'':24}{'us':>8}{'calls/s':>10}{'median us':>11}{ratio}")
+    print(f"{'':28}{'us':>8}{'calls/s':>10}{'median us':>11}{ratio}")
     for index, target in enumerate(targets):
         mine = [each[index] for each in rounds]
         used, rate, latency = (
             statistics.median(getattr(each, name) for each in mine)
             for name in ("used", "per_second", "median")
         )
-        line = f"{target.name:24}{used:8.0f}{rate:10.0f}{latency:11.0f}"
+        line = f"{target.name:28}{used:8.0f}{rate:10.0f}{latency:11.0f}"
         for other in (0, *map(names.index, peers)):
             pairs = [each[index].used / each[other].used for each in rounds]
             line += f"{statistics.median(pairs):14.2f}"

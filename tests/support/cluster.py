@@ -70,10 +70,6 @@ class Hosted:
     async def stop(self) -> None:
         await self.replica.stop(STOP_SECONDS)
 
-    async def die(self) -> None:
-        """Ends the connections at once. The keeper is not told."""
-        await self._server.stop(None)
-
 
 class Cluster:
     """Replicas on an event loop of their own. Every method may be called by the test's thread.
@@ -87,7 +83,7 @@ class Cluster:
         self._store, self._settings = store, settings
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(48))  # replicas wait for one another
-        self._thread = threading.Thread(target=self._loop.run_forever, name="cluster")
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
         self._thread.start()
         self.keeper = self.run(self._make_keeper())
         self.replicas: list[Hosted] = []
@@ -96,7 +92,8 @@ class Cluster:
             self.join()
 
     async def _make_keeper(self) -> LocalKeeper:
-        return LocalKeeper(Keeper(self._store))
+        # However slow the machine is, no replica counts as lost.
+        return LocalKeeper(Keeper(self._store, lost_seconds=STOP_SECONDS))
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result(STOP_SECONDS)

@@ -23,7 +23,7 @@ from tests.benchmark.servers import Compared, compared
 
 REPOSITORY = Path(__file__).parents[2]
 TWICE = Compared(100.0, 200.0, 2.0)
-PEERS = ("bare grpc.aio echo", peers.OWN, "KServe SDK", peers.INFER)
+PEERS = ("bare grpc.aio echo", peers.OURS, peers.OWN, "KServe SDK", peers.INFER)
 
 
 def peer(name: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A short way to read requests whose tensors lie in shared memory, for those like earlier ones.
 
-Such a message is small, and a client that uses its memory again sends the same bytes again, but for
-the id. So what was read from the message before is kept under its other bytes.
+Such a message is small. A client that uses its memory again sends the same bytes again, except for
+the id. So what was read from a message is kept, with the message's bytes without the id as its key.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -17,13 +17,7 @@ from typing import Final
 from headrace.cluster import networks
 from headrace.cluster.desired import NOTHING, Conflict, Desired, Entry, Value
 from headrace.cluster.keeping import Committed, Update
-from headrace.cluster.members import (
-    LOST_SECONDS,
-    Member,
-    Members,
-    Problem,
-    Standing,
-)
+from headrace.cluster.members import LOST_SECONDS, Member, Members, Problem, Standing
 from headrace.cluster.placement import choice
 from headrace.cluster.shared.archive import Archive
 from headrace.runtime.errors import HeadraceError
@@ -86,9 +80,9 @@ class Keeper:
                 self._desired.check(key, expected)
             except Conflict as conflict:
                 return Committed(conflict.newest, there or Entry(NOTHING, None))
-            if key.startswith(networks.PREFIX):
-                await self._place(key.removeprefix(networks.PREFIX), value)
-            revision = await self._change(key, value)
+            is_network = key.startswith(networks.PREFIX)
+            places = self._placed(key.removeprefix(networks.PREFIX), value) if is_network else {}
+            revision = await self._change({**places, key: value})
         self._tell()
         return Committed(revision)
 
@@ -201,14 +195,23 @@ class Keeper:
                 asyncio.to_thread(self._archive.sweep, self._used())
             )
 
-    async def _change(self, key: str, value: Value | None) -> int:
-        """Writes a change into the store, and then makes it. The caller holds `_writing`."""
-        await asyncio.to_thread(self._archive.write, key, Entry(self._desired.revision + 1, value))
-        self._places.note(key, value)
-        return self._desired.change(key, value)
+    async def _change(self, changes: Mapping[str, Value | None]) -> int:
+        """Writes changes into the store, and then makes all of them at once, so that nobody hears
+        of a part. The caller holds `_writing`.
 
-    async def _place(self, name: str, value: Value | None) -> None:
-        """Chooses the replicas of a network that changes. The caller holds `_writing`."""
+        Returns:
+            The revision of the last one.
+        """
+        for revision, (key, value) in enumerate(changes.items(), self._desired.revision + 1):
+            await asyncio.to_thread(self._archive.write, key, Entry(revision, value))
+        for key, value in changes.items():
+            self._places.note(key, value)
+            self._desired.change(key, value)
+        return self._desired.revision
+
+    def _placed(self, name: str, value: Value | None) -> dict[str, Value | None]:
+        """Chooses the replicas of a network that changes. Returns the change that this needs, if
+        any. The caller holds `_writing`."""
         key, wanted = choice.key_of(name), None
         if asked := networks.replicas(value):
             staying, leaving = self._members.staying(), self._members.leaving()
@@ -216,8 +219,7 @@ class Keeper:
                 staying |= set(self._places.of(name)) - leaving
             wanted = self._places.chosen(name, asked, staying, leaving)
         there = self._desired.entries.get(key)
-        if wanted != (there.value if there is not None else None):
-            await self._change(key, wanted)
+        return {} if wanted == (there.value if there is not None else None) else {key: wanted}
 
     async def _place_all(self) -> None:
         """Chooses replicas for all networks that have lost some, or have too few."""
@@ -225,7 +227,7 @@ class Keeper:
             async with self._writing:
                 staying, leaving = self._members.staying(), self._members.leaving()
                 for key, value in self._places.moves(staying, leaving):
-                    await self._change(key, value)
+                    await self._change({key: value})
         except HeadraceError as error:
             _log.warning("cannot move networks to other replicas: %s", error)
             self._must_place = True

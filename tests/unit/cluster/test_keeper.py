@@ -11,12 +11,12 @@ import pytest
 
 from headrace.cluster import keeper as module
 from headrace.cluster import networks
-from headrace.cluster.desired import Value
+from headrace.cluster.desired import Entry, Value
 from headrace.cluster.keeper import Keeper
 from headrace.cluster.keeping import Update
 from headrace.cluster.members import Member, Problem, Standing
 from headrace.cluster.placement import choice
-from headrace.cluster.shared.archive import UNUSED_SECONDS
+from headrace.cluster.shared.archive import UNUSED_SECONDS, Archive
 from headrace.runtime.errors import Unavailable
 from tests.support.manual_clock import ManualClock
 
@@ -241,6 +241,33 @@ def test_a_network_gets_its_replicas_together_with_its_change(store: str) -> Non
         update = await keeper.follow(A, ready(made.revision), "")
         assert update.changes.entries["network/n"] == (gone.revision, None)
         assert update.changes.entries["place/n"].value is None
+
+    asyncio.run(run())
+
+
+def test_nobody_hears_of_a_network_before_or_after_its_replicas(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise every replica would load it for a moment."""
+    heard: list[dict[str, Entry]] = []
+    write = Archive.write
+
+    async def run() -> None:
+        keeper = Keeper(store)
+        await told(keeper, A)
+        begin = await keeper.follow(A, ready(0), "")
+
+        def noted(self: Archive, key: str, entry: Entry) -> None:
+            write(self, key, entry)
+            heard.append(dict(keeper._desired.since(begin.changes.revision).entries))
+
+        monkeypatch.setattr(Archive, "write", noted)
+        made = await keeper.commit("network/n", asking(1), 0)
+        assert heard == [{}, {}]
+        there = dict(keeper._desired.since(begin.changes.revision).entries)
+        assert there.keys() == {"network/n", "place/n"}
+        await keeper.commit("network/n", None, made.revision)
+        assert heard[2:] == [there, there]
 
     asyncio.run(run())
 

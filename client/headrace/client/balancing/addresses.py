@@ -60,8 +60,8 @@ def name_of(target: Targets) -> tuple[str, int] | None:
     if found["resolver"]:
         raise invalid(
             "target",
-            f"{target!r} names a DNS server, and a client that balances asks those of this "
-            f"machine; pass dns:///{found['host']}:{found['port'] or DEFAULT_PORT}",
+            f"{target!r} names a DNS server, but a client that balances asks the DNS servers of "
+            f"this machine; pass dns:///{found['host']}:{found['port'] or DEFAULT_PORT}",
         )
     return found["host"].strip("[]"), int(found["port"] or DEFAULT_PORT)
 

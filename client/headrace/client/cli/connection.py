@@ -74,8 +74,8 @@ _OPTIONS: Final = (
         "balance",
         _Policy | None,
         None,
-        "How several servers share the calls: those of a list, or with this option those of a "
-        "name, as dns:///NAME:PORT.",
+        "How several servers share the calls. A list of servers needs no policy. A name, such as "
+        "dns:///NAME:PORT, does.",
     ),
 )
 FLAGS: Final = frozenset("--" + each.name.replace("_", "-") for each in _OPTIONS)

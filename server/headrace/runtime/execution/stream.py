@@ -13,7 +13,7 @@ class Task(Protocol):
     `fail` is called. `fail` does not raise.
 
     `depart` may start the task elsewhere, and returns whether it has. It never waits, and does not
-    raise. A task that has departed gives the stream back with `leave` when it has settled its job.
+    raise. A task that has departed gives the stream back with `leave` when it has run.
 
     Attributes:
         entry: the queue entry, if the task has to wait. It is set under the executor's lock.

@@ -154,8 +154,8 @@ PROCESS_MEMORY_BYTES: Final = Family(
     "process_memory_bytes",
     "gauge",
     ("process",),
-    "Resident memory of each process of the server, with memory that it shares with others: of the "
-    "engine and of each front end. Only with --processes.",
+    "Resident memory of the engine and of each front end, with memory that they share. Only with "
+    "--processes.",
 )
 MEMORY_LIMIT_BYTES: Final = Family(
     "memory_limit_bytes",

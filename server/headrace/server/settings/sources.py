@@ -208,8 +208,7 @@ def _check(settings: Settings) -> None:
         )
     if settings.unix_socket_only and settings.processes > 1:
         raise InvalidArgument(
-            "processes is given with unix_socket_only, but front ends share gRPC's port alone, and "
-            "the engine itself serves a Unix socket; leave out one of them",
+            "processes needs gRPC's TCP port, which unix_socket_only closes; leave out one of them",
             field="processes",
         )
     same_host = settings.host == settings.http_host and not settings.unix_socket_only

@@ -47,14 +47,14 @@ def cut_connections(local: int | str) -> int:
 class Connections:
     """The open connections of one port or Unix socket. Belongs to one thread.
 
-    gRPC calls all clients of a Unix socket the same. Here, one is called
-    ``unix:USER:PROCESS:INODE``, as the kernel knows who has connected, and the server's end has an
-    inode of its own.
+    gRPC has one name for all clients of a Unix socket. Here, each connection has a name of its own,
+    ``unix:USER:PROCESS:INODE``: the kernel knows which user and process has connected, and the
+    server's end of the connection has the inode.
+
+    Each look opens only sockets that are new, so that it costs some microseconds a connection.
 
     Args:
         local: the port, or the path that the Unix socket was bound to.
-
-    Each look opens only sockets that are new, so that it costs some microseconds a connection.
     """
 
     def __init__(self, local: int | str) -> None:

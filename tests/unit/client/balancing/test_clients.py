@@ -123,7 +123,7 @@ def test_a_request_with_hedges_can_be_cancelled_and_fails_with_the_last_error(
     with client_of(kind, fakes[:2], balance=HEDGES) as client:
         network = client.network("echo")
         request = network.start_async({"x": np.array([[ENDLESS]], np.float32)})
-        assert eventually(lambda: not request.wait(0.01) and calls(fakes, "Infer")[:2] == [1, 1])
+        assert eventually(lambda: not request.wait(0.01) and all(calls(fakes[:2], "Infer")))
         request.cancel()
         with pytest.raises(errors.Cancelled):
             request.result()

@@ -81,7 +81,8 @@ def test_a_connection_with_a_call_stays_and_anybody_s_without_access_control(pat
             grpc.aio.insecure_channel(f"unix:{path}", [("quiet", 1)]) as quiet,
             grpc.aio.insecure_channel(f"unix:{path.with_name('t')}") as guest,
         ):
-            call = busy.stream_stream("/any/Method")()
+            # A handshake that takes too long is repeated.
+            call = busy.stream_stream("/any/Method")(wait_for_ready=True)
             assert await call.read() == b"begun"
             await guest.channel_ready()
             for _ in range(2):  # as long as others need to be cut twice

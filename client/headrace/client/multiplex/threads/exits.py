@@ -1,9 +1,9 @@
 """Ends what is still open when the interpreter exits.
 
-The threads of calls are daemons, so that an open client keeps no program alive. The interpreter
-freezes such threads where they stand, and one that is frozen while it holds a lock of gRPC stops
-the program for ever: what is destroyed last takes that lock, too. So everything with such threads
-ends before, while they still run.
+The threads of calls are daemons, so that an open client keeps no program alive. At its exit, the
+interpreter freezes such threads where they are. If one of them then holds a lock of gRPC, the
+program never ends, because objects that are destroyed at the exit take that lock, too. So
+everything with such threads is closed before that, while the threads still run.
 """
 
 from __future__ import annotations
