@@ -23,7 +23,7 @@ MAX_BYTES: Final = 2048
 """The largest message that is remembered."""
 MAX_REMEMBERED: Final = 1024
 """How many messages are remembered at a time, for all clients: one for each segment of a client and
-network. A new one replaces the oldest. Each takes about three times its bytes."""
+network. A new one replaces the oldest. One of two tensors takes 2 KB, and one of `MAX_PARTS` 26."""
 
 _ID = 2  # of InferRequest
 _NETWORK_TAG = 0x0A
