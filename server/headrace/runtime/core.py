@@ -340,12 +340,11 @@ class Core:
             native, notes: as `Load`.
         """
         options = replace(request.options, members=device.members)
-        asked, told = replicas.split(request.config, alone=not (self.store and self.store.shared))
+        said, told = replicas.split(request.config, alone=not (self.store and self.store.shared))
 
         def load(config: Mapping[str, str]) -> ExecutableNetwork:
             own = checked_for(config, request.device)
             load = Load(entry.record.given, own, options, native, entry.token, notes + told)
             return auto_batching.load(device, load, self.plugins)
 
-        preprocessed = (*options.inputs, *options.outputs)
-        return load_with_states(asked, preprocessed, self._state_memory, load)
+        return load_with_states(said, (*options.inputs, *options.outputs), self._state_memory, load)
