@@ -51,7 +51,7 @@ class ThreadReaders:
             self._selector.register(descriptor, selectors.EVENT_READ, readable)
 
     def _run(self) -> None:
-        while not self._ending or len(self._selector.get_map()) > 1:
+        while not self._ending or self._added or len(self._selector.get_map()) > 1:
             for key, _ in self._selector.select():
                 key.data()
 
