@@ -6,6 +6,9 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
+from contextvars import copy_context
+from functools import partial
+from typing import Any
 
 import pytest
 import structlog
@@ -20,6 +23,18 @@ def _ours() -> set[threading.Thread]:
         for thread in threading.enumerate()
         if thread.name.startswith("headrace") or "-stream-" in thread.name
     }
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: Any) -> Iterator[Any]:
+    """Runs each test in a context of its own, as gRPC runs each call: what it sets there, such as
+    the id of a request, is gone afterwards."""
+    test = pyfuncitem.obj
+    pyfuncitem.obj = partial(copy_context().run, test)
+    try:
+        return (yield)
+    finally:
+        pyfuncitem.obj = test
 
 
 @pytest.fixture(autouse=True)

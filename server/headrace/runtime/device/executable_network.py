@@ -283,6 +283,10 @@ class ExecutableNetwork:
         """The backend's own bytes. They are empty if an import has to compile the network again."""
         return self._export()
 
+    def _departure(self) -> Departure | None:
+        """What starts jobs in another process, for a device that needs no thread to wait there."""
+        return None
+
     # -- hooks of the device --
 
     def _stages(self) -> list[tuple[Share, Stage]]:
@@ -296,10 +300,6 @@ class ExecutableNetwork:
         if mine._postprocess is not base._postprocess:
             stages.append((share, self._postprocess))
         return stages
-
-    def _departure(self) -> Departure | None:
-        """What starts jobs in another process, for a device that needs no thread to wait there."""
-        return None
 
     def _start(self, job: Job) -> None:
         """Begins the job and returns. A virtual device overrides it."""
