@@ -53,7 +53,7 @@ class WorkerLane:
         self._sending = threading.Lock()
         self._gathered = threading.Event()  # answers may wait that nobody has sent
         self._late: threading.Thread | None = None
-        self._ended = False
+        self._ended = threading.Event()
 
     def serve(self) -> None:
         due = math.inf  # when the answers that have gathered must go
@@ -70,7 +70,7 @@ class WorkerLane:
         except Disconnected:
             pass
         finally:
-            self._ended = True
+            self._ended.set()
             self._gathered.set()
             with self._sending:
                 self._lane.close()
@@ -87,8 +87,7 @@ class WorkerLane:
 
     def _send_late(self) -> None:
         with suppress(Disconnected):  # the first thread hears of it, too
-            while self._gathered.wait() and not self._ended:
-                time.sleep(_LATE_SECONDS)
+            while self._gathered.wait() and not self._ended.wait(_LATE_SECONDS):
                 self._gathered.clear()
                 self._flush()
 
