@@ -90,17 +90,23 @@ def _version(version: str) -> bytes:
     return b"".join((b"\x32", varint(len(text)), text)) if text else b""
 
 
+def _number(dtype: np.dtype[Any]) -> int | None:
+    """The number of a dtype whose arrays have the bytes that the protocol has; else None."""
+    try:
+        number = number_of(dtype)
+    except ValueError:
+        return None
+    return number if number != STRING and dtype.isnative else None
+
+
 @lru_cache(maxsize=1024)
 def _head(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | None:
     """The bytes of an element of `outputs` up to its data; None for a dtype without this form.
 
     The element is a Value with a name and a Tensor. The Tensor has a type, a shape and data.
     """
-    try:
-        number = number_of(dtype)
-    except ValueError:
-        return None
-    if number == STRING or not dtype.isnative:
+    number = _number(dtype)
+    if number is None:
         return None
     size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     text, sizes = name.encode(), b"".join(map(varint, shape))
@@ -115,11 +121,8 @@ def _head(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | No
 def _placed(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], place: Place) -> bytes | None:
     """An element of `outputs` whose bytes lie in shared memory; None for a dtype without this
     form."""
-    try:
-        number = number_of(dtype)
-    except ValueError:
-        return None
-    if number == STRING or not dtype.isnative:
+    number = _number(dtype)
+    if number is None:
         return None
     size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     reply = pb.InferReply()
