@@ -55,7 +55,7 @@ class Compared(NamedTuple):
     """Two figures that were taken in turns, as medians of all rounds.
 
     Attributes:
-        floor: of what headrace is held against.
+        floor: the figure that headrace is compared with.
         ratio: the median of the rounds' own ratios.
     """
 

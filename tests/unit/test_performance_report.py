@@ -31,7 +31,7 @@ def peer(name: str) -> dict[str, Any]:
 
 
 def figures() -> dict[str, Any]:
-    """Of all sections, after a way through JSON."""
+    """The figures of all sections, as they are after they were stored as JSON."""
     kinds = ("threads", "tasks")
     client = {f"32 {kind}: server's us": TWICE for kind in kinds}
     client |= {f"32 {kind}: {KSERVE}": Compared(100.0, 600.0, 6.0) for kind in kinds}

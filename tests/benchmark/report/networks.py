@@ -13,7 +13,7 @@ from tests.benchmark.servers import Compared, headrace
 
 TITLE = "Networks beside ONNX Runtime alone"
 LOAD_SECONDS = 4.0
-"""Of one load for each second of the effort: a network of 100 ms needs many to be counted well."""
+"""How long one load takes at full effort. It is long because a network of 100 ms answers seldom."""
 
 
 def measure(effort: Effort) -> Any:

@@ -109,7 +109,7 @@ class Pictures:
 
 
 class Section(Protocol):
-    """A module of the report. `found` is what `measure` returned, after a way through JSON."""
+    """A module of the report. `found` is what `measure` returned, stored as JSON and read again."""
 
     @property
     def TITLE(self) -> str: ...

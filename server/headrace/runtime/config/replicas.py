@@ -37,7 +37,7 @@ def split(config: Mapping[str, str], *, alone: bool) -> tuple[dict[str, str], tu
     """The configuration without the key, and what to tell the caller about it.
 
     Args:
-        alone: whether the server is no replica of a cluster. The key has no effect then.
+        alone: whether the server belongs to no cluster. Then the key has no effect.
 
     Raises:
         InvalidArgument: the value is bad, or the key has a device's prefix.

@@ -111,7 +111,7 @@ class Link:
 
     def _share(self, message: bytes) -> tuple[int, int] | None:
         """Copies a message into a segment. Returns its number and the frame's flags, or None if
-        there is no memory for it. The caller then sends the message over the socket."""
+        no memory is left. Then the caller sends the message over the socket."""
         try:
             segment = self._pool.take(len(message))
         except ResourceExhausted:
