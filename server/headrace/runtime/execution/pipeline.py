@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.runtime.errors import DeadlineExceeded, HeadraceError, Internal
-from headrace.runtime.execution.execution_timeout import ExecutionTimeout
+from headrace.runtime.execution.execution_timeout import ExecutionTimeout, Patience
 from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job
@@ -57,6 +57,7 @@ class Pipeline:
             (0: never).
         inline: records durations if the device may compute on the submitter's thread.
         departure: starts jobs that `may_run_inline` in another process, if they fit.
+        patience: for runs that go on after `execution_timeout`; not with `inline`.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Pipeline:
         execution_timeout: float = 0.0,
         inline: InlineBudget | None = None,
         departure: Departure | None = None,
+        patience: Patience | None = None,
     ) -> None:
         hops: list[_Hop] = []
         for share, stage in stages:
@@ -75,7 +77,7 @@ class Pipeline:
             else:
                 hops.append(_Hop(share, (stage,)))
         self.hops = tuple(hops)
-        self.timeout = ExecutionTimeout(timer, execution_timeout)
+        self.timeout = ExecutionTimeout(timer, execution_timeout, patience=patience)
         self.inline = inline if len(hops) == 1 else None
         self.departure = departure if len(hops) == 1 else None
 

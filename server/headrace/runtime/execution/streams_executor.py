@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from headrace.runtime.errors import Internal, Unavailable
 from headrace.runtime.execution.fair_queue import Entry, FairQueue, Flow
@@ -31,7 +32,12 @@ class StreamsExecutor:
         name: the device's name, for example `CPU.0`. The threads are named after it.
         streams: how many tasks run at once, at least 1.
         bind: pin each stream's thread to a processor of this process's affinity set.
+
+    Attributes:
+        always_inline: every task may run on the thread that submits it.
     """
+
+    always_inline: ClassVar[bool] = False
 
     def __init__(self, name: str, streams: int, *, bind: bool = False) -> None:
         self.name = name
