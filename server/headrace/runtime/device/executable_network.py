@@ -28,8 +28,6 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.execution_timeout import Patience
-from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.runtime.execution.pipeline import Departure, Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
@@ -122,9 +120,8 @@ class ExecutableNetwork:
             self._stages(),
             place.timer,
             execution_timeout=self.config.get(EXECUTION_TIMEOUT),
-            inline=self._inline_budget(),
+            inline=self.executor.inline_budget(safe=self.inline_safe) if self.executor else None,
             departure=self._departure(),
-            patience=self._patience(),
         )
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
@@ -285,17 +282,8 @@ class ExecutableNetwork:
         """The backend's own bytes. They are empty if an import has to compile the network again."""
         return self._export()
 
-    def _inline_budget(self) -> InlineBudget | None:
-        if self.executor is not None and self.executor.always_inline:
-            return InlineBudget.unlimited()
-        return InlineBudget() if self.inline_safe else None
-
     def _departure(self) -> Departure | None:
         """What starts jobs in another process, for a device that needs no thread to wait there."""
-        return None
-
-    def _patience(self) -> Patience | None:
-        """What ends a run that ignores its EXECUTION_TIMEOUT, for a device that can do so."""
         return None
 
     # -- hooks of the device --

@@ -29,7 +29,13 @@ Landed: TypeAlias = Callable[[BaseException | None], None]
 
 
 class Departure(Protocol):
-    """Starts jobs in another process, without waiting. Thread-safe. Its methods do not raise."""
+    """Starts jobs in another process, without waiting. Thread-safe. Its methods do not raise.
+
+    Attributes:
+        patience: for runs that go on after their EXECUTION_TIMEOUT, on any thread; None for none.
+    """
+
+    patience: Patience | None
 
     def fits(self, job: Job) -> bool:
         """Whether it may be able to start the job. Takes microseconds."""
@@ -57,7 +63,6 @@ class Pipeline:
             (0: never).
         inline: records durations if the device may compute on the submitter's thread.
         departure: starts jobs that `may_run_inline` in another process, if they fit.
-        patience: for runs that go on after `execution_timeout`; not with `inline`.
     """
 
     def __init__(
@@ -68,7 +73,6 @@ class Pipeline:
         execution_timeout: float = 0.0,
         inline: InlineBudget | None = None,
         departure: Departure | None = None,
-        patience: Patience | None = None,
     ) -> None:
         hops: list[_Hop] = []
         for share, stage in stages:
@@ -77,6 +81,7 @@ class Pipeline:
             else:
                 hops.append(_Hop(share, (stage,)))
         self.hops = tuple(hops)
+        patience = None if departure is None else departure.patience
         self.timeout = ExecutionTimeout(timer, execution_timeout, patience=patience)
         self.inline = inline if len(hops) == 1 else None
         self.departure = departure if len(hops) == 1 else None

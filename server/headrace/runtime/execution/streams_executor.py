@@ -14,10 +14,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import ClassVar
 
 from headrace.runtime.errors import Internal, Unavailable
 from headrace.runtime.execution.fair_queue import Entry, FairQueue, Flow
+from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.stream import Stream, Task, Work
 
 _log = logging.getLogger(__name__)
@@ -32,12 +32,7 @@ class StreamsExecutor:
         name: the device's name, for example `CPU.0`. The threads are named after it.
         streams: how many tasks run at once, at least 1.
         bind: pin each stream's thread to a processor of this process's affinity set.
-
-    Attributes:
-        always_inline: every task may run on the thread that submits it.
     """
-
-    always_inline: ClassVar[bool] = False
 
     def __init__(self, name: str, streams: int, *, bind: bool = False) -> None:
         self.name = name
@@ -55,6 +50,14 @@ class StreamsExecutor:
     def share(self, limit: int) -> Share:
         """A lane of the queue for one network. At most `limit` of its tasks run at once."""
         return Share(self, Flow(limit))
+
+    def inline_budget(self, *, safe: bool) -> InlineBudget | None:
+        """Decides when a network's tasks run on the thread that submits them; None: never.
+
+        Args:
+            safe: whether the device computes on the calling thread.
+        """
+        return InlineBudget() if safe else None
 
     def submit(self, flow: Flow[Task], task: Task) -> None:
         """Starts the task on an idle stream, or queues it and sets its `entry`. Never blocks.

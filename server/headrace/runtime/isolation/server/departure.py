@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from headrace.runtime.errors import HeadraceError
+from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.pipeline import Landed
 from headrace.runtime.isolation.server.exchange import Exchange
@@ -35,9 +36,12 @@ class WorkerDeparture:
     """The `Departure` of one network. `_mean_seconds` needs no lock: only the thread that reads
     answers changes it."""
 
-    def __init__(self, host: WorkerHost, network: WorkerNetwork) -> None:
+    def __init__(
+        self, host: WorkerHost, network: WorkerNetwork, patience: Patience | None = None
+    ) -> None:
         self.host = host
         self.network = network
+        self.patience = patience
         self._mean_seconds = 0.0  # of a run in the worker; 0 if not known
 
     def fits(self, job: Job) -> bool:

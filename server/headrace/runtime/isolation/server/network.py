@@ -108,10 +108,8 @@ class IsolatedNetwork(ExecutableNetwork):
         self._host.run(self._worker_network, job)
 
     def _departure(self) -> Departure | None:
-        return WorkerDeparture(self._host, self._worker_network)
-
-    def _patience(self) -> Patience | None:
-        return Patience(_PATIENCE_SECONDS, self._worker_network.kill)
+        patience = Patience(_PATIENCE_SECONDS, self._worker_network.kill)
+        return WorkerDeparture(self._host, self._worker_network, patience)
 
     def _export(self) -> bytes:
         _, files = self._host.ask(self._worker_network, "export")

@@ -6,11 +6,12 @@ import itertools
 import logging
 import os
 import threading
-from typing import ClassVar, Final
+from typing import Final
 
 from headrace.runtime.errors import Internal
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.fair_queue import Entry, Flow
+from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.stream import Stream, Task
 from headrace.runtime.execution.streams_executor import StreamsExecutor
 
@@ -28,12 +29,14 @@ class InlineExecutor(StreamsExecutor):
         bind: pin each thread that submits a task to one processor.
     """
 
-    always_inline: ClassVar[bool] = True
-
     def __init__(self, name: str, streams: int, *, bind: bool = False) -> None:
         self._bound = threading.local()
         self._threads = itertools.count()
         super().__init__(name, streams, bind=bind)
+
+    def inline_budget(self, *, safe: bool) -> InlineBudget:  # noqa: ARG002
+        """Always: this thread has nothing else to do."""
+        return InlineBudget.unlimited()
 
     def enter(self, flow: Flow[Task]) -> Stream:  # noqa: ARG002
         """Any thread may run a task at any time."""
