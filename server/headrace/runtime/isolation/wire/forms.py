@@ -119,7 +119,7 @@ class Form:
                 name: np.ndarray(shape, dtype, body, offset)
                 for name, shape, dtype, offset in self._arrays
             }
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise Disconnected(f"a value cannot be read: {error}") from error
 
 
