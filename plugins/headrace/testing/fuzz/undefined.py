@@ -186,6 +186,16 @@ def _power_too_far(operators: set[str], values: list[Array]) -> str | None:
     return None
 
 
+def _in_floats(operators: set[str], values: list[Array]) -> str | None:
+    """Shrink of integers adds a float attribute. ONNX's text does not say in which type."""
+    if "Shrink" in operators and any(
+        is_integer(each.dtype) and bool((np.abs(wide(each).astype(np.float64)) > 2**24).any())
+        for each in values
+    ):
+        return "arithmetic with a float and an integer that float32 does not have"
+    return None
+
+
 def _integers(operators: set[str], values: list[Array]) -> str | None:
     if operators & _INTEGER_ARITHMETIC and any(
         is_integer(each.dtype) and bool((wide(each) <= 0).any()) for each in values
@@ -267,6 +277,7 @@ _RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
     _extreme_floats,
     _special,
     _casts,
+    _in_floats,
     _integers,
     _least,
     _empty_means,

@@ -146,7 +146,9 @@ class Guard(Inserted):
         """Guards that the value has `rank` axes."""
         if self.proven.sizes(value) is not None:
             return value
-        return self._reshaped(value, self.constant(np.zeros(rank, np.int64)))
+        # A Reshape to zeros alone accepts an empty tensor of more axes, and drops these.
+        shape = self.layer("Reshape", self.layer("Shape", value), self.constant(np.array([rank])))
+        return self._reshaped(value, shape)
 
     def only_if(self, value: ir.Value, truth: ir.Value, kind: str) -> ir.Value:
         """Guards that all elements of `truth` are true. `kind` says what it means if one is not."""

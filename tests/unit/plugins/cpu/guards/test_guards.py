@@ -737,6 +737,40 @@ def test_a_sequence_is_not_joined_where_a_loop_cannot_look_at_it(plugin: Plugin)
         plugin.load_network(Load(given))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        """g (float x, int64[n] s) => (float y) {
+            y = Resize<axes=[1, 2]>(x, "", "", s)
+        }""",
+        "g (float x, int64[n] s) => (float y) { a = Concat<axis=0>(s, s) y = Reshape(x, a) }",
+    ],
+)
+def test_an_output_of_sizes_that_no_array_has_is_refused(plugin: Plugin, text: str) -> None:
+    loaded = network(text, rankless=True)
+    with pytest.raises(InvalidArgument):
+        run(plugin, loaded, ones(0, 1, 1), np.array([1 << 40, 1 << 40]))
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        ("g (float x) => (float y) <float[2] s = {1, 1}> { y = Upsample(x, s) }", [ones(0, 2, 3)]),
+        ("g (float x, float w) => (float y) { y = Gemm(x, w) }", [ones(0, 2, 2), ones(2, 3)]),
+        (
+            "g (float x, int64 s, float w) => (float y) { y = STFT(x, s, w) }",
+            [ones(1, 8, 1), np.array(1), ones(0, 4)],
+        ),
+    ],
+)
+def test_an_empty_tensor_of_too_many_axes_is_refused(
+    plugin: Plugin, text: str, inputs: list[Any]
+) -> None:
+    opset = 9 if "Upsample" in text else 23
+    with pytest.raises(InvalidArgument):
+        run(plugin, network(text, rankless=True, opset=opset), *inputs)
+
+
 def test_an_output_of_more_axes_than_an_array_has_is_refused(plugin: Plugin) -> None:
     loaded = network("g (int64[n] x) => (float y) { y = ConstantOfShape(x) }", rankless=True)
     with pytest.raises(InvalidArgument, match="more than 64 axes"):
