@@ -263,6 +263,8 @@ def test_the_other_device_is_asked_only_where_the_reference_differs() -> None:
 
 
 GRID = "g (float t, int64[n] s) => (float y) {{ y = AffineGrid<align_corners={}>(t, s) }}"
+LARGEST = "g (float[n] a) => (float[m] b) <int64[1] k = {{1}}> {{ b, i = TopK<sorted={}>(a, k) }}"
+MANY = np.full(3, 2**30, np.int32)
 QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis=0>(a, s) }"
 
 
@@ -284,6 +286,13 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         ("g (int8[n] a) => (int8 b) { b = ReduceL1(a) }", {"a": np.array([-127], np.int8)}, False),
         ("g (int64[n] a) => (int64[n] b) { b = Shrink(a) }", {"a": np.array([2**24 + 1])}, True),
         ("g (int64[n] a) => (int64[n] b) { b = Shrink(a) }", {"a": np.array([2**24])}, False),
+        ("g (int32[n] a) => (int32 b) { b = ReduceSum(a) }", {"a": MANY}, True),
+        ("g (int32[n] a) => (int32 b) { b = ReduceMax(a) }", {"a": MANY}, False),
+        ("g (int64[n] a) => (int64 b) { b = ReduceSum(a) }", {"a": MANY.astype(int)}, False),
+        ("g (int64[n] a) => (int64 b) { b = ReduceProd(a) }", {"a": MANY.astype(int)}, True),
+        ("g (int64[n] a) => (int64 b) { b = ReduceSumSquare(a) }", {"a": MANY.astype(int)}, True),
+        (LARGEST.format(0), {"a": ONE}, True),
+        (LARGEST.format(1), {"a": ONE}, False),
         (QUANTISE, {"a": ONE, "s": np.array([0, 1], np.float32)}, True),
         (QUANTISE, {"a": ONE, "s": np.array([2, 1], np.float32)}, False),
         (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 4, 1])}, True),

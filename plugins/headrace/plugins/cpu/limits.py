@@ -189,8 +189,29 @@ def _reduce_bool(node: ir.Node) -> str | None:
     return None
 
 
+def _not_a_list(node: ir.Node, *indices: int) -> str | None:
+    """The backend does not survive a scalar in the place of a list."""
+    for index in indices:
+        rank = _rank(node, index)
+        if rank not in (None, 1):
+            return f"input {index} has {rank} axes; it must have one"
+    return None
+
+
+def _second_is_no_list(node: ir.Node) -> str | None:
+    return _not_a_list(node, 1)
+
+
 def _resize(node: ir.Node) -> str | None:
     """With aligned corners ONNX places samples by the scale; the backend uses the rounded size."""
+    before_regions = len(node.inputs) == 2  # in operator set 10
+    if (why := _not_a_list(node, *((1,) if before_regions else (2, 3)))) is not None:
+        return why
+    axes = node.attributes.get_ints("axes", None)
+    for index in (2, 3):
+        known = _sizes(_input(node, index))
+        if axes is not None and known and known[0] not in (None, 0, len(axes)):
+            return f"input {index} has {known[0]} elements for {len(axes)} axes"
     transformation = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     scales_value = _input(node, 2)
     if transformation != "align_corners" or scales_value is None:
@@ -198,7 +219,7 @@ def _resize(node: ir.Node) -> str | None:
     constant = ir.convenience.get_const_tensor(scales_value)
     scales = constant.numpy().ravel().tolist() if constant is not None else [None]
     sizes = _sizes(_input(node, 0))
-    axes = node.attributes.get_ints("axes", None) or range(len(sizes))
+    axes = axes or range(len(sizes))
     known = [sizes[axis] if -len(sizes) <= axis < len(sizes) else None for axis in axes]
     known += [None] * (len(scales) - len(known))  # if the rank is not known
     if all(map(_gives_whole_size, scales, known)):
@@ -217,6 +238,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         **dict.fromkeys(
             ("AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"), _pool
         ),
+        "AffineGrid": _second_is_no_list,
         "Attention": _attention,
         "ConvInteger": _conv_integer,
         "ConvTranspose": _conv_transpose,
@@ -236,5 +258,6 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "SoftmaxCrossEntropyLoss": _loss,
         "SplitToSequence": _split_to_sequence,
         "TfIdfVectorizer": _tf_idf,
+        "Upsample": _second_is_no_list,
     }
 )

@@ -49,6 +49,7 @@ MOVING = frozenset(_MOVING.split())
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
 )
+_INTERPOLATING = (b"bilinear", b"cubic", b"linear")
 _SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
 _INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
 _AVERAGING = ("Loss", "Mean", "Norm", "Pool")
@@ -64,15 +65,17 @@ def reason(variant: Variant, number: int) -> str | None:
     values = [*_arrays(feed, model)]
     found = next((found for rule in _RULES if (found := rule(operators, values))), None)
     found = found or _other_type(model) or _power_too_far(operators, values)
-    rules = (_cast_too_far, _no_scale, _one_corner)
+    rules = (_cast_too_far, _no_scale, _one_corner, _unsorted)
     return found or next((found for rule in rules if (found := rule(model, feed))), None)
 
 
 def steps(variant: Variant) -> int:
-    """How much integer outputs may differ: quantised numbers by one, because ONNX leaves open
-    in what precision they are computed before they are rounded."""
-    operators = {node.op_type for node in variant.proto.graph.node}
-    return 1 if operators & _QUANTISING or "Quantize" in variant.origin else 0
+    """How much integer outputs may differ: quantised and interpolated numbers by one, because ONNX
+    leaves open in what precision they are computed before they are rounded, and how."""
+    nodes = variant.proto.graph.node
+    if "Quantize" in variant.origin or any(node.op_type in _QUANTISING for node in nodes):
+        return 1
+    return int(any(attribute.s in _INTERPOLATING for each in nodes for attribute in each.attribute))
 
 
 def noise(variant: Variant, number: int) -> float:
@@ -204,6 +207,25 @@ def _integers(operators: set[str], values: list[Array]) -> str | None:
     return None
 
 
+def _reduced_too_far(operators: set[str], values: list[Array]) -> str | None:
+    """Whether a sum or a product of integers may be one that the type does not have, or that is not
+    exact in float64. ONNX does not say in which type it is computed, or what overflows become."""
+    reductions = {each for each in operators if each.startswith("Reduce")}
+    for each in values if reductions - {"ReduceMax", "ReduceMin"} else []:
+        if not is_integer(each.dtype):
+            continue
+        sizes = np.abs(wide(each).astype(np.float64)).ravel()
+        with np.errstate(over="ignore"):
+            largest = float(sizes.sum())
+            if operators & {"ReduceL2", "ReduceSumSquare"}:
+                largest = float((sizes**2).sum())
+            elif "ReduceProd" in operators:
+                largest = float(np.maximum(sizes, 1).prod())
+        if largest > min(bounds(each.dtype)[1], 2**53):
+            return "a sum or a product of integers that is too large for the type"
+    return None
+
+
 def _least(operators: set[str], values: list[Array]) -> str | None:
     if "ReduceL1" in operators and any(
         is_integer(each.dtype) and bool((wide(each) == bounds(each.dtype)[0]).any())
@@ -245,6 +267,13 @@ def _one_corner(model: onnx.ModelProto, feed: Feed) -> str | None:
     return None
 
 
+def _unsorted(model: onnx.ModelProto, _: Feed) -> str | None:
+    for node in model.graph.node:
+        if node.op_type == "TopK" and any(a.name == "sorted" and not a.i for a in node.attribute):
+            return "the order of the largest elements, which are not to be sorted"
+    return None
+
+
 def _given(model: onnx.ModelProto, feed: Feed) -> dict[str, Any]:
     """The values that are known: a request's, and constants."""
     constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
@@ -279,6 +308,7 @@ _RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
     _casts,
     _in_floats,
     _integers,
+    _reduced_too_far,
     _least,
     _empty_means,
     _long_condition,

@@ -17,6 +17,7 @@ SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place o
 FAILS: Final = "an input is empty, has too few axes, or gives a length of 0"
 _NEVER: Final = "never"
 _REASONS: Final = {
+    "class": "a class is negative, and it is not ignore_index",
     "corner": "with align_corners, each axis of the grid must have at least two pixels",
     "crop": "the output has the size of the input, and the backend then skips the crop",
     "negative": "a length is negative",

@@ -155,8 +155,8 @@ def _matmul(node: ir.Node, guard: Guard) -> None:
 
 
 def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
-    """Guards that each row of scores, and each place in it, has a class. The backend accepts fewer
-    classes."""
+    """Guards that each row of scores, and each place in it, has a class, and that none is negative
+    except `ignore_index`. The backend accepts fewer classes, and counts from the last."""
     scores, classes = node.inputs[:2]
     if scores is None or classes is None:
         return
@@ -165,7 +165,16 @@ def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
     wanted, given = guard.layer("Concat", *places, axis=0), guard.layer("Shape", classes)
     truth = ir.TensorType(ir.DataType.BOOL)
     alike = guard.layer("Equal", given, wanted, type=truth)
-    node.replace_input_with(1, guard.only_if(classes, alike, "shape"))
+    classes = guard.only_if(classes, alike, "shape")
+    if classes.dtype is not None:  # otherwise the backend refuses the layer
+        ignored = node.attributes.get_int("ignore_index", 0)
+        limits = (np.array(each, classes.dtype.numpy()) for each in (-1, ignored))
+        least, left_out = map(guard.constant, limits)
+        known = guard.layer("Greater", classes, least, type=truth)
+        omitted = guard.layer("Equal", classes, left_out, type=truth)
+        allowed = guard.layer("Or", known, omitted, type=truth)
+        classes = guard.only_if(classes, allowed, "class")
+    node.replace_input_with(1, classes)
 
 
 def _quantize(node: ir.Node, guard: Guard) -> None:

@@ -597,6 +597,16 @@ def test_a_concatenation_along_a_batch_that_is_one_input_s_alone_needs_no_guard(
             [ones(2, 3), np.zeros(1, np.int64)],
         ),
         (
+            "g (float[n,c] x, int64[m] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }",
+            [ones(2, 3), np.array([0, -1])],
+        ),
+        (
+            """g (float[n,c] x, int32[m] t) => (float y) {
+                y = SoftmaxCrossEntropyLoss<ignore_index=-2>(x, t)
+            }""",
+            [ones(2, 3), np.array([-2, -1], np.int32)],
+        ),
+        (
             "g (float[a,b,c] x, int64[n] s) => (float y) { y = CenterCropPad(x, s) }",
             [ones(3, 3, 3), np.array([5])],
         ),
@@ -641,6 +651,50 @@ def test_values_that_the_backend_takes_for_others_are_refused(
 ) -> None:
     with pytest.raises(InvalidArgument, match="layer 'y'"):
         run(plugin, network(text), *inputs)
+
+
+@pytest.mark.parametrize("left_out", [-2, 1])
+def test_a_class_that_is_to_be_ignored_may_be_negative(plugin: Plugin, left_out: int) -> None:
+    text = f"""g (float[n,c] x, int64[m] t) => (float y) {{
+        y = NegativeLogLikelihoodLoss<ignore_index={left_out}, reduction="sum">(x, t)
+    }}"""
+    found = run(plugin, network(text), ones(3, 3), np.array([left_out, 0, 2]))
+    assert found["y"] == -2
+
+
+CONSTANT_LISTS = [  # where ONNX Runtime ended the process
+    ("y = Upsample(x, s)", 9, "float", []),
+    ("y = Upsample(x, s)", 9, "float", [1]),
+    ("y = Resize(x, s)", 10, "float", []),
+    ("y = Resize(x, s)", 10, "float", [3]),
+    ('y = Resize(x, "", s)', 13, "float", []),
+    ('y = Resize(x, "", s)', 13, "float", [1]),
+    ('y = Resize(x, "", s)', 13, "float", [1, 1]),
+    ('y = Resize(x, "", s)', 13, "float", [3]),
+    ('y = Resize<axes=[2, 3]>(x, "", s)', 18, "float", [3]),
+    ('y = Resize<axes=[2, 3]>(x, "", "", s)', 18, "int64", [1]),
+    ('y = Resize(x, "", "", s)', 13, "int64", []),
+    ('y = Resize(x, "", "", s)', 13, "int64", [5]),
+]
+
+
+@pytest.mark.parametrize(("layer", "opset", "dtype", "shape"), CONSTANT_LISTS)
+def test_a_list_of_another_length_than_the_axes_ends_no_process(
+    plugin: Plugin, layer: str, opset: int, dtype: str, shape: list[int]
+) -> None:
+    scales = np.full(shape, 2, np.float32 if dtype == "float" else np.int64)
+    given = network(f"g (float x) => (float y) {{ {layer} }}", opset, rankless=True, s=scales)
+    with pytest.raises((InvalidArgument, UnsupportedLayers)):
+        run(plugin, given, ones(1, 1, 2, 2))
+
+
+@pytest.mark.parametrize("rankless", [False, True])
+def test_sizes_that_are_a_scalar_end_no_process(plugin: Plugin, rankless: bool) -> None:
+    given = network(
+        "g (float[n,2,3] x, int64 s) => (float y) { y = AffineGrid(x, s) }", 20, rankless
+    )
+    with pytest.raises((InvalidArgument, UnsupportedLayers)):
+        run(plugin, given, ones(2, 2, 3), np.array(2))
 
 
 @pytest.mark.parametrize(
