@@ -284,6 +284,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "Resize": windows.resize,
         "STFT": windows.stft,  # for frames of length 0 it divides by zero
         "Scan": _scan,  # it divides by the empty axis
+        **dict.fromkeys(("SequenceAt", "SequenceErase"), inputs.scalars(1)),
         "SequenceInsert": inputs.scalars(2),
         "SoftmaxCrossEntropyLoss": _negative_log_likelihood,
         "Split": inputs.not_empty(1),  # it treats empty lengths like missing ones

@@ -688,6 +688,21 @@ def test_a_list_of_another_length_than_the_axes_ends_no_process(
         run(plugin, given, ones(1, 1, 2, 2))
 
 
+@pytest.mark.parametrize(
+    "layer", ["y = SequenceAt(q, s)", "t = SequenceErase(q, s) y = SequenceAt(t, zero)"]
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_place_in_a_sequence_that_is_not_there_ends_no_process(
+    plugin: Plugin, layer: str, constant: bool
+) -> None:
+    place, zero = np.zeros(0, np.int64), np.array(0)
+    given = "" if constant else ", int64[m] s"
+    text = f"g (float[n] x{given}) => (float y) {{ q = SequenceConstruct(x, x) {layer} }}"
+    constants = {"zero": zero, "s": place} if constant else {"zero": zero}
+    with pytest.raises((InvalidArgument, UnsupportedLayers)):
+        run(plugin, network(text, **constants), ones(2), *(() if constant else (place,)))
+
+
 @pytest.mark.parametrize("rankless", [False, True])
 def test_sizes_that_are_a_scalar_end_no_process(plugin: Plugin, rankless: bool) -> None:
     given = network(
