@@ -276,6 +276,8 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         ("g (float[n] a) => (float[n] b) { b = Exp(a) }", {"a": ONE * np.inf}, False),
         ("g (float[n] a) => (float[n] b) { b = Identity(a) }", {"a": ONE * np.nan}, False),
         ("g (float[n] a) => (int8[n] b) { b = Cast<to=3>(a) }", {"a": ONE * np.inf}, True),
+        ("g (float[n] a) => (float8e8m0[n] b) { b = Cast<to=24>(a) }", {"a": ONE}, False),
+        ("g (float[n] a) => (float8e8m0[n] b) { b = Cast<to=24>(a) }", {"a": -ONE}, True),
         ("g (float[n] a) => (float[n] b) { b = Div(a, a) }", {"a": ONE * 1e-40}, True),
         ("g (float[n] a) => (float[n] b) { b = Div(a, a) }", {"a": ONE * 1e-37}, False),
         ("g (float[n] a) => (float[n] b) { b = Neg(a) }", {"a": ONE * 0}, False),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.numpy_helper
@@ -151,7 +152,8 @@ def _casts(operators: set[str], values: list[Array]) -> str | None:
 
 
 def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
-    """Whether a float is cast to an integer type that cannot represent it."""
+    """Whether a float is cast to an integer type that cannot represent it, or a negative number to
+    the float type that has no sign."""
     targets = [
         attribute.i
         for node in model.graph.node
@@ -164,9 +166,12 @@ def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
     known = {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
     for target in known.intersection(targets):
         dtype = onnx.helper.tensor_dtype_to_np_dtype(target)
-        if not is_integer(dtype):
+        if is_integer(dtype):
+            low, high = bounds(dtype)
+        elif dtype == ml_dtypes.float8_e8m0fnu:
+            low, high = 0, np.inf
+        else:
             continue
-        low, high = bounds(dtype)
         for each in _arrays(feed, model):
             if each.dtype != object and is_float(each.dtype) and each.size:
                 whole = np.trunc(wide(each).astype(np.float64))

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
+from headrace.plugins.cpu import limits
 from headrace.plugins.cpu.graph.inserted import opset_of
 from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.plugins.cpu.graph.repairs import REDUCTIONS
@@ -39,7 +40,11 @@ def guard(model: ir.Model) -> None:
     names, proven = value_names(model), ProvenShapes(model)
     opset = opset_of(model)
     for node in nodes:
-        _RULES[node.op_type](node, Guard(node, names, proven, opset))
+        guarded = Guard(node, names, proven, opset)
+        for index, rank in limits.RANKS.get(node.op_type, {}).items():
+            inputs.of_exact_rank(rank, index)(node, guarded)
+        if (rule := _RULES.get(node.op_type)) is not None:
+            rule(node, guarded)
 
 
 def _drop_omitted_inputs(node: ir.Node) -> None:
@@ -53,7 +58,8 @@ def _drop_omitted_inputs(node: ir.Node) -> None:
 
 def needs_guard(node: ir.Node) -> bool:
     domain = "com.microsoft" if node.op_type in _CONTRIBUTED else ""
-    return node.op_type in _RULES and node.domain.replace("ai.onnx", "") == domain
+    known = node.op_type in _RULES or node.op_type in limits.RANKS
+    return known and node.domain.replace("ai.onnx", "") == domain
 
 
 def _attention(node: ir.Node, guard: Guard) -> None:
@@ -168,8 +174,8 @@ def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
     classes = guard.only_if(classes, alike, "shape")
     if classes.dtype is not None:  # otherwise the backend refuses the layer
         ignored = node.attributes.get_int("ignore_index", 0)
-        limits = (np.array(each, classes.dtype.numpy()) for each in (-1, ignored))
-        least, left_out = map(guard.constant, limits)
+        numbers = (np.array(each, classes.dtype.numpy()) for each in (-1, ignored))
+        least, left_out = map(guard.constant, numbers)
         known = guard.layer("Greater", classes, least, type=truth)
         omitted = guard.layer("Equal", classes, left_out, type=truth)
         allowed = guard.layer("Or", known, omitted, type=truth)

@@ -11,9 +11,8 @@ from headrace.plugins.cpu.guards.guard_layers import END, Guard
 
 
 def affine_grid(node: ir.Node, guard: Guard) -> None:
-    """Guards that the sizes are a list, and that aligned corners are two pixels of each axis. Of
-    one pixel, the backend says that it lies at 1. ONNX's definitions say -1, or none."""
-    inputs.each(node, [1], lambda sizes: guard.ranked(sizes, 1))
+    """Guards that aligned corners are two pixels of each axis. Of one pixel, the backend says that
+    it lies at 1. ONNX's definitions say -1, or none."""
     if not node.attributes.get_int("align_corners", 0) or node.inputs[1] is None:
         return
     sizes = node.inputs[1]
@@ -109,7 +108,6 @@ def resize(node: ir.Node, guard: Guard) -> None:
 
 def stft(node: ir.Node, guard: Guard) -> None:
     inputs.each(node, [1, 2, 3], guard.not_empty)
-    inputs.each(node, [2], lambda window: guard.ranked(window, 1))
     inputs.each(node, [3], guard.not_zero)
 
 
@@ -126,8 +124,7 @@ def _has_an_axis_for_each(node: ir.Node, guard: Guard, *lists: int) -> None:
         given = node.inputs[index] if index < len(node.inputs) else None
         sizes = guard.proven.sizes(given) if given is not None else None
         if sizes and sizes[0]:
-            rank = sizes[0]
-            inputs.each(node, [0], lambda value: guard.ranked(value, rank))  # noqa: B023
+            inputs.of_exact_rank(sizes[0])(node, guard)
 
 
 def mel_weight_matrix(node: ir.Node, guard: Guard) -> None:

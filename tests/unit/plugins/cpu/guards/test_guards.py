@@ -704,12 +704,29 @@ def test_a_place_in_a_sequence_that_is_not_there_ends_no_process(
 
 
 @pytest.mark.parametrize("rankless", [False, True])
-def test_sizes_that_are_a_scalar_end_no_process(plugin: Plugin, rankless: bool) -> None:
-    given = network(
-        "g (float[n,2,3] x, int64 s) => (float y) { y = AffineGrid(x, s) }", 20, rankless
-    )
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "opset", "first", "second"),
+    [
+        ("y = AffineGrid(x, s)", 20, ones(2, 2, 3), np.array(2)),
+        ("y = MaxRoiPool<pooled_shape=[1, 1]>(x, s)", 22, ones(1, 1, 2, 2), ones(5)),
+        ("y = MaxRoiPool<pooled_shape=[1, 1]>(x, s)", 22, ones(1, 1, 2, 2), ones()),
+        ("y = MaxRoiPool<pooled_shape=[1, 1]>(x, s)", 22, ones(4), ones(1, 5)),
+        ("y = RoiAlign(x, r, s)", 22, ones(1, 1, 2, 2), np.array(0)),
+    ],
+)
+def test_a_tensor_of_another_rank_ends_no_process(
+    plugin: Plugin, layer: str, opset: int, first: Any, second: Any, constant: bool, rankless: bool
+) -> None:
+    weights: dict[str, Any] = {"r": ones(1, 4)} if "r" in layer.split("(")[1] else {}
+    dtype = "int64" if second.dtype == np.int64 else "float"
+    sizes = ",".join("abcd"[: first.ndim]), ",".join("efgh"[: second.ndim])
+    given = f", {dtype}[{sizes[1]}] s" if sizes[1] else f", {dtype} s"
+    if constant:
+        given, weights = "", {**weights, "s": second}
+    text = f"g (float[{sizes[0]}] x{given}) => (float y) {{ {layer} }}"
     with pytest.raises((InvalidArgument, UnsupportedLayers)):
-        run(plugin, given, ones(2, 2, 3), np.array(2))
+        run(plugin, network(text, opset, rankless, **weights), first, *[second] * (not constant))
 
 
 @pytest.mark.parametrize(
