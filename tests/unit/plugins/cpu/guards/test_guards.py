@@ -698,7 +698,7 @@ def test_a_place_in_a_sequence_that_is_not_there_ends_no_process(
     place, zero = np.zeros(0, np.int64), np.array(0)
     given = "" if constant else ", int64[m] s"
     text = f"g (float[n] x{given}) => (float y) {{ q = SequenceConstruct(x, x) {layer} }}"
-    constants = {"zero": zero, "s": place} if constant else {"zero": zero}
+    constants: dict[str, Any] = {"zero": zero, **({"s": place} if constant else {})}
     with pytest.raises((InvalidArgument, UnsupportedLayers)):
         run(plugin, network(text, **constants), ones(2), *(() if constant else (place,)))
 
