@@ -166,18 +166,22 @@ def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
     known = {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
     for target in known.intersection(targets):
         dtype = onnx.helper.tensor_dtype_to_np_dtype(target)
-        if is_integer(dtype):
-            low, high = bounds(dtype)
-        elif dtype == ml_dtypes.float8_e8m0fnu:
-            low, high = 0, np.inf
-        else:
-            continue
         for each in _arrays(feed, model):
             if each.dtype != object and is_float(each.dtype) and each.size:
-                whole = np.trunc(wide(each).astype(np.float64))
-                if not bool(((whole >= low) & (whole <= high)).all()):
+                numbers = wide(each).astype(np.float64)
+                if not _has(dtype, numbers):
                     return "a cast of a number that the target type does not have"
     return None
+
+
+def _has(dtype: np.dtype[Any], numbers: Array) -> bool:
+    if dtype == ml_dtypes.float8_e8m0fnu:
+        return not bool((numbers < 0).any())
+    if not is_integer(dtype):
+        return True
+    low, high = bounds(dtype)
+    whole = np.trunc(numbers)
+    return bool(((whole >= low) & (whole <= high)).all())
 
 
 def _power_too_far(operators: set[str], values: list[Array]) -> str | None:

@@ -59,10 +59,10 @@ class LogSoftmax(OpLogSoftmax):
     """Subtracts the logarithm of the sum. A share that is too small for the type is not taken for
     none."""
 
-    def _run(self, x: Any, axis: int | None = None) -> tuple[Any, ...]:  # type: ignore[override]
+    def _run(self, x: Any, axis: int | None = None) -> tuple[Any, ...]:
         if not x.size:
             return (x,)
-        axis = axis or self.axis
+        axis = axis or getattr(self, "axis", -1)
         below = x - x.max(axis=axis, keepdims=True)
         total = np.exp(below).sum(axis=axis, keepdims=True)
         return ((below - np.log(total)).astype(x.dtype),)
