@@ -43,7 +43,7 @@ def figures() -> dict[str, Any]:
             "local": dict.fromkeys(WAYS, TWICE),
         },
         "stages": {name: {"parse": 1.5, "execute": 20.0} for name in ("tiny", "large")},
-        "networks": {case.title: NetworkFigures(TWICE, TWICE) for case in NETWORKS},
+        "networks": {case.title: NetworkFigures(TWICE, TWICE, TWICE) for case in NETWORKS},
         "processes": ProcessFigures(one=100.0, two=120.0, engine=40.0, gain=1.67),
         "connections": {
             "memory": Memory(144.0, Compared(17.0, 18.0, 1.06), [109.0, 110.0, 127.0]),
