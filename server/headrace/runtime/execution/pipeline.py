@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.runtime.errors import DeadlineExceeded, HeadraceError, Internal
-from headrace.runtime.execution.execution_timeout import ExecutionTimeout
+from headrace.runtime.execution.execution_timeout import ExecutionTimeout, Patience
 from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job
@@ -29,7 +29,13 @@ Landed: TypeAlias = Callable[[BaseException | None], None]
 
 
 class Departure(Protocol):
-    """Starts jobs in another process, without waiting. Thread-safe. Its methods do not raise."""
+    """Starts jobs in another process, without waiting. Thread-safe. Its methods do not raise.
+
+    Attributes:
+        patience: for runs that go on after their EXECUTION_TIMEOUT, on any thread; None for none.
+    """
+
+    patience: Patience | None
 
     def fits(self, job: Job) -> bool:
         """Whether it may be able to start the job. Takes microseconds."""
@@ -75,7 +81,8 @@ class Pipeline:
             else:
                 hops.append(_Hop(share, (stage,)))
         self.hops = tuple(hops)
-        self.timeout = ExecutionTimeout(timer, execution_timeout)
+        patience = None if departure is None else departure.patience
+        self.timeout = ExecutionTimeout(timer, execution_timeout, patience=patience)
         self.inline = inline if len(hops) == 1 else None
         self.departure = departure if len(hops) == 1 else None
 
