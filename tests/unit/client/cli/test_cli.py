@@ -212,6 +212,15 @@ def test_load_as_json(run: Any, model: Path) -> None:
     assert info["load_seconds"] == 0.5
 
 
+def test_a_file_without_a_usable_name_needs_a_name(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "模型.onnx"
+    path.write_bytes(b"model")
+    result = run("load", path)
+    assert result.exit_code == 1
+    assert "the network has no name: pass name= (command line: --name)" in result.stderr
+    assert run("load", path, "--name", "m").exit_code == 0
+
+
 def test_load_from_the_repository(run: Any, fake: Fake) -> None:
     assert run("load", "--repository", "resnet").exit_code == 0
     assert fake.requests("LoadNetwork")[0].model.repository == "resnet"
