@@ -233,6 +233,17 @@ def test_networks_are_listed(run: Any) -> None:
     assert [network["name"] for network in json_of(run("networks", "--json"))] == ["echo", "bad"]
 
 
+def test_networks_that_only_some_replicas_have_name_them(run: Any, fake: Fake, model: Path) -> None:
+    assert "REPLICAS" not in run("networks").stdout, "a server alone has none"
+    assert "replicas" not in run("load", model).stdout
+    fake.replicas = ("r1", "r2")
+    lines = run("networks").stdout.splitlines()
+    assert lines[0].endswith("  REPLICAS")
+    assert lines[1].endswith("  all")
+    assert lines[2].endswith("  r1, r2")
+    assert "replicas   r1, r2" in run("load", model).stdout.splitlines()
+
+
 def test_a_query_shows_each_layer(run: Any, model: Path) -> None:
     assert run("query", model, "--device", "CPU").stdout.splitlines() == [
         "LAYER   DEVICE  SUBGRAPH  REASON",
