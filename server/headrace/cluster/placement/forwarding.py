@@ -65,7 +65,7 @@ class Refused(HeadraceError):
 
 
 class Forwarding:
-    """Implements the server's `Elsewhere`. Belongs to the event loop.
+    """Implements the server's `Elsewhere`. Belongs to the event loop, apart from `servers`.
 
     Args:
         directory: knows which replicas have which networks.
@@ -89,6 +89,9 @@ class Forwarding:
     def find(self, names: Iterable[str], context: Any, sequence: str = "") -> str:
         name = self.directory.find(names, sequence)
         return "" if name and was_passed_on(context) else name
+
+    def servers(self, names: Iterable[str]) -> tuple[str, ...]:
+        return self.directory.away(names)
 
     def serves(self, name: str) -> bool:
         return bool(self.directory.addresses(name))
