@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from headrace.cluster.members import Member
+from headrace.cluster.placement import forwarding
 from headrace.cluster.placement.directory import Directory
 from headrace.cluster.placement.forwarding import PASSED_ON, Forwarding, _metadata
 from headrace.cluster.placement.methods import Passing, _sequence
@@ -143,3 +145,127 @@ def test_so_is_an_id_that_grpc_would_not_send() -> None:
         assert _metadata(context) == ((PASSED_ON, "1"),)
     finally:
         CURRENT_REQUEST.reset(token)
+
+
+class Peers(Forwarding):
+    """Three replicas with a network. `frozen` takes calls and says nothing, as a stopped process.
+    The others answer with their addresses, `busy` only after it was asked for its health twice."""
+
+    def __init__(self) -> None:
+        super().__init__(Directory("own"))
+        self.calls: list[str] = []
+        self.checks: list[str] = []
+        self.cancelled: list[str] = []
+        self.checked_twice = asyncio.Event()
+
+    def holders(self, *names: str) -> None:
+        self.directory.place("n", {"holders": list(names)})
+        self.directory.meet([Member(name, name) for name in names])
+        self.directory._turn = iter(lambda: 0, None)  # type: ignore[assignment]
+
+    def _channel(self, address: str) -> Any:
+        return SimpleNamespace(unary_unary=lambda path: partial(self._call, address, path))
+
+    def _call(self, address: str, path: str, data: bytes, **how: Any) -> Any:
+        if path.endswith("/Check"):
+            return self._check(address)
+        self.calls.append(address)
+        return Reply(self._reply(address))
+
+    async def _check(self, address: str) -> bytes:
+        self.checks.append(address)
+        if address == "frozen":
+            none = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, none, none)
+        if self.checks.count(address) == 2:
+            self.checked_twice.set()
+        return b""
+
+    async def _reply(self, address: str) -> bytes:
+        try:
+            if address == "frozen":
+                await asyncio.Event().wait()
+            if address == "busy":
+                await self.checked_twice.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(address)
+            raise
+        return address.encode()
+
+
+class Reply:
+    """A call of gRPC's."""
+
+    def __init__(self, reply: Any) -> None:
+        self._reply = reply
+
+    def __await__(self) -> Any:
+        return self._reply.__await__()
+
+    async def trailing_metadata(self) -> tuple[()]:
+        return ()
+
+
+CALL = SimpleNamespace(
+    invocation_metadata=tuple, time_remaining=lambda: None, set_trailing_metadata=lambda _: None
+)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "_QUIET_SECONDS", 0.001)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_frozen_replica_is_left_and_the_next_calls_try_it_last() -> None:
+    async def run() -> None:
+        peers = Peers()
+        peers.holders("frozen", "live")
+        for _ in range(3):
+            assert await peers.unary("n", "/s/Infer", b"", CALL) == b"live"
+        assert peers.calls == ["frozen", "live", "live", "live"]
+        assert peers.cancelled == ["frozen"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_busy_replica_that_says_how_it_is_keeps_its_call() -> None:
+    async def run() -> None:
+        peers = Peers()
+        peers.holders("busy", "live")
+        assert await peers.unary("n", "/s/Infer", b"", CALL) == b"busy"
+        assert peers.calls == ["busy"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("others", [(), ("live",)])
+def test_a_change_is_not_repeated_after_a_frozen_replica_had_it(others: tuple[str, ...]) -> None:
+    async def run() -> None:
+        peers = Peers()
+        peers.holders("frozen", *others)
+        with pytest.raises(Unavailable, match="does not answer"):
+            await peers.unary("n", "/s/UnloadNetwork", b"", CALL, repeats=False)
+        assert peers.calls == ["frozen"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_cancel_reaches_a_call_that_is_passed_on() -> None:
+    async def run() -> None:
+        peers = Peers()
+        peers.holders("busy")
+        call = asyncio.create_task(peers.unary("n", "/s/Infer", b"", CALL))
+        while not peers.calls:
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert peers.cancelled == ["busy"]
+        while asyncio.all_tasks() != {asyncio.current_task()}:  # nobody asks for its health
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
