@@ -33,6 +33,7 @@ class Others(Forwarding):
 
     def __init__(self) -> None:
         super().__init__(Directory("own"))
+        self.asked: list[str] = []
         self.directory.here = SimpleNamespace(  # type: ignore[assignment]
             serving=lambda _: False, has=lambda _: False
         )
@@ -41,6 +42,9 @@ class Others(Forwarding):
         self.directory.meet([Member("live", "localhost:1"), Member("own", "localhost:2")])
 
     async def unary(self, name: str, path: str, data: bytes, *rest: Any, **how: Any) -> bytes:
+        self.asked.append(name)
+        if name.startswith("frozen"):
+            raise Unavailable("it does not answer")
         if name != "there":
             return await super().unary(name, path, data, *rest, **how)
         if path.endswith("RepositoryIndex"):
@@ -51,7 +55,13 @@ class Others(Forwarding):
         return bytes(pb.ListNetworksReply(networks=[info]).SerializeToString())
 
 
-def ask(name: str, message: Any, reply: Any, caller: Identity = ANONYMOUS) -> Any:
+def ask(
+    name: str,
+    message: Any,
+    reply: Any,
+    caller: Identity = ANONYMOUS,
+    others: Others | None = None,
+) -> Any:
     """The reply to a call of a method whose handler returns or raises `reply`."""
 
     async def handler(*_: Any) -> Any:
@@ -61,7 +71,7 @@ def ask(name: str, message: Any, reply: Any, caller: Identity = ANONYMOUS) -> An
 
     async def call() -> Any:
         CALLER.set(caller)
-        passing = Passing(Others())
+        passing = Passing(others or Others())
         passing.networks = SimpleNamespace(  # type: ignore[assignment]
             names=lambda name: (name,), sees=lambda _: True, shown=str, owner=""
         )
@@ -82,6 +92,16 @@ def test_a_list_has_the_networks_whose_replicas_were_lost_and_says_so() -> None:
         "there": (pb.READY, "", ["live"]),
         "gone": (pb.LOADING, lost, ["dead"]),
     }
+
+
+def test_a_list_waits_once_for_a_frozen_replica_however_many_networks_it_has() -> None:
+    others = Others()
+    for number in range(5):
+        others.directory.place(f"frozen{number}", {"holders": ["frozen"]})
+    others.directory.meet([Member("live", "localhost:1"), Member("frozen", "localhost:9")])
+    reply = ask("ListNetworks", pb.ListNetworksRequest(), pb.ListNetworksReply(), others=others)
+    assert len(reply.networks) == 7
+    assert len([name for name in others.asked if name.startswith("frozen")]) == 1
 
 
 @pytest.mark.parametrize("ready", [False, True])
