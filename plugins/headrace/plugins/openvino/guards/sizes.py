@@ -22,6 +22,10 @@ from headrace.plugins.openvino.library import openvino, operations
 
 _NEGATIVE: Final = "gets a negative length"
 _FORGOTTEN: Final = "gets an empty tensor together with sizes that a request gives"
+_RESIZED: Final = 2
+"""How many axes the kernel of cubic interpolation resizes: the last ones."""
+_OF_ONE_KERNEL: Final = (3, 4)
+"""The numbers of axes for which there is a kernel of cubic interpolation."""
 _ROUNDING: Final = 2.0**-20
 """How much two equal products of some sizes may differ in float32, as a part of one of them."""
 
@@ -51,12 +55,23 @@ def _repeats(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _factors(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel ignores sizes or scales beyond the number of axes."""
+    """The kernel ignores sizes or scales beyond the number of axes. The kernel of cubic
+    interpolation resizes only the last two axes. Along the other axes it reads elements that are
+    not there, or leaves elements unwritten."""
     rank = operation.get_input_partial_shape(0).rank.get_length()
     axes = operation.input_value(2) if operation.get_input_size() > 2 else None
     count = operations.constant(np.array([rank])) if axes is None else sizes_along(axes, [0])
     fits = operations.equal(sizes_along(operation.input_value(1), [0]), count)
     yield all_hold(fits), "gets a number of sizes or scales that is not its number of axes"
+    if operation.get_attributes()["mode"] == "cubic" and rank in _OF_ONE_KERNEL:
+        others = list(range(rank - _RESIZED))
+        sizes = (
+            sizes_along(each, others) for each in (operation.input_value(0), operation.output(0))
+        )
+        yield (
+            all_hold(operations.equal(*sizes)),
+            "resizes more than the last two axes by mode=cubic",
+        )
     yield from in_floats(operation)
     yield from _not_forgotten(operation)
 

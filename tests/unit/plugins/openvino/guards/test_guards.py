@@ -81,6 +81,7 @@ ZERO = "an integer by 0"
 NEGATIVE = "negative length"
 COUNT = "a number of sizes or scales"
 FORGOTTEN = "an empty tensor together with sizes"
+CUBIC = "by mode=cubic"
 UNLIKE = "do not fit each other"
 FITS = "does not fit"
 NO_FIT = f"{FITS}|conflicts|divide|incompatible|bounds"
@@ -265,11 +266,6 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"x": floats(4)}],
         [({"x": np.zeros(4, np.float32)}, NOTHING)],
     ),
-    "unique": (
-        "(float[N,M] x) => (float[A] y, int64[B] i) { y, i = Unique(x) }",
-        [{"x": floats(2, 3)}],
-        [({"x": floats(0, 0)}, f"{NOTHING}|non static")],
-    ),
     "quotient": (
         "(int32[N] x, int32[N] d) => (int32[N] y) { y = Div(x, d) }",
         [{"x": np.array([7, -7], np.int32), "d": np.array([2, 2], np.int32)}],
@@ -305,6 +301,26 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         " { y = Resize<axes = [2,3]>(x, , , s) }",
         [{**image(2, 2), "s": indices(2, 4)}],
         [({"x": floats(0, 1, 2, 2), "s": indices(2, 4)}, FORGOTTEN)],
+    ),
+    **{
+        f"cubic_image_of_{len(shape)}_axes": (
+            f"(float[{axes}] x, int64[{len(shape)}] s) => (float[{made}] y)"
+            ' { y = Resize<mode = "cubic">(x, , , s) }',
+            [{"x": floats(*shape), "s": indices(*shape[:-2], 5, 6)}],
+            [
+                ({"x": floats(*shape), "s": indices(*shape[:-3], more, 4, 5)}, CUBIC)
+                for more in (1, 4)
+            ],
+        )
+        for shape, axes, made in (
+            ((2, 3, 4), "N,H,W", "A,B,C"),
+            ((1, 2, 3, 4), "N,M,H,W", "A,B,C,D"),
+        )
+    },
+    "cubic_factors": (
+        '(float[N,H,W] x, float[3] s) => (float[A,B,C] y) { y = Resize<mode = "cubic">(x, , s) }',
+        [{"x": floats(2, 3, 4), "s": np.array([1, 2, 2], np.float32)}],
+        [({"x": floats(2, 3, 4), "s": np.array([2, 1, 1], np.float32)}, CUBIC)],
     ),
     "top_of_nothing": (
         "(float[N,M] x, int64[1] k) => (float[A,B] y, int64[C,D] i) { y, i = TopK(x, k) }",
@@ -601,11 +617,6 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"s": floats(2), "x": floats(3, 2)}, {"s": floats(2), "x": floats(1, 2)}],
         [({"s": floats(2), "x": floats(0, 2)}, NOTHING)],
     ),
-    "unique_along_an_axis": (
-        "(float[N] x) => (float[A] y, int64[B] i) { y, i = Unique<axis = 0>(x) }",
-        [{"x": floats(3)}],
-        [({"x": floats(0)}, f"{NOTHING}|non static")],
-    ),
     "list": (
         "(float[N,M] x, int64[1] s) => (float[A] y) { y = Reshape(x, s) }",
         [{"x": floats(2, 3), "s": indices(6)}, {"x": floats(2, 3), "s": indices(-1)}],
@@ -676,6 +687,8 @@ NEVER_RIGHT = {
     "gather_nd": "(float[2] x) => (float y)"
     " { i = Constant<value = int64[1] {-3}>() y = GatherND(x, i) }",
     "factors": "(float[1,1,H,W] x, float[8] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
+    "cubic_channels": "(float[1,3,4,4] x) => (float[A,B,C,D] y)"
+    ' { s = Constant<value_ints = [1,4,4,4]>() y = Resize<mode = "cubic">(x, , , s) }',
     "quotient": "(int32[N] x) => (int32[N] y) { d = Constant<value = int32 {0}>() y = Div(x, d) }",
     "scan": "(float[2] s, float[0,2] x) => (float[2] y, float[0,2] z) { y, z = Scan"
     "<num_scan_inputs = 1, body = a (float[2] a, float[2] b) => (float[2] c, float[2] d)"
