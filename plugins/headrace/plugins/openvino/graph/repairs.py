@@ -252,7 +252,7 @@ def _unique(operation: openvino.Node) -> None:
     shape = data.get_partial_shape()
     if shape.rank.is_dynamic:
         raise InvalidModel("Unique takes parts of a tensor of unknown rank", field="model")
-    axes = np.arange(len(shape))
+    axes = list(range(len(shape)))
     along = None if flat and attributes["sorted"] else axis
     made = operations.unique(never_empty(data, axes), along, **attributes)
     sizes = operations.shape_of(data)

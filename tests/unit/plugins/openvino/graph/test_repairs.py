@@ -391,8 +391,9 @@ def test_a_factor_or_an_offset_of_zero_is_not_the_default(
         y = HardSigmoid<alpha = {alpha}, beta = {other}>(x)
         z = Selu<alpha = {alpha}, gamma = {other}>(x)
     }}"""
-    x = np.array([-2, -0.5, 0, 0.5, 1, 3], np.float32 if type_name == "float" else np.float16)
-    found = run(runtime, text, x=x)
+    x = np.array([-2, -0.5, 0, 0.5, 1, 3], np.float32)
+    dtype = np.float32 if type_name == "float" else np.float16
+    found = run(runtime, text, x=x.astype(dtype))
     np.testing.assert_allclose(found["y"], np.clip(alpha * x + other, 0, 1), rtol=1e-3)
     selu = other * np.where(x > 0, x, alpha * np.expm1(x))
     np.testing.assert_allclose(found["z"], selu, rtol=1e-3)
