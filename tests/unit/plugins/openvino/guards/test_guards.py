@@ -74,6 +74,12 @@ def heads(*shapes: tuple[int, ...]) -> Inputs:
     return {name: floats(*shape) / 99 for name, shape in zip("qkv", shapes, strict=True)}
 
 
+def masked(*shapes: tuple[int, ...]) -> Inputs:
+    """The query, the keys, the values and the mask of Attention."""
+    mask = np.zeros(shapes[3], np.float32)
+    return {**heads(*shapes[:3]), "m": mask}
+
+
 GATHER_ND = "(float[N] x, int64[M,1] i) => (float[K] y) {{ {0} }}"
 INDEX = "out of bounds"
 NOTHING = "elements for an empty tensor"
@@ -352,6 +358,28 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             for rows in (2, 4000)
         ],
     ),
+    **{
+        f"attention_without_a_kernel_{name}": (
+            "(float[B,H,Q,D] q, float[C,J,K,E] k, float[F,L,M,G] v, float[N,O] m)"
+            f" => (float[S,T,U,W] y) {{ y = Attention<{attributes}>(q, k, v, m) }}",
+            [masked((2, 3, 4, 8), (2, heads, 6, 8), (2, heads, 6, 8), (4, 6)) for heads in (1, 3)],
+            [
+                (masked((2, 3, 4, 8), keys, values, (4, 6)), UNLIKE)
+                for keys, values in (
+                    ((2, 1, 6, 8), (2, 3, 6, 8)),
+                    ((2, 3, 6, 8), (2, 1, 6, 8)),
+                    ((1, 3, 6, 8), (2, 3, 6, 8)),
+                    ((2, 3, 6, 8), (1, 3, 6, 8)),
+                )
+            ]
+            + [(masked((2, 1, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8), (4, 6)), UNLIKE)]
+            + [(masked((2, 3, 1, 8), (2, 3, 6, 8), (2, 3, 6, 8), (4, 6)), UNLIKE)],
+        )
+        for name, attributes in (
+            ("capped", "softcap = 1.0"),
+            ("capped_causal", "softcap = 1.0, is_causal = 1"),
+        )
+    },
     "rotary_rows": (
         "(float[B,2,N,4] x, float[C,M,2] c, float[D,P,2] s) => (float[E,F,G,J] y)"
         " { y = RotaryEmbedding(x, c, s) }",
