@@ -249,6 +249,24 @@ def reasons(text: str, opset: int) -> list[str]:
             " { y = MatMulInteger(x, w, z) }",
             "each row",
         ),
+        *(
+            (
+                f"({x}[{data}] x, float[{scales}] s, uint8[{points}] z) => ({y}[A,B,C] y)"
+                f" {{ y = {layer}<block_size = 2>(x, s, z) }}",
+                "of the blocks",
+            )
+            for layer, x, y in (
+                ("DequantizeLinear", "uint8", "float"),
+                ("QuantizeLinear", "float", "uint8"),
+            )
+            for data, scales, points in (
+                ("1,4,2", "1,1,2", "1,1,2"),
+                ("1,4,2", "1,2,2", "1,1,2"),
+                ("1,4,2", "1,2,1", "1,2,1"),
+                ("1,4,N", "1,2,N", "1,2,N"),
+                ("1,N,2", "1,M,2", "1,M,2"),
+            )
+        ),
         (_quantized("float s", "uint8[2] z"), "each output channel"),
         *(
             (
@@ -326,6 +344,10 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         "(float[1,1,2,3,4] x, int64[5] s) => (float[A,B,C,D,E] y)"
         ' { y = Resize<mode = "cubic">(x, , , s) }',
         "(float[N,M] x, int64[1] k) => (float[A,B] y) { y = CumSum(x, k) }",
+        "(uint8[1,4,2] x, float[1,2,2] s) => (float[A,B,C] y)"
+        " { y = DequantizeLinear<block_size = 2>(x, s) }",
+        "(float[1,4,2] x, float[1,2,2] s, uint8[1,2,2] z) => (uint8[A,B,C] y)"
+        " { y = QuantizeLinear<block_size = 2>(x, s, z) }",
         "(float[1,1,2,3] x) => (float[1,1,1,3] y)"
         " { y = MaxPool<kernel_shape = [2,1], storage_order = 1>(x) }",
         "(float[2] x) => (float8e4m3fn[2] y) { y = Cast<to = 17, saturate = 0>(x) }",

@@ -21,6 +21,7 @@ from headrace.plugins.openvino.guards.terms import (
 from headrace.plugins.openvino.library import openvino, operations
 
 _NEGATIVE: Final = "gets a negative length"
+_COUNT: Final = "gets a number of sizes, scales or pads that is not its number of axes"
 _FORGOTTEN: Final = "gets an empty tensor together with sizes that a request gives"
 _RESIZED: Final = 2
 """How many axes the kernel of cubic interpolation resizes: the last ones."""
@@ -62,7 +63,7 @@ def _factors(operation: openvino.Node) -> Iterator[Condition]:
     axes = operation.input_value(2) if operation.get_input_size() > 2 else None
     count = operations.constant(np.array([rank])) if axes is None else sizes_along(axes, [0])
     fits = operations.equal(sizes_along(operation.input_value(1), [0]), count)
-    yield all_hold(fits), "gets a number of sizes or scales that is not its number of axes"
+    yield all_hold(fits), _COUNT
     if operation.get_attributes()["mode"] == "cubic" and rank in _OF_ONE_KERNEL:
         others = list(range(rank - _RESIZED))
         sizes = (
@@ -92,8 +93,12 @@ def _count(operation: openvino.Node) -> Iterator[Condition]:
 def _pads(operation: openvino.Node) -> Iterator[Condition]:
     """Negative pads cut elements off. If they cut off more than an axis has, the kernel reads and
     writes outside of its memory, so it gets bounded pads. Unless the kernel pads by a constant, it
-    may pad by elements that it has cut off. So enough elements must be left."""
+    may pad by elements that it has cut off. So enough elements must be left. A single pad would be
+    repeated for all axes."""
     data, begin, end = operation.input_values()[:3]
+    rank = operations.constant(np.array([len(data.get_partial_shape())]))
+    for each in (begin, end):
+        yield all_hold(operations.equal(sizes_along(each, [0]), rank)), _COUNT
     nodes = begin.get_node(), end.get_node()
     if all(each.get_type_name() == "Constant" and each.data.min(initial=0) >= 0 for each in nodes):
         return

@@ -85,7 +85,7 @@ INDEX = "out of bounds"
 NOTHING = "elements for an empty tensor"
 ZERO = "an integer by 0"
 NEGATIVE = "negative length"
-COUNT = "a number of sizes or scales"
+COUNT = "a number of sizes, scales or pads"
 FORGOTTEN = "an empty tensor together with sizes"
 CUBIC = "by mode=cubic"
 UNLIKE = "do not fit each other"
@@ -341,6 +341,21 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             for pads in ((-4, 2), (5, -4), (2, -4), (-7, 9), (-2, -2))
         ],
     ),
+    **{
+        f"pads_of_a_matrix_by_{mode}": (
+            f'(float[N,M] x, int64[P] p) => (float[A,B] y) {{ y = Pad<mode = "{mode}">(x, p) }}',
+            [{"x": floats(2, 3), "p": indices(1, 0, 0, 1)}],
+            [
+                (
+                    {"x": floats(2, 3), "p": indices(*[value] * count)},
+                    f"{COUNT}|mismatch|inconsistent",
+                )
+                for value in (0, 1)
+                for count in (2, 6)
+            ],
+        )
+        for mode in ("constant", "edge")
+    },
     "edges_of_what_is_left": (
         '(float[N] x, int64[2] p) => (float[A] y) { y = Pad<mode = "edge">(x, p) }',
         [{"x": floats(3), "p": indices(2, 1)}],
