@@ -46,7 +46,7 @@ class Item:
         timeout_seconds: None for no limit.
         trace: the trace context to send with it, by the names of W3C's headers.
         once: whether it must not be sent again after it may have reached the server.
-        deadline: when it ends if nobody waits for it; None if somebody does.
+        deadline: when its stream is to end it; None if its own thread does.
         id: its name on the stream.
         sent: whether it has been given to gRPC.
         blocks: whether a thread waits for it.
@@ -139,12 +139,13 @@ class Gathering(Generic[I]):
     def takes(self, data: bytes) -> bool:
         """Whether the stream takes a request now. The network of a heavy reply is told by the
         request's first field, which is its name."""
-        limits = self.limits
+        limits, size = self.limits, len(data)
         if (
             limits is None
-            or len(data) > min(MAX_REQUEST_BYTES, self._message_bytes(limits) // 2)
+            or size > MAX_REQUEST_BYTES
+            or size > (limits.message_bytes or MAX_MESSAGE_BYTES) // 2
             or len(self._in_flight) >= limits.in_flight
-            or self._bytes + len(data) > MAX_BYTES
+            or self._bytes + size > MAX_BYTES
         ):
             return False
         if self._heavy and (left := self._heavy.get(_network(data))):

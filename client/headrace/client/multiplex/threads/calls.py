@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from functools import partial
 from typing import Any
@@ -48,8 +48,15 @@ class _Waited(Item):
     blocks = True
     __slots__ = ("_settled", "outcome", "stream")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        data: bytes,
+        timeout_seconds: float | None,
+        trace: Mapping[str, str] | None,
+        *,
+        once: bool,
+    ) -> None:
+        super().__init__(data, timeout_seconds, trace, once=once)
         self._settled = threading.Lock()
         self._settled.acquire()
         self.outcome: Outcome = Expired()
