@@ -19,7 +19,7 @@ from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
 from headrace.client.multiplex.threads.calls import SharedStreams
 from headrace.client.multiplex.threads.exits import close_at_exit
-from headrace.client.plans import client_plans, infer_plans, network_plans, plan
+from headrace.client.plans import client_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Blocking, Pause, Plan, Step
 from headrace.client.request import InferRequest
@@ -243,12 +243,11 @@ class Network(LoadedNetwork):
         Raises:
             InvalidArgument: an input does not fit the network. The result raises all other errors.
         """
-        request, attachments = self.encoder.encode(
-            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
-        )
         seconds, endpoint = plan.seconds(timeout, self.timeout_seconds), self.client.endpoint
         start = partial(self.client.callable("Infer").future, timeout=seconds)
-        packed = infer_plans.pack(self.sharing, request, attachments)
+        packed = self.pack(
+            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
+        )
         return InferRequest(started(start, packed, endpoint), endpoint)
 
     def session(self, id: str | None = None) -> Session:

@@ -188,7 +188,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         call = self.callable(step.method, once=step.once)(step.request, timeout=seconds)
         try:
-            if isinstance(call, grpc.aio.UnaryStreamCall):
+            if step.method in transport.SERVER_STREAMS:
                 reply: Any = [part async for part in call]
             else:
                 reply = await call
@@ -238,12 +238,11 @@ class Network(LoadedNetwork):
         Raises:
             InvalidArgument: an input does not fit the network. The result raises all other errors.
         """
-        request, attachments = self.encoder.encode(
-            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
-        )
         self.client.callable("Infer")  # raises now if the client is closed, not with the result
         seconds = self.timeout_seconds if timeout is None else timeout
-        packed = infer_plans.pack(self.sharing, request, attachments)
+        packed = self.pack(
+            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
+        )
         task = asyncio.ensure_future(self.client.run(infer_plans.infer_packed(packed, seconds)))
         if isinstance(packed, Loan):  # the task may be cancelled before it begins
             task.add_done_callback(lambda _: packed.not_sent())

@@ -26,7 +26,7 @@ _MAX_BACKOFF_SECONDS: Final = 1.0
 _NETWORK_TAG: Final = 0x0A  # field 1 of InferRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class At(Call):
     """Call a method of one server.
 

@@ -26,7 +26,7 @@ IDEMPOTENT: Final = (
 """The methods whose calls may be sent again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would take several times as long to make
 class Call:
     """Call a method; its reply, or replies, are sent back into the plan.
 
@@ -116,7 +116,8 @@ def checked_seconds(timeout: object) -> float:
     Raises:
         InvalidArgument: it is not a number, or it is negative.
     """
-    if isinstance(timeout, Real) and float(timeout) >= 0:  # False for NaN
+    # `Real` is an abstract class, and slow to ask.
+    if isinstance(timeout, (float, int, Real)) and float(timeout) >= 0:  # False for NaN
         return float(timeout)
     message = f"timeout is {timeout!r}; pass a number of seconds from 0, math.inf for no limit"
     raise invalid("timeout", message)
