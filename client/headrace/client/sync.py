@@ -21,7 +21,7 @@ from headrace.client.multiplex.threads.calls import SharedStreams
 from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.plans import client_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
-from headrace.client.plans.plan import Blocking, Pause, Plan, Step
+from headrace.client.plans.plan import Blocking, Pause, Plan, Run, Step
 from headrace.client.request import InferRequest
 from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.session import Session
@@ -170,20 +170,15 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
 
     def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
-        try:
-            step = next(steps)
-            while True:
+        with Run(steps, self.timeout_seconds) as run:
+            while not run.over:
                 try:
-                    reply = self._do(step)
+                    reply = self._do(run.step)
                 except (Error, OSError) as error:
-                    step = plan.after(steps, step, error, self.timeout_seconds)
+                    run.failed(error)
                 else:
-                    step = steps.send(reply)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            steps.close()
+                    run.answered(reply)
+            return run.result
 
     def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan on a thread of its own."""
