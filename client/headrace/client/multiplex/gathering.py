@@ -88,11 +88,14 @@ class Gathering(Generic[I]):
     Attributes:
         limits: those of the server. None until the server has answered the last question.
         carried: how many results have come.
+        company: how many came with the last one, itself included. Their callers may be about to
+            send requests, too.
     """
 
     def __init__(self, prefix: str | None = None) -> None:
         self.limits: StreamLimits | None = None
         self.carried = 0
+        self.company = MAX_MESSAGE_REQUESTS  # not known yet
         self._prefix = secrets.token_hex(3) if prefix is None else prefix
         self._number = 0
         self._asks = True
@@ -219,6 +222,8 @@ class Gathering(Generic[I]):
                 if result.attachments:
                     self._learn(item, result)
         self.carried += len(settled)
+        if reply.results:
+            self.company = len(reply.results)
         return settled
 
     def end(self) -> list[I]:
