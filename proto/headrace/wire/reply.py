@@ -1,6 +1,6 @@
-"""Encodes small replies without building a message.
+"""Encodes small replies, and the tensors of small requests, without building a message.
 
-All fields of a tensor except its data are the same in every reply of a network. They are kept as
+All fields of a tensor except its data are the same in every message of a network. They are kept as
 bytes.
 """
 
@@ -24,6 +24,7 @@ MAX_NAME_LENGTH: Final = 256
 Place: TypeAlias = tuple[str, int]
 """A region and an offset in it."""
 
+_OUTPUTS: Final = 2  # of InferReply
 _TIMINGS = struct.Struct("<3sdsdsd")  # field 3 of 27 bytes; in it the doubles 1, 2 and 3
 
 
@@ -98,9 +99,19 @@ def _number(dtype: np.dtype[Any]) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _head(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | None:
-    """The bytes of an element of `outputs` up to its data; None for a dtype without this form.
+    return tensor_head(_OUTPUTS, name, dtype, shape)
+
+
+def tensor_head(
+    field: int, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> bytes | None:
+    """The bytes of an element of `inputs` or `outputs` up to its data, which `tobytes` gives. None
+    for a dtype without this form.
 
     The element is a Value with a name and a Tensor. The Tensor has a type, a shape and data.
+
+    Args:
+        field: the number of `inputs` or `outputs`.
     """
     number = _number(dtype)
     if number is None:
@@ -111,7 +122,8 @@ def _head(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | No
         (b"\x08", varint(number), b"\x12", varint(len(sizes)), sizes, b"\x1a", varint(size))
     )
     value = b"".join((b"\x0a", varint(len(text)), text, b"\x12", varint(len(tensor) + size)))
-    return b"".join((b"\x12", varint(len(value) + len(tensor) + size), value, tensor))
+    tag = bytes((field << 3 | 2,))
+    return b"".join((tag, varint(len(value) + len(tensor) + size), value, tensor))
 
 
 @lru_cache(maxsize=1024)
