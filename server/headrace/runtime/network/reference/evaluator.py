@@ -144,12 +144,7 @@ def _coercing(base: Any) -> Any:
 
 _CORRECTED = (
     *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
-<<<<<<< HEAD
     *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
-    *map(wide_loss, (NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss)),
-=======
-    *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
->>>>>>> ovfix
     Attention,
     AveragePool,
     BatchNormalization,
