@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from headrace.plugins.openvino.guards.guards import stamped
 from headrace.plugins.openvino.session import profiling
-from headrace.plugins.openvino.session.pool import Pool
+from headrace.plugins.openvino.session.pool import CompileBudget, Pool
 from headrace.plugins.openvino.session.requests import Compiled
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -18,7 +19,7 @@ from headrace.runtime.network.network import Layer, Network
 
 class RequestNetwork(ExecutableNetwork):
     """Runs its jobs in infer requests that it keeps. Thread-safe: `_lock` guards the replacement of
-    the pool that the requests come from.
+    the pool that the requests come from, and the budget for it.
 
     The runs of a brief network are synchronous, on the calling thread, and need no cancel. With
     several streams, runs are synchronous too. OpenVINO computes on its own threads either way. The
@@ -46,6 +47,7 @@ class RequestNetwork(ExecutableNetwork):
         self._streams = streams
         self._compile_again = compile_again
         self._lock = threading.Lock()
+        self._budget = CompileBudget()
         self._pool: Pool | None = Pool(compiled, streams)
         self._graph = profiling.graph(compiled.model.get_runtime_model(), network)
 
@@ -76,6 +78,9 @@ class RequestNetwork(ExecutableNetwork):
 
         Args:
             judged: the pool must check requests before they run.
+
+        Raises:
+            ResourceExhausted: it was replaced too often.
         """
         pool = self._pool
         if pool is not None and pool.serves(judged=judged):
@@ -83,7 +88,12 @@ class RequestNetwork(ExecutableNetwork):
         with self._lock:
             assert self._pool is not None, "a job after close"
             if not self._pool.serves(judged=judged):
-                self._pool = Pool(self._compile_again(), self._streams)
+                self._budget.check()
+                began = time.monotonic()
+                try:
+                    self._pool = Pool(self._compile_again(), self._streams)
+                finally:
+                    self._budget.spend(time.monotonic() - began)
             return self._pool
 
     def _export(self) -> bytes:

@@ -78,6 +78,8 @@ class ExecutableNetwork:
     notes: tuple[str, ...] = ()
     restored: bool = False
     loaded_from_cache: bool = False
+    inputs_may_change: bool = False
+    """Whether a request only gets wrong results if another process writes to its inputs."""
 
     counts_rows: bool = True
     """Whether a request's rows are counted when it ends. If not, the rows of each run are."""
@@ -156,7 +158,11 @@ class ExecutableNetwork:
         place = self.place
         if job.ticket is None:
             if job.sequence is not None and not self.states:
-                raise self._keeps_nothing()
+                raise InvalidArgument(
+                    f"network {self.name!r} keeps no states, so its requests belong to no "
+                    "sequence: leave the sequence out, or load the network with STATES",
+                    field="session",
+                )
             self._check(job)
             try:
                 place.admission.admit(job)
@@ -178,13 +184,6 @@ class ExecutableNetwork:
                 self._start(job)
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)
-
-    def _keeps_nothing(self) -> InvalidArgument:
-        return InvalidArgument(
-            f"network {self.name!r} keeps no states, so its requests belong to no sequence: leave "
-            "the sequence out, or load the network with STATES",
-            field="session",
-        )
 
     def _arm_deadline(self, job: Job, deadline: float) -> bool:
         token = job.token

@@ -119,7 +119,8 @@ class Pipeline:
         if job.token.error is not None:
             return job.token.error
         if not index:
-            self.begin(job, now)
+            job.started = now
+            self.timeout.begin(job)
         token, budget = job.token, self.inline
         clock = time.monotonic if budget is None else budget.clock
         start = now if clock is time.monotonic else clock()
@@ -138,11 +139,6 @@ class Pipeline:
             if seconds > budget.unremarkable:
                 budget.record(seconds)
         return None
-
-    def begin(self, job: Job, now: float) -> None:
-        """Records that the job's run begins."""
-        job.started = now
-        self.timeout.begin(job)
 
     def end(self, job: Job, error: BaseException | None) -> None:
         """Settles a job that has finished its last hop, or failed before."""
@@ -197,13 +193,13 @@ class _Passage:
         def land(error: BaseException | None) -> None:
             passage = passages.popleft()
             if passages:
-                pipeline.begin(passages[0].job, time.monotonic())
+                passages[0].begin(time.monotonic())
             else:
                 # The next tasks depart first, so that the other process need not wait for them.
                 share.executor.leave(stream, share.flow)
             passage._end(error)
 
-        pipeline.begin(self.job, now)
+        self.begin(now)
         if departure.depart([passage.job for passage in passages], land):
             return True
         pipeline.timeout.end(self.job)
@@ -211,6 +207,11 @@ class _Passage:
         passages.popleft()
         _put_back(share, passages)
         return False
+
+    def begin(self, now: float) -> None:
+        """Records that the job runs in another process from now on."""
+        self.job.started = now
+        self._pipeline.timeout.begin(self.job)
 
     def _may_depart(self, departure: Departure, now: float) -> bool:
         job = self.job

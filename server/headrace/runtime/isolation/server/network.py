@@ -53,6 +53,7 @@ class IsolatedNetwork(ExecutableNetwork):
     """
 
     process: ClassVar[str] = "worker"
+    inputs_may_change = True  # the worker gets a copy, and nobody looks at values before
 
     def __init__(
         self,
