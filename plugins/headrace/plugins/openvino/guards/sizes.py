@@ -179,10 +179,12 @@ def _fits(operation: openvino.Node) -> openvino.Node:
     sizes, zero = signed(pattern), np.int64(0)
     of_data = operations.shape_of(data, "i64")
     if operation.get_attributes()["special_zero"]:  # a 0 is the size of the data
-        count = pattern.get_partial_shape()[0].get_length()
-        begin, end, step = (operations.constant(np.array([each])) for each in (0, count, 1))
-        ones = operations.constant(np.ones(count, np.int64))
-        kept = operations.slice(operations.concat([of_data, ones], 0), begin, end, step)
+        count, kept = pattern.get_partial_shape()[0].get_length(), of_data
+        rank = data.get_partial_shape().rank
+        if rank.is_dynamic or rank.get_length() != count:
+            begin, end, step = (operations.constant(np.array([each])) for each in (0, count, 1))
+            ones = operations.constant(np.ones(count, np.int64))
+            kept = operations.slice(operations.concat([of_data, ones], 0), begin, end, step)
         sizes = operations.select(operations.equal(sizes, zero), kept, sizes)
     least = operations.reduce_min(sizes, zero, keep_dims=True)
     counts = (operations.convert(each, "f32") for each in (sizes, of_data))

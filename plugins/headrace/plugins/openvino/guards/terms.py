@@ -46,7 +46,10 @@ def is_known(value: openvino.Output, axis: int) -> bool:
 def all_hold(holds: openvino.Node) -> openvino.Node:
     """A list with one value, which is 1 if all elements are true and 0 otherwise. It is a product,
     because on processors without AVX OpenVINO has no kernel for the "and" of many elements."""
-    axes = np.arange(holds.get_output_partial_shape(0).rank.get_length())
+    shape = holds.get_output_partial_shape(0)
+    if shape == openvino.PartialShape([1]):
+        return operations.convert(holds, "i64")
+    axes = np.arange(shape.rank.get_length())
     product = operations.reduce_prod(operations.convert(holds, "i32"), axes, keep_dims=False)
     return operations.unsqueeze(operations.convert(product, "i64"), np.int64(0))
 
