@@ -49,7 +49,7 @@ def encode_small_reply(
         places: where the bytes of outputs in shared memory lie, which the reply does not have.
     """
     name = identifier.encode()
-    parts = [b"\x0a", _varint(len(name)), name]
+    parts = [b"\x0a", varint(len(name)), name]
     for key in names:
         value = outputs[key]
         if places and key in places:
@@ -73,15 +73,12 @@ def encode_small_reply(
     parts += (
         _TIMINGS.pack(b"\x1a\x1b\x09", timings[0], b"\x11", timings[1], b"\x19", timings[2]),
         b"\x28",
-        _varint(generation),
+        varint(generation),
         _version(version),
     )
     if in_flight:
-        parts += (b"\x38", _varint(in_flight))
+        parts += (b"\x38", varint(in_flight))
     return b"".join(parts)
-
-
-_varint = lru_cache(maxsize=1024)(varint)
 
 
 @lru_cache(maxsize=1024)
