@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from headrace.client.errors import client_closed, invalid
@@ -38,7 +39,6 @@ SERVER_STREAMS: Final = frozenset(
 """The methods with one request and a stream of replies."""
 # Their messages are read and written by headrace.wire, without copies.
 _RAW = frozenset({"Infer", "InferStream"})
-# Calls that may run twice without harm; a load, an unload, an import or an extension may not.
 # The schemes of gRPC's names. Each scheme defines where a port belongs.
 _SCHEMES = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):")
 # The schemes whose names hold hosts and ports, separated by commas. Others hold paths or services.
@@ -86,6 +86,11 @@ def callables(channel: Any) -> dict[str, Any]:
         )
         for method in methods()
     }
+
+
+def infer_stream(channel: Any, deserialize: Callable[[bytes], Any] | None) -> Any:
+    """The channel's callable of InferStream. `deserialize` gets each message on gRPC's thread."""
+    return channel.stream_stream(_PREFIX + "InferStream", response_deserializer=deserialize)
 
 
 class Authorized:
@@ -180,7 +185,9 @@ class Channels:
                 channel = self._connect(self._options(once))
                 found = callables(channel)
                 if self._streams is None and self._share is not None:
-                    self._streams = self._share(found["InferStream"], self._metadata or tuple)
+                    self._streams = self._share(
+                        partial(infer_stream, channel), self._metadata or tuple
+                    )
                 if (metadata := self._metadata) is not None:
                     found = {name: Authorized(each, metadata) for name, each in found.items()}
                 if self._streams is not None:

@@ -273,6 +273,24 @@ def test_a_callback_may_call_infer(fake: Fake) -> None:
         assert found == [2]
 
 
+def test_a_callback_on_grpcs_thread_may_call_infer(fake: Fake) -> None:
+    """A request in a call of its own ends on the thread that receives the stream's results, too."""
+    with Client(fake.target) as client:
+        network = client.network("echo")
+        share(network, fake)
+        found: list[float] = []
+        ended = threading.Event()
+
+        def again(_: object) -> None:
+            found.append(value(network.infer(x(2), timeout=WAIT_SECONDS)))
+            ended.set()
+
+        large = {"x": np.ones((1, 100_000), np.float32)}
+        network.start_async(large).add_done_callback(again)
+        assert ended.wait(WAIT_SECONDS / 2)
+        assert found == [2]
+
+
 def test_an_abandoned_client_leaves_no_thread(fake: Fake) -> None:
     before = set(threading.enumerate())
     client = Client(fake.target)
@@ -295,11 +313,14 @@ def test_a_closed_client_has_no_thread_and_no_call(
     calls: list[weakref.ref[Any]] = []
     run = Stream._run
 
-    def noted(self: Stream, start: Any) -> None:
-        def starts(*args: Any, **kwargs: Any) -> Any:
-            call = start(*args, **kwargs)
-            calls.append(weakref.ref(call))
-            return call
+    def noted(self: Stream, opens: Any) -> None:
+        def starts(deserialize: Any) -> Any:
+            def start(*args: Any, **kwargs: Any) -> Any:
+                call = opens(deserialize)(*args, **kwargs)
+                calls.append(weakref.ref(call))
+                return call
+
+            return start
 
         run(self, starts)
 

@@ -26,17 +26,17 @@ class Streams:
     """The shared streams of one client: one at a time, and those that end.
 
     Args:
-        start: gRPC's callable of InferStream.
+        open: makes gRPC's callable of InferStream with a deserializer of results.
         metadata: gives the metadata of a call. A stream is used while they stay the same.
     """
 
     def __init__(
         self,
-        start: Callable[..., Any],
+        open: Callable[[None], Any],
         metadata: Callable[[], Metadata],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._start = start
+        self._start = open(None)
         self._metadata = metadata
         self._stream: Stream | None = None
         self._all: set[Stream] = set()

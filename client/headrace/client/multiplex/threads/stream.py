@@ -21,6 +21,8 @@ from headrace.wire.codec import CodecError
 from headrace.wire.stream import parse_infer_stream_reply
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
+Open: TypeAlias = Callable[[Callable[[bytes], bytes]], Any]
+"""gRPC's callable of InferStream, with this deserializer of results."""
 _let_others_run: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))
 
 
@@ -49,7 +51,7 @@ class Stream:
     call. After `close`, nothing is left that could take or hold a lock of gRPC.
     """
 
-    def __init__(self, shared: Shared, start: Callable[..., Any], metadata: Metadata) -> None:
+    def __init__(self, shared: Shared, open: Open, metadata: Metadata) -> None:
         self.metadata = metadata
         self.gathering: Gathering[Any] = Gathering()
         self._shared = shared
@@ -64,8 +66,9 @@ class Stream:
         self._cancelled = False
         self._call: Any = None
         self._reader = threading.Thread(
-            target=self._run, args=(start,), name="headrace-results", daemon=True
+            target=self._run, args=(open,), name="headrace-results", daemon=True
         )
+        self._receiver: int | None = None  # gRPC's thread that results come on
         self._writer: Future[threading.Thread] = Future()
         self._expirer: threading.Thread | None = None
 
@@ -78,8 +81,8 @@ class Stream:
         """Takes a request if there is room. The caller holds the lock."""
         if self._ended or self._retired:
             return False
-        if item.blocks and threading.get_ident() == self._reader.ident:
-            return False  # a callback: the reader would wait for itself
+        if item.blocks and threading.get_ident() in (self._reader.ident, self._receiver):
+            return False  # a callback: the thread would wait for itself
         if not self.gathering.takes(item.data):
             return False
         self.gathering.add(item)
@@ -170,10 +173,10 @@ class Stream:
             seen = waiting
             _let_others_run()
 
-    def _run(self, start: Callable[..., Any]) -> None:
+    def _run(self, open: Open) -> None:
         status: Failure | None = None
         try:
-            self._call = start(self._messages(), metadata=self.metadata)
+            self._call = open(self._noted)(self._messages(), metadata=self.metadata)
         except ValueError:  # the channel has been closed meanwhile
             self._writer.cancel()
         else:
@@ -200,6 +203,11 @@ class Stream:
         except CodecError:
             call.cancel()
         return None
+
+    def _noted(self, data: bytes) -> bytes:
+        """Notes gRPC's thread, which gives each message to this function."""
+        self._receiver = threading.get_ident()
+        return data
 
     def _received(self, data: bytes) -> None:
         reply = parse_infer_stream_reply(data)

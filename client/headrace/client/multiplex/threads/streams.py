@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.client.multiplex.choice import Step
 from headrace.client.multiplex.gathering import MAX_REQUEST_BYTES
-from headrace.client.multiplex.threads.stream import Metadata, Shared, Stream
+from headrace.client.multiplex.threads.stream import Metadata, Open, Shared, Stream
 
 
 class Streams:
@@ -18,17 +18,17 @@ class Streams:
     gRPC is called, while a request is settled, nor during a wait.
 
     Args:
-        start: gRPC's callable of InferStream.
+        open: makes gRPC's callable of InferStream.
         metadata: gives the metadata of a call. A stream is used while they stay the same.
     """
 
     def __init__(
         self,
-        start: Callable[..., Any],
+        open: Open,
         metadata: Callable[[], Metadata],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._start = start
+        self._open_call = open
         self._metadata = metadata
         self._shared = Shared(clock)
         self.clock = clock
@@ -66,7 +66,7 @@ class Streams:
 
     def _open(self, metadata: Metadata) -> None:
         shared = self._shared
-        stream = Stream(shared, self._start, metadata)
+        stream = Stream(shared, self._open_call, metadata)
         with shared.lock:
             if shared.closed:
                 return
