@@ -494,16 +494,15 @@ def test_a_call_that_is_dropped_is_not_sent_again_when_its_time_is_up() -> None:
     def steps() -> plan.Plan[None]:
         yield plan.Call("Infer", b"", 5.0)
 
-    running = steps()
-    step = next(running)
-    assert isinstance(step, plan.Call)
-    again = plan.after(running, step, dropped, 60.0)
-    assert isinstance(again, plan.Call)
-    assert again.timeout_seconds is not None
-    assert 0 < again.timeout_seconds <= 5
-    late = dataclasses.replace(again, made=again.made - 6)
-    with pytest.raises(errors.Unavailable):
-        plan.after(running, late, dropped, 60.0)
+    with plan.Run(steps(), 60.0) as running:
+        running.failed(dropped)
+        again = running.step
+        assert isinstance(again, plan.Call)
+        assert again.timeout_seconds is not None
+        assert 0 < again.timeout_seconds <= 5
+        running.step = dataclasses.replace(again, made=again.made - 6)
+        with pytest.raises(errors.Unavailable):
+            running.failed(dropped)
 
 
 def test_a_call_that_the_server_dropped_and_that_may_not_run_twice_is_unavailable(

@@ -21,7 +21,8 @@ class RequestNetwork(ExecutableNetwork):
     """Runs its jobs in infer requests that it keeps. Thread-safe: `_lock` guards the replacement of
     the pool that the requests come from, and the budget for it.
 
-    With several streams, runs are synchronous. OpenVINO computes on its own threads either way. The
+    The runs of a brief network are synchronous, on the calling thread, and need no cancel. With
+    several streams, runs are synchronous too. OpenVINO computes on its own threads either way. The
     end of an asynchronous run goes through one more of these threads, and the processors are idle
     between runs. This costs a busy server 4 to 10 % of its throughput. With one stream, runs are
     asynchronous, because OpenVINO would compute a synchronous run on the caller's thread, where a
@@ -81,17 +82,12 @@ class RequestNetwork(ExecutableNetwork):
         Raises:
             ResourceExhausted: it was replaced too often.
         """
-
-        def serves(pool: Pool) -> bool:
-            unjudged = pool.unjudged or (judged and pool.compiled.shapes is None)
-            return not pool.spoilt and not unjudged
-
         pool = self._pool
-        if pool is not None and serves(pool):
+        if pool is not None and pool.serves(judged=judged):
             return pool
         with self._lock:
             assert self._pool is not None, "a job after close"
-            if not serves(self._pool):
+            if not self._pool.serves(judged=judged):
                 self._budget.check()
                 began = time.monotonic()
                 try:
@@ -121,4 +117,7 @@ class RequestNetwork(ExecutableNetwork):
 def _has_empty(job: Job) -> bool:
     """Whether an input has no elements. An operation with an empty input does not run, so it does
     not find that its inputs do not fit."""
-    return any(getattr(value, "size", 1) == 0 for value in job.inputs.values())
+    for value in job.inputs.values():  # noqa: SIM110 - faster than any() in every request
+        if getattr(value, "size", 1) == 0:
+            return True
+    return False

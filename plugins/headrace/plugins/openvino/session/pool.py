@@ -89,6 +89,15 @@ class Pool:
     def give_back(self, request: Request) -> None:
         self._idle.append(request)
 
+    def serves(self, *, judged: bool) -> bool:
+        """Whether its results can be trusted.
+
+        Args:
+            judged: requests must be checked before they run.
+        """
+        unjudged = self.unjudged or (judged and self.compiled.shapes is None)
+        return not self.spoilt and not unjudged
+
     def failed(self) -> None:
         """Records that a run failed."""
         self.spoilt = self._remembers
