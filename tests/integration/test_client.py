@@ -295,7 +295,7 @@ def test_a_name_that_nobody_has_is_not_found_and_a_near_one_offered(client: Any)
 
 def test_a_model_that_is_no_file_needs_a_name(client: Any) -> None:
     for load in (client.load_network, client.import_network):
-        with pytest.raises(errors.InvalidArgument, match="not a network name"):
+        with pytest.raises(errors.InvalidArgument, match="pass name="):
             load(ADD.model.SerializeToString(), device="TEMPLATE")
 
 

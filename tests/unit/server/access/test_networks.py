@@ -157,7 +157,7 @@ def test_a_name_in_use_by_the_same_tenant_is_refused_with_the_name_that_it_gave(
         load(networks, A, "m")
 
 
-@pytest.mark.parametrize("name", ["m@token:b", "", "a b", "@", "m@"])
+@pytest.mark.parametrize("name", ["m@token:b", "a b", "@", "m@"])
 @pytest.mark.parametrize("identity", [A, OPERATOR], ids=lambda each: each.name)
 def test_nobody_loads_under_a_name_with_an_owner_in_it(
     networks: PrivateNetworks, identity: Identity, name: str
