@@ -21,13 +21,13 @@ class RequestNetwork(ExecutableNetwork):
     """Runs its jobs in infer requests that it keeps. Thread-safe: `_lock` guards the replacement of
     the pool that the requests come from, and the budget for it.
 
-    The runs of a brief network are synchronous, on the calling thread, and need no cancel. With
-    several streams, runs are synchronous too. OpenVINO computes on its own threads either way. The
+    With several streams, runs are synchronous. OpenVINO computes on its own threads either way. The
     end of an asynchronous run goes through one more of these threads, and the processors are idle
     between runs. This costs a busy server 4 to 10 % of its throughput. With one stream, runs are
     asynchronous, because OpenVINO would compute a synchronous run on the caller's thread, where a
-    cancel has no effect. Neither kind is `inline_safe`, because the thread's processor time says
-    little about the run's length.
+    cancel has no effect. With one thread, OpenVINO 2026.4 also loses the errors of some operators
+    there, and answers foreign memory. Neither kind is `inline_safe`, because the thread's processor
+    time says little about the run's length.
 
     Args:
         compiled: the compiled network.

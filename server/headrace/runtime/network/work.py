@@ -8,17 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import onnx_ir as ir
 
 from headrace.runtime.network.network import Network
-
-_BRIEF: Final = 1_000_000
-"""The most operations of a brief network, at about one each nanosecond."""
-_LAYER: Final = 1_000
-"""What a layer costs that does nothing."""
-_NONE: Final[frozenset[str]] = frozenset()
 
 
 class _Unknown(Exception):
@@ -37,31 +30,6 @@ def multiply_adds(network: Network) -> int | None:
         return sum(_of_layer(node, rows) for node in network.model.graph)
     except (_Unknown, IndexError, ZeroDivisionError):  # or the layer is wrong
         return None
-
-
-def is_brief(network: Network) -> bool:
-    """Whether every run takes a millisecond at most, and usually much less. To give it to another
-    thread and to be woken at its end would cost more than it costs, and nobody needs to cancel it.
-
-    This is certain, and no estimate: if it is not known how much a layer reads for each element of
-    its outputs, the layer may read all its inputs.
-    """
-    shapes = [port.shape for port in network.inputs]
-    if not all(shape is not None and all(isinstance(n, int) for n in shape) for shape in shapes):
-        return False
-    try:
-        return sum(_LAYER + _most(node) for node in network.model.graph) <= _BRIEF
-    except (_Unknown, IndexError, ZeroDivisionError):
-        return False
-
-
-def _most(node: ir.Node) -> int:
-    """The most operations that a layer can take."""
-    made = _of_layer(node, _NONE)
-    if node.op_type in _DEPTHS:
-        return made
-    inputs = (value for value in node.inputs if value is not None)
-    return made * sum(math.prod(_shape(value, _NONE)) for value in inputs)
 
 
 def _of_layer(node: ir.Node, rows: frozenset[str]) -> int:
@@ -116,7 +84,7 @@ def _recurrent(node: ir.Node, rows: frozenset[str]) -> int:
 
 
 _BODIES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-_UNKNOWN = frozenset(("Attention", "DFT", "Det", "Einsum", "STFT"))
+_UNKNOWN = frozenset(("Attention", "DFT", "Einsum", "STFT"))
 _DEPTHS: Mapping[str, Callable[[ir.Node, frozenset[str]], int]] = {
     "MatMul": _matmul,
     "MatMulInteger": _matmul,

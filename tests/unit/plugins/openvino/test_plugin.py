@@ -62,6 +62,20 @@ def infer(network: ExecutableNetwork, **inputs: Any) -> dict[str, Any]:
     return InferRequest(network).infer(inputs)
 
 
+# -- what OpenVINO itself finds in a run --
+
+
+@pytest.mark.parametrize("streams", ["1", "2"])
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_an_index_that_openvino_refuses_is_refused_on_every_thread(
+    plugin: Plugin, streams: str, threads: str
+) -> None:
+    text = "g (float[3,3] x, int64[17,3] i) => (float[17,3] y) { y = GatherElements(x, i) }"
+    network = load(plugin, text, {"NUM_STREAMS": streams, "INFERENCE_NUM_THREADS": threads})
+    with pytest.raises(InvalidArgument, match="GatherElements"):
+        infer(network, x=np.ones((3, 3), np.float32), i=np.full((17, 3), 17))
+
+
 # -- what it says of itself --
 
 
@@ -176,33 +190,6 @@ def test_a_device_gets_the_properties_that_it_has() -> None:
     assert properties(config, "f16", settable, 2) == of_gpu
     of_processor = properties(config, "f32", {"INFERENCE_NUM_THREADS", "NUM_STREAMS"}, 2)
     assert of_processor == {"NUM_STREAMS": 2, "INFERENCE_NUM_THREADS": 4}
-
-
-@pytest.mark.parametrize(("bind", "here"), [("NO", True), ("YES", False)])
-def test_a_brief_network_runs_on_the_calling_thread_unless_that_would_bind_it(
-    bind: str, here: bool
-) -> None:
-    config = SCHEMA.resolve({"INFERENCE_NUM_THREADS": "4", "CPU_BIND_THREAD": bind})
-    settable = {"INFERENCE_NUM_THREADS", "NUM_STREAMS"}
-    found = properties(config, "f32", settable, 2, brief=True)
-    expected = (1, 1) if here else (2, 4)
-    assert (found["NUM_STREAMS"], found["INFERENCE_NUM_THREADS"]) == expected
-
-
-@pytest.mark.parametrize(("size", "here"), [(4, True), (400, False)])
-def test_openvino_gets_one_stream_for_a_brief_network(
-    plugin: Plugin, size: int, here: bool
-) -> None:
-    text = f"m (float[{size},{size}] x) => (float[{size},{size}] y) {{ y = Relu(x) }}"
-    network = load(plugin, text, {"NUM_STREAMS": "2"})
-    try:
-        compiled = network._pool.compiled  # type: ignore[attr-defined]
-        if here:
-            assert compiled.model.get_property("NUM_STREAMS") == 1
-        streams = network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
-        assert compiled.synchronous is (here or streams != 1)
-    finally:
-        network.close()
 
 
 # -- networks --

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.runtime.network.network import Network
-from headrace.runtime.network.work import is_brief, multiply_adds
+from headrace.runtime.network.work import multiply_adds
 from headrace.runtime.transform.transform import transform_network
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
@@ -40,33 +40,6 @@ def work(text: str) -> int | None:
 )
 def test_layers_cost_their_products(text: str, expected: int) -> None:
     assert work(text) == expected
-
-
-CHAIN = " ".join(f"a{at} = Relu(a{at - 1})" for at in range(1, 1000))
-
-
-@pytest.mark.parametrize(
-    ("text", "brief"),
-    [
-        ("m (float[100,3] x) => (float[100,3] y) { y = Relu(x) }", True),
-        ("m (float x) => (float y) { y = Relu(x) }", True),
-        ("m (float[1,64] x, float[64,99] w) => (float[1,99] y) { y = MatMul(x, w) }", True),
-        ("m (float[300,400] x) => (float[300,400] y) { y = Relu(x) }", False),
-        ("m (float[N,3] x) => (float[N,3] y) { y = Relu(x) }", False),
-        ("m (float[99,99,999] x) => (float[1,1,1] y) { y = ReduceSum(x) }", False),
-        (
-            "m (float[1,1,90,90] x) => (float[1,1,31,31] y) {"
-            " y = MaxPool<kernel_shape=[60,60]>(x) }",
-            False,
-        ),
-        ("m (float[1,3000,1,1] x) => (float[1,3000,1,1] y) { y = LRN<size=2999>(x) }", False),
-        ("m (float[999,999] x) => (float y) { y = Det(x) }", False),
-        (f"m (float x) => (float y) {{ a0 = Relu(x) {CHAIN} y = Relu(a999) }}", False),
-    ],
-)
-def test_a_network_is_brief_if_every_run_has_little_to_compute(text: str, brief: bool) -> None:
-    network = Network.from_bytes(parse(text).SerializeToString())
-    assert is_brief(transform_network(network)) is brief
 
 
 def test_a_batch_of_any_size_counts_as_one_row() -> None:
