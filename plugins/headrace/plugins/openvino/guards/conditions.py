@@ -25,6 +25,7 @@ from headrace.plugins.openvino.guards.terms import (
     follows_values,
     is_known,
     is_shape,
+    same,
     signed,
     sizes_along,
 )
@@ -105,6 +106,15 @@ def _gather_nd(operation: openvino.Node) -> Iterator[Condition]:
     count = operation.get_input_partial_shape(1)[-1].get_length()
     sizes = sizes_along(operation.input_value(0), list(range(first, first + count)))
     yield _bounded(operation, sizes), _INDEX
+
+
+def _batches(operation: openvino.Node) -> Iterator[Condition]:
+    """The reader repeats the data or the indices of a GatherND if they are for a batch of one. ONNX
+    requires that both batches have the same size."""
+    if operation.get_type_name() == "Broadcast":
+        data, made = operation.input_value(0), operation.output(0)
+        for axis in range(len(data.get_partial_shape())):
+            yield from same(data, axis, made, axis)
 
 
 def _bounded(operation: openvino.Node, sizes: openvino.Node) -> openvino.Node:
@@ -245,6 +255,7 @@ _OF_LAYERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] 
         **ATTENTION_LAYERS,
         "ConvInteger": _quantised,
         "DequantizeLinear": _quantised,
+        "GatherND": _batches,
         "MatMulInteger": _quantised,
     }
 )

@@ -135,7 +135,11 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "gather_nd_of_rows": (
         "(float[N,P,Q] x, int64[N,1] i) => (float[K,Q] y) { y = GatherND<batch_dims = 1>(x, i) }",
         [{"x": floats(2, 3, 2), "i": indices(0, -3).reshape(2, 1)}],
-        [({"x": floats(2, 3, 2), "i": indices(0, 3).reshape(2, 1)}, INDEX)],
+        [({"x": floats(2, 3, 2), "i": indices(0, 3).reshape(2, 1)}, INDEX)]
+        + [
+            ({"x": floats(rows, 3, 2), "i": np.zeros((others, 1), np.int64)}, f"{UNLIKE}|[Bb]roadcast")
+            for rows, others in ((1, 2), (2, 1), (3, 2), (1, 4000))
+        ],
     ),
     "gather": (
         "(float[N,P] x, int64[M] i) => (float[M,P] y) { y = Gather(x, i) }",
