@@ -52,10 +52,12 @@ def _center_crop_pad(node: ir.Node, _: int) -> str | None:
 
 
 def _lrn(node: ir.Node, _: int) -> str | None:
-    """No case has an even size. For an even size, ONNX's window has one more channel after its
-    centre than before it."""
+    """No case has an even size, or a bias with a fraction. For an even size, ONNX's window has one
+    more channel after its centre than before it."""
     if node.attributes.get_int("size", 1) % 2 == 0:
         return "OpenVINO's window of an even size starts one channel before ONNX's"
+    if not node.attributes.get_float("bias", 1.0).is_integer():
+        return "OpenVINO drops the fraction of the bias"
     return None
 
 

@@ -267,6 +267,16 @@ def reasons(text: str, opset: int) -> list[str]:
                 ("1,N,2", "1,M,2", "1,M,2"),
             )
         ),
+        ("(float[2] x) => (float[2] y) { y = Celu<alpha = 0.0>(x) }", "divides by it"),
+        *(
+            (
+                "(float[L,N,2] x, float[1,Q,2] w, float[1,Q,3] r) => (float[A,B,C] y)"
+                f" {{ _, y = {layer}<hidden_size = 3, clip = -1.0>(x, w, r) }}",
+                "negative clip",
+            )
+            for layer in ("GRU", "LSTM", "RNN")
+        ),
+        ("(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3, bias = 0.5>(x) }", "bias"),
         (_quantized("float s", "uint8[2] z"), "each output channel"),
         *(
             (
@@ -334,6 +344,8 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         '(uint16[2] x, uint16[2] n) => (uint16[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
         '(uint32 x, uint32 n) => (uint32 y) { y = BitShift<direction = "LEFT">(x, n) }',
         "(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3>(x) }",
+        "(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3, bias = 2.0>(x) }",
+        "(float[2] x) => (float[2] y) { y = Celu<alpha = -2.0>(x) }",
         "(float[L,N,2] x, float[1,3,2] w, float[1,3,3] r, float[1,6] b) => (float[A,B,C] y)"
         " { _, y = RNN<hidden_size = 3>(x, w, r, b) }",
         "(float[N,K] a, float[K,M] b, float c) => (float[N,M] y) { y = Gemm(a, b, c) }",

@@ -137,7 +137,10 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"x": floats(2, 3, 2), "i": indices(0, -3).reshape(2, 1)}],
         [({"x": floats(2, 3, 2), "i": indices(0, 3).reshape(2, 1)}, INDEX)]
         + [
-            ({"x": floats(rows, 3, 2), "i": np.zeros((others, 1), np.int64)}, f"{UNLIKE}|[Bb]roadcast")
+            (
+                {"x": floats(rows, 3, 2), "i": np.zeros((others, 1), np.int64)},
+                f"{UNLIKE}|[Bb]roadcast",
+            )
             for rows, others in ((1, 2), (2, 1), (3, 2), (1, 4000))
         ],
     ),
