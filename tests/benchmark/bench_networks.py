@@ -1,5 +1,5 @@
-"""Networks as large as ResNet-50 and MobileNetV2 over the wire beside ONNX Runtime in-process;
-medians of five.
+"""Networks as large as ResNet-50 and MobileNetV2 over the wire beside ONNX Runtime in-process, and
+beside a bare gRPC server that runs them; medians of five.
 
 uint8 images are scaled by the network's own first layers in-process, and by the server's
 preprocessing over the wire. Then: what stays in memory after many loads and unloads of a network of
@@ -26,13 +26,25 @@ from headrace.client import Client, InputOptions
 from headrace.runtime.system.processors import usable_processors
 from tests.benchmark.mobilenet_v2 import mobilenet_v2
 from tests.benchmark.resnet50 import resnet50
-from tests.benchmark.servers import HERE, INFER, Compared, Load, compared, headrace, load, request
+from tests.benchmark.servers import (
+    ECHO,
+    HERE,
+    INFER,
+    Compared,
+    Load,
+    compared,
+    headrace,
+    load,
+    request,
+    running,
+)
 
 ROUNDS = 5
 SECONDS = 3.0
 LOADS = 50
 SETTLED = 5  # loads after which memory is held against what comes later
-CALLERS = 2 * usable_processors()
+STREAMS = usable_processors()
+CALLERS = 2 * STREAMS
 
 
 class Case(NamedTuple):
@@ -68,10 +80,13 @@ class Figures(NamedTuple):
     Attributes:
         processor: microseconds a request.
         rate: requests a second.
+        bare: microseconds a request of the bare server beside headrace's. The same callers ask both
+            on the same processors, and both run the network on as many threads.
     """
 
     processor: Compared
     rate: Compared
+    bare: Compared
 
 
 def in_process(model: Path, seconds: float) -> Load:
@@ -99,17 +114,24 @@ def measure(
             network = client.load_network(
                 case.build(), device="CPU", name="measured", preprocessing=case.preprocessing
             )
-            pairs = [
-                (
-                    in_process(model, seconds),
-                    load(address, server, INFER, CALLERS, message, seconds),
-                )
-                for _ in range(rounds)
-            ]
+            with running(str(HERE / "bare_runtime.py"), str(model), str(STREAMS)) as bare:
+                found = [
+                    (
+                        in_process(model, seconds),
+                        load(*bare, ECHO, CALLERS, message, seconds),
+                        load(address, server, INFER, CALLERS, message, seconds),
+                    )
+                    for _ in range(rounds)
+                ]
             network.unload()
-        processor = compared((alone.microseconds, ours.microseconds) for alone, ours in pairs)
-        rate = compared((alone.per_second, ours.per_second) for alone, ours in pairs)
-        yield case, Figures(processor, rate)
+        yield (
+            case,
+            Figures(
+                compared((alone.microseconds, ours.microseconds) for alone, _, ours in found),
+                compared((alone.per_second, ours.per_second) for alone, _, ours in found),
+                compared((bare.microseconds, ours.microseconds) for _, bare, ours in found),
+            ),
+        )
 
 
 def load_often(address: str, server: psutil.Process, model: Path) -> None:
@@ -130,11 +152,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, headrace() as (address, server):
         folder = Path(name)
         print(f"{'':36} {'alone':>8} {'ours':>8} ratio")
-        for case, (processor, rate) in measure(address, server, folder):
+        for case, (processor, rate, bare) in measure(address, server, folder):
             print(
                 f"{case.title}\n"
                 f"{'  processor ms a request':36} {processor.floor / 1000:8.1f} "
                 f"{processor.ours / 1000:8.1f} {processor.ratio:5.2f} <= {case.goal:.2f}\n"
+                f"{'  the same of a bare server':36} {bare.floor / 1000:8.1f} "
+                f"{bare.ours / 1000:8.1f} {bare.ratio:5.2f}\n"
                 f"{f'  requests a second, {CALLERS} callers':36} {rate.floor:8.1f} "
                 f"{rate.ours:8.1f} {rate.ratio:5.2f}",
                 flush=True,

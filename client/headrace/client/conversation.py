@@ -68,6 +68,9 @@ class Conversation:
         self._next_index = 0
         # For each request, its loan, or what was sent instead if that may become one.
         self._unanswered: dict[int, Loan | pb.InferRequest | None] = {}
+        # Results of a session that came before those of earlier requests.
+        self._early: dict[int, Outputs | errors.Error] = {}
+        self._next_result = 0
         self._waiting: list[stream.StreamRequest] = []
         self._waiting_bytes = 0
         self._messages: deque[bytes] = deque()
@@ -80,7 +83,7 @@ class Conversation:
     @property
     def has_room(self) -> bool:
         """Whether another request may be submitted."""
-        return len(self._unanswered) < self._in_flight
+        return len(self._unanswered) + len(self._early) < self._in_flight
 
     @property
     def has_full_message(self) -> bool:
@@ -88,17 +91,18 @@ class Conversation:
         return bool(self._messages)
 
     def submit(self, inputs: Mapping[str, Any]) -> Result | None:
-        """Adds a request. Returns its result at once if the inputs do not fit the network."""
+        """Adds a request. Returns its result at once if the inputs do not fit the network, and no
+        earlier request of a session has to end first."""
         index = self._next_index
         self._next_index += 1
         try:
             message, attachments = self._encode(inputs, identifier=str(index), **self._options)
         except errors.InvalidArgument as error:
-            return index, error
+            return self._not_sent(index, error)
         except errors.FailedPrecondition as error:
             if self._standing is None:
                 raise
-            return index, error  # the session is over
+            return self._not_sent(index, error)  # the session is over
         if self._sharing is None:
             self._unanswered[index] = None
             self._add(message, attachments)
@@ -107,6 +111,22 @@ class Conversation:
         self._unanswered[index] = loan or message
         self._add(message, () if loan else attachments)
         return None
+
+    def _not_sent(self, index: int, error: errors.Error) -> Result | None:
+        in_order = self._in_order([(index, error)])
+        return in_order[0] if in_order else None
+
+    def _in_order(self, results: list[Result]) -> list[Result]:
+        """The results that may be told now. Those of a session come in the order of its requests,
+        although the server may tell one in a message before one in shared memory."""
+        if self._standing is None:
+            return results
+        self._early.update(results)
+        told: list[Result] = []
+        while self._next_result in self._early:
+            told.append((self._next_result, self._early.pop(self._next_result)))
+            self._next_result += 1
+        return told
 
     def _add(self, message: pb.InferRequest, attachments: Attachments) -> None:
         self._waiting.append(stream.StreamRequest(message, attachments))
@@ -148,7 +168,8 @@ class Conversation:
             results = stream.parse_infer_stream_reply(data).results
         except CodecError as error:
             raise errors.bad_reply(error) from error
-        return [found for result in results if (found := self._received(result)) is not None]
+        found = [each for result in results if (each := self._received(result)) is not None]
+        return self._in_order(found)
 
     def ended(self) -> errors.Error | None:
         """Handles the end of the stream, which is an error if requests are unanswered."""

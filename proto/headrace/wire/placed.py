@@ -25,6 +25,9 @@ MAX_REMEMBERED: Final = 1024
 """How many messages are remembered at a time, for all clients: one for each segment of a client and
 network. A new one replaces the oldest. One of two tensors takes 2 KB, and one of `MAX_PARTS` 26."""
 
+ALIGNMENT: Final = 64
+"""A backend reads a tensor in a region where it lies if the tensor begins at such a multiple."""
+
 _ID = 2  # of InferRequest
 _NETWORK_TAG = 0x0A
 _ID_TAG = 0x12
@@ -53,6 +56,7 @@ class Placed(NamedTuple):
         places: the name of each of them → region and offset.
         input_bytes: the bytes of `inputs` together.
         moved_bytes: the same and the room for the outputs.
+        is_aligned: each of `inputs` begins at a multiple of `ALIGNMENT`.
     """
 
     message: pb.InferRequest
@@ -64,6 +68,7 @@ class Placed(NamedTuple):
     places: Mapping[str, Place]
     input_bytes: int
     moved_bytes: int
+    is_aligned: bool
 
 
 class PlacedRequests:
@@ -156,6 +161,7 @@ def _read(data: bytes) -> Placed | None:
         {name: (at.region, at.offset) for name, at in message.output_regions.items()},
         size,
         size + sum(place.bytes for place in message.output_regions.values()),
+        not any(each.start % ALIGNMENT for each in inputs if each is not None),
     )
 
 

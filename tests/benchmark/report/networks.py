@@ -24,7 +24,7 @@ def measure(effort: Effort) -> Any:
 
 
 def figures(found: Any) -> dict[str, Figures]:
-    return {name: Figures(*(Compared(*each) for each in pair)) for name, pair in found.items()}
+    return {name: Figures(*(Compared(*each) for each in three)) for name, three in found.items()}
 
 
 def text(found: Any, pictures: Pictures) -> str:
@@ -32,18 +32,23 @@ def text(found: Any, pictures: Pictures) -> str:
         (
             name,
             *(micros(processor.floor), micros(processor.ours), f"{processor.ratio:.2f}"),
+            *(micros(bare.floor), f"{bare.ratio:.2f}"),
             *(f"{rate.floor:.1f}", f"{rate.ours:.1f}"),
         )
-        for name, (processor, rate) in figures(found).items()
+        for name, (processor, rate, bare) in figures(found).items()
     ]
-    head = ("network and input", "alone", "headrace", "ratio", "alone", "headrace")
+    head = (
+        *("network and input", "alone", "headrace", "ratio"),
+        *("bare server", "ratio", "alone", "headrace"),
+    )
     return (
         "Processor time of a request, and requests a second. ONNX Runtime runs alone in a program "
         f"with one thread for each processor. The server gets the images over gRPC from {CALLERS} "
         "callers on the same processors: their time is not in the processor time, but makes the "
-        "requests a second fewer. Weights are random. uint8 images are "
-        "[scaled](clients.md#preprocessing) by the server, and by the network's first layers in "
-        f"the program.\n\n{table(head, rows)}"
+        "requests a second fewer. The bare server is grpc.aio with ONNX Runtime on as many threads "
+        "and for the same callers; it parses and checks nothing. Weights are random. uint8 images "
+        "are [scaled](clients.md#preprocessing) by the server, and by the network's first layers "
+        f"in the program.\n\n{table(head, rows)}"
     )
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import numpy as np
 import pytest
 
 from headrace.client import Client, errors
+from headrace.client.conversation import Conversation
+from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
+from headrace.wire.stream import EncodedResult, serialize_infer_stream_reply
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
 
 
@@ -277,6 +281,34 @@ def test_a_request_that_fails_on_a_stream_does_not_end_the_others(fake: Fake, ne
     refused = "InvalidArgument"
     assert values(session.infer_many(given, in_flight=1)) == [refused, 1, refused, refused, 2]
     assert streamed(fake) == ["-1 start", "1 start", "-1", "2"]
+
+
+def test_results_of_a_session_come_in_order_whatever_the_server_tells_first() -> None:
+    """A result in a message may overtake one in shared memory."""
+
+    def encode(inputs: Any, *, identifier: str, **_: Any) -> tuple[pb.InferRequest, list[Any]]:
+        if not inputs:
+            raise errors.invalid("inputs", "there are none")
+        return pb.InferRequest(id=identifier), []
+
+    def told(*numbers: int) -> list[int]:
+        results = [
+            EncodedResult(str(each), pb.InferReply().SerializeToString()) for each in numbers
+        ]
+        return [index for index, _ in many.receive(serialize_infer_stream_reply(results))]
+
+    many = Conversation(encode, standing=Mock(), in_flight=3)
+    refused = many.submit({})
+    assert refused is not None
+    assert refused[0] == 0
+    for _ in range(2):
+        assert many.submit({"x": 1}) is None
+    assert many.submit({}) is None, "it waits for the two before it"
+    assert not many.has_room
+    assert told(2) == []
+    assert not many.has_room, "what waits counts, too"
+    assert told(1) == [1, 2, 3]
+    assert many.unanswered == 0
 
 
 def test_a_session_takes_no_other_call_while_its_stream_is_open(fake: Fake, network: Any) -> None:

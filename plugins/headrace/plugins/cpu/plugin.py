@@ -12,12 +12,16 @@ from onnx_ir.passes.common import InlinePass
 from headrace.plugins.cpu import saturation
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
+from headrace.plugins.cpu.graph.data_oblivious import is_data_oblivious
+from headrace.plugins.cpu.graph.proven_shapes import proven_outputs
 from headrace.plugins.cpu.graph.repairs import needs_repair, repair
 from headrace.plugins.cpu.guards import guard_layers
 from headrace.plugins.cpu.guards.guards import guard, needs_guard
 from headrace.plugins.cpu.session import custom_ops
+from headrace.plugins.cpu.session.runs import HostRuns, Runs
 from headrace.plugins.cpu.session.session import Provider
-from headrace.plugins.cpu.session_plugin import SessionPlugin
+from headrace.plugins.cpu.session.tensors import Conversion
+from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
 from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64
 from headrace.runtime.config import hints
@@ -93,7 +97,20 @@ class CpuPlugin(SessionPlugin):
                 raise FailedPrecondition(why, field="model")
         work = multiply_adds(network)
         at_once = min(hints.streams(config, work), self.streams())
-        return super()._compile(network, hints.chosen(config, at_once, work), token)
+        compiled = super()._compile(network, hints.chosen(config, at_once, work), token)
+        compiled.inputs_may_change = is_data_oblivious(network.model)
+        return compiled
+
+    def _runs(
+        self,
+        network: Network,
+        config: Configuration,
+        at_once: int,
+        conversion: Conversion,
+        open_session: Open,
+    ) -> Runs:
+        certain = proven_outputs(network.model) if is_data_oblivious(network.model) else ()
+        return HostRuns(open_session(self._provider(config)), conversion, certain)
 
     def _at_once(self, config: Configuration) -> int:
         return min(hints.streams(config), self.streams())

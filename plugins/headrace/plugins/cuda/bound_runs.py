@@ -48,13 +48,7 @@ def _is_bytes(port: Port) -> bool:
 
 
 def _fixed(port: Port) -> bool:
-    return fixed_shape(port) is not None
-
-
-def fixed_shape(port: Port) -> tuple[int, ...] | None:
-    """The port's shape if it is the same in every run."""
-    sizes = [size for size in port.shape or () if isinstance(size, int) and size >= 0]
-    return tuple(sizes) if port.shape is not None and len(sizes) == len(port.shape) else None
+    return port.fixed_shape is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +133,7 @@ class StagedLane:
             ports.clear_binding_outputs()
 
     def _bind_output(self, port: Port) -> Array | None:
-        shape = fixed_shape(port) if self._known else None
+        shape = port.fixed_shape if self._known else None
         if shape is None:
             self._ports.bind_output(port.name, self._where)
             return None
@@ -205,7 +199,7 @@ class RecordedLane:
 def _value(port: Port, where: Where) -> Any:
     """Memory for the port's values."""
     make = binding.OrtValue.ortvalue_from_shape_and_onnx_type
-    return make(list(fixed_shape(port) or ()), port.dtype.value, where.device)
+    return make(list(port.fixed_shape or ()), port.dtype.value, where.device)
 
 
 def _bytes_into(staged: Array, given: Array) -> None:

@@ -28,7 +28,6 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.runtime.execution.pipeline import Departure, Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
@@ -79,6 +78,8 @@ class ExecutableNetwork:
     notes: tuple[str, ...] = ()
     restored: bool = False
     loaded_from_cache: bool = False
+    inputs_may_change: bool = False
+    """Whether a request only gets wrong results if another process writes to its inputs."""
 
     counts_rows: bool = True
     """Whether a request's rows are counted when it ends. If not, the rows of each run are."""
@@ -121,7 +122,7 @@ class ExecutableNetwork:
             self._stages(),
             place.timer,
             execution_timeout=self.config.get(EXECUTION_TIMEOUT),
-            inline=InlineBudget() if self.inline_safe else None,
+            inline=self.executor.inline_budget(safe=self.inline_safe) if self.executor else None,
             departure=self._departure(),
         )
 
@@ -157,7 +158,11 @@ class ExecutableNetwork:
         place = self.place
         if job.ticket is None:
             if job.sequence is not None and not self.states:
-                raise self._keeps_nothing()
+                raise InvalidArgument(
+                    f"network {self.name!r} keeps no states, so its requests belong to no "
+                    "sequence: leave the sequence out, or load the network with STATES",
+                    field="session",
+                )
             self._check(job)
             try:
                 place.admission.admit(job)
@@ -179,13 +184,6 @@ class ExecutableNetwork:
                 self._start(job)
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)
-
-    def _keeps_nothing(self) -> InvalidArgument:
-        return InvalidArgument(
-            f"network {self.name!r} keeps no states, so its requests belong to no sequence: leave "
-            "the sequence out, or load the network with STATES",
-            field="session",
-        )
 
     def _arm_deadline(self, job: Job, deadline: float) -> bool:
         token = job.token

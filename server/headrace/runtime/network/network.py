@@ -41,6 +41,14 @@ class Port:
     optional: bool = False
     layout: str = ""
 
+    @property
+    def fixed_shape(self) -> tuple[int, ...] | None:
+        """The shape of a tensor that is the same in every run; None for any other port."""
+        if self.shape is None or self.kind != "tensor" or self.optional:
+            return None
+        sizes = tuple(size for size in self.shape if isinstance(size, int) and size >= 0)
+        return sizes if len(sizes) == len(self.shape) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:

@@ -153,9 +153,10 @@ class _Stream(RequestStream):
         taken = inference.shared_memory.take(placed, self._client)
         if taken is None:
             return self._begin_in_regions(StreamRequest(known.message()), name)
-        lease, inputs = taken
+        lease, region = taken
 
         def deliver(job: Job) -> None:
+            lease.job = job
             error, reply = job.take_error() if job.error is not None else None, None
             if error is None:
                 try:
@@ -172,7 +173,8 @@ class _Stream(RequestStream):
 
         done = partial(inference.sink.put, deliver)
         try:
-            job = inference.start(known.request, inputs, self._context.time_remaining(), done)
+            where, remaining = (placed, region), self._context.time_remaining()
+            job = inference.start(known.request, {}, remaining, done, region=where)
         except BaseException:
             lease.close()
             raise

@@ -21,6 +21,7 @@ from headrace.server.services.completion_sink import (
     CompletionSink,
     deadline_after,
     ended,
+    wake,
 )
 from headrace.server.services.convert import layer_profiles
 from headrace.server.services.shared_tensors import (
@@ -28,8 +29,10 @@ from headrace.server.services.shared_tensors import (
     fetch_inputs,
     put_now,
     put_outputs,
+    tensors,
 )
 from headrace.server.services.turns import Turn
+from headrace.server.shared_memory.handed import HandedRegion
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.server.transport.statuses import ended_code
@@ -100,9 +103,22 @@ class Inference:
         if taken is None:
             message = known.message()
             return serialize(*await self.infer_in_regions(identifier, message, (), context))
-        lease, inputs = taken
+        lease, region = taken
+
+        def deliver(job: Job) -> None:
+            lease.job = job
+            lease.close()
+            wake(job)
+
+        lease.hold()  # for the run, which does not end at once if the caller leaves
         with lease:
-            job = self.start(request, inputs, context.time_remaining(), self._wake)
+            done = partial(self.sink.put, deliver)
+            try:
+                where, remaining = (placed, region), context.time_remaining()
+                job = self.start(request, {}, remaining, done, region=where)
+            except BaseException:
+                lease.close()
+                raise
             JOB.set(job)
             await ended(job, partial(_has_expired, context))
             reply = finish_now(identifier, lease, placed, job)
@@ -158,15 +174,27 @@ class Inference:
         remaining: float | None,
         done: Callable[[Job], None],
         token: CancelToken | None = None,
+        region: tuple[Placed, HandedRegion] | None = None,
     ) -> Job:
         """Submits a request.
 
         Args:
             remaining: seconds until the call's own deadline.
             done, token: the same as in `Job`.
+            region: where the tensors are, instead of in `inputs`.
         """
         name, identifier, outputs, priority, profile, timeout, version, session, *_ = request
+        sequence = "" if session is None else session.id
+        entry = self.networks.acquire(name, version, sequence)
         values: Any = inputs
+        room = None
+        if region is not None:
+            assert entry.executable is not None
+            try:
+                values, room = tensors(*region, entry.executable)
+            except BaseException:
+                self.networks.release(entry)
+                raise
         endless = remaining is None and not timeout
         job = Job(
             values,
@@ -181,8 +209,9 @@ class Inference:
             sequence=None if session is None else Sequence(*session),
             span=CURRENT_SPAN.get(),
         )
-        sequence = "" if session is None else session.id
-        self.networks.submit(self.networks.acquire(name, version, sequence), job)
+        if room:
+            job.room = room
+        self.networks.submit(entry, job)
         return job
 
 

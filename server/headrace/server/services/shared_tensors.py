@@ -5,24 +5,31 @@ Belongs to the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Port
 from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
 from headrace.server.processes.users import RelayedUsers
+from headrace.server.shared_memory.handed import HandedRegion
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Caller, Users
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import Array, Buffer, encode_values
 from headrace.wire.layouts import Inputs
-from headrace.wire.placed import Placed
+from headrace.wire.placed import ALIGNMENT, Placed
 from headrace.wire.shared_memory import attach, describe, in_regions, no_strings
+
+_MAX_VIEWS: Final = 64
+"""How many requests a region keeps arrays for."""
 
 
 class SharedMemoryService:
@@ -48,8 +55,8 @@ class SharedMemoryService:
         """A lease for one request. The request closes it at its end."""
         return Lease(self._regions, await self.caller(context))
 
-    def take(self, placed: Placed, caller: Caller) -> tuple[Lease, Inputs] | None:
-        """A lease and the inputs of a request like an earlier one, without waiting. None if that
+    def take(self, placed: Placed, caller: Caller) -> tuple[Lease, HandedRegion] | None:
+        """A lease and the memory of a request like an earlier one, without waiting. None if that
         does not work: then `fetch_inputs` does, or raises the error."""
         lease = Lease(self._regions, caller)
         memory = lease.use_mapped(
@@ -58,11 +65,7 @@ class SharedMemoryService:
         if memory is None:
             lease.close()
             return None
-        inputs: Inputs = dict(placed.others)
-        for name, dtype, shape, start, end in placed.inputs:
-            # `memory` is the client's, so its bytes are copied before anybody looks at them.
-            inputs[name] = np.ndarray(shape, dtype, memory.copy_of(start, end))
-        return lease, inputs
+        return lease, memory
 
     async def register(
         self, request: pb.RegisterSharedMemoryRequest, context: Any
@@ -84,6 +87,62 @@ class SharedMemoryService:
                 name=each.name, key=each.key, offset=each.offset, bytes=each.byte_size
             )
         return reply
+
+
+class InPlace(NamedTuple):
+    """A request's tensors where they lie in its client's memory.
+
+    Attributes:
+        placed, outputs: the request and the network's outputs that they were made for.
+        room: memory for those outputs that certainly fit into their places.
+    """
+
+    placed: Placed
+    outputs: Sequence[Port]
+    inputs: Inputs
+    room: Mapping[str, Array]
+
+
+def tensors(
+    placed: Placed, region: HandedRegion, network: ExecutableNetwork
+) -> tuple[Inputs, Mapping[str, Array]]:
+    """The inputs of a request like an earlier one, and the room for its outputs.
+
+    Copies the inputs if the network needs inputs that nobody changes. Its outputs then get no room,
+    because the backend may read them again.
+    """
+    if not network.inputs_may_change or not placed.is_aligned:
+        inputs: Inputs = dict(placed.others)
+        for name, dtype, shape, start, end in placed.inputs:
+            inputs[name] = np.ndarray(shape, dtype, region.copy_of(start, end))
+        return inputs, {}
+    known: InPlace | None = region.views.get(id(placed))
+    if known is None or known.placed is not placed or known.outputs is not network.outputs:
+        if len(region.views) >= _MAX_VIEWS:
+            region.views.clear()
+        known = region.views[id(placed)] = _in_place(placed, region, network.outputs)
+    return dict(known.inputs), known.room
+
+
+def _in_place(placed: Placed, region: HandedRegion, outputs: Sequence[Port]) -> InPlace:
+    memory, inputs = region.memory, dict(placed.others)
+    for name, dtype, shape, start, _ in placed.inputs:
+        view: Array = np.ndarray(shape, dtype, memory, start)
+        view.flags.writeable = False
+        inputs[name] = view
+    room: dict[str, Array] = {}
+    taken = [(start, end) for *_, start, end in placed.inputs]
+    ports = {port.name: port for port in outputs}
+    for name, start, size in placed.outputs if region.is_writable else ():
+        port = ports.get(name)
+        fixed = None if port is None or port.dtype.is_string() else port.fixed_shape
+        if port is None or fixed is None or start % ALIGNMENT:
+            continue
+        end = start + port.dtype.numpy().itemsize * math.prod(fixed)
+        if end <= start + size and all(end <= first or last <= start for first, last in taken):
+            room[name] = np.ndarray(fixed, port.dtype.numpy(), memory, start)
+            taken.append((start, end))
+    return InPlace(placed, outputs, inputs, room)
 
 
 async def fetch_inputs(
@@ -118,6 +177,8 @@ def put_now(lease: Lease, placed: Placed, job: Job) -> bool:
     outputs: list[tuple[int, Array]] = []
     for name, start, room in placed.outputs:
         value = job.outputs.get(name) if name in job.output_names else None
+        if value is job.room.get(name, memory):
+            continue  # the network has computed it there
         if type(value) is not np.ndarray or value.nbytes > room or not value.dtype.isnative:
             return False
         if value.dtype == object:

@@ -1,8 +1,8 @@
 """A region of memory that a client has handed over: a memfd that nobody can make shorter.
 
-The server maps it, so that no system call copies its bytes. Inputs are still copied into the
-server's own memory before they are checked, because the client may change them at any time. Nothing
-that the server writes there is read again.
+The server maps it, so that no system call copies its bytes. The client may change them at any time.
+So inputs are copied into the server's own memory first, unless the network promises that a change
+does no harm (`inputs_may_change`). Then they are read where they lie.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import mmap
 import os
 import secrets
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -33,9 +33,11 @@ class HandedRegion(Region):
 
     Attributes:
         memory: the mapped bytes. None if the region is read and written by system calls.
+        views: what callers keep about the memory, by a number that they choose. The region forgets
+            it at its end.
     """
 
-    __slots__ = ("is_writable", "memory")
+    __slots__ = ("is_writable", "memory", "views")
 
     def __init__(self, descriptor: int, byte_size: int, holder: str) -> None:
         name = PREFIX + secrets.token_hex(16)
@@ -46,6 +48,7 @@ class HandedRegion(Region):
         self.is_writable = access == os.O_RDWR and not sealed
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if self.is_writable else 0)
         self.memory: Array | None = None
+        self.views: dict[int, Any] = {}
         if not _may_run_out():
             mapped = mmap.mmap(descriptor, byte_size, mmap.MAP_SHARED, protection)
             self.memory = np.frombuffer(mapped, np.uint8)
@@ -89,7 +92,9 @@ class HandedRegion(Region):
         return False
 
     def close(self) -> None:
-        self.memory = None  # nobody else refers to the mapping, so this ends it
+        # Ends the mapping, unless a request still runs whose caller has left.
+        self.memory = None
+        self.views.clear()
         super().close()
 
 

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Array
 from headrace.server.shared_memory.handed import HandedRegion
 from headrace.server.shared_memory.region import Region
@@ -41,9 +42,12 @@ class Lease:
 
     Raises:
         FailedPrecondition: shared memory is off.
+
+    Attributes:
+        job: has ended. Its values, which may lie in the regions, are dropped with the lease.
     """
 
-    __slots__ = ("_caller", "_copied_bytes", "_moved_bytes", "_regions", "_used", "_uses")
+    __slots__ = ("_caller", "_copied_bytes", "_moved_bytes", "_regions", "_used", "_uses", "job")
 
     def __init__(self, regions: Regions, caller: Caller) -> None:
         regions.check_allowed()
@@ -53,6 +57,7 @@ class Lease:
         self._copied_bytes: dict[str, int] = {}
         self._moved_bytes = 0
         self._uses = 1
+        self.job: Job | None = None
 
     def __enter__(self) -> Lease:
         return self
@@ -61,8 +66,12 @@ class Lease:
         self.close()
 
     def close(self) -> None:
-        """Ends the lease with the request. Call this once."""
+        """Ends the lease with the request. Call this once, and once more for each `hold`."""
         self._drop()
+
+    def hold(self) -> None:
+        """Keeps the regions open for a run in them, which may outlast the call."""
+        self._uses += 1
 
     def use(self, name: str, offset: int, size: int, field: str) -> Region:
         """The region of that name, after a check that these bytes lie inside it.
@@ -162,6 +171,8 @@ class Lease:
     def _drop(self) -> None:
         self._uses -= 1
         if not self._uses:
+            if self.job is not None:
+                self.job.drop_values()
             self._regions.release(self._used.values(), self._copied_bytes)
 
 

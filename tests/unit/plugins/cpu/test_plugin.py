@@ -347,3 +347,28 @@ def test_a_precision_that_is_changed_is_said(plugin: Plugin) -> None:
     kept = load(plugin, half, {"INFERENCE_PRECISION_HINT": "f16"})
     assert kept.notes == ()
     kept.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("n (float[2] x) => (float[2] y) { y = Neg(x) }", True),
+        ("n (float[2] x, int64[2] i) => (float[2] y) { y = Gather(x, i) }", False),
+    ],
+)
+def test_it_tells_whether_inputs_may_change_during_a_run(
+    plugin: Plugin, text: str, may: bool
+) -> None:
+    assert load(plugin, text).inputs_may_change == may
+
+
+def test_it_computes_into_the_room_of_a_request(plugin: Plugin) -> None:
+    network = load(plugin, "n (float[2] x) => (float[2] y) { y = Neg(x) }")
+    room = np.zeros(2, np.float32)
+    ended = threading.Event()
+    job = Job({"x": np.ones(2, np.float32)}, lambda _: ended.set())
+    job.room = {"y": room}
+    network.submit(job)
+    assert ended.wait(60)
+    assert job.outputs["y"] is room
+    np.testing.assert_array_equal(room, [-1, -1])

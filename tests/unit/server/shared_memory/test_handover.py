@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from headrace.runtime.execution.job import Job
 from headrace.server.access.identity import ANONYMOUS
 from headrace.server.shared_memory import handover as module
 from headrace.server.shared_memory import packets
@@ -130,6 +131,29 @@ def test_memory_in_use_stays_when_its_client_is_gone(short_folder: Path) -> None
         await until(lambda: not known(regions, name))
         with lease:
             assert (await lease.read(name, 0, 4, "inputs['x']")).tobytes() == b"data"
+
+    run(short_folder, test)
+
+
+def test_memory_is_not_taken_back_while_a_run_goes_on_that_its_caller_has_left(
+    short_folder: Path,
+) -> None:
+    async def test(path: Path, regions: Regions) -> None:
+        with SideClient(path) as client:
+            await apart(client.hello)
+            name = await apart(client.hand_over, memfd(PAGE, data=b"data"))
+            with Lease(regions, LOCAL) as lease:
+                region = lease.use(name, 0, 4, "inputs['x']")
+                lease.hold()
+            client.send({"id": "back", "take_back": name})
+            await until(lambda: not known(regions, name))
+            assert region.uses == 1
+            job = Job({"x": region.read(0, 4, "")}, lambda _: None)
+            job.complete()
+            lease.job = job
+            lease.close()
+            assert await apart(client.receive) == {"id": "back"}
+            assert not job.inputs  # a stream's thread may refer to the job for long
 
     run(short_folder, test)
 

@@ -71,6 +71,16 @@ class ProvenShapes:
         return frozenset(name for name, count in symbols.items() if count == 1) - {"None"}
 
 
+def proven_outputs(model: ir.Model) -> frozenset[str]:
+    """The outputs that have the shape that the network declares, in every run."""
+    proven = ProvenShapes(model)
+    return frozenset(
+        value.name
+        for value in model.graph.outputs
+        if value.name and value.shape is not None and proven.sizes(value) == [*value.shape]
+    )
+
+
 def constant(value: ir.Value) -> ir.TensorProtocol | None:
     """The value's tensor if no run can change it, or None."""
     return None if value.is_graph_input() else ir.convenience.get_const_tensor(value)

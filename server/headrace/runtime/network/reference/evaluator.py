@@ -20,7 +20,7 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - takes scales and zero points of a quantised matrix's rows for those of its columns,
 - takes the wrong point if a Resize by pytorch_half_pixel makes one element,
 - rounds the fractional depth of a OneHot up, and compares fractional indices as they are,
-- adds up elements of narrow types in these types,
+    *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
 - inserts an element at the wrong place if it belongs at the end of a sequence,
 - accepts lengths of a split that do not add up,
 - drops empty texts,
@@ -44,7 +44,6 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops import op_gru, op_lstm, op_rnn
 from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
-from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
 
 from headrace.runtime.network.reference.control import Loop, Optional, Scan
@@ -52,6 +51,7 @@ from headrace.runtime.network.reference.matrices import MatMulInteger, QLinearMa
 from headrace.runtime.network.reference.norms import (
     BatchNormalization,
     LayerNormalization,
+    LogSoftmax,
     LpNormalization,
     opset_of,
 )
@@ -144,7 +144,7 @@ def _coercing(base: Any) -> Any:
 
 _CORRECTED = (
     *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
-    *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
+    *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
     Attention,
     AveragePool,
     BatchNormalization,

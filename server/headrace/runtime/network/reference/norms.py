@@ -8,6 +8,7 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
 from onnx.reference.ops.op_layer_normalization import LayerNormalization as OpLayerNormalization
+from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
 
 _BATCH_NORMALIZATION_TRAINS = 14
 
@@ -54,6 +55,19 @@ class LayerNormalization(OpLayerNormalization):
         found: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
         statistics = (each.astype(np.float32) for each in found[1:])
         return (found[0].astype(x.dtype), *statistics)[: len(self.output)]
+
+
+class LogSoftmax(OpLogSoftmax):
+    """Subtracts the logarithm of the sum. A share that is too small for the type is not taken for
+    none."""
+
+    def _run(self, x: Any, axis: int | None = None) -> tuple[Any, ...]:
+        if not x.size:
+            return (x,)
+        axis = axis or getattr(self, "axis", -1)
+        below = x - x.max(axis=axis, keepdims=True)
+        total = np.exp(below).sum(axis=axis, keepdims=True)
+        return ((below - np.log(total)).astype(x.dtype),)
 
 
 class LpNormalization(OpRun):

@@ -405,6 +405,12 @@ def test_fractional_indices_are_cut() -> None:
     assert evaluator.run(None, feed)[0].tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
+def test_the_logarithm_of_a_softmax_is_finite() -> None:
+    text = "g (float[2] x) => (float[2] y) { y = LogSoftmax(x) }"
+    (y,) = run(13, text, x=np.array([10_000, 0], np.float32))
+    assert y.tolist() == [0, -10_000]
+
+
 @pytest.mark.parametrize("operator", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
 def test_losses_of_a_narrow_type_are_summed_up_in_a_wide_one(operator: str) -> None:
     text = "g (bfloat16[n,c] x, int64[n] t) => (bfloat16 y) { y = %s<reduction = %s>(x, t) }"
