@@ -247,9 +247,7 @@ def _space_to_depth(node: ir.Node, _: int) -> str | None:
 
 
 def _split(node: ir.Node, _: int) -> str | None:
-    """No case has a negative length, or both lengths and a number of outputs."""
-    if input_of(node, 1) is not None and "num_outputs" in node.attributes:
-        return "OpenVINO ignores the lengths if num_outputs is given"
+    """No case has a negative length."""
     lengths = constant(input_of(node, 1))
     if lengths is not None and (lengths.numpy() < 0).any():
         return "OpenVINO treats a negative length as the rest of the axis"

@@ -277,6 +277,11 @@ def reasons(text: str, opset: int) -> list[str]:
             for layer in ("GRU", "LSTM", "RNN")
         ),
         ("(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3, bias = 0.5>(x) }", "bias"),
+        (
+            "(float[1,1,4,4] x) => (float[A,B,C,D] y)"
+            " { y = LpPool<ceil_mode = 1, kernel_shape = [3,3], strides = [2,2]>(x) }",
+            "ceil_mode",
+        ),
         (_quantized("float s", "uint8[2] z"), "each output channel"),
         *(
             (
@@ -300,11 +305,6 @@ def reasons(text: str, opset: int) -> list[str]:
                 "axes, and",
             )
             for a, b, c in (("2,3,4", "4,5", "5"), ("2,3", "1,3,5", "5"), ("2,3", "3,5", "1,2,5"))
-        ),
-        (
-            "(float[N,M] x, int64[2] s) => (float[A] y, float[B] z)"
-            " { y, z = Split<num_outputs = 2>(x, s) }",
-            "num_outputs",
         ),
         (
             "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
