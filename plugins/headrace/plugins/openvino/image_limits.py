@@ -61,6 +61,32 @@ def _lrn(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _average_pool(node: ir.Node, _: int) -> str | None:
+    """In the case test_averagepool_2d_ceil_last_window_starts_on_pad no window reaches too far."""
+    attributes = node.attributes
+    flags = (attributes.get_int(name, 0) for name in ("ceil_mode", "count_include_pad"))
+    pads = attributes.get_ints("pads", [])
+    if not all(flags) or not any(pads):
+        return None
+    kernel = attributes.get_ints("kernel_shape", [])
+    rank = len(kernel)
+    strides = attributes.get_ints("strides", [1] * rank)
+    dilations = attributes.get_ints("dilations", [1] * rank)
+    sizes = (sizes_of(input_of(node, 0)) or [None] * (rank + 2))[2:]
+    if {len(sizes), len(strides), len(dilations), len(pads) / 2} != {rank}:
+        return "the attributes do not fit the rank of the image"
+    for axis, size in enumerate(sizes):
+        window, stride = (kernel[axis] - 1) * dilations[axis] + 1, strides[axis]
+        if size is not None:
+            whole = size + pads[axis] + pads[axis + rank]
+            last = ceil((whole - window) / stride) * stride
+            if last >= size + pads[axis]:
+                last -= stride
+        if size is None or last + window > whole:
+            return "with ceil_mode, OpenVINO counts what is beyond the padding of the last window"
+    return None
+
+
 def _lp_pool(node: ir.Node, _: int) -> str | None:
     """No case rounds the number of results up."""
     if node.attributes.get_int("ceil_mode", 0):
@@ -168,6 +194,7 @@ def _upsample(node: ir.Node, version: int) -> str | None:
 
 IMAGES: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxyType(
     {
+        "AveragePool": _average_pool,
         "CenterCropPad": _center_crop_pad,
         "Conv": _convolution,
         "ConvInteger": _convolution,

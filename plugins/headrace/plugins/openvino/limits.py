@@ -24,6 +24,12 @@ Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
 
 _SIGNED: Final = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64)
 SSE4: Final = "SSE4"  # the capability of a processor that has no AVX to OpenVINO
+_PRECISIONS: Final = (
+    ir.DataType.FLOAT,
+    ir.DataType.FLOAT16,
+    ir.DataType.DOUBLE,
+    ir.DataType.BFLOAT16,
+)
 _NEED_AVX: Final = ("Resize", "RoiAlign", "Softsign", "Upsample")
 _MOST_AXES: Final = 32
 _SLOPES_OF_LAST_AXIS: Final = 7
@@ -97,6 +103,8 @@ def _attention(node: ir.Node, version: int) -> str | None:
         return "OpenVINO takes a scale of 0 for the default"
     if scale < 0:
         return "OpenVINO multiplies by a negative scale, and ONNX multiplies by its root"
+    if attributes.get_int("softmax_precision", 1) not in _PRECISIONS:
+        return "softmax_precision is no type of floats, and OpenVINO ignores it"
     ranks = {len(sizes) for at in range(3) if (sizes := sizes_of(input_of(node, at))) is not None}
     if len(ranks) > 1:
         return "OpenVINO reshapes a query, a key or a value of another rank than the others have"

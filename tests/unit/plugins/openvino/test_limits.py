@@ -282,6 +282,20 @@ def reasons(text: str, opset: int) -> list[str]:
             " { y = LpPool<ceil_mode = 1, kernel_shape = [3,3], strides = [2,2]>(x) }",
             "ceil_mode",
         ),
+        *(
+            (
+                f"(float[1,1,{height},3] x) => (float[A,B,C,D] y) {{ y = AveragePool<ceil_mode = 1,"
+                " count_include_pad = 1, kernel_shape = [3,3], pads = [1,1,1,1],"
+                " strides = [3,3]>(x) }",
+                "beyond the padding",
+            )
+            for height in ("3", "H")
+        ),
+        (
+            "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
+            " { y = Attention<softmax_precision = 2>(q, k, k) }",
+            "softmax_precision",
+        ),
         (_quantized("float s", "uint8[2] z"), "each output channel"),
         *(
             (
@@ -346,6 +360,10 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         "(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3>(x) }",
         "(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3, bias = 2.0>(x) }",
         "(float[2] x) => (float[2] y) { y = Celu<alpha = -2.0>(x) }",
+        "(float[1,1,2,4] x) => (float[A,B,C,D] y) { y = AveragePool<ceil_mode = 1,"
+        " count_include_pad = 1, kernel_shape = [3,3], pads = [1,1,1,1], strides = [3,3]>(x) }",
+        "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
+        " { y = Attention<softmax_precision = 10>(q, k, k) }",
         "(float[L,N,2] x, float[1,3,2] w, float[1,3,3] r, float[1,6] b) => (float[A,B,C] y)"
         " { _, y = RNN<hidden_size = 3>(x, w, r, b) }",
         "(float[N,K] a, float[K,M] b, float c) => (float[N,M] y) { y = Gemm(a, b, c) }",
