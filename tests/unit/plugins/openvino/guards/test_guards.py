@@ -495,6 +495,12 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         ],
         [({"x": floats(2, 0), "w": floats(3, 4)}, "Incompatible")],
     ),
+    "product_with_constant_weights": (
+        "(float[N,K] a) => (float[A,B] y) <float[2,1] b = {1, 2}, float[1,1] c = {3}>"
+        " { y = Gemm(a, b, c) }",
+        [{"a": floats(3, 2)}],
+        [({"a": floats(3, count)}, f"{UNLIKE}|Incompatible") for count in (1, 3)],
+    ),
     "product_of_integers": (
         "(int32[N,2] x, int32[2,M] w) => (int32[N,M] y) { y = MatMul(x, w) }",
         [integers(np.int32, x=[[4000, 1]], w=[[4000], [1]])],
