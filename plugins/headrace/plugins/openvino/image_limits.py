@@ -52,10 +52,45 @@ def _center_crop_pad(node: ir.Node, _: int) -> str | None:
 
 
 def _lrn(node: ir.Node, _: int) -> str | None:
-    """No case has an even size. For an even size, ONNX's window has one more channel after its
-    centre than before it."""
+    """No case has an even size, or a bias with a fraction. For an even size, ONNX's window has one
+    more channel after its centre than before it."""
     if node.attributes.get_int("size", 1) % 2 == 0:
         return "OpenVINO's window of an even size starts one channel before ONNX's"
+    if not node.attributes.get_float("bias", 1.0).is_integer():
+        return "OpenVINO drops the fraction of the bias"
+    return None
+
+
+def _average_pool(node: ir.Node, _: int) -> str | None:
+    """In the case test_averagepool_2d_ceil_last_window_starts_on_pad no window reaches too far."""
+    attributes = node.attributes
+    flags = (attributes.get_int(name, 0) for name in ("ceil_mode", "count_include_pad"))
+    pads = attributes.get_ints("pads", [])
+    if not all(flags) or not any(pads):
+        return None
+    kernel = attributes.get_ints("kernel_shape", [])
+    rank = len(kernel)
+    strides = attributes.get_ints("strides", [1] * rank)
+    dilations = attributes.get_ints("dilations", [1] * rank)
+    sizes = (sizes_of(input_of(node, 0)) or [None] * (rank + 2))[2:]
+    if {len(sizes), len(strides), len(dilations), len(pads) / 2} != {rank}:
+        return "the attributes do not fit the rank of the image"
+    for axis, size in enumerate(sizes):
+        window, stride = (kernel[axis] - 1) * dilations[axis] + 1, strides[axis]
+        if size is not None:
+            whole = size + pads[axis] + pads[axis + rank]
+            last = ceil((whole - window) / stride) * stride
+            if last >= size + pads[axis]:
+                last -= stride
+        if size is None or last + window > whole:
+            return "with ceil_mode, OpenVINO counts what is beyond the padding of the last window"
+    return None
+
+
+def _lp_pool(node: ir.Node, _: int) -> str | None:
+    """No case rounds the number of results up."""
+    if node.attributes.get_int("ceil_mode", 0):
+        return "with ceil_mode, OpenVINO scales the norm of a last window that reaches too far"
     return None
 
 
@@ -159,12 +194,14 @@ def _upsample(node: ir.Node, version: int) -> str | None:
 
 IMAGES: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxyType(
     {
+        "AveragePool": _average_pool,
         "CenterCropPad": _center_crop_pad,
         "Conv": _convolution,
         "ConvInteger": _convolution,
         "ConvTranspose": _transposed_convolution,
         "DeformConv": _convolution,
         "LRN": _lrn,
+        "LpPool": _lp_pool,
         "MaxPool": _max_pool,
         "QLinearConv": _quantized_convolution,
         "Resize": _resize,

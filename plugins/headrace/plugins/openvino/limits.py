@@ -18,11 +18,18 @@ from headrace.plugins.openvino.constants import empty_constants, wide_integers
 from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
 from headrace.plugins.openvino.image_limits import IMAGES
 from headrace.plugins.openvino.ranks import other_rank
+from headrace.plugins.openvino.sequence_limits import SEQUENCES
 
 Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
 
 _SIGNED: Final = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64)
 SSE4: Final = "SSE4"  # the capability of a processor that has no AVX to OpenVINO
+_PRECISIONS: Final = (
+    ir.DataType.FLOAT,
+    ir.DataType.FLOAT16,
+    ir.DataType.DOUBLE,
+    ir.DataType.BFLOAT16,
+)
 _NEED_AVX: Final = ("Resize", "RoiAlign", "Softsign", "Upsample")
 _MOST_AXES: Final = 32
 _SLOPES_OF_LAST_AXIS: Final = 7
@@ -96,6 +103,8 @@ def _attention(node: ir.Node, version: int) -> str | None:
         return "OpenVINO takes a scale of 0 for the default"
     if scale < 0:
         return "OpenVINO multiplies by a negative scale, and ONNX multiplies by its root"
+    if attributes.get_int("softmax_precision", 1) not in _PRECISIONS:
+        return "softmax_precision is no type of floats, and OpenVINO ignores it"
     ranks = {len(sizes) for at in range(3) if (sizes := sizes_of(input_of(node, at))) is not None}
     if len(ranks) > 1:
         return "OpenVINO reshapes a query, a key or a value of another rank than the others have"
@@ -138,6 +147,13 @@ def _cast(node: ir.Node, _: int) -> str | None:
     rounding = node.attributes.get_string("round_mode", "up")
     if target == ir.DataType.FLOAT8E8M0 and rounding == "up":
         return "OpenVINO does not round up when it casts to float8e8m0"
+    return None
+
+
+def _celu(node: ir.Node, _: int) -> str | None:
+    """No case has an alpha of 0. ONNX divides by it."""
+    if node.attributes.get_float("alpha", 1.0) == 0:
+        return "OpenVINO computes a Relu for an alpha of 0, and ONNX divides by it"
     return None
 
 
@@ -193,20 +209,6 @@ def _loop(node: ir.Node, _: int) -> str | None:
     return None
 
 
-def _lstm(node: ir.Node, version: int) -> str | None:
-    """test_lstm_with_peepholes."""
-    if input_of(node, 7) is not None:
-        return "OpenVINO ignores peepholes"
-    return _recurrent(node, version)
-
-
-def _recurrent(node: ir.Node, _: int) -> str | None:
-    """test_gru_batchwise, test_lstm_batchwise, test_simple_rnn_batchwise."""
-    if node.attributes.get_int("layout", 0):
-        return "OpenVINO ignores layout=1"
-    return None
-
-
 def _mean_variance(node: ir.Node, _: int) -> str | None:
     """No case has an empty list of axes, which means all axes."""
     if "axes" in node.attributes and not node.attributes.get_ints("axes", []):
@@ -253,9 +255,7 @@ def _space_to_depth(node: ir.Node, _: int) -> str | None:
 
 
 def _split(node: ir.Node, _: int) -> str | None:
-    """No case has a negative length, or both lengths and a number of outputs."""
-    if input_of(node, 1) is not None and "num_outputs" in node.attributes:
-        return "OpenVINO ignores the lengths if num_outputs is given"
+    """No case has a negative length."""
     lengths = constant(input_of(node, 1))
     if lengths is not None and (lengths.numpy() < 0).any():
         return "OpenVINO treats a negative length as the rest of the axis"
@@ -274,22 +274,21 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         **IMAGES,
         **quantizing_limits.QUANTIZING,
+        **SEQUENCES,
         "Attention": _attention,
         "BitShift": _bit_shift,
         "Cast": _cast,
         "CastLike": _cast,
+        "Celu": _celu,
         "DFT": _dft,
         "Expand": _expand,
-        "GRU": _recurrent,
         "Gemm": _gemm,
         "Hardmax": _hardmax,
-        "LSTM": _lstm,
         "LayerNormalization": _layer_normalization,
         "Loop": _loop,
         "MeanVarianceNormalization": _mean_variance,
         "NonZero": _non_zero,
         "PRelu": _prelu,
-        "RNN": _recurrent,
         "Shrink": _shrink,
         "SpaceToDepth": _space_to_depth,
         "Split": _split,

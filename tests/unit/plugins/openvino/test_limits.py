@@ -267,6 +267,35 @@ def reasons(text: str, opset: int) -> list[str]:
                 ("1,N,2", "1,M,2", "1,M,2"),
             )
         ),
+        ("(float[2] x) => (float[2] y) { y = Celu<alpha = 0.0>(x) }", "divides by it"),
+        *(
+            (
+                "(float[L,N,2] x, float[1,Q,2] w, float[1,Q,3] r) => (float[A,B,C] y)"
+                f" {{ _, y = {layer}<hidden_size = 3, clip = -1.0>(x, w, r) }}",
+                "negative clip",
+            )
+            for layer in ("GRU", "LSTM", "RNN")
+        ),
+        ("(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3, bias = 0.5>(x) }", "bias"),
+        (
+            "(float[1,1,4,4] x) => (float[A,B,C,D] y)"
+            " { y = LpPool<ceil_mode = 1, kernel_shape = [3,3], strides = [2,2]>(x) }",
+            "ceil_mode",
+        ),
+        *(
+            (
+                f"(float[1,1,{height},3] x) => (float[A,B,C,D] y) {{ y = AveragePool<ceil_mode = 1,"
+                " count_include_pad = 1, kernel_shape = [3,3], pads = [1,1,1,1],"
+                " strides = [3,3]>(x) }",
+                "beyond the padding",
+            )
+            for height in ("3", "H")
+        ),
+        (
+            "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
+            " { y = Attention<softmax_precision = 2>(q, k, k) }",
+            "softmax_precision",
+        ),
         (_quantized("float s", "uint8[2] z"), "each output channel"),
         *(
             (
@@ -290,11 +319,6 @@ def reasons(text: str, opset: int) -> list[str]:
                 "axes, and",
             )
             for a, b, c in (("2,3,4", "4,5", "5"), ("2,3", "1,3,5", "5"), ("2,3", "3,5", "1,2,5"))
-        ),
-        (
-            "(float[N,M] x, int64[2] s) => (float[A] y, float[B] z)"
-            " { y, z = Split<num_outputs = 2>(x, s) }",
-            "num_outputs",
         ),
         (
             "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
@@ -334,6 +358,12 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         '(uint16[2] x, uint16[2] n) => (uint16[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
         '(uint32 x, uint32 n) => (uint32 y) { y = BitShift<direction = "LEFT">(x, n) }',
         "(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3>(x) }",
+        "(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3, bias = 2.0>(x) }",
+        "(float[2] x) => (float[2] y) { y = Celu<alpha = -2.0>(x) }",
+        "(float[1,1,2,4] x) => (float[A,B,C,D] y) { y = AveragePool<ceil_mode = 1,"
+        " count_include_pad = 1, kernel_shape = [3,3], pads = [1,1,1,1], strides = [3,3]>(x) }",
+        "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
+        " { y = Attention<softmax_precision = 10>(q, k, k) }",
         "(float[L,N,2] x, float[1,3,2] w, float[1,3,3] r, float[1,6] b) => (float[A,B,C] y)"
         " { _, y = RNN<hidden_size = 3>(x, w, r, b) }",
         "(float[N,K] a, float[K,M] b, float c) => (float[N,M] y) { y = Gemm(a, b, c) }",

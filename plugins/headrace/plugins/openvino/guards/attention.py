@@ -15,6 +15,7 @@ from headrace.plugins.openvino.guards.terms import (
     all_hold,
     ancestors,
     is_known,
+    same,
     sizes_along,
 )
 from headrace.plugins.openvino.library import openvino, operations
@@ -40,7 +41,7 @@ def _attention(operation: openvino.Node) -> Iterator[Condition]:
     ]
     for one, at, other, beside in alike:
         if not is_known(one, at) or not is_known(other, beside):
-            yield from _same(one, at, other, beside)
+            yield from same(one, at, other, beside)
 
 
 def _decomposed(operation: openvino.Node) -> Iterator[Condition]:
@@ -52,16 +53,16 @@ def _decomposed(operation: openvino.Node) -> Iterator[Condition]:
     first, second = operation.input_values()
     product = _product(operation)
     if operation.get_type_name() == "MatMul":
-        yield from _same(first, 0, second, 0)
+        yield from same(first, 0, second, 0)
         if product is not None:
-            yield from _same(product.input_value(1), _HEADS, second, _HEADS)
+            yield from same(product.input_value(1), _HEADS, second, _HEADS)
         else:
             heads, keys = (sizes_along(each, [_HEADS]) for each in (first, second))
             one = operations.equal(keys, np.int64(1))
             yield all_hold(operations.logical_or(one, operations.equal(heads, keys))), UNLIKE
     elif product is not None:  # it adds a mask
         for at in range(len(first.get_partial_shape())):
-            yield from _same(operation.output(0), at, first, at)
+            yield from same(operation.output(0), at, first, at)
 
 
 def _product(operation: openvino.Node) -> openvino.Node | None:
@@ -80,20 +81,12 @@ def _rotation(operation: openvino.Node) -> Iterator[Condition]:
     kind = operation.get_type_name()
     if kind == "Slice":
         rows, made = operation.input_value(0), operation.output(0)
-        yield from _same(rows, -1, made, -1)
+        yield from same(rows, -1, made, -1)
     elif kind == "Multiply":
         values = operation.input_values()
         if all(each.get_node().get_type_name() != "Constant" for each in values):
             for axis in (0, -2, -1):
-                yield from _same(values[0], axis, values[1], axis)
-
-
-def _same(
-    one: openvino.Output, at: int, other: openvino.Output, beside: int
-) -> Iterator[Condition]:
-    """Whether the first value's axis `at` has the size of the other value's axis `beside`."""
-    sizes = sizes_along(one, [at]), sizes_along(other, [beside])
-    yield all_hold(operations.equal(*sizes)), UNLIKE
+                yield from same(values[0], axis, values[1], axis)
 
 
 ATTENTION: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(

@@ -25,6 +25,7 @@ from headrace.plugins.openvino.guards.terms import (
     follows_values,
     is_known,
     is_shape,
+    same,
     signed,
     sizes_along,
 )
@@ -107,6 +108,15 @@ def _gather_nd(operation: openvino.Node) -> Iterator[Condition]:
     yield _bounded(operation, sizes), _INDEX
 
 
+def _batches(operation: openvino.Node) -> Iterator[Condition]:
+    """The reader repeats the data or the indices of a GatherND if they are for a batch of one. ONNX
+    requires that both batches have the same size."""
+    if operation.get_type_name() == "Broadcast":
+        data, made = operation.input_value(0), operation.output(0)
+        for axis in range(len(data.get_partial_shape())):
+            yield from same(data, axis, made, axis)
+
+
 def _bounded(operation: openvino.Node, sizes: openvino.Node) -> openvino.Node:
     """Whether the indices in the operation's input 1 are within the sizes. Replaces the input by
     indices that are always within the sizes."""
@@ -137,6 +147,20 @@ def _sequence(operation: openvino.Node) -> Iterator[Condition]:
         operations.greater_equal(lengths, np.int64(0)), operations.less_equal(lengths, longest)
     )
     yield all_hold(bounded), "gets a sequence length that is out of bounds"
+
+
+def _product(operation: openvino.Node) -> Iterator[Condition]:
+    """With constant weights, the kernel does not compare the number of columns with theirs. It
+    reads beyond rows that are too short."""
+    yield from in_floats(operation)
+    first, second = operation.input_values()
+    shapes = first.get_partial_shape(), second.get_partial_shape()
+    if any(shape.rank.is_dynamic or len(shape) < 2 for shape in shapes):
+        return
+    turned = operation.get_attributes()
+    columns, rows = -2 if turned["transpose_a"] else -1, -1 if turned["transpose_b"] else -2
+    if not is_known(first, columns) or not is_known(second, rows):
+        yield from same(first, columns, second, rows)
 
 
 def _joined(operation: openvino.Node) -> Iterator[Condition]:
@@ -232,6 +256,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         "GatherND": _gather_nd,
         "GroupNormalization": _groups,
         "LSTMSequence": _sequence,
+        "MatMul": _product,
         "PRelu": _slopes,
         "RNNSequence": _sequence,
         "Range": _range,
@@ -245,6 +270,7 @@ _OF_LAYERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] 
         **ATTENTION_LAYERS,
         "ConvInteger": _quantised,
         "DequantizeLinear": _quantised,
+        "GatherND": _batches,
         "MatMulInteger": _quantised,
     }
 )

@@ -54,6 +54,12 @@ def all_hold(holds: openvino.Node) -> openvino.Node:
     return operations.unsqueeze(operations.convert(product, "i64"), np.int64(0))
 
 
+def same(one: openvino.Output, at: int, other: openvino.Output, beside: int) -> Iterator[Condition]:
+    """Whether the first value's axis `at` has the size of the other value's axis `beside`."""
+    sizes = sizes_along(one, [at]), sizes_along(other, [beside])
+    yield all_hold(operations.equal(*sizes)), UNLIKE
+
+
 def signed(output: openvino.Output) -> openvino.Node:
     """The value in int64. In most cases OpenVINO's reader of ONNX has indices in int64 anyway. For
     a constant, only its least and greatest element."""

@@ -46,23 +46,28 @@ class LRN(OpRun):
 
 
 class AveragePool(AveragePool_19):
-    """Counts gaps in a window when it pads the image, which onnx's operator does not. Refuses a
-    window that is larger than the padded image. onnx's operator makes results of nothing in that
-    case."""
+    """Counts gaps in a window when it pads the image, which onnx's operator does not. Lets a last
+    window reach beyond the end if the number of results is rounded up; onnx's operator moves all
+    windows. Refuses a window that is larger than the padded image. onnx's operator makes results of
+    nothing in that case."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
         _check_windows(x.shape[2:], options)
         options = {name: options.get(name) for name in (*_OF_POOLS, "count_include_pad")}
         options = _with_explicit_pads(x.shape[2:], options)
+        if not options["count_include_pad"] or not any(options["pads"] or ()):
+            options = {**_with_rounded_up_pads(x.shape[2:], options), "count_include_pad": 0}
         return super()._run(x, **options)  # type: ignore[no-untyped-call]
 
 
 class LpPool(OpLpPool):
-    """Counts gaps in a window when it pads the image, which onnx's operator does not."""
+    """Counts gaps in a window when it pads the image, which onnx's operator does not. What lies
+    beyond the end counts as zero if the number of results is rounded up."""
 
     def _run(self, x: Any, p: float = 2, **options: Any) -> Any:  # type: ignore[override]
         options = {name: options.get(name) for name in _OF_POOLS}
         options = _with_explicit_pads(x.shape[2:], options)
+        options = _with_rounded_up_pads(x.shape[2:], options)
         return super()._run(x, p=p, **options)  # type: ignore[no-untyped-call]
 
 
@@ -76,8 +81,7 @@ class MaxPool(OpMaxPool):
         _check_windows(x.shape[2:], options)
         options = {name: options.get(name) for name in (*_OF_POOLS, "storage_order")}
         options = _with_explicit_pads(x.shape[2:], options)
-        if options["ceil_mode"] and options["auto_pad"] in (None, "NOTSET"):
-            options |= {"pads": _rounded_up(x.shape[2:], options), "ceil_mode": 0}
+        options = _with_rounded_up_pads(x.shape[2:], options)
         if x.ndim <= _MOST_AXES_OF_MAX_POOL:
             return self._max_pool(x, **options)  # type: ignore[no-untyped-call]
         return super()._run(x, **options)  # type: ignore[no-untyped-call]
@@ -99,6 +103,13 @@ def _with_explicit_pads(sizes: Sequence[int], options: Mapping[str, Any]) -> dic
     more = [each - half for each, half in zip(missing, less, strict=True)]
     pads = [*more, *less] if options["auto_pad"] == "SAME_LOWER" else [*less, *more]
     return {**options, "auto_pad": "NOTSET", "pads": pads, "ceil_mode": 0}
+
+
+def _with_rounded_up_pads(sizes: Sequence[int], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a pool. Larger pads stand for the rounding up of the number of results."""
+    if not options["ceil_mode"] or options["auto_pad"] not in (None, "NOTSET"):
+        return {**options}
+    return {**options, "pads": _rounded_up(sizes, options), "ceil_mode": 0}
 
 
 def _check_windows(sizes: Sequence[int], options: Mapping[str, Any]) -> None:

@@ -135,7 +135,14 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "gather_nd_of_rows": (
         "(float[N,P,Q] x, int64[N,1] i) => (float[K,Q] y) { y = GatherND<batch_dims = 1>(x, i) }",
         [{"x": floats(2, 3, 2), "i": indices(0, -3).reshape(2, 1)}],
-        [({"x": floats(2, 3, 2), "i": indices(0, 3).reshape(2, 1)}, INDEX)],
+        [({"x": floats(2, 3, 2), "i": indices(0, 3).reshape(2, 1)}, INDEX)]
+        + [
+            (
+                {"x": floats(rows, 3, 2), "i": np.zeros((others, 1), np.int64)},
+                f"{UNLIKE}|[Bb]roadcast",
+            )
+            for rows, others in ((1, 2), (2, 1), (3, 2), (1, 4000))
+        ],
     ),
     "gather": (
         "(float[N,P] x, int64[M] i) => (float[M,P] y) { y = Gather(x, i) }",
@@ -487,6 +494,12 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             {"x": floats(2, 0), "w": floats(0, 4)},
         ],
         [({"x": floats(2, 0), "w": floats(3, 4)}, "Incompatible")],
+    ),
+    "product_with_constant_weights": (
+        "(float[N,K] a) => (float[A,B] y) <float[2,1] b = {1, 2}, float[1,1] c = {3}>"
+        " { y = Gemm(a, b, c) }",
+        [{"a": floats(3, 2)}],
+        [({"a": floats(3, count)}, f"{UNLIKE}|Incompatible") for count in (1, 3)],
     ),
     "product_of_integers": (
         "(int32[N,2] x, int32[2,M] w) => (int32[N,M] y) { y = MatMul(x, w) }",

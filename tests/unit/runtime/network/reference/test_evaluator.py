@@ -477,6 +477,28 @@ def test_pads_count_once_where_a_pool_rounds_up() -> None:
         assert y.shape == (1, 1, wanted, wanted)
 
 
+@pytest.mark.parametrize("strides", [(2, 2), (3, 3), (1, 3)])
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 0, 1, 1)])
+def test_a_last_window_counts_only_what_is_there(
+    strides: tuple[int, int], pads: tuple[int, int, int, int]
+) -> None:
+    config = f"ceil_mode=1, kernel_shape=[3,3], strides={[*strides]}, pads={[*pads]}"
+    text = f"""g (float[1,1,4,5] x) => (float a, float l) {{
+        a = AveragePool<{config}>(x)
+        l = LpPool<{config}, p=1>(x)
+    }}"""
+    x = np.arange(1, 21, dtype=np.float32).reshape(1, 1, 4, 5)
+    evaluator: Any = CorrectedEvaluator(parsed(22, text))
+    averages, sums = (each[0, 0] for each in evaluator.run(None, {"x": x}))
+    assert averages.shape == sums.shape
+    for row, column in np.ndindex(*averages.shape):
+        first = [row * strides[0] - pads[0], column * strides[1] - pads[1]]
+        top, left = (max(each, 0) for each in first)
+        window = x[0, 0, top : first[0] + 3, left : first[1] + 3]
+        assert averages[row, column] == pytest.approx(window.mean())
+        assert sums[row, column] == pytest.approx(window.sum())
+
+
 @pytest.mark.parametrize("op_type", ["AveragePool", "MaxPool"])
 @pytest.mark.parametrize("opset", [10, 11, 18, 21])
 def test_a_window_larger_than_the_padded_image_is_refused(op_type: str, opset: int) -> None:
