@@ -1,7 +1,8 @@
 """Many connections: latency of an open loop, and memory of idle connections.
 
 The open loop sends tiny requests at planned times over 256 connections, at 70 % of the capacity
-that closed loops on these connections reach just before. An idle connection has had one reply.
+that closed loops on these connections reach just before. It does so with a bare echo, too, at 70 %
+of the echo's own capacity. An idle connection has had one reply.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -22,7 +24,7 @@ import psutil
 
 from headrace.client import Client
 from tests.benchmark.bench_requests import network
-from tests.benchmark.generator import Missing, generate, generator
+from tests.benchmark.generator import Generated, Missing, generate, generator
 from tests.benchmark.servers import (
     ECHO,
     HERE,
@@ -41,6 +43,9 @@ CONNECTIONS = 256
 SHARE = 0.7
 IDLE = (1, 100, 1000)
 
+Round: TypeAlias = tuple[Generated, Generated]
+"""The closed loops of a round, and its open loop."""
+
 
 class OpenLoop(NamedTuple):
     """Medians of all rounds, of whose latencies each is in microseconds.
@@ -51,6 +56,8 @@ class OpenLoop(NamedTuple):
         ratio: of the 99th percentile to the median.
         slowest: the largest of the connections' medians.
         late: the 99th percentile of the generator's own delay.
+        full, used: the server's processor time per reply in microseconds, in the closed loops and
+            in the open one.
         fewest: the fewest replies of a connection in any round.
     """
 
@@ -61,7 +68,16 @@ class OpenLoop(NamedTuple):
     ratio: float
     slowest: float
     late: float
+    full: float
+    used: float
     fewest: float
+
+
+class Loops(NamedTuple):
+    """The open loops of the bare echo and of headrace."""
+
+    echo: OpenLoop
+    ours: OpenLoop
 
 
 class Memory(NamedTuple):
@@ -87,36 +103,35 @@ def tiny(address: str, folder: Path) -> Path:
     return message
 
 
-def open_loop(rounds: int = ROUNDS, seconds: float = SECONDS) -> OpenLoop:
+def open_loops(rounds: int = ROUNDS, seconds: float = SECONDS) -> Loops:
     """
     Raises:
         Missing: the load generator cannot be built.
     """
-    found = []
-    with tempfile.TemporaryDirectory() as folder, generator() as program, headrace() as server:
-        message = tiny(server[0], Path(folder))
+    found: tuple[list[Round], list[Round]] = [], []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        program = stack.enter_context(generator())
+        echo = stack.enter_context(running(str(HERE / "echo_server.py")))
+        ours = stack.enter_context(headrace())
+        message = tiny(ours[0], folder)
         for _ in range(rounds):
-            full = generate(
-                *(program, *server, INFER, message),
-                seconds=seconds / 2,
-                callers=CONNECTIONS,
-                connections=CONNECTIONS,
-            )
-            found.append(
-                (
-                    full,
-                    generate(
-                        *(program, *server, INFER, message),
-                        seconds=seconds,
-                        connections=CONNECTIONS,
-                        per_second=SHARE * full.per_second,
-                    ),
-                )
-            )
+            for server, method, those in zip((echo, ours), (ECHO, INFER), found, strict=True):
+                those.append(_round(program, server, method, message, seconds))
+    return Loops(*map(_medians, found))
+
+
+def _round(program: Path, server: Server, method: str, message: Path, seconds: float) -> Round:
+    load = partial(generate, program, *server, method, message, connections=CONNECTIONS)
+    full = load(seconds=seconds / 2, callers=CONNECTIONS)
+    return full, load(seconds=seconds, per_second=SHARE * full.per_second)
+
+
+def _medians(found: list[Round]) -> OpenLoop:
     rows = [
         (
             *(full.per_second, each.per_second, each.median, each.p99, each.p99 / each.median),
-            *(each.slowest, each.late),
+            *(each.slowest, each.late, full.used, each.used),
         )
         for full, each in found
     ]
@@ -174,7 +189,8 @@ def memory(rounds: int = ROUNDS) -> Memory:
 
 def main() -> None:
     try:
-        show(open_loop())
+        for name, loop in zip(("the bare echo", "headrace"), open_loops(), strict=True):
+            show(name, loop)
     except Missing as error:
         print(f"latency was not measured: {error}")
     found = memory()
@@ -185,9 +201,10 @@ def main() -> None:
     print(f"an idle connection: {ours:.1f} KB (<= 24); of the bare echo: {echo:.1f} KB")
 
 
-def show(loop: OpenLoop) -> None:
+def show(name: str, loop: OpenLoop) -> None:
     print(
-        f"{CONNECTIONS} connections, {loop.per_second:.0f} of {loop.capacity:.0f} requests a second"
+        f"{name}: {CONNECTIONS} connections, {loop.per_second:.0f} of {loop.capacity:.0f} requests "
+        f"a second, {loop.used:.0f} us of processor time each ({loop.full:.0f} in closed loops)"
     )
     print(f"  median {loop.median:.0f} us, 99 % {loop.p99:.0f} us, ratio {loop.ratio:.1f} (<= 5)")
     print(f"  the slowest connection's median: {loop.slowest:.0f} us")

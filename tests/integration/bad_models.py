@@ -248,7 +248,7 @@ MODELS = (
 )
 
 NAMES = (
-    Bad("no name", load(name=""), INVALID, "^name"),
+    Bad("no name", load(name=""), INVALID, "^name: .*pass name="),
     Bad("name with ..", load(name="../bad"), INVALID, "^name"),
     Bad("name of dots", load(name=".."), INVALID, "^name"),
     Bad("name with a slash", load(name="a/b"), INVALID, "^name"),

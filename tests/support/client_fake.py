@@ -87,6 +87,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self.timeouts: list[float | None] = []
         self.cancelled = threading.Event()
         self.started = threading.Event()
+        self.replicas: tuple[str, ...] = ()  # those of a loaded and of a failed network
         self.begins = False  # a reply begins before it fails
         self.held = False  # every Infer waits until one is cancelled
 
@@ -110,7 +111,9 @@ class Fake(pb_grpc.InferenceEngineServicer):
     def LoadNetwork(self, request: pb.LoadNetworkRequest, context: Any) -> pb.NetworkInfo:
         self._note("LoadNetwork", request, context)
         context.set_trailing_metadata([("x-request-id", "r-load")])
-        return loaded(request.name, request.device)
+        info = loaded(request.name, request.device)
+        info.replicas.extend(self.replicas)
+        return info
 
     def UnloadNetwork(self, request: Any, context: Any) -> pb.UnloadNetworkReply:
         self._note("UnloadNetwork", request, context)
@@ -119,7 +122,10 @@ class Fake(pb_grpc.InferenceEngineServicer):
     def ListNetworks(self, request: Any, context: Any) -> pb.ListNetworksReply:
         self._note("ListNetworks", request, context)
         failed = pb.NetworkInfo(
-            name="bad", state=pb.NetworkState.NETWORK_FAILED, reason="no memory"
+            name="bad",
+            state=pb.NetworkState.NETWORK_FAILED,
+            reason="no memory",
+            replicas=self.replicas,
         )
         return pb.ListNetworksReply(networks=[ECHO, failed])
 

@@ -50,6 +50,7 @@ class Hosted:
 
     Attributes:
         address: where clients and other replicas reach it.
+        http: where its HTTP port is.
     """
 
     def __init__(self, name: str, store: str, keeper: LocalKeeper, settings: Settings) -> None:
@@ -58,13 +59,15 @@ class Hosted:
             *(settings, Objects(store), keeper, b"k" * 32), name=name, node="here"
         )
         self._server = _Server()
-        self.address = ""
+        self.address = self.http = ""
 
     async def start(self) -> None:
         self.replica.mount(self._server)
         assert self.replica._convergence is not None
         self.address = self.replica._convergence.member.address
         await self.replica.start()
+        assert self.replica._app is not None
+        self.http = self.replica._app._listeners._addresses().http
         await self._server.start()
 
     async def stop(self) -> None:

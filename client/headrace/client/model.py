@@ -31,15 +31,14 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 class ModelContent:
-    """A model's bytes, in pieces that may lie in files, and the name that its file suggests.
+    """A model's bytes, in pieces that may lie in files.
 
     Attributes:
         error: why `chunks` ended before the end.
     """
 
-    def __init__(self, pieces: Sequence[Piece], suggested_name: str = "") -> None:
+    def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
-        self.suggested_name = suggested_name
         self.size = sum(map(piece_size, pieces))
         self.error: InvalidArgument | None = None
 
@@ -77,7 +76,7 @@ def read_model(model: Model | Any) -> ModelContent:
     """
     if isinstance(model, str | os.PathLike):
         data = read_bytes(model, "model")
-        return ModelContent(inlined(data, Path(model).parent), suggested_name(model))
+        return ModelContent(inlined(data, Path(model).parent))
     if isinstance(model, bytes | bytearray | memoryview):
         return ModelContent([bytes(model)])
     if hasattr(model, "SerializeToString"):
@@ -103,10 +102,18 @@ def read_bytes(
     return bytes(content)
 
 
-def suggested_name(path: str | os.PathLike[str]) -> str:
-    """The default name of a network in a file: the file's name without the suffix."""
-    # A network's name is [A-Za-z0-9][A-Za-z0-9._-]{0,127}.
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(path).stem).lstrip("._-")[:128]
+def network_name(name: str, source: Model | Any) -> str:
+    """`name`, or if it is empty the default name: that of the file without the suffix.
+
+    Raises:
+        InvalidArgument: there is neither.
+    """
+    if not name and isinstance(source, str | os.PathLike):
+        # A network's name is [A-Za-z0-9][A-Za-z0-9._-]{0,127}.
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).stem).lstrip("._-")[:128]
+    if not name:
+        raise invalid("name", "the network has no name: pass name= (command line: --name)")
+    return name
 
 
 def _chunks(pieces: Iterable[Piece]) -> Iterator[bytes]:

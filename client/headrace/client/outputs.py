@@ -52,16 +52,18 @@ class Outputs(dict[str, OutputValue]):
     def __init__(self, reply: pb.InferReply, attachments: message.Attachments) -> None:
         values: Any = codec.decode_values(reply.outputs, attachments, "outputs")
         super().__init__(values)
-        timings = reply.timings
-        self.timings = Timings(
-            timings.queue_seconds, timings.execution_seconds, timings.inference_seconds
-        )
-        self.performance_counts: list[LayerProfile] = replies.layer_profiles(
-            reply.performance_counts
-        )
+        times = reply.timings
+        self._times = times.queue_seconds, times.execution_seconds, times.inference_seconds
+        counts = reply.performance_counts
+        profiles: list[LayerProfile] = replies.layer_profiles(counts) if counts else []
+        self.performance_counts = profiles
         self.request_id = reply.id
         self.generation = reply.generation
         self.version = reply.version
+
+    @property
+    def timings(self) -> Timings:
+        return Timings(*self._times)
 
 
 def decode_reply(data: bytes | message.Parsed) -> Outputs:

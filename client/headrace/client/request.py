@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 import grpc
@@ -12,11 +14,45 @@ from headrace.client.errors import Target
 from headrace.client.outputs import Outputs, decode_reply
 
 
+class OutcomeFuture(ABC):
+    """A request in flight in the form of gRPC's future of a call, as far as requests need it.
+    Thread-safe: `concurrent.futures` keeps the outcome.
+
+    A subclass makes `_outcome`, and settles it once.
+    """
+
+    __slots__ = ()
+
+    _outcome: futures.Future[Any]
+
+    def result(self, timeout: float | None = None) -> Any:
+        try:
+            return self._outcome.result(timeout)
+        except futures.CancelledError:
+            raise grpc.FutureCancelledError from None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        try:
+            return self._outcome.exception(timeout)
+        except futures.CancelledError:
+            raise grpc.FutureCancelledError from None
+
+    def done(self) -> bool:
+        return self._outcome.done()
+
+    @abstractmethod
+    def cancel(self) -> bool:
+        """Cancels the request; False if it has ended."""
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        self._outcome.add_done_callback(lambda _: callback(self))
+
+
 class InferRequest:
     """A started request. Thread-safe.
 
     Args:
-        future: gRPC's call, or a `LentCall`.
+        future: gRPC's call, or an `OutcomeFuture`.
     """
 
     def __init__(self, future: Any, target: Target) -> None:

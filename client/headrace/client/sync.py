@@ -19,9 +19,9 @@ from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
 from headrace.client.multiplex.threads.calls import SharedStreams
 from headrace.client.multiplex.threads.exits import close_at_exit
-from headrace.client.plans import client_plans, infer_plans, network_plans, plan
+from headrace.client.plans import client_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
-from headrace.client.plans.plan import Blocking, Pause, Plan, Step
+from headrace.client.plans.plan import Blocking, Pause, Plan, Run, Step
 from headrace.client.request import InferRequest
 from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.session import Session
@@ -170,20 +170,15 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
 
     def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
-        try:
-            step = next(steps)
-            while True:
+        with Run(steps, self.timeout_seconds) as run:
+            while not run.over:
                 try:
-                    reply = self._do(step)
+                    reply = self._do(run.step)
                 except (Error, OSError) as error:
-                    step = plan.after(steps, step, error, self.timeout_seconds)
+                    run.failed(error)
                 else:
-                    step = steps.send(reply)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            steps.close()
+                    run.answered(reply)
+            return run.result
 
     def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan on a thread of its own."""
@@ -243,12 +238,11 @@ class Network(LoadedNetwork):
         Raises:
             InvalidArgument: an input does not fit the network. The result raises all other errors.
         """
-        request, attachments = self.encoder.encode(
-            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
-        )
         seconds, endpoint = plan.seconds(timeout, self.timeout_seconds), self.client.endpoint
         start = partial(self.client.callable("Infer").future, timeout=seconds)
-        packed = infer_plans.pack(self.sharing, request, attachments)
+        packed = self.pack(
+            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
+        )
         return InferRequest(started(start, packed, endpoint), endpoint)
 
     def session(self, id: str | None = None) -> Session:

@@ -29,6 +29,7 @@ DEFAULT_MESSAGE_BYTES: Final = 1024 * 1024 * 1024
 FORGET_SECONDS: Final = 0.5
 """How long a client that is being closed waits for the server to forget its shared memory."""
 _SERVICE = pb.DESCRIPTOR.services_by_name["InferenceEngine"]
+_PREFIX = f"/{_SERVICE.full_name}/"
 SERVER_STREAMS: Final = frozenset(
     method.name
     for method in _SERVICE.methods
@@ -59,7 +60,7 @@ class Method:
 
     @property
     def path(self) -> str:
-        return f"/{_SERVICE.full_name}/{self.name}"
+        return _PREFIX + self.name
 
 
 def methods() -> list[Method]:
@@ -161,7 +162,7 @@ class Channels:
         _, callables = self._opened.get(once) or self._open(once=once)
         if self._closed:
             raise client_closed()
-        return traced(callables[method], f"/{_SERVICE.full_name}/{method}", self._address)
+        return traced(callables[method], _PREFIX + method, self._address)
 
     def close(self) -> list[Any]:
         """Ends the streams and returns the channels, for the caller to close. Idempotent."""

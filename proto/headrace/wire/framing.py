@@ -7,6 +7,7 @@ is valid. It gives up at anything unusual, and the caller then lets protobuf par
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 Buffer: TypeAlias = "bytes | memoryview"
@@ -31,6 +32,7 @@ _PADDING_FIELDS = [b"" for _ in range(2)] + [
     bytes([PADDING << 3 | _LENGTH_DELIMITED, size - 2]) + bytes(size - 2)
     for size in range(2, ALIGNMENT + 2)
 ]
+_new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
 _ONE_BYTE_VARINTS = [bytes([number]) for number in range(128)]
 
 
@@ -55,7 +57,7 @@ def split(data: bytes, start: int, end: int, number: int) -> Split | None:
         if position == end:
             if rest_start != end:
                 rest.append((rest_start, end))
-            return Split(payloads, rest)
+            return _new(Split, (payloads, rest))
         field_start = position
         try:
             tag, payload_start, position = _field(data, position, end)
@@ -94,9 +96,14 @@ def _field(data: bytes, position: int, end: int) -> tuple[int, int, int]:
     Raises:
         IndexError: as `read_varint`.
     """
-    tag, payload = read_varint(data, position)
+    tag, payload = data[position], position + 1
+    if tag >= 0x80:
+        tag, payload = read_varint(data, position)
     kind = tag & 7
     if kind == _LENGTH_DELIMITED:
+        length = data[payload]
+        if length < 0x80:
+            return tag, payload + 1, payload + 1 + length
         length, payload = read_varint(data, payload)
         return tag, payload, payload + length
     if kind == 0:
@@ -126,6 +133,7 @@ def join(data: bytes, spans: Sequence[Span]) -> bytes:
     return b"".join([data[start:end] for start, end in spans])
 
 
+@lru_cache(maxsize=1024)  # most are lengths that come again
 def varint(number: int, width: int = 1) -> bytes:
     """The encoding of a number, in at least `width` bytes."""
     if number < 0x80 and width == 1:
@@ -154,8 +162,10 @@ class Writer:
 
     def put_field(self, number: int, payload: bytes) -> None:
         """Appends one length-delimited field with a number below 16."""
-        self.put(_ONE_BYTE_VARINTS[number << 3 | _LENGTH_DELIMITED] + varint(len(payload)))
-        self.put(payload)
+        size = len(payload)
+        head = _ONE_BYTE_VARINTS[number << 3 | _LENGTH_DELIMITED] + varint(size)
+        self._parts += (head, payload)
+        self.position += len(head) + size
 
     def put_attachments(self, attachments: Sequence[Buffer]) -> None:
         """Appends attachments as field ATTACHMENTS, each at a multiple of ALIGNMENT."""

@@ -1,6 +1,6 @@
-"""Encodes small replies without building a message.
+"""Encodes small replies, and the tensors of small requests, without building a message.
 
-All fields of a tensor except its data are the same in every reply of a network. They are kept as
+All fields of a tensor except its data are the same in every message of a network. They are kept as
 bytes.
 """
 
@@ -24,6 +24,7 @@ MAX_NAME_LENGTH: Final = 256
 Place: TypeAlias = tuple[str, int]
 """A region and an offset in it."""
 
+_OUTPUTS: Final = 2  # of InferReply
 _TIMINGS = struct.Struct("<3sdsdsd")  # field 3 of 27 bytes; in it the doubles 1, 2 and 3
 
 
@@ -48,7 +49,7 @@ def encode_small_reply(
         places: where the bytes of outputs in shared memory lie, which the reply does not have.
     """
     name = identifier.encode()
-    parts = [b"\x0a", _varint(len(name)), name]
+    parts = [b"\x0a", varint(len(name)), name]
     for key in names:
         value = outputs[key]
         if places and key in places:
@@ -72,15 +73,12 @@ def encode_small_reply(
     parts += (
         _TIMINGS.pack(b"\x1a\x1b\x09", timings[0], b"\x11", timings[1], b"\x19", timings[2]),
         b"\x28",
-        _varint(generation),
+        varint(generation),
         _version(version),
     )
     if in_flight:
-        parts += (b"\x38", _varint(in_flight))
+        parts += (b"\x38", varint(in_flight))
     return b"".join(parts)
-
-
-_varint = lru_cache(maxsize=1024)(varint)
 
 
 @lru_cache(maxsize=1024)
@@ -101,9 +99,19 @@ def _number(dtype: np.dtype[Any]) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _head(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | None:
-    """The bytes of an element of `outputs` up to its data; None for a dtype without this form.
+    return tensor_head(_OUTPUTS, name, dtype, shape)
+
+
+def tensor_head(
+    field: int, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> bytes | None:
+    """The bytes of an element of `inputs` or `outputs` up to its data, which `tobytes` gives. None
+    for a dtype without this form.
 
     The element is a Value with a name and a Tensor. The Tensor has a type, a shape and data.
+
+    Args:
+        field: the number of `inputs` or `outputs`.
     """
     number = _number(dtype)
     if number is None:
@@ -114,7 +122,8 @@ def _head(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes | No
         (b"\x08", varint(number), b"\x12", varint(len(sizes)), sizes, b"\x1a", varint(size))
     )
     value = b"".join((b"\x0a", varint(len(text)), text, b"\x12", varint(len(tensor) + size)))
-    return b"".join((b"\x12", varint(len(value) + len(tensor) + size), value, tensor))
+    tag = bytes((field << 3 | 2,))
+    return b"".join((tag, varint(len(value) + len(tensor) + size), value, tensor))
 
 
 @lru_cache(maxsize=1024)

@@ -18,6 +18,7 @@ MAX_PRIORITY: Final = 10
 """The highest priority. Its negative is the lowest one."""
 MAX_TIMEOUT_SECONDS: Final = 7 * 24 * 3600.0
 
+_new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
 _REQUESTS = 1  # of InferStreamRequest
 _ID = 2  # of InferRequest
 _INPUTS = 3
@@ -135,9 +136,14 @@ class RequestLayouts:
         known = self._layouts.read(data)
         if known is not None:
             request, identifier, inputs = known
-            return Decoded(_with_id(request, identifier) if identifier else request, inputs)
+            if identifier:
+                request = _new(Request, (request[0], identifier, *request[2:]))
+            return _new(Decoded, (request, inputs))
         placed = self._placed.read(data) if len(self._placed) else None
-        return None if placed is None else InRegion(_with_id(*placed[:2]), placed[2])
+        if placed is None:
+            return None
+        earlier, identifier, tensors = placed
+        return InRegion(_new(Request, (earlier[0], identifier, *earlier[2:])), tensors)
 
     def read_stream(self, data: bytes) -> list[Decoded | InRegion] | None:
         """The requests in an InferStreamRequest; None if all of it has to be parsed."""
@@ -173,10 +179,6 @@ class RequestLayouts:
         for (start, end), message in zip(fields.payloads, messages, strict=True):
             if end - start <= MAX_BYTES and names_regions(message):
                 self.learn_in_region(data[start:end], message)
-
-
-def _with_id(request: Request, identifier: str) -> Request:
-    return Request(request[0], identifier, *request[2:])
 
 
 def _places(data: bytes) -> Places | None:

@@ -199,8 +199,8 @@ def serialize_infer_stream_reply(
         taken = pb.StreamLimits(in_flight=limits.in_flight, message_bytes=limits.message_bytes)
         writer.put_field(_LIMITS, taken.SerializeToString())
     for identifier, reply, attachments, error in results:
-        name = identifier.encode("utf-8")
-        head = b"\x0a" + framing.varint(len(name)) + name
+        name = identifier.encode()
+        head = b"".join((b"\x0a", framing.varint(len(name)), name))
         if reply is None:
             body = b"" if error is None else error.SerializeToString()
             if error is not None:
@@ -215,8 +215,8 @@ def serialize_infer_stream_reply(
             _put(writer, _REPLY, body, attachments)
             writer.close_message(mark)
         else:
-            head += b"\x12" + framing.varint(len(body))
-            writer.put_field(_RESULTS, head + body)
+            size = framing.varint(len(body))
+            writer.put_field(_RESULTS, b"".join((head, b"\x12", size, body)))
     return writer.to_bytes()
 
 

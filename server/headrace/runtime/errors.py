@@ -81,7 +81,8 @@ class NotFound(HeadraceError):
         cls, what: str, name: str, known: Iterable[str], *, field: str | None = None
     ) -> NotFound:
         """The error for a `name` that is not among the `known` names. `what` says what it names."""
-        return cls(f"unknown {what} {name!r}{did_you_mean(name, known)}", field=field)
+        fault = f"unknown {what} {name!r}" if name else f"the name of the {what} is empty"
+        return cls(f"{fault}{did_you_mean(name, known)}", field=field)
 
 
 class AlreadyExists(HeadraceError):

@@ -1,4 +1,4 @@
-"""Networks that other servers have, and not this one."""
+"""Networks that other servers have, and this one does not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 
 class Elsewhere(Protocol):
-    """Passes requests on to servers that have their networks. Belongs to the event loop."""
+    """Passes requests on to servers that have their networks. Belongs to the event loop, apart from
+    `servers`, which any thread may call."""
 
     def __bool__(self) -> bool:
         """Whether there may be any such networks."""
@@ -19,6 +20,10 @@ class Elsewhere(Protocol):
         Args:
             sequence: the sequence that the request belongs to. One server has all of it.
         """
+
+    def servers(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The names of the servers that are to have the first of these full names that a network
+        has. Empty if this server serves it, or if there is none."""
 
     def serves(self, name: str) -> bool:
         """Whether another server serves the network with this full name."""

@@ -121,7 +121,7 @@ class Listeners:
             memory.append(self._front_end.memory)
         rest = Rest(
             *(networks, self._models, self._model_repository, self._regions),
-            *(settings.max_message_bytes, registration),
+            *(settings.max_message_bytes, registration, hosting.elsewhere),
         )
         probes = operations_routes(
             make_registry(

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
 from tests.benchmark import bench_connections
-from tests.benchmark.bench_connections import CONNECTIONS, IDLE, SHARE, Memory, OpenLoop
+from tests.benchmark.bench_connections import (
+    CONNECTIONS,
+    IDLE,
+    SHARE,
+    Loops,
+    Memory,
+    OpenLoop,
+)
 from tests.benchmark.generator import Missing
 from tests.benchmark.report.section import Effort, Goal, Pictures, micros, table
 from tests.benchmark.servers import Compared
@@ -21,10 +29,10 @@ KEPT_UP = 0.9
 def measure(effort: Effort) -> Any:
     memory = bench_connections.memory(min(effort.rounds, MEMORY_ROUNDS))
     try:
-        loop = bench_connections.open_loop(effort.rounds, LOAD_SECONDS * effort.seconds)
+        loops = bench_connections.open_loops(effort.rounds, LOAD_SECONDS * effort.seconds)
     except Missing as error:
-        return {"memory": memory, "loop": None, "missing": str(error)}
-    return {"memory": memory, "loop": loop}
+        return {"memory": memory, "loops": None, "missing": str(error)}
+    return {"memory": memory, "loops": loops}
 
 
 def text(found: Any, pictures: Pictures) -> str:
@@ -42,15 +50,21 @@ def text(found: Any, pictures: Pictures) -> str:
 
 
 def loop_text(found: Any) -> str:
-    if found["loop"] is None:
+    if found["loops"] is None:
         return f"Latency was not measured: {found['missing']}.\n"
-    loop = OpenLoop(*found["loop"])
-    rows = [
-        ("median", micros(loop.median)),
-        ("99th percentile", micros(loop.p99)),
-        ("median of the slowest connection", micros(loop.slowest)),
-        ("delay of the load generator itself, 99th percentile", micros(loop.late)),
+    loops = loops_of(found)
+    loop = loops.ours
+    shown: list[tuple[str, Callable[[OpenLoop], str]]] = [
+        ("capacity, requests a second", lambda each: f"{each.capacity:,.0f}"),
+        ("median latency", lambda each: micros(each.median)),
+        ("99th percentile", lambda each: micros(each.p99)),
+        ("99th percentile ÷ median", lambda each: f"{each.ratio:.1f}"),
+        ("median of the slowest connection", lambda each: micros(each.slowest)),
+        ("delay of the load generator itself, 99th percentile", lambda each: micros(each.late)),
+        ("processor time of a request", lambda each: micros(each.used)),
+        ("the same at capacity", lambda each: micros(each.full)),
     ]
+    rows = [(name, *map(show, loops)) for name, show in shown]
     result = (
         "Replies came as fast as requests."
         if kept_up(loop)
@@ -62,7 +76,8 @@ def loop_text(found: Any) -> str:
         f"or not earlier replies have come: {SHARE * loop.capacity:,.0f} a second, "
         f"{SHARE * 100:.0f} % of the {loop.capacity:,.0f} that closed loops on these connections "
         "reached just before. A latency counts from the planned time, and the load generator "
-        f"in C++ uses the same processors. {result}\n\n{table(('latency', ''), rows)}"
+        f"in C++ uses the same processors. {result} The bare echo got {SHARE * 100:.0f} % of its "
+        f"own capacity.\n\n{table(('open loop', 'bare echo', 'headrace'), rows)}"
     )
 
 
@@ -72,9 +87,9 @@ def goals(found: Any) -> list[Goal]:
         Goal("an idle connection", 24, Compared(*memory.kilobytes).ours, " KB"),
         Goal("a server that has just started, resident", 150, memory.resident, " MB"),
     ]
-    if found["loop"] is None:
+    if found["loops"] is None:
         return kept
-    loop = OpenLoop(*found["loop"])
+    loop = loops_of(found).ours
     where = f"{CONNECTIONS} connections at {SHARE * 100:.0f} % of capacity"
     # When replies come more and more late, all latencies are alike, and their ratios mean nothing.
     ratios = (loop.ratio, loop.slowest / loop.p99) if kept_up(loop) else (inf, inf)
@@ -83,6 +98,10 @@ def goals(found: Any) -> list[Goal]:
         Goal(f"{where}: median of the slowest connection ÷ 99th percentile of all", 1, ratios[1]),
         *kept,
     ]
+
+
+def loops_of(found: Any) -> Loops:
+    return Loops(*(OpenLoop(*each) for each in found["loops"]))
 
 
 def kept_up(loop: OpenLoop) -> bool:

@@ -156,24 +156,30 @@ def test_a_file_gives_the_network_its_name(client: Any, fake: Fake, tmp_path: Pa
 
 
 def test_anything_that_serialises_is_a_model(client: Any, fake: Fake) -> None:
-    client.load_network(pb.UploadModelRequest(chunk=b"abc"))
+    client.load_network(pb.UploadModelRequest(chunk=b"abc"), name="m")
     assert fake.requests("LoadNetwork")[0].model.data == b"\x0a\x03abc"
 
 
 def test_the_repository_chooses_the_device_unless_told(client: Any, fake: Fake) -> None:
     client.load_network(repository="resnet")
-    client.load_network(b"model")
+    client.load_network(b"model", name="m")
     first, second = fake.requests("LoadNetwork")
     assert first.model.repository == "resnet"
     assert first.device == ""
     assert second.device == "CPU"
 
 
-@pytest.mark.parametrize("method", ["load_network", "query_network"])
-def test_a_large_model_is_uploaded_in_chunks(client: Any, fake: Fake, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "named"), [("load_network", {"name": "m"}), ("query_network", {})]
+)
+def test_a_large_model_is_uploaded_in_chunks(
+    client: Any, fake: Fake, method: str, named: dict[str, str]
+) -> None:
     model = np.random.default_rng(0).bytes(INLINE_BYTES + 1)
     progress: list[tuple[int, int]] = []
-    getattr(client, method)(model, progress=lambda sent, total: progress.append((sent, total)))
+    getattr(client, method)(
+        model, **named, progress=lambda sent, total: progress.append((sent, total))
+    )
     assert fake.uploaded == model
     assert fake.requests("UploadModel") == [[CHUNK_BYTES, CHUNK_BYTES, 1]]
     requests = fake.requests("LoadNetwork") + fake.requests("QueryNetwork")
@@ -183,13 +189,13 @@ def test_a_large_model_is_uploaded_in_chunks(client: Any, fake: Fake, method: st
 
 
 def test_no_message_of_a_load_needs_a_large_limit(client: Any, fake: Fake) -> None:
-    client.load_network(bytes(INLINE_BYTES))
+    client.load_network(bytes(INLINE_BYTES), name="m")
     (request,) = fake.requests("LoadNetwork")
     assert max(request.ByteSize(), CHUNK_BYTES) < 2**20
 
 
 def test_a_small_model_is_not_uploaded(client: Any, fake: Fake) -> None:
-    client.load_network(bytes(INLINE_BYTES))
+    client.load_network(bytes(INLINE_BYTES), name="m")
     assert not fake.requests("UploadModel")
 
 
@@ -200,19 +206,21 @@ def test_a_small_model_is_not_uploaded(client: Any, fake: Fake) -> None:
         ({"model": b"m", "repository": "r"}, "model", "either a model or repository"),
         ({"model": "/no/such.onnx"}, "model", "cannot read /no/such.onnx: No such file"),
         ({"model": 5}, "model", "a int is not a model"),
-        ({"model": b"m", "config": {"A": []}}, "config['A']", "pass text or a number"),
+        ({"model": b"m"}, "name", "pass name="),
+        ({"model": bytes(INLINE_BYTES + 1)}, "name", "pass name="),
+        ({"model": b"m", "name": "m", "config": {"A": []}}, "config['A']", "pass text or a number"),
         (
-            {"model": b"m", "preprocessing": {"x": {"layuot": "NCHW"}}},
+            {"model": b"m", "name": "m", "preprocessing": {"x": {"layuot": "NCHW"}}},
             "preprocessing['x']",
             "did you mean 'layout'?",
         ),
         (
-            {"model": b"m", "preprocessing": {"x": {"dtype": "uint9"}}},
+            {"model": b"m", "name": "m", "preprocessing": {"x": {"dtype": "uint9"}}},
             "preprocessing['x'].dtype",
             "unknown data type 'uint9'",
         ),
         (
-            {"model": b"m", "postprocessing": {"y": {"layout": 5}}},
+            {"model": b"m", "name": "m", "postprocessing": {"y": {"layout": 5}}},
             "postprocessing['y'].layout",
             "postprocessing['y'].layout: ",
         ),
@@ -362,6 +370,8 @@ def test_a_blob_may_be_a_file(client: Any, fake: Fake, tmp_path: Path) -> None:
     assert fake.requests("ImportNetwork")[0][0].options.name == "network", "the file's"
     with pytest.raises(errors.InvalidArgument, match="cannot read"):
         client.import_network(tmp_path / "missing")
+    with pytest.raises(errors.InvalidArgument, match="pass name="):
+        client.import_network(path.read_bytes())
 
 
 # ---- errors, time limits, retries ----
@@ -414,7 +424,7 @@ def test_at_debug_the_log_says_under_which_id_the_server_knows_a_call(
     client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("DEBUG", "headrace.client"):
-        client.load_network(b"model").export()
+        client.load_network(b"model", name="m").export()
         client.devices()
     said = [each.getMessage() for each in caplog.records if each.name.startswith("headrace.client")]
     assert said == ["LoadNetwork was request r-load", "ExportNetwork was request r-export"]
@@ -434,8 +444,8 @@ def test_a_call_past_its_time_raises_deadline_exceeded(client: Any) -> None:
 
 
 def test_loads_have_no_time_limit_but_the_users(client: Any, fake: Fake) -> None:
-    client.load_network(b"model")
-    client.load_network(b"model", timeout=7)
+    client.load_network(b"model", name="m")
+    client.load_network(b"model", name="m", timeout=7)
     client.devices()
     unlimited, limited, default = fake.timeouts
     assert unlimited is None or unlimited > 1e6
@@ -484,16 +494,15 @@ def test_a_call_that_is_dropped_is_not_sent_again_when_its_time_is_up() -> None:
     def steps() -> plan.Plan[None]:
         yield plan.Call("Infer", b"", 5.0)
 
-    running = steps()
-    step = next(running)
-    assert isinstance(step, plan.Call)
-    again = plan.after(running, step, dropped, 60.0)
-    assert isinstance(again, plan.Call)
-    assert again.timeout_seconds is not None
-    assert 0 < again.timeout_seconds <= 5
-    late = dataclasses.replace(again, made=again.made - 6)
-    with pytest.raises(errors.Unavailable):
-        plan.after(running, late, dropped, 60.0)
+    with plan.Run(steps(), 60.0) as running:
+        running.failed(dropped)
+        again = running.step
+        assert isinstance(again, plan.Call)
+        assert again.timeout_seconds is not None
+        assert 0 < again.timeout_seconds <= 5
+        running.step = dataclasses.replace(again, made=again.made - 6)
+        with pytest.raises(errors.Unavailable):
+            running.failed(dropped)
 
 
 def test_a_call_that_the_server_dropped_and_that_may_not_run_twice_is_unavailable(
@@ -501,7 +510,7 @@ def test_a_call_that_the_server_dropped_and_that_may_not_run_twice_is_unavailabl
 ) -> None:
     fake.failures.append(refused(grpc.StatusCode.CANCELLED))
     with pytest.raises(errors.Unavailable, match=r"the server at .* dropped the call: no"):
-        client.load_network(b"model")
+        client.load_network(b"model", name="m")
     assert len(fake.requests("LoadNetwork")) == 1
 
 
@@ -567,7 +576,7 @@ def test_sending_again_is_bounded(client: Any, fake: Fake) -> None:
 def test_a_load_is_never_sent_twice(client: Any, fake: Fake) -> None:
     fake.failures.append(refused(grpc.StatusCode.UNAVAILABLE))
     with pytest.raises(errors.Unavailable):
-        client.load_network(b"model")
+        client.load_network(b"model", name="m")
     assert len(fake.requests("LoadNetwork")) == 1
 
 
@@ -598,7 +607,7 @@ def test_a_server_that_is_not_there_is_unavailable(kind: str) -> None:
         connected(kind, target) as client,
         pytest.raises(errors.Unavailable, match=f"cannot reach the server at {target}"),
     ):
-        client.load_network(b"model")
+        client.load_network(b"model", name="m")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -659,7 +668,7 @@ def test_a_timeout_that_is_no_number_is_refused(client: Any, fake: Fake, timeout
     network = client.network("echo")
     calls: tuple[Callable[[], Any], ...] = (
         lambda: client.devices(timeout=timeout),
-        lambda: client.load_network(b"model", timeout=timeout),
+        lambda: client.load_network(b"model", name="m", timeout=timeout),
         lambda: network.infer({"x": X}, timeout=timeout),
         lambda: network.infer_many([{"x": X}], timeout=timeout),
     )
@@ -788,7 +797,7 @@ def test_a_port_that_answers_in_http_is_told(kind: str, handler: Any) -> None:
                 connected(kind, f"127.0.0.1:{server.server_port}") as client,
                 pytest.raises(errors.Unavailable, match="this is a port for HTTP"),
             ):
-                client.load_network(b"model")
+                client.load_network(b"model", name="m")
         finally:
             server.shutdown()
             thread.join()

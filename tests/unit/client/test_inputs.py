@@ -13,7 +13,7 @@ from headrace.client import errors
 from headrace.client.info import NetworkInfo, Port, Ports, Shape
 from headrace.client.inputs import RequestEncoder
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire import codec
+from headrace.wire import codec, dtypes
 
 
 def network(*inputs: Port) -> NetworkInfo:
@@ -48,6 +48,82 @@ def encoder(
 def encoded(accepting: RequestEncoder, value: Any) -> Any:
     request, attachments = accepting.encode({"x": value})
     return codec.decode_values(request.inputs, attachments)["x"]
+
+
+SMALL = [
+    np.arange(6, dtype=np.float32).reshape(2, 3),
+    np.arange(6, dtype=np.float32).reshape(3, 2).T,
+    np.array(2, np.float32),
+    np.zeros((0, 3), np.float32),
+    np.array([[True, False]]),
+    np.array([-(2**63), 2**63 - 1]),
+    np.array([1, 2.5], ml_dtypes.bfloat16),
+    np.array([-8, 7], ml_dtypes.int4),
+    np.arange(1000) + 1j,
+]
+
+
+@pytest.mark.parametrize("array", SMALL, ids=lambda each: f"{each.dtype}{each.shape}")
+def test_a_small_request_is_the_same_message_as_any_other(array: Any) -> None:
+    name = dtypes.name_of(dtypes.number_of(array.dtype))
+    ports = Port("x", name, None), Port("\u00fc", name, None, optional=True)
+    accepting = RequestEncoder(network(*ports), "7")
+    for inputs in ({"x": array}, {"\u00fc": array, "x": array}):
+        for _ in range(2):
+            small = accepting.encode_small(inputs)
+            assert small is not None
+            request, attachments = accepting.encode(inputs)
+            assert not attachments
+            assert pb.InferRequest.FromString(small) == request
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [1.0],
+        np.float32(1),
+        None,
+        np.ones(2, np.dtype("float32").newbyteorder()),
+        np.ones(codec.ATTACHMENT_BYTES // 4 + 1, np.float32),
+        np.ma.masked_array([1.0], dtype=np.float32),
+    ],
+    ids=["list", "scalar", "none", "byte order", "large", "subclass"],
+)
+def test_other_values_are_not_for_small_requests(value: Any) -> None:
+    assert encoder(optional=True).encode_small({"x": value}) is None
+
+
+def test_strings_missing_inputs_and_states_are_not_for_small_requests() -> None:
+    assert encoder("string").encode_small({"x": np.array(["a"], object)}) is None
+    assert encoder().encode_small({}) is None
+    odd: list[dict[str, Any]] = [{"state": "LOADING"}, {"states": {"h": "n"}}]
+    for each in odd:
+        accepting = RequestEncoder(replace(network(Port("x", "float32", None)), **each))
+        assert accepting.encode_small({"x": np.ones(1, np.float32)}) is None
+
+
+def test_a_small_request_is_checked_as_any_other_also_after_good_ones() -> None:
+    accepting = encoder(shape=(2,))
+    assert accepting.encode_small({"x": np.ones(2, np.float32)})
+    wrong = {"x.shape": np.ones(3, np.float32), "x.dtype": np.ones(2, np.float64)}
+    for field, value in wrong.items():
+        for encode in (accepting.encode_small, accepting.encode):
+            with pytest.raises(errors.InvalidArgument) as caught:
+                encode({"x": value})
+            assert caught.value.details.field == f"inputs['x']{field[1:]}"
+    unknown = {"x": np.ones(2, np.float32), "z": np.ones(2, np.float32)}
+    assert accepting.encode_small(unknown) is None
+    with pytest.raises(errors.InvalidArgument, match="has no input 'z'"):
+        accepting.encode(unknown)
+
+
+def test_requests_of_many_shapes_are_not_all_remembered() -> None:
+    accepting = encoder()
+    for size in range(200):
+        small = accepting.encode_small({"x": np.ones(size, np.float32)})
+        assert small is not None
+        assert list(pb.InferRequest.FromString(small).inputs[0].tensor.shape) == [size]
+    assert len(accepting._heads) <= 64
 
 
 @pytest.mark.parametrize(

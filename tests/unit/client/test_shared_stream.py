@@ -211,6 +211,17 @@ def test_a_timeout_holds_although_the_server_says_nothing(network: Any, fake: Fa
     assert len(fake.requests("InferStream")) == 1
 
 
+def test_each_request_ends_at_its_own_time(network: Any) -> None:
+    timeouts = WAIT_SECONDS, 0.2, 0.05, WAIT_SECONDS
+    requests = [network.start_async(x(ENDLESS), timeout=each) for each in timeouts]
+    for each in (requests[2], requests[1]):
+        with pytest.raises(errors.DeadlineExceeded):
+            each.result()
+    assert not any(requests[each].wait(0) for each in (0, 3))
+    for each in (requests[0], requests[3]):
+        assert each.cancel()
+
+
 def test_a_new_token_takes_a_new_stream(kind: str, fake: Fake) -> None:
     token = ["first"]
     with connected(kind, fake.target, token=lambda: token[0]) as client:

@@ -113,3 +113,8 @@ def test_an_unknown_name_is_not_found_with_a_suggestion() -> None:
         "unknown device 'CPV'; did you mean 'CPU'?",
         "device",
     )
+
+
+def test_an_empty_name_is_said_to_be_empty_and_the_known_names_are_told() -> None:
+    error = NotFound.unknown("network", "", ["m", "n"], field="network")
+    assert error.message == "the name of the network is empty; known: m, n"

@@ -20,7 +20,7 @@ from headrace.testing.fuzz import lane, mutations, report, undefined
 from headrace.testing.fuzz.__main__ import main
 from headrace.testing.fuzz.answer import Answer, How, Large, Reply, Stage, portable
 from headrace.testing.fuzz.campaign import Campaign, Fuzzer
-from headrace.testing.fuzz.canaries import PATTERNS, GuardedArray, shown
+from headrace.testing.fuzz.canaries import PATTERNS, UNWRITTEN, GuardedArray, shown
 from headrace.testing.fuzz.compare import differs
 from headrace.testing.fuzz.generator import VariantGenerator
 from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
@@ -192,6 +192,9 @@ NOTHING = Answer(How.REFUSED, Stage.LOAD)
         (WRONG, unable(), WRONG, Verdict.DOUBTED),
         (refused(), RIGHT, RIGHT, Verdict.REQUEST_REFUSED),
         (answered({"b": ONE}, foreign="it was written to"), RIGHT, RIGHT, Verdict.FOREIGN),
+        (answered({"b": ONE}, foreign=UNWRITTEN), RIGHT, RIGHT, Verdict.RIGHT),
+        (answered({"b": 2 * ONE}, foreign=UNWRITTEN), RIGHT, RIGHT, Verdict.FOREIGN),
+        (answered({"b": ONE}, foreign=UNWRITTEN), NOTHING, RIGHT, Verdict.FOREIGN),
         (answered({"b": ONE}, unsteady="two answers: 1, 2"), RIGHT, RIGHT, Verdict.UNSTEADY),
         (Answer(How.ENDED, Stage.RUN), RIGHT, RIGHT, Verdict.ENDED),
         (Answer(How.HUNG, Stage.RUN), RIGHT, RIGHT, Verdict.HUNG),
@@ -260,6 +263,8 @@ def test_the_other_device_is_asked_only_where_the_reference_differs() -> None:
 
 
 GRID = "g (float t, int64[n] s) => (float y) {{ y = AffineGrid<align_corners={}>(t, s) }}"
+LARGEST = "g (float[n] a) => (float[m] b) <int64[1] k = {{1}}> {{ b, i = TopK<sorted={}>(a, k) }}"
+MANY = np.full(3, 2**30, np.int32)
 QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis=0>(a, s) }"
 
 
@@ -271,6 +276,8 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         ("g (float[n] a) => (float[n] b) { b = Exp(a) }", {"a": ONE * np.inf}, False),
         ("g (float[n] a) => (float[n] b) { b = Identity(a) }", {"a": ONE * np.nan}, False),
         ("g (float[n] a) => (int8[n] b) { b = Cast<to=3>(a) }", {"a": ONE * np.inf}, True),
+        ("g (float[n] a) => (float8e8m0[n] b) { b = Cast<to=24>(a) }", {"a": ONE}, False),
+        ("g (float[n] a) => (float8e8m0[n] b) { b = Cast<to=24>(a) }", {"a": -ONE}, True),
         ("g (float[n] a) => (float[n] b) { b = Div(a, a) }", {"a": ONE * 1e-40}, True),
         ("g (float[n] a) => (float[n] b) { b = Div(a, a) }", {"a": ONE * 1e-37}, False),
         ("g (float[n] a) => (float[n] b) { b = Neg(a) }", {"a": ONE * 0}, False),
@@ -279,6 +286,15 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         ("g (float[n] a) => (float b) { b = ReduceMean(a) }", {"a": ONE[:0]}, True),
         ("g (int8[n] a) => (int8 b) { b = ReduceL1(a) }", {"a": np.array([-128], np.int8)}, True),
         ("g (int8[n] a) => (int8 b) { b = ReduceL1(a) }", {"a": np.array([-127], np.int8)}, False),
+        ("g (int64[n] a) => (int64[n] b) { b = Shrink(a) }", {"a": np.array([2**24 + 1])}, True),
+        ("g (int64[n] a) => (int64[n] b) { b = Shrink(a) }", {"a": np.array([2**24])}, False),
+        ("g (int32[n] a) => (int32 b) { b = ReduceSum(a) }", {"a": MANY}, True),
+        ("g (int32[n] a) => (int32 b) { b = ReduceMax(a) }", {"a": MANY}, False),
+        ("g (int64[n] a) => (int64 b) { b = ReduceSum(a) }", {"a": MANY.astype(int)}, False),
+        ("g (int64[n] a) => (int64 b) { b = ReduceProd(a) }", {"a": MANY.astype(int)}, True),
+        ("g (int64[n] a) => (int64 b) { b = ReduceSumSquare(a) }", {"a": MANY.astype(int)}, True),
+        (LARGEST.format(0), {"a": ONE}, True),
+        (LARGEST.format(1), {"a": ONE}, False),
         (QUANTISE, {"a": ONE, "s": np.array([0, 1], np.float32)}, True),
         (QUANTISE, {"a": ONE, "s": np.array([2, 1], np.float32)}, False),
         (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 4, 1])}, True),
@@ -363,7 +379,7 @@ def test_a_guarded_array_holds_the_same_values_between_guard_zones() -> None:
 def test_memory_that_nobody_wrote_is_seen_in_an_output() -> None:
     for byte in (0x5A, 0xA5):
         unwritten = np.full(16, byte, np.uint8).view(np.float32)
-        assert shown({"y": unwritten}, 0) == "an output holds memory that nobody wrote"
+        assert shown({"y": unwritten}, 0) == UNWRITTEN
     assert shown({"y": np.full(4, 0x5A, np.uint8)}, 0) == ""
 
 

@@ -22,7 +22,7 @@ from headrace.client.info import NetworkInfo
 from headrace.client.multiplex.tasks.calls import SharedStreams
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
-from headrace.client.plans.plan import Blocking, Pause, Plan, Step
+from headrace.client.plans.plan import Blocking, Pause, Plan, Run, Step
 from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.loan import Loan
@@ -158,20 +158,15 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
 
     async def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
-        try:
-            step = next(steps)
-            while True:
+        with Run(steps, self.timeout_seconds) as run:
+            while not run.over:
                 try:
-                    reply = await self._do(step)
+                    reply = await self._do(run.step)
                 except (Error, OSError) as error:
-                    step = plan.after(steps, step, error, self.timeout_seconds)
+                    run.failed(error)
                 else:
-                    step = steps.send(reply)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            steps.close()
+                    run.answered(reply)
+            return run.result
 
     def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan in the background; nobody waits for its end."""
@@ -188,7 +183,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         call = self.callable(step.method, once=step.once)(step.request, timeout=seconds)
         try:
-            if isinstance(call, grpc.aio.UnaryStreamCall):
+            if step.method in transport.SERVER_STREAMS:
                 reply: Any = [part async for part in call]
             else:
                 reply = await call
@@ -238,12 +233,11 @@ class Network(LoadedNetwork):
         Raises:
             InvalidArgument: an input does not fit the network. The result raises all other errors.
         """
-        request, attachments = self.encoder.encode(
-            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
-        )
         self.client.callable("Infer")  # raises now if the client is closed, not with the result
         seconds = self.timeout_seconds if timeout is None else timeout
-        packed = infer_plans.pack(self.sharing, request, attachments)
+        packed = self.pack(
+            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
+        )
         task = asyncio.ensure_future(self.client.run(infer_plans.infer_packed(packed, seconds)))
         if isinstance(packed, Loan):  # the task may be cancelled before it begins
             task.add_done_callback(lambda _: packed.not_sent())

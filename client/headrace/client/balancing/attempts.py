@@ -15,7 +15,7 @@ from headrace.client.balancing.fleet import Fleet
 from headrace.client.balancing.server import Server
 from headrace.client.balancing.verdict import Mark, Verdict, judge
 from headrace.client.errors import Error, Unavailable
-from headrace.client.plans.plan import Blocking, Budget, Call, Pause, Plan
+from headrace.client.plans.plan import Blocking, Budget, Call, Pause, Plan, Run
 from headrace.wire.codec import CodecError
 from headrace.wire.message import parse_infer_reply
 
@@ -26,7 +26,7 @@ _MAX_BACKOFF_SECONDS: Final = 1.0
 _NETWORK_TAG: Final = 0x0A  # field 1 of InferRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class At(Call):
     """Call a method of one server.
 
@@ -147,23 +147,19 @@ def routed(group: Any, call: Call, budget: Budget, attempts: Attempts) -> Plan[A
 
 def at(client: Any, steps: Plan[T]) -> Plan[T]:
     """The same plan, with the calls made on the client of one server."""
-    try:
-        step = next(steps)
-        while True:
+    with Run(steps) as run:
+        while not run.over:
+            step = run.step
             if isinstance(step, Call):
                 limit = step.timeout_seconds
                 step = At(step.method, step.request, limit, step.once, drops=0, client=client)
             try:
                 reply = yield step
             except (Error, OSError) as error:
-                step = steps.throw(error)
+                run.failed(error)
             else:
-                step = steps.send(reply)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    finally:
-        steps.close()
+                run.answered(reply)
+        return run.result
 
 
 def network_of(request: Any) -> str:

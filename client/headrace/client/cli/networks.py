@@ -69,22 +69,24 @@ def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
     if as_json:
         console.print_json([_as_dict(network) for network in found])
         return
-    console.print_table(
-        ("NETWORK", "VERSION", "DEVICE", "STATE", "INPUTS", "OUTPUTS", "REASON"),
+    columns = ["NETWORK", "VERSION", "DEVICE", "STATE", "INPUTS", "OUTPUTS", "REASON"]
+    rows = [
         [
-            (
-                network.name,
-                network.version,
-                network.device,
-                network.state,
-                ", ".join(map(describe, network.inputs)),
-                ", ".join(map(describe, network.outputs)),
-                network.reason,
-            )
-            for network in found
-        ],
-        what="networks",
-    )
+            network.name,
+            network.version,
+            network.device,
+            network.state,
+            ", ".join(map(describe, network.inputs)),
+            ", ".join(map(describe, network.outputs)),
+            network.reason,
+        ]
+        for network in found
+    ]
+    if any(network.replicas for network in found):
+        columns.append("REPLICAS")
+        for row, network in zip(rows, found, strict=True):
+            row.append(", ".join(network.replicas) or "all")
+    console.print_table(columns, rows, what="networks")
 
 
 def unload(
@@ -167,6 +169,8 @@ def _print_loaded(network: Network, *, as_json: bool) -> None:
     fields += [("input", describe(port)) for port in info.inputs]
     fields += [("output", describe(port)) for port in info.outputs]
     fields += [("state", f"{name} = {output}") for name, output in info.states.items()]
+    if info.replicas:
+        fields += [("replicas", ", ".join(info.replicas))]
     fields += [("loaded in", f"{info.load_seconds:.3f} s{cached}")]
     console.print_fields(fields)
     for line in info.notes:

@@ -46,7 +46,7 @@ class Item:
         timeout_seconds: None for no limit.
         trace: the trace context to send with it, by the names of W3C's headers.
         once: whether it must not be sent again after it may have reached the server.
-        deadline: when it ends if nobody waits for it; None if somebody does.
+        deadline: when its stream is to end it; None if its own thread does.
         id: its name on the stream.
         sent: whether it has been given to gRPC.
         blocks: whether a thread waits for it.
@@ -88,11 +88,14 @@ class Gathering(Generic[I]):
     Attributes:
         limits: those of the server. None until the server has answered the last question.
         carried: how many results have come.
+        company: how many came with the last one, itself included. Their callers may be about to
+            send requests, too.
     """
 
     def __init__(self, prefix: str | None = None) -> None:
         self.limits: StreamLimits | None = None
         self.carried = 0
+        self.company = MAX_MESSAGE_REQUESTS  # not known yet
         self._prefix = secrets.token_hex(3) if prefix is None else prefix
         self._number = 0
         self._asks = True
@@ -139,12 +142,13 @@ class Gathering(Generic[I]):
     def takes(self, data: bytes) -> bool:
         """Whether the stream takes a request now. The network of a heavy reply is told by the
         request's first field, which is its name."""
-        limits = self.limits
+        limits, size = self.limits, len(data)
         if (
             limits is None
-            or len(data) > min(MAX_REQUEST_BYTES, self._message_bytes(limits) // 2)
+            or size > MAX_REQUEST_BYTES
+            or size > (limits.message_bytes or MAX_MESSAGE_BYTES) // 2
             or len(self._in_flight) >= limits.in_flight
-            or self._bytes + len(data) > MAX_BYTES
+            or self._bytes + size > MAX_BYTES
         ):
             return False
         if self._heavy and (left := self._heavy.get(_network(data))):
@@ -218,6 +222,8 @@ class Gathering(Generic[I]):
                 if result.attachments:
                     self._learn(item, result)
         self.carried += len(settled)
+        if reply.results:
+            self.company = len(reply.results)
         return settled
 
     def end(self) -> list[I]:

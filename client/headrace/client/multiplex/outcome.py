@@ -18,6 +18,7 @@ _RETRIED: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCEL
 # The server's word on the credential of the stream holds for its requests, too.
 _FOR_ALL: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_NO_TRACE: Final[Mapping[str, str]] = {}
 _TRACE: Final = frozenset({"traceparent", "tracestate"})
 
 
@@ -87,5 +88,7 @@ def _lost(lost: Lost) -> Failure:
 def trace_of(metadata: Iterable[tuple[str, str]]) -> Mapping[str, str] | None:
     """The trace context in the metadata of a call. None if there is anything else, which cannot
     travel with a request."""
+    if metadata == ():
+        return _NO_TRACE
     found = dict(metadata)
     return found if found.keys() <= _TRACE else None

@@ -18,9 +18,9 @@ from headrace.client.model import (
     Model,
     ModelContent,
     Progress,
+    network_name,
     read_bytes,
     read_model,
-    suggested_name,
 )
 from headrace.client.options import ConfigValue, Postprocessing, Preprocessing
 from headrace.client.plans import targets
@@ -70,9 +70,12 @@ def load_network(
         FailedPrecondition: the device lacks layers; the message lists all of them.
     """
     budget = Budget.of_load(timeout)
-    source, suggestion = yield from _source(model, repository, budget, progress)
+    content = _content(model, repository)
+    if content is not None:
+        name = network_name(name, model)
+    source = yield from _source(content, repository, budget, progress)
     request = pb.LoadNetworkRequest(
-        name=name or suggestion,
+        name=name,
         model=source,
         device=device or ("" if repository else "CPU"),
         config=options.config(config),
@@ -106,7 +109,7 @@ def query_network(
         graph: whether the result also has the network's graph.
     """
     budget = Budget.of_load(timeout)
-    source, _ = yield from _source(model, repository, budget, progress)
+    source = yield from _source(_content(model, repository), repository, budget, progress)
     request = pb.QueryNetworkRequest(
         model=source,
         device=device or ("" if repository else "CPU"),
@@ -144,9 +147,8 @@ def import_network(
         InvalidArgument: the blob is damaged, or not for this server or device.
         AlreadyExists: the name is in use.
     """
+    name = network_name(name, blob)
     content = ModelContent([read_bytes(blob, "blob")])
-    if not name and isinstance(blob, str | os.PathLike):
-        name = suggested_name(blob)
     import_options = pb.ImportOptions(
         name=name, device=device, config=options.config(config), replace=replace
     )
@@ -268,19 +270,23 @@ def add_extension(
     return list(reply.operators)
 
 
-def _source(
-    model: Model | None, repository: str, budget: Budget, progress: Progress | None
-) -> Plan[tuple[pb.ModelSource, str]]:
-    """Where the server finds the model, and a name for it. Uploads the model if it is large."""
+def _content(model: Model | None, repository: str) -> ModelContent | None:
+    """What the client sends of the model, or None if the server has it in its repository."""
     if (model is None) == (not repository):
         raise invalid("model", "pass either a model or repository='name'")
-    if model is None:
-        return pb.ModelSource(repository=repository), ""
-    content = read_model(model)
+    return read_model(model) if model is not None else None
+
+
+def _source(
+    content: ModelContent | None, repository: str, budget: Budget, progress: Progress | None
+) -> Plan[pb.ModelSource]:
+    """Where the server finds the model. Uploads the model if it is large."""
+    if content is None:
+        return pb.ModelSource(repository=repository)
     if content.size <= INLINE_BYTES:
-        return pb.ModelSource(data=content.read()), content.suggested_name
+        return pb.ModelSource(data=content.read())
     messages = (pb.UploadModelRequest(chunk=chunk) for chunk in content.chunks(progress))
     reply: pb.UploadModelReply = yield Call("UploadModel", messages, budget.left_seconds)
     if content.error is not None:
         raise content.error
-    return pb.ModelSource(digest=reply.digest), content.suggested_name
+    return pb.ModelSource(digest=reply.digest)

@@ -17,8 +17,9 @@ from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs
 from headrace.client.plans import targets
-from headrace.client.plans.infer_plans import infer_encoded, infer_lent
+from headrace.client.plans.infer_plans import infer_encoded, infer_lent, pack
 from headrace.client.plans.plan import Budget, Call, Plan
+from headrace.client.shared_memory.loan import Packed
 from headrace.client.shared_memory.pool import Pool
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
@@ -94,6 +95,18 @@ class LoadedNetwork:
         """What the server did that the caller did not ask for."""
         return self.info.notes
 
+    def pack(self, inputs: Mapping[str, Any], **options: Any) -> Packed:
+        """A request in shared memory or in a message; the arrays passed in may change afterwards.
+
+        Raises:
+            InvalidArgument: an input does not fit the network.
+        """
+        if self.sharing is None and not any(options.values()):
+            small = self.encoder.encode_small(inputs)
+            if small is not None:
+                return small
+        return pack(self.sharing, *self.encoder.encode(inputs, **options))
+
     def conversation(self, **options: Any) -> Conversation:
         """The requests of one stream. The options are those of `Conversation`."""
         return Conversation(self.encoder.encode, sharing=self.sharing, **options)
@@ -130,11 +143,15 @@ def infer(
         NotFound: the network is no longer loaded.
         FailedPrecondition: it was still loading when it was looked up; look it up again.
     """
-    request, attachments = network.encoder.encode(
+    seconds = network.timeout_seconds if timeout is None else timeout
+    sharing, encoder = network.sharing, network.encoder
+    if sharing is None and not (outputs or priority or performance_counts):
+        small = encoder.encode_small(inputs)
+        if small is not None:
+            return (yield from infer_encoded(small, seconds, retry_when_full=retry_when_full))
+    request, attachments = encoder.encode(
         inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
     )
-    seconds = network.timeout_seconds if timeout is None else timeout
-    sharing = network.sharing
     if sharing is not None:
         budget = Budget(seconds)
         loan = yield from sharing.borrow(request, attachments)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from headrace.client.errors import DROPPED, Error, invalid
 
@@ -26,7 +26,7 @@ IDEMPOTENT: Final = (
 """The methods whose calls may be sent again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would take several times as long to make
 class Call:
     """Call a method; its reply, or replies, are sent back into the plan.
 
@@ -116,29 +116,77 @@ def checked_seconds(timeout: object) -> float:
     Raises:
         InvalidArgument: it is not a number, or it is negative.
     """
-    if isinstance(timeout, Real) and float(timeout) >= 0:  # False for NaN
+    # `Real` is an abstract class, and slow to ask.
+    if isinstance(timeout, (float, int, Real)) and float(timeout) >= 0:  # False for NaN
         return float(timeout)
     message = f"timeout is {timeout!r}; pass a number of seconds from 0, math.inf for no limit"
     raise invalid("timeout", message)
 
 
-def after(steps: Plan[Any], step: Step, error: Error | OSError, default: float) -> Step:
-    """The next step of a plan whose step has failed: the same call if it may be sent again.
+class Run(Generic[T]):
+    """A plan that is being run. Whoever runs it does `step` and calls `answered` or `failed`, until
+    the plan is `over`. Leaving the ``with`` block closes the plan.
 
     Args:
-        default: the time limit in seconds of a call without one.
+        default_seconds: the time limit of a call without one. A call that the server has dropped
+            is sent again within its limit. None: nothing is sent again.
+
+    Attributes:
+        step: what to do next.
+        result: what the plan has returned.
 
     Raises:
-        StopIteration, Error, OSError: the plan ends.
+        Error, OSError: the plan raises it, here and in all methods.
     """
-    dropped = isinstance(error, Error) and error.details.reason == DROPPED
-    if dropped and isinstance(step, Call) and step.drops and not step.once:
+
+    __slots__ = ("_default_seconds", "_plan", "over", "result", "step")
+
+    step: Step
+    result: T
+
+    def __init__(self, plan: Plan[T], default_seconds: float | None = None) -> None:
+        self._plan = plan
+        self._default_seconds = default_seconds
+        self.over = False
+        self._go(plan.send, None)
+
+    def __enter__(self) -> Run[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._plan.close()
+
+    def answered(self, reply: Any) -> None:
+        """Goes on with the reply to the step."""
+        self._go(self._plan.send, reply)
+
+    def failed(self, error: Error | OSError) -> None:
+        """Goes on after the step's error: the same call if it may be sent again."""
+        again = self._again(error)
+        if again is None:
+            self._go(self._plan.throw, error)
+        else:
+            self.step = again
+
+    def _go(self, resume: Callable[[Any], Step], value: Any) -> None:
+        try:
+            self.step = resume(value)
+        except StopIteration as end:
+            self.over, self.result = True, end.value
+
+    def _again(self, error: Error | OSError) -> Call | None:
+        step, default = self.step, self._default_seconds
+        dropped = isinstance(error, Error) and error.details.reason == DROPPED
+        if default is None or not dropped or not isinstance(step, Call):
+            return None
+        if not step.drops or step.once or step.method not in IDEMPOTENT:
+            return None
         limit = default if step.timeout_seconds is None else step.timeout_seconds
         now = time.monotonic()
         left = limit - (now - step.made)
-        if step.method in IDEMPOTENT and left > 0:
-            return replace(step, timeout_seconds=left, drops=step.drops - 1, made=now)
-    return steps.throw(error)
+        if left <= 0:
+            return None
+        return replace(step, timeout_seconds=left, drops=step.drops - 1, made=now)
 
 
 def seconds(timeout: float | None, default: float) -> float | None:

@@ -11,6 +11,7 @@ import grpc
 from headrace.client import errors
 from headrace.client.errors import Error, Target
 from headrace.client.outputs import Outputs
+from headrace.client.request import OutcomeFuture
 from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.wire.message import serialize
 
@@ -20,9 +21,9 @@ def started(start: Callable[[bytes], Any], packed: Packed, target: Target) -> An
     return LentCall(start, packed, target) if isinstance(packed, Loan) else start(packed)
 
 
-class LentCall:
-    """Has the methods of gRPC's future that a request needs. Its result is the outputs. If the
-    server cannot use the memory, the request is sent again in a message. Thread-safe.
+class LentCall(OutcomeFuture):
+    """A request in shared memory. Its result is the outputs. If the server cannot use the memory,
+    the request is sent again in a message. Thread-safe.
 
     gRPC's thread copies the outputs out of the memory as soon as the reply is there. So the segment
     is free again, even if nobody asks for the outputs.
@@ -37,21 +38,9 @@ class LentCall:
         self._call = start(loan.data)
         self._call.add_done_callback(self._answered)
 
-    def result(self) -> Outputs:
-        return self._outcome.result()
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        return self._outcome.exception(timeout)
-
-    def done(self) -> bool:
-        return self._outcome.done()
-
     def cancel(self) -> bool:
         self._cancelled = True
         return bool(self._call.cancel())
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        self._outcome.add_done_callback(callback)
 
     def _answered(self, call: Any) -> None:
         try:

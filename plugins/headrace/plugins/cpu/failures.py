@@ -38,6 +38,9 @@ _NOT_RECORDABLE = "cannot use the graph capture feature"
 _GPU = re.compile(r"\b(?:CUDA|CUDNN|CUBLAS|CURAND|CUFFT|CUSPARSE) (?:failure|error)\b")
 _PLACE = re.compile(r" ; GPU=.*", re.DOTALL)
 _RANK = re.compile(r"number of dimensions must be within \[0, (\d+)\]")  # NumPy's
+_SHAPE = re.compile(
+    r"array is too big|[Mm]aximum allowed dimension"
+)  # NumPy's, even of no elements
 _NO_MEMORY = re.compile(r"bad_alloc|[Ff]ailed to allocate memory|out of memory|_ALLOC_FAILED")
 
 
@@ -79,6 +82,10 @@ def run_failure(error: Exception) -> Exception:
     if (most := _RANK.search(text)) is not None:
         return InvalidArgument(
             f"with these inputs, an output would have more than {most[1]} axes", field="inputs"
+        )
+    if isinstance(error, ValueError) and _SHAPE.search(text):
+        return InvalidArgument(
+            "with these inputs, an output would have a shape that is too large", field="inputs"
         )
     if kind == "InvalidArgument" or isinstance(error, RuntimeError):
         return InvalidArgument(f"the network does not take these inputs: {text}", field="inputs")

@@ -15,6 +15,20 @@ from typing import Final
 import onnx_ir as ir
 from onnx import defs
 
+RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
+    {
+        "AffineGrid": {1: 1},
+        "EyeLike": {0: 2},
+        "MaxRoiPool": {0: 4, 1: 2},
+        "Resize": {1: 1, 2: 1, 3: 1},
+        "RoiAlign": {0: 4, 1: 2, 2: 1},
+        "STFT": {2: 1},
+        "Upsample": {1: 1},
+    }
+)
+"""By operator and input: how many axes a tensor must have. The backend does not look, and reads
+sizes of axes that are not there. It does not survive some of them."""
+
 _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
@@ -23,7 +37,7 @@ def reason(node: ir.Node) -> str | None:
     if node.domain not in ("", "ai.onnx"):
         return None
     rule = _RULES.get(node.op_type)
-    return _omitted(node) or (rule(node) if rule is not None else None)
+    return _omitted(node) or _wrong_rank(node) or (rule(node) if rule is not None else None)
 
 
 def _omitted(node: ir.Node) -> str | None:
@@ -35,6 +49,14 @@ def _omitted(node: ir.Node) -> str | None:
         for index, value in enumerate(node.inputs):
             if value is None and index >= len(declared) - 1:
                 return f"input {index} is missing, and ONNX requires it"
+    return None
+
+
+def _wrong_rank(node: ir.Node) -> str | None:
+    for index, wanted in RANKS.get(node.op_type, {}).items():
+        rank = _rank(node, index)
+        if rank not in (None, wanted):
+            return f"input {index} has {rank} axes; it must have {wanted}"
     return None
 
 
@@ -75,17 +97,6 @@ def _pool(node: ir.Node) -> str | None:
     if same and any(each != 1 for each in node.attributes.get_ints("dilations", ())):
         return "with auto_pad, the backend ignores dilations"
     return None
-
-
-def _stft(node: ir.Node) -> str | None:
-    """The backend reads the window's length from its first axis, even if it has no axes."""
-    rank = _rank(node, 2)
-    return None if rank in (None, 1) else f"the window has {rank} axes; it must have one"
-
-
-def _eye_like(node: ir.Node) -> str | None:
-    rank = _rank(node)
-    return None if rank in (None, 2) else f"the input has {rank} axes; it must have two"
 
 
 def _loss(node: ir.Node) -> str | None:
@@ -191,6 +202,11 @@ def _reduce_bool(node: ir.Node) -> str | None:
 
 def _resize(node: ir.Node) -> str | None:
     """With aligned corners ONNX places samples by the scale; the backend uses the rounded size."""
+    axes = node.attributes.get_ints("axes", None)
+    for index in (2, 3):
+        known = _sizes(_input(node, index))
+        if axes is not None and known and known[0] not in (None, 0, len(axes)):
+            return f"input {index} has {known[0]} elements for {len(axes)} axes"
     transformation = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     scales_value = _input(node, 2)
     if transformation != "align_corners" or scales_value is None:
@@ -198,7 +214,7 @@ def _resize(node: ir.Node) -> str | None:
     constant = ir.convenience.get_const_tensor(scales_value)
     scales = constant.numpy().ravel().tolist() if constant is not None else [None]
     sizes = _sizes(_input(node, 0))
-    axes = node.attributes.get_ints("axes", None) or range(len(sizes))
+    axes = axes or range(len(sizes))
     known = [sizes[axis] if -len(sizes) <= axis < len(sizes) else None for axis in axes]
     known += [None] * (len(scales) - len(known))  # if the rank is not known
     if all(map(_gives_whole_size, scales, known)):
@@ -220,7 +236,6 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "Attention": _attention,
         "ConvInteger": _conv_integer,
         "ConvTranspose": _conv_transpose,
-        "EyeLike": _eye_like,
         "GatherND": _gather_nd,
         "GlobalLpPool": _pool,
         "GridSample": _grid_sample,
@@ -232,7 +247,6 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "ReduceMin": _reduce_bool,
         "Resize": _resize,
         "ReverseSequence": _reverse_sequence,
-        "STFT": _stft,
         "SoftmaxCrossEntropyLoss": _loss,
         "SplitToSequence": _split_to_sequence,
         "TfIdfVectorizer": _tf_idf,

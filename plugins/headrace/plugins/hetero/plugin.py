@@ -134,7 +134,14 @@ class HeteroPlugin(VirtualPlugin):
         members = options.members or read_list("HETERO", fallback, TARGET_FALLBACK, available)
         return [member.device for member in members]
 
-    def _plan(self, load: Load, resolved: _Resolved, ended: Mapping[str, str] = _NONE) -> Plan:
+    def _plan(
+        self,
+        load: Load,
+        resolved: _Resolved,
+        ended: Mapping[str, str] = _NONE,
+        *,
+        ask_again: bool = True,
+    ) -> Plan:
         planned = plan(
             self.transform_network(load.network, resolved.config, load.options),
             resolved.targets,
@@ -142,6 +149,7 @@ class HeteroPlugin(VirtualPlugin):
             merge_islands=resolved.config[MERGE_ISLANDS],
             ended=ended,
             token=load.token,
+            ask_again=ask_again,
         )
         return replace(planned, unsupported=_as_given(planned.unsupported, load.network))
 
@@ -159,23 +167,37 @@ class HeteroPlugin(VirtualPlugin):
         except EndedWorker as error:
             return self._split(load, resolved, _ended(error))
 
-    def _split(self, load: Load, resolved: _Resolved, ended: Mapping[str, str] = _NONE) -> Loaded:
-        """Splits and loads a network. If the worker process of a device ends while it loads a
-        part, the device gets no other part of this network. Each further try might end the process
-        again, and with it the networks that other callers have loaded there.
+    def _split(
+        self,
+        load: Load,
+        resolved: _Resolved,
+        ended: Mapping[str, str] = _NONE,
+        *,
+        ask_again: bool = False,
+    ) -> Loaded:
+        """Splits and loads a network. The devices are asked about their parts alone only after one
+        has refused a layer of its part, because some compile a part to answer. If the worker
+        process of a device ends while it loads a part, the device gets no other part of this
+        network. Each further try might end the process again, and with it the networks that other
+        callers have loaded there.
 
         Args:
             ended: the devices whose worker process ended, and the reason for each.
         """
-        planned = self._plan(load, resolved, ended)
-        if planned.unsupported:
-            raise UnsupportedLayers(resolved.name, planned.unsupported)
+        planned = self._plan(load, resolved, ended, ask_again=ask_again)
         try:
+            if planned.unsupported:
+                raise UnsupportedLayers(resolved.name, planned.unsupported)
             loaded = loading.load(
                 planned.network, planned.parts, resolved.targets, resolved.config, load.token
             )
+        except UnsupportedLayers:
+            if ask_again:
+                raise
+            return self._split(load, resolved, ended, ask_again=True)
         except EndedWorker as error:
-            return self._split(load, resolved, {**ended, **_ended(error)})
+            ended = {**ended, **_ended(error)}
+            return self._split(load, resolved, ended, ask_again=ask_again)
         notes = (f"nothing runs on {device}: {why}" for device, why in ended.items())
         return replace(loaded, notes=(*notes, *planned.notes, *loaded.notes))
 

@@ -11,6 +11,8 @@ import onnx_ir as ir
 
 from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
 
+_MOST_AXES_OF_IMAGES: Final = 4
+
 
 def _convolution(node: ir.Node, _: int) -> str | None:
     """No case has a kernel_shape that differs from the shape of the weights."""
@@ -102,11 +104,22 @@ def _resize(node: ir.Node, _: int) -> str | None:
         return None
     if attributes.get_int("exclude_outside", 0):
         return "OpenVINO ignores exclude_outside"
+    if mode == "cubic" and _may_overflow(input_of(node, 0)):
+        return "with mode=cubic, OpenVINO lets integers overflow if there are five axes or more"
     if attributes.get_string("coordinate_transformation_mode", "half_pixel") != "align_corners":
         return None
     if input_of(node, 2) is not None and not _gives_whole_sizes(node):
         return "with align_corners, OpenVINO is wrong if a scale does not give a whole size"
     return None
+
+
+def _may_overflow(value: ir.Value | None) -> bool:
+    """Whether the value may have integers, and more axes than there are kernels for. No case
+    resizes such a value."""
+    if value is None or (value.dtype is not None and value.dtype.is_floating_point()):
+        return False
+    sizes = sizes_of(value)
+    return sizes is None or len(sizes) > _MOST_AXES_OF_IMAGES
 
 
 def _gives_whole_sizes(node: ir.Node) -> bool:

@@ -17,6 +17,7 @@ from headrace.plugins.openvino import quantizing_limits
 from headrace.plugins.openvino.constants import empty_constants, wide_integers
 from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
 from headrace.plugins.openvino.image_limits import IMAGES
+from headrace.plugins.openvino.ranks import other_rank
 
 Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
 
@@ -37,12 +38,13 @@ def reason(node: ir.Node, version: int, capabilities: Collection[str] = ()) -> s
     OPTIMIZATION_CAPABILITIES."""
     if node.domain not in ("", "ai.onnx"):
         return quantizing_limits.onnx_runtimes(node)
-    rule = _RULES.get("Reduce" if node.op_type.startswith("Reduce") else node.op_type)
+    rule = _RULES.get(node.op_type)
     known = rule(node, version) if rule is not None else None
     return (
         _old_kernels(node, capabilities)
         or known
         or _axes(node)
+        or other_rank(node)
         or _doubles(node)
         or wide_integers.reason(node)
         or empty_constants.reason(node)
@@ -89,8 +91,14 @@ def _attention(node: ir.Node, version: int) -> str | None:
     windows = [attributes.get(f"{side}_window_size") for side in ("left", "right")]
     if any(size is not None and size.as_int() >= 0 for size in windows):
         return "OpenVINO ignores the attention window"
-    if attributes.get_float("scale", 1.0) == 0:  # only if `transformations` are switched off
+    scale = attributes.get_float("scale", 1.0)
+    if scale == 0:  # only if `transformations` are switched off
         return "OpenVINO takes a scale of 0 for the default"
+    if scale < 0:
+        return "OpenVINO multiplies by a negative scale, and ONNX multiplies by its root"
+    ranks = {len(sizes) for at in range(3) if (sizes := sizes_of(input_of(node, at))) is not None}
+    if len(ranks) > 1:
+        return "OpenVINO reshapes a query, a key or a value of another rank than the others have"
     for at, name in enumerate(("q_num_heads", "kv_num_heads")):
         sizes = sizes_of(input_of(node, at)) or []
         if len(sizes) == 4 and attributes.get_int(name, sizes[1]) != sizes[1]:
@@ -229,14 +237,6 @@ def _differ(one: int | None, other: int | None) -> bool:
     return one is not None and other is not None and one != other
 
 
-def _listed(node: ir.Node, _: int) -> str | None:
-    """No case gives axes, or the count of TopK, as a scalar. ONNX takes lists. OpenVINO ignores a
-    scalar (Reduce) or takes it for a list."""
-    if sizes_of(input_of(node, 1)) == []:
-        return "its second input has to be a list, and OpenVINO accepts a scalar"
-    return None
-
-
 def _shrink(node: ir.Node, _: int) -> str | None:
     """No case shrinks integers."""
     value = input_of(node, 0)
@@ -253,7 +253,9 @@ def _space_to_depth(node: ir.Node, _: int) -> str | None:
 
 
 def _split(node: ir.Node, _: int) -> str | None:
-    """No case has a negative length."""
+    """No case has a negative length, or both lengths and a number of outputs."""
+    if input_of(node, 1) is not None and "num_outputs" in node.attributes:
+        return "OpenVINO ignores the lengths if num_outputs is given"
     lengths = constant(input_of(node, 1))
     if lengths is not None and (lengths.numpy() < 0).any():
         return "OpenVINO treats a negative length as the rest of the axis"
@@ -288,12 +290,9 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "NonZero": _non_zero,
         "PRelu": _prelu,
         "RNN": _recurrent,
-        "Reduce": _listed,  # also all operators whose names begin with it
         "Shrink": _shrink,
         "SpaceToDepth": _space_to_depth,
         "Split": _split,
-        "Squeeze": _listed,
         "Tile": _tile,
-        "TopK": _listed,
     }
 )

@@ -29,7 +29,7 @@ from headrace.runtime.intake.naming import name_layers
 from headrace.runtime.intake.provenance import Transformation, tracked
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
-from headrace.runtime.network.work import multiply_adds
+from headrace.runtime.network.work import is_brief, multiply_adds
 from headrace.runtime.transform.options import NetworkOptions
 
 if TYPE_CHECKING:
@@ -157,7 +157,9 @@ class OpenVinoPlugin(CompiledPlugin):
 
     def _support(self, network: Network, config: Configuration) -> Support:
         device = self.device_id(config)
-        return self._openvino.get().support(network, device, self._properties(config, device))
+        return self._openvino.get().support(
+            network, device, self._properties(network, config, device)
+        )
 
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
@@ -165,7 +167,7 @@ class OpenVinoPlugin(CompiledPlugin):
         compiler, device = self._openvino.get(), self.device_id(config)
         compiler.refuse_unsupported(network, device, self.name)
         config = self._fitted(network, config)
-        properties = self._properties(config, device)
+        properties = self._properties(network, config, device)
         return self._executable(
             network, config, compiler.compile(network, device, properties, token)
         )
@@ -174,16 +176,19 @@ class OpenVinoPlugin(CompiledPlugin):
         self, network: Network, native: bytes, config: Configuration, token: CancelToken
     ) -> ExecutableNetwork:
         device, config = self.device_id(config), self._fitted(network, config)
-        properties = self._properties(config, device)
+        properties = self._properties(network, config, device)
         restored = self._openvino.get().restore(network, native, device, properties)
         return self._executable(network, config, restored)
 
     # -- inside --
 
-    def _properties(self, config: Configuration, device: str) -> dict[str, object]:
+    def _properties(
+        self, network: Network, config: Configuration, device: str
+    ) -> dict[str, object]:
         precision = self._precision(config, device)
         settable = self._runtime.settable(device)
-        return settings.properties(config, precision, settable, self._at_once(config))
+        brief = device.startswith("CPU") and is_brief(network)
+        return settings.properties(config, precision, settable, self._at_once(config), brief=brief)
 
     def _precision(self, config: Configuration, device: str) -> str:
         return settings.precision(config, device, self._runtime.capabilities(device))
@@ -209,5 +214,7 @@ class OpenVinoPlugin(CompiledPlugin):
             self.executor(config),
             share,
             compiled,
-            partial(compiler.compile_again, network, device, self._properties(config, device)),
+            partial(
+                compiler.compile_again, network, device, self._properties(network, config, device)
+            ),
         )

@@ -34,6 +34,8 @@ def _quantize(node: ir.Node, version: int) -> str | None:
 
     No case has a list of scales or zero points for an axis of unknown size. Such a list belongs to
     the last axis in OpenVINO."""
+    if (found := _blocks(node, version)) is not None:
+        return found
     scale = input_of(node, 1)
     lists = [each for each in (scale, input_of(node, 2)) if _may_be_list(each)]
     if lists and not _is_last_or_known(node, version):
@@ -41,6 +43,23 @@ def _quantize(node: ir.Node, version: int) -> str | None:
     if scale is None or scale.is_graph_input() or constant(scale) is not None:
         return None
     return "with a computed scale, OpenVINO rounds some ties to the wrong integer"
+
+
+def _blocks(node: ir.Node, _: int) -> str | None:
+    """No case has scales or zero points whose number is not that of the blocks, or sizes that are
+    not known."""
+    block, axis = node.attributes.get_int("block_size", 0), node.attributes.get_int("axis", 1)
+    if not block:
+        return None
+    data, *given = (sizes_of(value) for value in node.inputs if value is not None)
+    if data is None or not -len(data) <= axis < len(data) or block < 0:
+        return "the blocks do not fit the tensor"
+    blocks = list(data)
+    size = blocks[axis]
+    blocks[axis] = None if size is None else -(-size // block)
+    if None in blocks or any(sizes != blocks for sizes in given):
+        return "OpenVINO repeats scales or zero points whose shape is not that of the blocks"
+    return None
 
 
 def _is_last_or_known(node: ir.Node, version: int) -> bool:
@@ -70,6 +89,7 @@ def _may_be_list(value: ir.Value | None) -> bool:
 
 QUANTIZING: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxyType(
     {
+        "DequantizeLinear": _blocks,
         "DynamicQuantizeLinear": _dynamic_quantize,
         "MatMulInteger": _product,
         "QuantizeLinear": _quantize,

@@ -22,6 +22,9 @@ ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 PATTERNS = (b"\xc3\x5a\x96\xe7\x1d\xb8\x42\xf1", b"\x8e\x71\x3b\xd4\xa9\x56\xcf\x2d")
 """What the guard zones of the first and of the second run hold."""
 
+UNWRITTEN = "an output holds memory that nobody wrote"
+"""What `shown` says of bytes of unused memory. Numbers of one byte may have these values, too."""
+
 _FILLS = (0x5A, 0xB7)
 # Freed memory is filled with the byte, and allocated memory with its complement.
 _FILLED = tuple(bytes([byte ^ flip]) * 12 for byte in _FILLS for flip in (0, 0xFF))
@@ -75,5 +78,5 @@ def shown(outputs: dict[str, Any], run: int) -> str:
             if PATTERNS[run] in found:
                 return "an output holds bytes from beside an input"
             if any(fill in found for fill in _FILLED):
-                return "an output holds memory that nobody wrote"
+                return UNWRITTEN
     return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.numpy_helper
@@ -49,6 +50,7 @@ MOVING = frozenset(_MOVING.split())
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
 )
+_INTERPOLATING = (b"bilinear", b"cubic", b"linear")
 _SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
 _INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
 _AVERAGING = ("Loss", "Mean", "Norm", "Pool")
@@ -64,15 +66,17 @@ def reason(variant: Variant, number: int) -> str | None:
     values = [*_arrays(feed, model)]
     found = next((found for rule in _RULES if (found := rule(operators, values))), None)
     found = found or _other_type(model) or _power_too_far(operators, values)
-    rules = (_cast_too_far, _no_scale, _one_corner)
+    rules = (_cast_too_far, _no_scale, _one_corner, _unsorted)
     return found or next((found for rule in rules if (found := rule(model, feed))), None)
 
 
 def steps(variant: Variant) -> int:
-    """How much integer outputs may differ: quantised numbers by one, because ONNX leaves open
-    in what precision they are computed before they are rounded."""
-    operators = {node.op_type for node in variant.proto.graph.node}
-    return 1 if operators & _QUANTISING or "Quantize" in variant.origin else 0
+    """How much integer outputs may differ: quantised and interpolated numbers by one, because ONNX
+    leaves open in what precision they are computed before they are rounded, and how."""
+    nodes = variant.proto.graph.node
+    if "Quantize" in variant.origin or any(node.op_type in _QUANTISING for node in nodes):
+        return 1
+    return int(any(attribute.s in _INTERPOLATING for each in nodes for attribute in each.attribute))
 
 
 def noise(variant: Variant, number: int) -> float:
@@ -148,7 +152,8 @@ def _casts(operators: set[str], values: list[Array]) -> str | None:
 
 
 def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
-    """Whether a float is cast to an integer type that cannot represent it."""
+    """Whether a float is cast to an integer type that cannot represent it, or a negative number to
+    the float type that has no sign."""
     targets = [
         attribute.i
         for node in model.graph.node
@@ -161,15 +166,22 @@ def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
     known = {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
     for target in known.intersection(targets):
         dtype = onnx.helper.tensor_dtype_to_np_dtype(target)
-        if not is_integer(dtype):
-            continue
-        low, high = bounds(dtype)
         for each in _arrays(feed, model):
             if each.dtype != object and is_float(each.dtype) and each.size:
-                whole = np.trunc(wide(each).astype(np.float64))
-                if not bool(((whole >= low) & (whole <= high)).all()):
+                numbers = wide(each).astype(np.float64)
+                if not _has(dtype, numbers):
                     return "a cast of a number that the target type does not have"
     return None
+
+
+def _has(dtype: np.dtype[Any], numbers: Array) -> bool:
+    if dtype == ml_dtypes.float8_e8m0fnu:
+        return not bool((numbers < 0).any())
+    if not is_integer(dtype):
+        return True
+    low, high = bounds(dtype)
+    whole = np.trunc(numbers)
+    return bool(((whole >= low) & (whole <= high)).all())
 
 
 def _power_too_far(operators: set[str], values: list[Array]) -> str | None:
@@ -186,11 +198,40 @@ def _power_too_far(operators: set[str], values: list[Array]) -> str | None:
     return None
 
 
+def _in_floats(operators: set[str], values: list[Array]) -> str | None:
+    """Shrink of integers adds a float attribute. ONNX's text does not say in which type."""
+    if "Shrink" in operators and any(
+        is_integer(each.dtype) and bool((np.abs(wide(each).astype(np.float64)) > 2**24).any())
+        for each in values
+    ):
+        return "arithmetic with a float and an integer that float32 does not have"
+    return None
+
+
 def _integers(operators: set[str], values: list[Array]) -> str | None:
     if operators & _INTEGER_ARITHMETIC and any(
         is_integer(each.dtype) and bool((wide(each) <= 0).any()) for each in values
     ):
         return "a division of integers by zero, or a result that the type does not have"
+    return None
+
+
+def _reduced_too_far(operators: set[str], values: list[Array]) -> str | None:
+    """Whether a sum or a product of integers may be one that the type does not have, or that is not
+    exact in float64. ONNX does not say in which type it is computed, or what overflows become."""
+    reductions = {each for each in operators if each.startswith("Reduce")}
+    for each in values if reductions - {"ReduceMax", "ReduceMin"} else []:
+        if not is_integer(each.dtype):
+            continue
+        sizes = np.abs(wide(each).astype(np.float64)).ravel()
+        with np.errstate(over="ignore"):
+            largest = float(sizes.sum())
+            if operators & {"ReduceL2", "ReduceSumSquare"}:
+                largest = float((sizes**2).sum())
+            elif "ReduceProd" in operators:
+                largest = float(np.maximum(sizes, 1).prod())
+        if largest > min(bounds(each.dtype)[1], 2**53):
+            return "a sum or a product of integers that is too large for the type"
     return None
 
 
@@ -235,6 +276,13 @@ def _one_corner(model: onnx.ModelProto, feed: Feed) -> str | None:
     return None
 
 
+def _unsorted(model: onnx.ModelProto, _: Feed) -> str | None:
+    for node in model.graph.node:
+        if node.op_type == "TopK" and any(a.name == "sorted" and not a.i for a in node.attribute):
+            return "the order of the largest elements, which are not to be sorted"
+    return None
+
+
 def _given(model: onnx.ModelProto, feed: Feed) -> dict[str, Any]:
     """The values that are known: a request's, and constants."""
     constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
@@ -267,7 +315,9 @@ _RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
     _extreme_floats,
     _special,
     _casts,
+    _in_floats,
     _integers,
+    _reduced_too_far,
     _least,
     _empty_means,
     _long_condition,

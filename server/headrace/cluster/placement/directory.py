@@ -13,7 +13,7 @@ from headrace.runtime.loading.lists import NetworkLists
 
 
 class Directory:
-    """Belongs to the event loop.
+    """Belongs to the event loop, apart from `away`, which any thread may call.
 
     Args:
         own: the name of this replica.
@@ -79,6 +79,18 @@ class Directory:
             if self.here.has(name):
                 break
         return ""
+
+    def away(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The other replicas that are to have the first of these full names that a network has.
+        Empty if this replica serves it, or if all replicas are to have it."""
+        for name in names:
+            if self.here.serving(name):
+                break
+            if holders := self._holders.get(name):
+                return tuple(each for each in holders if each != self._own)
+            if self.here.has(name):
+                break
+        return ()
 
     def addresses(self, name: str, sequence: str = "") -> list[str]:
         """The addresses of the other live replicas that are to have a network, in the order in

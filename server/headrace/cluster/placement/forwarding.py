@@ -15,7 +15,7 @@ import grpc
 from headrace.cluster.placement.directory import Directory
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.loading.entry import plain_name
-from headrace.server.services.health import SERVICE
+from headrace.server.services.health import HEALTH, SERVICE
 from headrace.server.services.open_inference.service import SERVICE as OPENED
 from headrace.server.transport.statuses import id_metadata, request_id_of
 from headrace.wire.errors import REQUEST_ID_KEY, from_trailing_metadata
@@ -29,6 +29,15 @@ PASSED_ON: Final = "headrace-passed-on"
 
 MOST_TRIES: Final = 3
 """The replicas that a call is passed on to, one after another, before it fails."""
+
+_QUIET_SECONDS: Final = 1.0
+"""A replica that has a call and says nothing for so long is asked for its health."""
+
+_ANSWER_SECONDS: Final = 2.0
+"""How long the answer may take. Then the call is given up, and repeated as after a loss."""
+
+_AVOIDED_SECONDS: Final = 10.0
+"""For so long, calls try a replica that did not answer after all others."""
 
 _CLOSE_SECONDS: Final = 60.0
 """How long calls may go on to a replica that has left. It ends them within that time."""
@@ -65,7 +74,7 @@ class Refused(HeadraceError):
 
 
 class Forwarding:
-    """Implements the server's `Elsewhere`. Belongs to the event loop.
+    """Implements the server's `Elsewhere`. Belongs to the event loop, apart from `servers`.
 
     Args:
         directory: knows which replicas have which networks.
@@ -74,6 +83,7 @@ class Forwarding:
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._avoided: dict[str, float] = {}  # addresses of silent replicas, and until when
         self._closing: set[asyncio.Future[None]] = set()  # asyncio would lose them
 
     def __bool__(self) -> bool:
@@ -89,6 +99,9 @@ class Forwarding:
     def find(self, names: Iterable[str], context: Any, sequence: str = "") -> str:
         name = self.directory.find(names, sequence)
         return "" if name and was_passed_on(context) else name
+
+    def servers(self, names: Iterable[str]) -> tuple[str, ...]:
+        return self.directory.away(names)
 
     def serves(self, name: str) -> bool:
         return bool(self.directory.addresses(name))
@@ -170,10 +183,15 @@ class Forwarding:
         tries: int = MOST_TRIES,
     ) -> T:
         failure: HeadraceError | None = None
-        for address in self.directory.addresses(name, sequence)[:tries]:
+        for address in self._by_silence(self.directory.addresses(name, sequence))[:tries]:
             how = {"timeout": context.time_remaining(), "metadata": _metadata(context)}
             try:
-                return await attempt(self._channel(address), how)
+                return await self._watched(address, attempt(self._channel(address), how))
+            except TimeoutError:
+                failure = Unavailable("the replica with the network does not answer; try again")
+                if repeats:
+                    continue
+                break
             except grpc.aio.AioRpcError as error:
                 failure = refused = Refused(error)
             if not (refused.reason in _NOT_BEGUN or (repeats and refused.lost)):
@@ -181,6 +199,48 @@ class Forwarding:
         raise failure or Unavailable(
             f"no replica has network {plain_name(name)!r} at the moment; try again"
         )
+
+    async def _watched(self, address: str, call: Awaitable[T]) -> T:
+        """The result of a call to a replica.
+
+        Raises:
+            TimeoutError: the replica is silent. Its process is frozen, or its machine is gone.
+        """
+        loop = asyncio.get_running_loop()
+        asking: list[asyncio.Task[None]] = []
+        async with asyncio.timeout(None) as patience:
+            timer = loop.call_later(
+                _QUIET_SECONDS,
+                lambda: asking.append(loop.create_task(self._ask(address, patience))),
+            )
+            try:
+                return await call
+            finally:
+                timer.cancel()
+                for each in asking:
+                    each.cancel()
+
+    async def _ask(self, address: str, patience: asyncio.Timeout) -> None:
+        """Asks a replica for its health again and again. Without an answer, `patience` is over."""
+        check = self._channel(address).unary_unary(f"/{HEALTH}/Check")
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await check(b"", timeout=_ANSWER_SECONDS)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self._avoided[address] = loop.time() + _AVOIDED_SECONDS
+                    patience.reschedule(loop.time())
+                    return
+            await asyncio.sleep(_QUIET_SECONDS)
+
+    def _by_silence(self, addresses: list[str]) -> list[str]:
+        """The addresses in their order, but those of silent replicas last."""
+        if not self._avoided:
+            return addresses
+        now = asyncio.get_running_loop().time()
+        self._avoided = {each: until for each, until in self._avoided.items() if until > now}
+        return sorted(addresses, key=self._avoided.__contains__)
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         found = self._channels.get(address)

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import grpc
 
-from headrace.cluster.placement.forwarding import Forwarding, was_passed_on
+from headrace.cluster.placement.forwarding import MOST_TRIES, Forwarding, was_passed_on
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.loading.entry import full_name
@@ -237,15 +237,21 @@ class Passing:
                 return reply
             rows = getattr(reply, field)
             missing = {each for each in self._directory.elsewhere() if self.networks.sees(each)}
+            silent: set[str] = set()  # addresses that need not be asked again
             while missing:
                 name = missing.pop()
+                addresses = self._directory.addresses(name)
                 try:
+                    if silent.issuperset(addresses):
+                        raise Unavailable(_LOST)
                     data = await self._forwarding.unary(
                         name, path, message.SerializeToString(), context
                     )
                 except HeadraceError as error:
                     if error.status != Unavailable.status:
                         raise
+                    if len(addresses) <= MOST_TRIES:  # all of them were asked
+                        silent.update(addresses)
                     if not getattr(message, "ready", False):
                         rows.add().MergeFrom(lost)
                         rows[-1].name = self.networks.shown(name)

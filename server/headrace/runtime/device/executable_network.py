@@ -28,7 +28,6 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.runtime.execution.pipeline import Departure, Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
@@ -123,7 +122,7 @@ class ExecutableNetwork:
             self._stages(),
             place.timer,
             execution_timeout=self.config.get(EXECUTION_TIMEOUT),
-            inline=InlineBudget() if self.inline_safe else None,
+            inline=self.executor.inline_budget(safe=self.inline_safe) if self.executor else None,
             departure=self._departure(),
         )
 

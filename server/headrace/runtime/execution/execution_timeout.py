@@ -2,6 +2,9 @@
 
 Runs begin and end often, and rarely take too long, so each is only recorded. A single timer entry
 waits for the limit of the oldest run, and then for that of the oldest run left.
+
+A run that has been cancelled should end soon. If it does not, a device may end it by force: its
+`Patience` says when.
 """
 
 from __future__ import annotations
@@ -9,10 +12,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from headrace.runtime.errors import DeadlineExceeded
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import RESOLUTION_SECONDS, Timer, TimerEntry
+
+_PATIENCE_RESOLUTION_SECONDS: Final = 0.5
+
+
+class Patience(NamedTuple):
+    """What is done about a run that goes on after it has been cancelled.
+
+    Attributes:
+        seconds: how long it may go on.
+        end: ends it; must be brief.
+    """
+
+    seconds: float
+    end: Callable[[], object]
 
 
 class ExecutionTimeout:
@@ -22,18 +40,28 @@ class ExecutionTimeout:
     started; single operations on a dictionary are atomic. The limit may change, and then applies to
     current runs too.
 
+    Args:
+        patience: for runs that ignore the cancel; None if nothing can be done about them.
+
     Attributes:
-        running: the jobs that run. A job may be removed directly, which saves the call of `end`.
+        running: the jobs that run. If there is no patience, a job may be removed directly, which
+            saves the call of `end`.
     """
 
     def __init__(
-        self, timer: Timer, seconds: float, clock: Callable[[], float] = time.monotonic
+        self,
+        timer: Timer,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        patience: Patience | None = None,
     ) -> None:
         self._timer = timer
         self._clock = clock
         self._seconds = seconds
         self._lock = threading.Lock()
         self.running: dict[Job, None] = {}
+        self._patience = patience
+        self._cancelled: dict[Job, TimerEntry] = {}  # the runs that patience is kept with
         self._entry: TimerEntry | None = None
 
     @property
@@ -58,6 +86,8 @@ class ExecutionTimeout:
     def end(self, job: Job) -> None:
         """Records that a run is over. Nothing happens if it never began."""
         self.running.pop(job, None)
+        if self._cancelled and (entry := self._cancelled.pop(job, None)) is not None:
+            self._timer.cancel(entry)
 
     def close(self) -> None:
         """Gives the timer entry back. No run is left and none will begin."""
@@ -86,10 +116,19 @@ class ExecutionTimeout:
         now = self._clock()
         for job in list(self.running):
             if limit and now - job.started >= limit:
-                self.end(job)
+                if self._patience is not None:
+                    self._be_patient(job, now, self._patience)
+                self.running.pop(job, None)
                 job.token.cancel(
                     DeadlineExceeded(
                         f"the request ran longer than EXECUTION_TIMEOUT, {limit:g} seconds"
                     )
                 )
         self._arm()
+
+    def _be_patient(self, job: Job, now: float, patience: Patience) -> None:
+        when = now + patience.seconds
+        entry = self._timer.schedule(when, patience.end, _PATIENCE_RESOLUTION_SECONDS)
+        self._cancelled[job] = entry
+        if job not in self.running:  # it has ended meanwhile, perhaps before it was listed
+            self.end(job)

@@ -19,12 +19,16 @@ The module uses no clock, lock or thread, and is not thread-safe.
 from __future__ import annotations
 
 import heapq
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
 HEAD_START = 8
 """How many turns one step of priority goes ahead."""
+
+
+_Place: TypeAlias = "tuple[int, int, Entry[T]]"
+"""Rank, sequence and entry. Tuples are compared without a call of Python code."""
 
 
 class Entry(Generic[T]):
@@ -39,9 +43,6 @@ class Entry(Generic[T]):
         self.rank = flow.arrivals - self.advance
         self.sequence = sequence
 
-    def __lt__(self, other: Entry[T]) -> bool:
-        return (self.rank, self.sequence) < (other.rank, other.sequence)
-
 
 class Flow(Generic[T]):
     """One network's lane: its waiting entries, and how many items run and may run at once."""
@@ -54,7 +55,7 @@ class Flow(Generic[T]):
         self.waiting = 0
         self.arrivals = 0
         self.tag = 0
-        self.heap: list[Entry[T]] = []
+        self.heap: list[_Place[T]] = []
 
 
 class FairQueue(Generic[T]):
@@ -77,7 +78,7 @@ class FairQueue(Generic[T]):
         flow.arrivals += 1
         self._sequence += 1
         entry = Entry(flow, item, priority, self._sequence)
-        heapq.heappush(flow.heap, entry)
+        heapq.heappush(flow.heap, (entry.rank, entry.sequence, entry))
         flow.waiting += 1
         self.length += 1
         self._active[flow] = None
@@ -120,9 +121,11 @@ class FairQueue(Generic[T]):
     def take(self, flow: Flow[T]) -> T:
         """Takes out the flow's next item, whatever its limit. It takes its turn, but does not count
         as running."""
-        item = self._head(flow).item
+        entry = self._head(flow)
+        item = entry.item
         assert item is not None
-        heapq.heappop(flow.heap).item = None
+        heapq.heappop(flow.heap)
+        entry.item = None
         flow.tag = max(flow.tag, self._virtual_time) + 1
         self._forget(flow)
         return item
@@ -131,7 +134,7 @@ class FairQueue(Generic[T]):
         """Undoes `take`: the item waits in its old place."""
         flow = entry.flow
         entry.item = item
-        heapq.heappush(flow.heap, entry)
+        heapq.heappush(flow.heap, (entry.rank, entry.sequence, entry))
         flow.tag -= 1
         flow.waiting += 1
         self.length += 1
@@ -149,15 +152,15 @@ class FairQueue(Generic[T]):
         flow = entry.flow
         self._forget(flow)
         if len(flow.heap) > 2 * flow.waiting + 16:
-            flow.heap = [kept for kept in flow.heap if kept.item is not None]
+            flow.heap = [place for place in flow.heap if place[2].item is not None]
             heapq.heapify(flow.heap)
         return True
 
     def drain(self) -> list[T]:
         """Takes out and returns every item."""
-        items = [e.item for flow in self._active for e in flow.heap if e.item is not None]
+        items = [e.item for flow in self._active for *_, e in flow.heap if e.item is not None]
         for flow in self._active:
-            for entry in flow.heap:
+            for *_, entry in flow.heap:
                 entry.item = None
             flow.heap = []
             flow.waiting = 0
@@ -174,6 +177,6 @@ class FairQueue(Generic[T]):
 
     @staticmethod
     def _head(flow: Flow[T]) -> Entry[T]:
-        while flow.heap[0].item is None:
+        while (entry := flow.heap[0][2]).item is None:
             heapq.heappop(flow.heap)
-        return flow.heap[0]
+        return entry

@@ -10,6 +10,7 @@ thread lost the processor meanwhile. So not every run is measured then.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -47,6 +48,13 @@ class InlineBudget:
         self._runs = _FIRST_RUNS  # to measure precisely before the next decision
         self._doubt = _DOUBTFUL_RUNS
         self._pause = 0  # runs until the next that is measured precisely
+
+    @classmethod
+    def unlimited(cls) -> InlineBudget:
+        """Allows every run, for a thread that has nothing else to do."""
+        budget = cls()
+        budget.allowed, budget.clock, budget.unremarkable = True, time.monotonic, math.inf
+        return budget
 
     def record(self, seconds: float) -> None:
         """Records the duration of one run, measured with `clock`."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.runtime.errors import DeadlineExceeded, HeadraceError, Internal
-from headrace.runtime.execution.execution_timeout import ExecutionTimeout
+from headrace.runtime.execution.execution_timeout import ExecutionTimeout, Patience
 from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job
@@ -29,7 +29,13 @@ Landed: TypeAlias = Callable[[BaseException | None], None]
 
 
 class Departure(Protocol):
-    """Starts jobs in another process, without waiting. Thread-safe. Its methods do not raise."""
+    """Starts jobs in another process, without waiting. Thread-safe. Its methods do not raise.
+
+    Attributes:
+        patience: for runs that go on after their EXECUTION_TIMEOUT, on any thread; None for none.
+    """
+
+    patience: Patience | None
 
     def fits(self, job: Job) -> bool:
         """Whether it may be able to start the job. Takes microseconds."""
@@ -75,7 +81,8 @@ class Pipeline:
             else:
                 hops.append(_Hop(share, (stage,)))
         self.hops = tuple(hops)
-        self.timeout = ExecutionTimeout(timer, execution_timeout)
+        patience = None if departure is None else departure.patience
+        self.timeout = ExecutionTimeout(timer, execution_timeout, patience=patience)
         self.inline = inline if len(hops) == 1 else None
         self.departure = departure if len(hops) == 1 else None
 
@@ -112,7 +119,8 @@ class Pipeline:
         if job.token.error is not None:
             return job.token.error
         if not index:
-            self.begin(job, now)
+            job.started = now
+            self.timeout.begin(job)
         token, budget = job.token, self.inline
         clock = time.monotonic if budget is None else budget.clock
         start = now if clock is time.monotonic else clock()
@@ -131,11 +139,6 @@ class Pipeline:
             if seconds > budget.unremarkable:
                 budget.record(seconds)
         return None
-
-    def begin(self, job: Job, now: float) -> None:
-        """Records that the job's run begins."""
-        job.started = now
-        self.timeout.begin(job)
 
     def end(self, job: Job, error: BaseException | None) -> None:
         """Settles a job that has finished its last hop, or failed before."""
@@ -190,13 +193,13 @@ class _Passage:
         def land(error: BaseException | None) -> None:
             passage = passages.popleft()
             if passages:
-                pipeline.begin(passages[0].job, time.monotonic())
+                passages[0].begin(time.monotonic())
             else:
                 # The next tasks depart first, so that the other process need not wait for them.
                 share.executor.leave(stream, share.flow)
             passage._end(error)
 
-        pipeline.begin(self.job, now)
+        self.begin(now)
         if departure.depart([passage.job for passage in passages], land):
             return True
         pipeline.timeout.end(self.job)
@@ -204,6 +207,11 @@ class _Passage:
         passages.popleft()
         _put_back(share, passages)
         return False
+
+    def begin(self, now: float) -> None:
+        """Records that the job runs in another process from now on."""
+        self.job.started = now
+        self._pipeline.timeout.begin(self.job)
 
     def _may_depart(self, departure: Departure, now: float) -> bool:
         job = self.job

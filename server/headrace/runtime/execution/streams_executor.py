@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 
 from headrace.runtime.errors import Internal, Unavailable
 from headrace.runtime.execution.fair_queue import Entry, FairQueue, Flow
+from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.stream import Stream, Task, Work
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,14 @@ class StreamsExecutor:
     def share(self, limit: int) -> Share:
         """A lane of the queue for one network. At most `limit` of its tasks run at once."""
         return Share(self, Flow(limit))
+
+    def inline_budget(self, *, safe: bool) -> InlineBudget | None:
+        """Decides when a network's tasks run on the thread that submits them; None: never.
+
+        Args:
+            safe: whether the device computes on the calling thread.
+        """
+        return InlineBudget() if safe else None
 
     def submit(self, flow: Flow[Task], task: Task) -> None:
         """Starts the task on an idle stream, or queues it and sets its `entry`. Never blocks.

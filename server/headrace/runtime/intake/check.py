@@ -196,10 +196,9 @@ class _Check:
                 len(given) == 1 and given <= {*demands.kinds}
             ):
                 raise invalid(f"{label} needs exactly one attribute, its value")
+            if (node.op_type, domain) == ("Split", ""):
+                _check_split(node, label)
             most = demands.outputs
-            if (node.op_type, domain) == ("Split", ""):  # another number ends onnx's inference
-                counts = (each.i for each in node.attribute if each.name == "num_outputs")
-                most = next(counts, most)
             if len(node.output) > most:
                 raise invalid(
                     f"{label} has {len(node.output)} outputs, but {node.op_type} makes {most} here"
@@ -270,6 +269,18 @@ def _demands(operator: str, version: int, domain: str) -> _Demands:
         {name: int(cast(Any, each.type).value) for name, each in attributes},
         schema.max_output,
     )
+
+
+def _check_split(node: onnx.NodeProto, label: str) -> None:
+    """Compares the number of outputs with `num_outputs`, because backends follow the one or the
+    other, and onnx's shape inference does not survive too many outputs."""
+    given = [each for each in node.attribute if each.name == "num_outputs"]
+    if not given or given[0].ref_attr_name:
+        return
+    if len(node.output) != given[0].i:
+        raise invalid(f"{label} has {len(node.output)} outputs, but num_outputs is {given[0].i}")
+    if len(node.input) > 1 and node.input[1]:
+        raise invalid(f"{label} has the input split and the attribute num_outputs; drop one")
 
 
 def _kind_name(kind: int) -> str:

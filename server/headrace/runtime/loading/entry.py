@@ -26,17 +26,19 @@ def is_network_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def check_network_name(name: str) -> str:
+def check_network_name(name: str, field: str = "name") -> str:
     """Returns `name` if it is a network name.
 
     Raises:
-        InvalidArgument: `name` is not a network name.
+        InvalidArgument: `name` is not a network name, or is empty. `field` is the one at fault.
     """
+    if not name:
+        raise InvalidArgument(f"the network has no name: pass {field}=", field=field)
     if not is_network_name(name):
         raise InvalidArgument(
             f"{name[:200]!r} is not a network name: 1 to 128 letters, digits, '.', '_' and '-', "
             f"beginning with a letter or digit",
-            field="name",
+            field=field,
         )
     return name
 

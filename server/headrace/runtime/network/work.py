@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import onnx_ir as ir
 
 from headrace.runtime.network.network import Network
+
+_BRIEF: Final = 100_000
+"""Multiply-adds. At one each nanosecond they take a tenth of a millisecond."""
 
 
 class _Unknown(Exception):
@@ -30,6 +34,15 @@ def multiply_adds(network: Network) -> int | None:
         return sum(_of_layer(node, rows) for node in network.model.graph)
     except (_Unknown, IndexError, ZeroDivisionError):  # or the layer is wrong
         return None
+
+
+def is_brief(network: Network) -> bool:
+    """Whether every run takes so little time that a thread should compute it itself. To give it to
+    another thread and to be woken at its end costs more."""
+    shapes = [port.shape for port in network.inputs]
+    fixed = all(shape is not None and all(isinstance(n, int) for n in shape) for shape in shapes)
+    work = multiply_adds(network) if fixed else None
+    return work is not None and work <= _BRIEF
 
 
 def _of_layer(node: ir.Node, rows: frozenset[str]) -> int:

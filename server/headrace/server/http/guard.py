@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -15,6 +15,8 @@ from headrace.server.access.gate import need
 from headrace.server.access.identity import Role
 from headrace.server.shared_memory.users import peer_of
 
+Check: TypeAlias = Callable[[Mapping[str, str]], None]
+
 
 class GuardedRoute(Route):
     """A route that checks the caller's role for each of its methods.
@@ -23,10 +25,19 @@ class GuardedRoute(Route):
         path: the path, with placeholders.
         endpoint: a handler or an ASGI application.
         roles: the role that each method needs. HEAD needs the same as GET.
+        check: raises an error if this server cannot answer for what the path names. It gets the
+            values of the placeholders.
     """
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], roles: Mapping[str, Role]) -> None:
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        roles: Mapping[str, Role],
+        check: Check | None = None,
+    ) -> None:
         super().__init__(path, endpoint, methods=list(roles))
+        self._check = check
         self.roles = {method: roles.get(method, roles.get("GET")) for method in self.methods or ()}
 
     @property
@@ -38,6 +49,8 @@ class GuardedRoute(Route):
         role = self.roles.get(scope["method"])
         if role is not None:  # other methods are answered with 405
             need(role)
+            if self._check is not None:
+                self._check(scope["path_params"])
         await super().handle(scope, receive, send)
 
 

@@ -20,6 +20,7 @@ from headrace.server.processes import frames, heads
 from headrace.server.processes.frames import Broken, Frame
 from headrace.server.processes.heads import Caller, Callers, Status
 from headrace.server.processes.link import Link
+from headrace.server.transport.front_end import one_reply
 from headrace.server.transport.shares import Shares
 
 _DETAILS: ContextVar[Any] = ContextVar("details")
@@ -158,10 +159,10 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def _handler(self, number: int, row: Row) -> Any:
         if row.reads_one and not row.streams:
-            return grpc.stream_unary_rpc_method_handler(partial(self._unary, number))
+            return one_reply(partial(self._unary, number))
         if row.streams:
             return grpc.stream_stream_rpc_method_handler(partial(self._stream, number))
-        return grpc.stream_unary_rpc_method_handler(partial(self._stream, number))
+        return one_reply(partial(self._stream, number))
 
     async def _unary(self, method: int, _: Any, context: Any) -> bytes | None:
         await self._refuse_if_stopping(context)

@@ -46,7 +46,7 @@ class RepositoryFiles:
         if self._root is None:
             message = "the server has no model repository (--model-repository)"
             raise FailedPrecondition(message, field=field)
-        check_network_name(name)
+        check_network_name(name, field)
         network_folder = folder.look_at(self._root, name)
         if network_folder is None:
             known = list(self.look())

@@ -24,6 +24,7 @@ from headrace.server.services.reflection import SERVICES as REFLECTION
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.transport.boundary import CALL, Boundary, Lane
+from headrace.server.transport.front_end import one_reply
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
 
@@ -199,14 +200,11 @@ def _handler(method: Method, boundary: Boundary) -> grpc.RpcMethodHandler:
     match method.kind:
         case Kind.UNARY:
             serializer = None if method.message is None else _serialize
-            return grpc.stream_unary_rpc_method_handler(
-                boundary.unary(name, handler, lane, role, names_request=method.names_request),
-                response_serializer=serializer,
-            )
+            named = method.names_request
+            unary = boundary.unary(name, handler, lane, role, names_request=named)
+            return one_reply(unary, serializer)
         case Kind.CLIENT_STREAM:
-            return grpc.stream_unary_rpc_method_handler(
-                boundary.client_stream(name, handler, lane, role), response_serializer=_serialize
-            )
+            return one_reply(boundary.client_stream(name, handler, lane, role), _serialize)
         case Kind.SERVER_STREAM:
             call = boundary.server_stream(name, handler, lane, role)
         case Kind.STREAM:

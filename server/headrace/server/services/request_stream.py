@@ -233,7 +233,8 @@ class RequestStream(ABC):
                     self._start(request, size if room else None)
                 finally:
                     self._reading = False
-            self._results.write()
+            if self._results.write():
+                await asyncio.sleep(0)  # the caller waits for the results, not for this to read
 
     def _has_room(self, size: int) -> bool:
         """Reserves `size` bytes for a request and its result. Returns whether there was room."""

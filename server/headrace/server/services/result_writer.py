@@ -80,11 +80,14 @@ class ResultWriter:
         self._results.clear()
         self._memory.free_all()
 
-    def write(self) -> None:
-        """Makes sure that the results that are ready get written."""
-        if self._results and not self._writing:
-            self._writing = True
-            self._task = asyncio.get_running_loop().create_task(self._write_all())
+    def write(self) -> bool:
+        """Makes sure that the results that are ready get written. Returns whether the loop begins
+        to write them in its next turn."""
+        if not self._results or self._writing:
+            return False
+        self._writing = True
+        self._task = asyncio.get_running_loop().create_task(self._write_all())
+        return True
 
     async def _write_all(self) -> None:
         try:

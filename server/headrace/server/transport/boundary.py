@@ -103,9 +103,9 @@ class Boundary:
         self.streams = Lane("streams", Shares(max_calls), work=True)
         self.watches = Lane("watches", Shares(max_calls), work=False)
         self.probes = Lane("probes", Shares(max_calls), work=False)
-        self._active = 0  # calls of work except streams, until their status is sent
-        self._open = 0  # all other calls
-        self._ended = asyncio.Event()
+        # The tasks of open calls. A task ends when the status of its call has been sent.
+        self._active: set[asyncio.Task[Any]] = set()  # of work except streams
+        self._open: set[asyncio.Task[Any]] = set()  # all others
         self.draining = False
 
     async def wait_idle(self) -> None:
@@ -114,16 +114,12 @@ class Boundary:
         New work is refused meanwhile.
         """
         while self._active:
-            await self._wait_for_an_end()
+            await asyncio.wait(self._active)
 
     async def wait_closed(self) -> None:
         """Returns when no call is open, except calls that are being refused."""
-        while self._active or self._open:
-            await self._wait_for_an_end()
-
-    async def _wait_for_an_end(self) -> None:
-        self._ended.clear()
-        await self._ended.wait()
+        while calls := self._active | self._open:
+            await asyncio.wait(calls)
 
     def refuse_if_draining(self) -> None:
         """
@@ -197,7 +193,7 @@ class Boundary:
             reads: whether the handler takes a message before the context.
         """
         active = active and lane.work
-        places = lane.places
+        places, tasks = lane.places, self._active if active else self._open
         may_be_slow = active and role is not Role.MANAGE
         ended = self._counters.grpc(method)
         entrance, log = self.entrance, self.log
@@ -227,16 +223,11 @@ class Boundary:
                     taken = not (self.draining and lane.work) and places.take(peer)
                     if not taken:
                         self._refuse(lane)
-                    # When the task ends, the status has been sent. A callback of gRPC's context
-                    # would make a cycle of references in every call.
+                    # A callback of gRPC's context would make a cycle of references in every call.
                     task = asyncio.current_task()
                     assert task is not None
-                    if active:
-                        self._active += 1
-                        task.add_done_callback(self._active_ended)
-                    else:
-                        self._open += 1
-                        task.add_done_callback(self._open_ended)
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
                     if not names_request:  # the trailing metadata of an error replace these
                         context.set_trailing_metadata(id_metadata(request_id_of(context)))
                     if not reads:
@@ -283,16 +274,6 @@ class Boundary:
                 JOB.set(None)  # its tensors would stay until the reply is sent
 
         return call
-
-    def _active_ended(self, _: Any) -> None:
-        self._active -= 1
-        if self.draining:
-            self._ended.set()
-
-    def _open_ended(self, _: Any) -> None:
-        self._open -= 1
-        if self.draining:
-            self._ended.set()
 
     def request_spans(self) -> RequestSpans | None:
         """The spans of the requests of this task's stream. None if nothing is traced."""

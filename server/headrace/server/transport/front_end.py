@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NoReturn, Protocol
 
 import grpc
 
@@ -14,6 +16,33 @@ from headrace.server.transport.connections import cut_connections
 from headrace.server.transport.limits import channel_options
 from headrace.server.transport.strangers import Strangers
 from headrace.server.transport.tls import ServerTls
+
+
+class _Handler(partial[Awaitable[Any]]):
+    """A coroutine function that gRPC recognises at once.
+
+    For each call, gRPC asks twice whether the handler is asynchronous. It looks for an awaitable
+    first. Only then it looks for a coroutine function, which takes ten more calls of Python
+    functions. It never awaits the handler itself.
+    """
+
+    __slots__ = ()
+
+    def __await__(self) -> NoReturn:
+        raise TypeError("call the handler, and await what it returns")
+
+
+def one_reply(
+    handler: Callable[[Any, Any], Awaitable[Any]], serializer: Callable[[Any], bytes] | None = None
+) -> grpc.RpcMethodHandler:
+    """A method with one reply, as gRPC knows it. The handler reads the call's messages itself.
+
+    Args:
+        handler: a coroutine function. It gets the call's messages, which it ignores, and the
+            call's context.
+        serializer: makes bytes of the reply. None if it is bytes.
+    """
+    return grpc.stream_unary_rpc_method_handler(_Handler(handler), response_serializer=serializer)
 
 
 class FrontEnd(Protocol):

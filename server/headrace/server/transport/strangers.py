@@ -37,7 +37,14 @@ class Connected:
 
     @property
     def address(self) -> str:
-        return self.peer.rpartition(":")[0]
+        """Whose connection it is: that of an address, or of a user at a Unix socket."""
+        host = self.peer.rpartition(":")[0]
+        return host.rpartition(":")[0] if self.process else host
+
+    @property
+    def process(self) -> str:
+        """The user's process at a Unix socket. Empty for TCP."""
+        return self.peer.rpartition(":")[0] if self.peer.startswith("unix:") else ""
 
 
 def unwanted(
@@ -52,11 +59,12 @@ def unwanted(
 
     Args:
         met: the peers that have shown a valid credential.
-        per_address: the most connections of one address. Those without a credential go first, and
-            then the latest.
+        per_address: the most connections of one address or user. Those without a credential go
+            first, and then the latest. A process of a user leaves an eighth to the user's others.
         stranger_seconds: how long a connection may stay without a credential. None: for ever.
     """
     found: dict[str, str] = {}
+    processes: dict[str, list[Connected]] = defaultdict(list)
     addresses: dict[str, list[Connected]] = defaultdict(list)
     for each in connected:
         if (
@@ -65,19 +73,28 @@ def unwanted(
             and now - each.since > stranger_seconds
         ):
             found[each.peer] = f"no valid credential within {stranger_seconds:g} seconds"
+        elif each.process:
+            processes[each.process].append(each)
         else:
             addresses[each.address].append(each)
+
+    def bound(own: list[Connected], most: int, whose: str) -> list[Connected]:
+        own.sort(key=lambda each: (each.peer not in met, each.since))
+        for each in own[most:]:
+            found[each.peer] = f"more than {most} connections of one {whose}"
+        return own[:most]
+
+    for own in processes.values():
+        kept = bound(own, max(per_address * 7 // 8, 1), "process")
+        addresses[kept[0].address] += kept
     for own in addresses.values():
-        if len(own) > per_address:
-            own.sort(key=lambda each: (each.peer not in met, each.since))
-            for each in own[per_address:]:
-                found[each.peer] = f"more than {per_address} connections of one address"
+        bound(own, per_address, "user" if own[0].process else "address")
     return found
 
 
 class Strangers:
     """Looks at the connections of gRPC's port once a second, on the thread ``headrace-strangers``.
-    At a Unix socket, a process stands for an address.
+    At a Unix socket, a user of the system stands for an address.
 
     `met` belongs to gRPC's event loop, `start` and `stop` to one thread.
 

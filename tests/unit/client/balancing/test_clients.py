@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -15,6 +16,7 @@ import pytest
 
 from headrace.client import Client, aio, errors
 from headrace.client.balancing import Balancing
+from headrace.client.balancing.server import Server
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
 
@@ -22,7 +24,8 @@ DRAINS = ErrorDetails(grpc.StatusCode.UNAVAILABLE, "drains", reason="SHUTTING_DO
 DOWN = ErrorDetails(grpc.StatusCode.UNAVAILABLE, "no device", reason="UNAVAILABLE")
 LACKS = ErrorDetails(grpc.StatusCode.NOT_FOUND, "not here", reason="NOT_FOUND", field="network")
 X = {"x": np.array([[1.0]], np.float32)}
-TURNS = Balancing(policy="round_robin", frozen_seconds=0.3)
+PATIENT_SECONDS = 60.0  # a fake on a busy machine may answer late, and is not frozen
+TURNS = Balancing(policy="round_robin", frozen_seconds=PATIENT_SECONDS)
 
 
 @pytest.fixture
@@ -43,11 +46,20 @@ def client_of(kind: str, servers: Any, **options: Any) -> Iterator[Any]:
         yield client
 
 
-@contextmanager
-def silent() -> Iterator[str]:
-    """A server that takes connections and never says a word, as a frozen one."""
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that takes connections and never says a word, as a frozen one. Clients soon lose
+    patience with it, and with it alone."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        target = f"127.0.0.1:{listening.getsockname()[1]}"
+        make = Server.__init__
+
+        def make_impatient(server: Server, address: str, options: Balancing) -> None:
+            seconds = 0.3 if address == target else options.frozen_seconds
+            make(server, address, replace(options, frozen_seconds=seconds))
+
+        monkeypatch.setattr(Server, "__init__", make_impatient)
+        yield target
 
 
 def calls(fakes: list[Fake], method: str) -> list[int]:
@@ -88,9 +100,9 @@ def test_a_server_that_is_not_there_costs_no_request(kind: str, fakes: list[Fake
 
 
 def test_a_silent_server_is_left_and_its_requests_are_repeated(
-    kind: str, fakes: list[Fake]
+    kind: str, fakes: list[Fake], silent: str
 ) -> None:
-    with silent() as frozen, client_of(kind, [frozen, fakes[0].target]) as client:
+    with client_of(kind, [silent, fakes[0].target]) as client:
         network = client.network("echo")
         requests = [network.start_async(X) for _ in range(8)]
         assert [request.result()["y"][0, 0] for request in requests] == [1.0] * 8
@@ -99,7 +111,7 @@ def test_a_silent_server_is_left_and_its_requests_are_repeated(
     assert calls(fakes, "Infer") == [11, 0, 0]
 
 
-HEDGES = Balancing(policy="round_robin", hedge_after_seconds=0.01)
+HEDGES = Balancing(policy="round_robin", hedge_after_seconds=0.01, frozen_seconds=PATIENT_SECONDS)
 
 
 @pytest.mark.parametrize("way", ["infer", "start_async"])
@@ -179,8 +191,8 @@ def test_a_stream_leaves_a_server_that_refuses_single_requests(
     assert found == {number: float(number) for number in range(50)}
 
 
-def test_a_stream_leaves_a_silent_server(kind: str, fakes: list[Fake]) -> None:
-    with silent() as frozen, client_of(kind, [frozen, fakes[0].target]) as client:
+def test_a_stream_leaves_a_silent_server(kind: str, fakes: list[Fake], silent: str) -> None:
+    with client_of(kind, [silent, fakes[0].target]) as client:
         network = client.network("echo")
         streams = [network.infer_many(numbered(20), in_flight=4) for _ in range(2)]
         expected = {number: float(number) for number in range(20)}

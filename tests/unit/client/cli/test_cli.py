@@ -212,6 +212,15 @@ def test_load_as_json(run: Any, model: Path) -> None:
     assert info["load_seconds"] == 0.5
 
 
+def test_a_file_without_a_usable_name_needs_a_name(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "模型.onnx"
+    path.write_bytes(b"model")
+    result = run("load", path)
+    assert result.exit_code == 1
+    assert "the network has no name: pass name= (command line: --name)" in result.stderr
+    assert run("load", path, "--name", "m").exit_code == 0
+
+
 def test_load_from_the_repository(run: Any, fake: Fake) -> None:
     assert run("load", "--repository", "resnet").exit_code == 0
     assert fake.requests("LoadNetwork")[0].model.repository == "resnet"
@@ -222,6 +231,17 @@ def test_networks_are_listed(run: Any) -> None:
     assert lines[1].split()[:4] == ["echo", "1", "CPU", "READY"]
     assert lines[2].split() == ["bad", "1", "FAILED", "no", "memory"]
     assert [network["name"] for network in json_of(run("networks", "--json"))] == ["echo", "bad"]
+
+
+def test_networks_that_only_some_replicas_have_name_them(run: Any, fake: Fake, model: Path) -> None:
+    assert "REPLICAS" not in run("networks").stdout, "a server alone has none"
+    assert "replicas" not in run("load", model).stdout
+    fake.replicas = ("r1", "r2")
+    lines = run("networks").stdout.splitlines()
+    assert lines[0].endswith("  REPLICAS")
+    assert lines[1].endswith("  all")
+    assert lines[2].endswith("  r1, r2")
+    assert "replicas   r1, r2" in run("load", model).stdout.splitlines()
 
 
 def test_a_query_shows_each_layer(run: Any, model: Path) -> None:

@@ -10,7 +10,13 @@ from headrace.client.multiplex.gathering import MAX_MESSAGE_REQUESTS, Item
 from headrace.client.multiplex.threads import stream as module
 from headrace.client.multiplex.threads.stream import Shared, Stream
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.stream import StreamLimits, parse_infer_stream_request
+from headrace.wire.stream import (
+    EncodedResult,
+    StreamLimits,
+    parse_infer_stream_reply,
+    parse_infer_stream_request,
+    serialize_infer_stream_reply,
+)
 
 
 @pytest.fixture
@@ -46,6 +52,22 @@ def test_threads_that_are_about_to_send_a_request_share_the_next_message(
     stream: Stream, others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert first_message(stream, monkeypatch, [item() for _ in range(others)]) == others + 1
+
+
+def test_a_request_after_a_result_that_came_alone_waits_for_nobody(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = item()
+    with stream._lock:
+        assert stream.add(first)
+    messages = stream._messages()
+    next(messages)
+    reply = parse_infer_stream_reply(serialize_infer_stream_reply([EncodedResult(first.id, b"")]))
+    stream.gathering.receive(reply, 0.0)
+    monkeypatch.setattr(module, "_let_others_run", lambda: pytest.fail("it lets others run"))
+    with stream._lock:
+        assert stream.add(item())
+    assert len(parse_infer_stream_request(next(messages)).requests) == 1
 
 
 def test_a_full_message_waits_for_nobody(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:

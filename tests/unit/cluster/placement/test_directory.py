@@ -74,6 +74,18 @@ def test_a_callers_own_network_hides_the_shared_one_wherever_it_is(
     assert directory.find(["n@other", "n"]) == ""  # it is being loaded here
 
 
+def test_what_is_not_passed_on_learns_where_the_network_is(
+    directory: Directory, here: Here
+) -> None:
+    assert directory.away(["n"]) == ()
+    directory.place("n", {"holders": ["a", "me"]})
+    assert directory.away(["n@owner", "n"]) == ("a",)
+    here.known.add("n@owner")
+    assert directory.away(["n@owner", "n"]) == (), "a network of all replicas hides it"
+    here.ready.add("n")
+    assert directory.away(["n"]) == ()
+
+
 def test_calls_take_turns_among_the_live_replicas(directory: Directory) -> None:
     directory.place("n", {"holders": ["a", "b", "gone"]})
     firsts = Counter(directory.addresses("n")[0] for _ in range(10))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from headrace.cluster.members import Member
+from headrace.cluster.placement import forwarding
 from headrace.cluster.placement.directory import Directory
 from headrace.cluster.placement.forwarding import PASSED_ON, Forwarding, _metadata
 from headrace.cluster.placement.methods import Passing, _sequence
@@ -31,6 +33,7 @@ class Others(Forwarding):
 
     def __init__(self) -> None:
         super().__init__(Directory("own"))
+        self.asked: list[str] = []
         self.directory.here = SimpleNamespace(  # type: ignore[assignment]
             serving=lambda _: False, has=lambda _: False
         )
@@ -39,6 +42,9 @@ class Others(Forwarding):
         self.directory.meet([Member("live", "localhost:1"), Member("own", "localhost:2")])
 
     async def unary(self, name: str, path: str, data: bytes, *rest: Any, **how: Any) -> bytes:
+        self.asked.append(name)
+        if name.startswith("frozen"):
+            raise Unavailable("it does not answer")
         if name != "there":
             return await super().unary(name, path, data, *rest, **how)
         if path.endswith("RepositoryIndex"):
@@ -49,7 +55,13 @@ class Others(Forwarding):
         return bytes(pb.ListNetworksReply(networks=[info]).SerializeToString())
 
 
-def ask(name: str, message: Any, reply: Any, caller: Identity = ANONYMOUS) -> Any:
+def ask(
+    name: str,
+    message: Any,
+    reply: Any,
+    caller: Identity = ANONYMOUS,
+    others: Others | None = None,
+) -> Any:
     """The reply to a call of a method whose handler returns or raises `reply`."""
 
     async def handler(*_: Any) -> Any:
@@ -59,7 +71,7 @@ def ask(name: str, message: Any, reply: Any, caller: Identity = ANONYMOUS) -> An
 
     async def call() -> Any:
         CALLER.set(caller)
-        passing = Passing(Others())
+        passing = Passing(others or Others())
         passing.networks = SimpleNamespace(  # type: ignore[assignment]
             names=lambda name: (name,), sees=lambda _: True, shown=str, owner=""
         )
@@ -80,6 +92,16 @@ def test_a_list_has_the_networks_whose_replicas_were_lost_and_says_so() -> None:
         "there": (pb.READY, "", ["live"]),
         "gone": (pb.LOADING, lost, ["dead"]),
     }
+
+
+def test_a_list_waits_once_for_a_frozen_replica_however_many_networks_it_has() -> None:
+    others = Others()
+    for number in range(5):
+        others.directory.place(f"frozen{number}", {"holders": ["frozen"]})
+    others.directory.meet([Member("live", "localhost:1"), Member("frozen", "localhost:9")])
+    reply = ask("ListNetworks", pb.ListNetworksRequest(), pb.ListNetworksReply(), others=others)
+    assert len(reply.networks) == 7
+    assert len([name for name in others.asked if name.startswith("frozen")]) == 1
 
 
 @pytest.mark.parametrize("ready", [False, True])
@@ -143,3 +165,127 @@ def test_so_is_an_id_that_grpc_would_not_send() -> None:
         assert _metadata(context) == ((PASSED_ON, "1"),)
     finally:
         CURRENT_REQUEST.reset(token)
+
+
+class Peers(Forwarding):
+    """Three replicas with a network. `frozen` takes calls and says nothing, as a stopped process.
+    The others answer with their addresses, `busy` only after it was asked for its health twice."""
+
+    def __init__(self) -> None:
+        super().__init__(Directory("own"))
+        self.calls: list[str] = []
+        self.checks: list[str] = []
+        self.cancelled: list[str] = []
+        self.checked_twice = asyncio.Event()
+
+    def holders(self, *names: str) -> None:
+        self.directory.place("n", {"holders": list(names)})
+        self.directory.meet([Member(name, name) for name in names])
+        self.directory._turn = iter(lambda: 0, None)  # type: ignore[assignment]
+
+    def _channel(self, address: str) -> Any:
+        return SimpleNamespace(unary_unary=lambda path: partial(self._call, address, path))
+
+    def _call(self, address: str, path: str, data: bytes, **how: Any) -> Any:
+        if path.endswith("/Check"):
+            return self._check(address)
+        self.calls.append(address)
+        return Reply(self._reply(address))
+
+    async def _check(self, address: str) -> bytes:
+        self.checks.append(address)
+        if address == "frozen":
+            none = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, none, none)
+        if self.checks.count(address) == 2:
+            self.checked_twice.set()
+        return b""
+
+    async def _reply(self, address: str) -> bytes:
+        try:
+            if address == "frozen":
+                await asyncio.Event().wait()
+            if address == "busy":
+                await self.checked_twice.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(address)
+            raise
+        return address.encode()
+
+
+class Reply:
+    """A call of gRPC's."""
+
+    def __init__(self, reply: Any) -> None:
+        self._reply = reply
+
+    def __await__(self) -> Any:
+        return self._reply.__await__()
+
+    async def trailing_metadata(self) -> tuple[()]:
+        return ()
+
+
+CALL = SimpleNamespace(
+    invocation_metadata=tuple, time_remaining=lambda: None, set_trailing_metadata=lambda _: None
+)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "_QUIET_SECONDS", 0.001)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_frozen_replica_is_left_and_the_next_calls_try_it_last() -> None:
+    async def run() -> None:
+        peers = Peers()
+        peers.holders("frozen", "live")
+        for _ in range(3):
+            assert await peers.unary("n", "/s/Infer", b"", CALL) == b"live"
+        assert peers.calls == ["frozen", "live", "live", "live"]
+        assert peers.cancelled == ["frozen"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_busy_replica_that_says_how_it_is_keeps_its_call() -> None:
+    async def run() -> None:
+        peers = Peers()
+        peers.holders("busy", "live")
+        assert await peers.unary("n", "/s/Infer", b"", CALL) == b"busy"
+        assert peers.calls == ["busy"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("others", [(), ("live",)])
+def test_a_change_is_not_repeated_after_a_frozen_replica_had_it(others: tuple[str, ...]) -> None:
+    async def run() -> None:
+        peers = Peers()
+        peers.holders("frozen", *others)
+        with pytest.raises(Unavailable, match="does not answer"):
+            await peers.unary("n", "/s/UnloadNetwork", b"", CALL, repeats=False)
+        assert peers.calls == ["frozen"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_cancel_reaches_a_call_that_is_passed_on() -> None:
+    async def run() -> None:
+        peers = Peers()
+        peers.holders("busy")
+        call = asyncio.create_task(peers.unary("n", "/s/Infer", b"", CALL))
+        while not peers.calls:
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert peers.cancelled == ["busy"]
+        while asyncio.all_tasks() != {asyncio.current_task()}:  # nobody asks for its health
+            await asyncio.sleep(0)
+
+    asyncio.run(run())

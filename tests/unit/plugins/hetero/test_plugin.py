@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -38,6 +38,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, NetworkOptions, OutputOptions
+from headrace.runtime.transform.query import QueryResult
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
@@ -320,6 +321,65 @@ def test_a_tensor_of_unknown_type_that_has_to_cross_is_a_reason(
     options = over("PICKY,STRANGE", before="PICKY", strange="STRANGE", after="PICKY")
     with pytest.raises(FailedPrecondition, match="the type of 'b' is not known"):
         with_strange.load_network(Load(case.network, options=options))
+
+
+# -- what a load asks --
+
+
+def layers_asked(picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Keeps the layers of each network that the device is asked about."""
+    asked: list[list[str]] = []
+    query = picky.query_network
+
+    def kept(network: Network, *arguments: Any) -> QueryResult:
+        asked.append([node.name or "" for node in network.nodes()])
+        return query(network, *arguments)
+
+    monkeypatch.setattr(picky, "query_network", kept)
+    return asked
+
+
+def test_a_load_asks_a_device_once_and_then_loads_its_parts(
+    plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some devices compile what they are asked about."""
+    asked, options = layers_asked(picky, monkeypatch), over("PICKY,TEMPLATE")
+    plugin.query_network(CASE.network, ISLANDS_STAY, options)
+    assert asked == [["a", "b", "y"], ["a"], ["y"]]
+    asked.clear()
+    network = plugin.load_network(Load(CASE.network, ISLANDS_STAY, options))
+    assert asked == [["a", "b", "y"]]
+    assert len(picky.loaded) == 2
+    network.close()
+
+
+def test_a_layer_that_a_device_refuses_at_the_load_of_its_part_goes_elsewhere(
+    plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device runs Neg only in a network with Abs."""
+
+    def support(network: Network, _: Configuration) -> Support:
+        kinds = {node.op_type for node in network.nodes()}
+        usual = PickyPlugin._support(picky, network, picky.config)
+        return lambda node: (
+            "no Neg without Abs" if node.op_type == "Neg" and "Abs" not in kinds else usual(node)
+        )
+
+    monkeypatch.setattr(picky, "_support", support)
+    asked, options = layers_asked(picky, monkeypatch), over("PICKY,TEMPLATE")
+    expected = subgraphs(plugin, CASE, options, ISLANDS_STAY)
+    assert expected == [("PICKY", ("a",)), ("TEMPLATE", ("b", "y"))]
+    asked.clear()
+    network = plugin.load_network(Load(CASE.network, ISLANDS_STAY, options))
+    assert asked[0] == ["a", "b", "y"]
+    assert ["y"] in asked
+    assert network.get_metric("EXECUTION_DEVICES") == ["PICKY.0", "TEMPLATE.0"]
+    assert any("only together with layers that are elsewhere" in each for each in network.notes)
+    assert_same_outputs(InferRequest(network).infer(CASE.inputs), CASE.expected(), 1e-6)
+    network.close()
+    pinned = over("PICKY,TEMPLATE", y="PICKY")
+    with pytest.raises(FailedPrecondition, match="no Neg without Abs"):
+        plugin.load_network(Load(CASE.network, ISLANDS_STAY, pinned))
 
 
 # -- what is handed on --

@@ -57,8 +57,11 @@ def reasons(text: str, opset: int) -> list[str]:
         ),
         ("(float[1,2,2] x, float[2] s) => (float[1,2,2] y) { y = PRelu(x, s) }", "second axis"),
         ("(float[1,N,2] x, float[2] s) => (float[1,N,2] y) { y = PRelu(x, s) }", "second axis"),
-        ("(float[2,1] x, int64 a) => (float[2] y) { y = Squeeze(x, a) }", "has to be a list"),
-        ("(float[2,1] x, int64 k) => (float[A,B] y, int64[C,D] i) { y, i = TopK(x, k) }", "a list"),
+        ("(float[2,1] x, int64 a) => (float[2] y) { y = Squeeze(x, a) }", "has 0 axes"),
+        (
+            "(float[2,1] x, int64 k) => (float[A,B] y, int64[C,D] i) { y, i = TopK(x, k) }",
+            "has 0 axes",
+        ),
         (
             "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
             " { y = Attention<q_num_heads = 3>(q, k, k) }",
@@ -180,7 +183,7 @@ def reasons(text: str, opset: int) -> list[str]:
         ),
         ("(float[A,B,C] x) => (float[A,B,C] y) { y = Hardmax<axis = 1>(x) }", "shape"),
         ("(float x, int64[0] s) => (float y) { y = Expand(x, s) }", "scalar"),
-        ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceMax(x, a) }", "scalar"),
+        ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceMax(x, a) }", "has 0 axes"),
         (
             "(float[1,1,4,4] x, float[1,1,1,1] w) => (float[1,1,2,2] y)"
             " { y = Conv<kernel_shape = [3,3]>(x, w) }",
@@ -201,7 +204,7 @@ def reasons(text: str, opset: int) -> list[str]:
             " { y = MaxPool<ceil_mode = 1, kernel_shape = [3,3], strides = [1]>(x) }",
             "rank",
         ),
-        ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceLogSum(x, a) }", "scalar"),
+        ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceLogSum(x, a) }", "has 0 axes"),
         (
             "(float[1] x) => (float[1] y) { n = Constant<value = int64 {-1}>() y = Loop(n, , x)"
             " <body = b (int64 i, bool g, float[1] v) => (bool h, float[1] w)"
@@ -246,7 +249,68 @@ def reasons(text: str, opset: int) -> list[str]:
             " { y = MatMulInteger(x, w, z) }",
             "each row",
         ),
+        *(
+            (
+                f"({x}[{data}] x, float[{scales}] s, uint8[{points}] z) => ({y}[A,B,C] y)"
+                f" {{ y = {layer}<block_size = 2>(x, s, z) }}",
+                "of the blocks",
+            )
+            for layer, x, y in (
+                ("DequantizeLinear", "uint8", "float"),
+                ("QuantizeLinear", "float", "uint8"),
+            )
+            for data, scales, points in (
+                ("1,4,2", "1,1,2", "1,1,2"),
+                ("1,4,2", "1,2,2", "1,1,2"),
+                ("1,4,2", "1,2,1", "1,2,1"),
+                ("1,4,N", "1,2,N", "1,2,N"),
+                ("1,N,2", "1,M,2", "1,M,2"),
+            )
+        ),
         (_quantized("float s", "uint8[2] z"), "each output channel"),
+        *(
+            (
+                f"(float[{x}] x, float[{w}] w, float[{r}] r, float[{b}] b) => (float[A,B,C] y)"
+                f" {{ _, y = {layer}<hidden_size = 3>(x, w, r, b) }}",
+                "axes, and",
+            )
+            for layer in ("GRU", "LSTM", "RNN")
+            for x, w, r, b in (
+                ("L,N,P,2", "1,Q,2", "1,Q,3", "1,S"),
+                ("N,2", "1,Q,2", "1,Q,3", "1,S"),
+                ("L,N,2", "1,1,Q,2", "1,Q,3", "1,S"),
+                ("L,N,2", "1,Q,2", "Q,3", "1,S"),
+                ("L,N,2", "1,Q,2", "1,Q,3", "S"),
+            )
+        ),
+        *(
+            (
+                f"(float[{a}] a, float[{b}] b, float[{c}] c) => (float[M,N] y)"
+                " { y = Gemm(a, b, c) }",
+                "axes, and",
+            )
+            for a, b, c in (("2,3,4", "4,5", "5"), ("2,3", "1,3,5", "5"), ("2,3", "3,5", "1,2,5"))
+        ),
+        (
+            "(float[N,M] x, int64[2] s) => (float[A] y, float[B] z)"
+            " { y, z = Split<num_outputs = 2>(x, s) }",
+            "num_outputs",
+        ),
+        (
+            "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
+            " { y = Attention<scale = -1.0>(q, k, k) }",
+            "negative scale",
+        ),
+        (
+            "(float[1,2,4,8] q, float[1,2,6,8] k, float[2,6,8] v) => (float[1,2,4,8] y)"
+            " { y = Attention(q, k, v) }",
+            "another rank",
+        ),
+        (
+            "(uint8[1,1,2,3,4] x, int64[5] s) => (uint8[A,B,C,D,E] y)"
+            ' { y = Resize<mode = "cubic">(x, , , s) }',
+            "overflow",
+        ),
         (_quantized("float[2] s", "uint8 z"), "each output channel"),
         (_quantized("float[N] s", "uint8[1] z"), "each output channel"),
     ],
@@ -270,6 +334,20 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         '(uint16[2] x, uint16[2] n) => (uint16[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
         '(uint32 x, uint32 n) => (uint32 y) { y = BitShift<direction = "LEFT">(x, n) }',
         "(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 3>(x) }",
+        "(float[L,N,2] x, float[1,3,2] w, float[1,3,3] r, float[1,6] b) => (float[A,B,C] y)"
+        " { _, y = RNN<hidden_size = 3>(x, w, r, b) }",
+        "(float[N,K] a, float[K,M] b, float c) => (float[N,M] y) { y = Gemm(a, b, c) }",
+        "(float[N] x, int64[2] s) => (float[A] y, float[B] z) { y, z = Split(x, s) }",
+        "(float[N] x) => (float[A] y, float[B] z) { y, z = Split<num_outputs = 2>(x) }",
+        "(uint8[1,1,3,4] x, int64[4] s) => (uint8[A,B,C,D] y)"
+        ' { y = Resize<mode = "cubic">(x, , , s) }',
+        "(float[1,1,2,3,4] x, int64[5] s) => (float[A,B,C,D,E] y)"
+        ' { y = Resize<mode = "cubic">(x, , , s) }',
+        "(float[N,M] x, int64[1] k) => (float[A,B] y) { y = CumSum(x, k) }",
+        "(uint8[1,4,2] x, float[1,2,2] s) => (float[A,B,C] y)"
+        " { y = DequantizeLinear<block_size = 2>(x, s) }",
+        "(float[1,4,2] x, float[1,2,2] s, uint8[1,2,2] z) => (uint8[A,B,C] y)"
+        " { y = QuantizeLinear<block_size = 2>(x, s, z) }",
         "(float[1,1,2,3] x) => (float[1,1,1,3] y)"
         " { y = MaxPool<kernel_shape = [2,1], storage_order = 1>(x) }",
         "(float[2] x) => (float8e4m3fn[2] y) { y = Cast<to = 17, saturate = 0>(x) }",

@@ -178,6 +178,33 @@ def test_a_device_gets_the_properties_that_it_has() -> None:
     assert of_processor == {"NUM_STREAMS": 2, "INFERENCE_NUM_THREADS": 4}
 
 
+@pytest.mark.parametrize(("bind", "here"), [("NO", True), ("YES", False)])
+def test_a_brief_network_runs_on_the_calling_thread_unless_that_would_bind_it(
+    bind: str, here: bool
+) -> None:
+    config = SCHEMA.resolve({"INFERENCE_NUM_THREADS": "4", "CPU_BIND_THREAD": bind})
+    settable = {"INFERENCE_NUM_THREADS", "NUM_STREAMS"}
+    found = properties(config, "f32", settable, 2, brief=True)
+    expected = (1, 1) if here else (2, 4)
+    assert (found["NUM_STREAMS"], found["INFERENCE_NUM_THREADS"]) == expected
+
+
+@pytest.mark.parametrize(("size", "here"), [(4, True), (400, False)])
+def test_openvino_gets_one_stream_for_a_brief_network(
+    plugin: Plugin, size: int, here: bool
+) -> None:
+    text = f"m (float[{size},{size}] x) => (float[{size},{size}] y) {{ y = Relu(x) }}"
+    network = load(plugin, text, {"NUM_STREAMS": "2"})
+    try:
+        compiled = network._pool.compiled  # type: ignore[attr-defined]
+        if here:
+            assert compiled.model.get_property("NUM_STREAMS") == 1
+        streams = network.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+        assert compiled.synchronous is (here or streams != 1)
+    finally:
+        network.close()
+
+
 # -- networks --
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.runtime.errors import DeadlineExceeded
-from headrace.runtime.execution.execution_timeout import ExecutionTimeout
+from headrace.runtime.execution.execution_timeout import ExecutionTimeout, Patience
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer, TimerEntry, TimerWheel
 from tests.support.gate import PATIENCE_SECONDS
@@ -138,6 +138,37 @@ def test_no_limit_any_more_lets_what_runs_go_on(timer: ManualTimer) -> None:
     timer.advance(100)
     assert not job.token.cancelled
     assert len(timer.wheel) == 0
+
+
+def test_patience_ends_once_with_each_run_that_ignores_its_cancel(timer: ManualTimer) -> None:
+    ended: list[float] = []
+    patience = Patience(2.0, lambda: ended.append(timer.clock.now))
+    timeout = ExecutionTimeout(timer, 10.0, timer.clock, patience)
+    obeys, ignores, quick = jobs = [started(timer) for _ in range(3)]
+    for job in jobs:
+        timeout.begin(job)
+    timeout.end(quick)
+    obeys.token.attach(lambda: timeout.end(obeys))
+    timer.advance(11)
+    assert ignores.token.cancelled
+    assert not ended
+    timer.advance(100)
+    (when,) = ended
+    assert 1012 <= when <= 1013
+    timeout.end(ignores)
+    assert len(timer.wheel) == 0
+
+
+def test_patience_forgets_a_run_that_ends_in_time(timer: ManualTimer) -> None:
+    ended: list[None] = []
+    timeout = ExecutionTimeout(timer, 10.0, timer.clock, Patience(2.0, lambda: ended.append(None)))
+    job = started(timer)
+    timeout.begin(job)
+    timer.advance(11)
+    assert job.token.cancelled
+    timeout.end(job)
+    timer.advance(100)
+    assert not ended
 
 
 def test_runs_that_begin_and_end_on_many_threads_leave_none_unbounded() -> None:

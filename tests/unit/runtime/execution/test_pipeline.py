@@ -20,6 +20,7 @@ from headrace.runtime.errors import (
     Unavailable,
 )
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.execution.pipeline import Pipeline, Stage
@@ -425,6 +426,8 @@ def test_an_ended_job_is_freed_without_the_garbage_collector(
 
 class Refusing:
     """A departure that takes company along and then cannot start."""
+
+    patience: Patience | None = None
 
     def __init__(self, meanwhile: Callable[[Sequence[Job]], object] = lambda _: None) -> None:
         self._meanwhile = meanwhile

@@ -231,7 +231,19 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
             [value("x")],
             [value("y"), value("z")],
         ),
-        "layer 'y' has 2 outputs, but Split makes 1 here",
+        "layer 'y' has 2 outputs, but num_outputs is 1",
+    ),
+    "a Split into more parts": (
+        model([node("Split", ["x"], ["y"], num_outputs=2)], [value("x")], [value("y")]),
+        "layer 'y' has 1 outputs, but num_outputs is 2",
+    ),
+    "a Split by lengths and a number": (
+        model(
+            [node("Split", ["x", "s"], ["y"], num_outputs=1)],
+            [value("x"), value("s")],
+            [value("y")],
+        ),
+        "layer 'y' has the input split and the attribute num_outputs; drop one",
     ),
     "a Relu with two outputs": (
         model([node("Relu", ["x"], ["y", "z"])], [value("x")], [value("y"), value("z")]),

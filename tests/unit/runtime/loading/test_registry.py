@@ -64,13 +64,19 @@ def test_a_network_name_is_letters_digits_and_a_few_signs(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".a", "-a", "_a", "a/b", "a b", "ä", "../x", "x" * 129, "a\n", "a\0"]
+    "name", [".a", "-a", "_a", "a/b", "a b", "ä", "../x", "x" * 129, "a\n", "a\0"]
 )
 def test_anything_else_is_refused_naming_the_field(registry: NetworkRegistry, name: str) -> None:
     with pytest.raises(InvalidArgument, match="not a network name") as caught:
         registry.reserve(name, "FAKE", None)
     assert caught.value.field == "name"
     assert len(str(caught.value)) < 1000
+
+
+def test_an_empty_name_is_refused_with_the_remedy() -> None:
+    with pytest.raises(InvalidArgument, match=r"pass model\.repository=") as caught:
+        check_network_name("", "model.repository")
+    assert caught.value.field == "model.repository"
 
 
 # -- loading --

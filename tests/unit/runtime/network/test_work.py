@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.runtime.network.network import Network
-from headrace.runtime.network.work import multiply_adds
+from headrace.runtime.network.work import is_brief, multiply_adds
 from headrace.runtime.transform.transform import transform_network
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
@@ -40,6 +40,21 @@ def work(text: str) -> int | None:
 )
 def test_layers_cost_their_products(text: str, expected: int) -> None:
     assert work(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "brief"),
+    [
+        ("m (float[100,3] x) => (float[100,3] y) { y = Relu(x) }", True),
+        ("m (float[300,400] x) => (float[300,400] y) { y = Relu(x) }", False),
+        ("m (float[N,3] x) => (float[N,3] y) { y = Relu(x) }", False),
+        ("m (float x) => (float y) { y = Relu(x) }", True),
+        ("m (float[9,9,9,9,9,9] x) => (float[9,9,9,9,9,9] y) { y = Relu(x) }", False),
+    ],
+)
+def test_a_network_is_brief_if_every_run_has_little_to_compute(text: str, brief: bool) -> None:
+    network = Network.from_bytes(parse(text).SerializeToString())
+    assert is_brief(transform_network(network)) is brief
 
 
 def test_a_batch_of_any_size_counts_as_one_row() -> None:

@@ -99,6 +99,28 @@ def code(result: StreamResult) -> str:
     return "OK" if result.error is None else str(from_status(result.error).code.name)
 
 
+def test_a_result_that_is_ready_is_written_before_the_next_message_is_asked_for() -> None:
+    class Asking(Caller):
+        async def read(self) -> Any:
+            begun.append(self.writing.is_set())
+            return await super().read()
+
+        async def write(self, message: bytes) -> None:
+            self.writing.set()
+            await asyncio.sleep(0)
+            await super().write(message)
+
+    async def scenario() -> None:
+        caller = Asking(message("a"))
+        caller.reads.set()
+        await streams().serve(caller)
+        assert [each.id for each in caller.results] == ["a"]
+
+    begun: list[bool] = []
+    asyncio.run(scenario())
+    assert begun == [False, True]
+
+
 def test_an_error_ends_the_stream_only_when_no_message_is_being_written() -> None:
     async def scenario() -> None:
         caller = Caller(message("a"), GARBAGE)

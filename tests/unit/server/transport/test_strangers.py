@@ -37,13 +37,40 @@ def test_each_address_has_a_bound_of_its_own() -> None:
     assert unwanted(connected, set(), 1.0, per_address=3, stranger_seconds=None) == {}
 
 
+def of_user(user: int, process: int, count: int, since: float = 0.0) -> list[Connected]:
+    """Connections at a Unix socket."""
+    return [
+        Connected(f"unix:{user}:{process}:{process * 100 + inode}", since + inode)
+        for inode in range(count)
+    ]
+
+
+def test_a_user_with_many_processes_leaves_room_for_other_users() -> None:
+    connected = [each for process in range(1, 6) for each in of_user(7, process, 4, process)]
+    other = of_user(8, 99, 10, 50.0)
+    ends = unwanted([*connected, *other], set(), 60.0, per_address=16, stranger_seconds=None)
+    assert ends == dict.fromkeys(
+        (each.peer for each in sorted(connected, key=lambda each: each.since)[16:]),
+        "more than 16 connections of one user",
+    )
+
+
+def test_a_process_leaves_room_for_the_others_of_its_user() -> None:
+    connected = [*of_user(7, 1, 20), *of_user(7, 2, 2, 50.0)]
+    met = {connected[19].peer}
+    ends = unwanted(connected, met, 60.0, per_address=16, stranger_seconds=None)
+    assert ends == dict.fromkeys(
+        (each.peer for each in connected[13:19]), "more than 14 connections of one process"
+    )
+
+
 def test_a_process_leaves_room_at_a_unix_socket() -> None:
     with ExitStack() as stack:
         path = f"{stack.enter_context(tempfile.TemporaryDirectory())}/s"
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind(path)
         listener.listen()
-        strangers, connections = Strangers(2, None), Connections(path)
+        strangers, connections = Strangers(3, None), Connections(path)
         clients = []
         for _ in range(3):
             clients.append(stack.enter_context(socket.socket(socket.AF_UNIX)))

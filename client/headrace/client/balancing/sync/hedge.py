@@ -11,10 +11,11 @@ from typing import Any
 from headrace.client.balancing.sync.request import BalancedFuture
 from headrace.client.errors import Error
 from headrace.client.plans.plan import Budget
+from headrace.client.request import OutcomeFuture
 
 
-class Hedged:
-    """The first answer to a request, in the form of gRPC's future. Thread-safe.
+class Hedged(OutcomeFuture):
+    """The first answer to a request. Thread-safe.
 
     The slower attempt is cancelled. If one fails, the other one's answer is taken. `_lock` guards
     how many attempts have no outcome, and whether the request is settled.
@@ -32,23 +33,11 @@ class Hedged:
         self._both = [BalancedFuture(client, "Infer", request, timeout)]
         self._both[0].add_done_callback(self._ended)
 
-    def result(self) -> bytes:
-        return self._outcome.result()
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        return self._outcome.exception(timeout)
-
-    def done(self) -> bool:
-        return self._outcome.done()
-
     def cancel(self) -> bool:
         with self._lock:
             self._cancelled = True
         cancelled = [each.cancel() for each in list(self._both)]  # each of them
         return any(cancelled)
-
-    def add_done_callback(self, callback: Any) -> None:
-        self._outcome.add_done_callback(callback)
 
     def hedge(self) -> None:
         """Sends the request to a second server, if there is one and the budget allows it."""
@@ -70,7 +59,7 @@ class Hedged:
         if self.done() or self._cancelled:  # meanwhile
             second.cancel()
 
-    def _ended(self, outcome: futures.Future[bytes]) -> None:
+    def _ended(self, outcome: BalancedFuture) -> None:
         error = outcome.exception()
         if error is not None:
             self._failed(error)

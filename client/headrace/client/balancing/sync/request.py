@@ -13,11 +13,11 @@ from headrace.client import errors
 from headrace.client.balancing.server import Server
 from headrace.client.errors import Error
 from headrace.client.plans.plan import Budget
+from headrace.client.request import OutcomeFuture
 
 
-class BalancedFuture:
-    """A request in flight, which is sent again if it fails on one server. Has the methods of gRPC's
-    future that a request needs. Thread-safe.
+class BalancedFuture(OutcomeFuture):
+    """A request in flight, which is sent again if it fails on one server. Thread-safe.
 
     One attempt follows another: the callback that ends one, on gRPC's thread, begins the next.
     """
@@ -37,26 +37,14 @@ class BalancedFuture:
         self._attempts = client.attempts(request, tried)
         self._cancelled = False
         self._call: Any = None
-        self.outcome: futures.Future[bytes] = futures.Future()
+        self._outcome: futures.Future[bytes] = futures.Future()
         self.server: Server | None = None
         self._begin()
-
-    def result(self) -> bytes:
-        return self.outcome.result()
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        return self.outcome.exception(timeout)
-
-    def done(self) -> bool:
-        return self.outcome.done()
 
     def cancel(self) -> bool:
         self._cancelled = True
         call = self._call
-        return not self.outcome.done() and (call is None or bool(call.cancel()))
-
-    def add_done_callback(self, callback: Any) -> None:
-        self.outcome.add_done_callback(callback)
+        return not self._outcome.done() and (call is None or bool(call.cancel()))
 
     def _begin(self) -> None:
         try:
@@ -65,7 +53,7 @@ class BalancedFuture:
                 raise errors.late(self._client.endpoint)
             server = self._attempts.server()
         except Error as error:
-            self.outcome.set_exception(error)
+            self._outcome.set_exception(error)
             return
         self.server = server
         route = server.route
@@ -78,7 +66,7 @@ class BalancedFuture:
             else:
                 self._attempts.released(server)
                 closed = error if isinstance(error, Error) else errors.client_closed()
-                self.outcome.set_exception(closed)
+                self._outcome.set_exception(closed)
             return
         self._call = call
         if self._cancelled:
@@ -88,7 +76,7 @@ class BalancedFuture:
     def _begin_again(self) -> None:
         """Begins the next attempt after a pause, in which the request may have been cancelled."""
         if self._cancelled:
-            self.outcome.set_exception(errors.cancelled())
+            self._outcome.set_exception(errors.cancelled())
         else:
             self._begin()
 
@@ -104,16 +92,16 @@ class BalancedFuture:
             self._failed(server, error, given_up=server.gave_up(route))
         else:
             self._attempts.answered(server, reply)
-            self.outcome.set_result(reply)
+            self._outcome.set_result(reply)
 
     def _failed(self, server: Server, error: Error, *, given_up: bool) -> None:
         if self._cancelled or (given_up and self._client.group.closed):
             self._attempts.released(server)
-            self.outcome.set_exception(errors.cancelled())
+            self._outcome.set_exception(errors.cancelled())
             return
         pause = self._attempts.failed(server, error, given_up=given_up)
         if pause is None or pause >= self._budget.left_seconds:
-            self.outcome.set_exception(error)
+            self._outcome.set_exception(error)
         elif pause:
             timer = threading.Timer(pause, self._begin_again)
             timer.daemon = True

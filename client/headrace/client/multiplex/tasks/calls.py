@@ -54,8 +54,7 @@ class StreamCall:
         self._item = item
         self._again = again
         self._clock = clock
-        timeout = item.timeout_seconds
-        self._deadline = None if timeout is None else clock() + timeout
+        self._deadline = item.deadline
         self._unary: Any = None
         self._failure: Failure | None = None
         self._callbacks: list[Callable[[Any], object]] = []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
@@ -17,6 +18,8 @@ from headrace.wire.codec import CodecError
 from headrace.wire.stream import parse_infer_stream_reply
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
+_MAX_TIMER_SECONDS: Final = 86400.0
+"""How far ahead a timer is set: event loops do not take every number."""
 
 
 class Streams:
@@ -92,6 +95,8 @@ class Stream:
         self._call = call
         self._retired = False
         self._ended = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = math.inf  # when the timer looks for requests whose time is up
         self._writer: asyncio.Task[None] | None = None
         self._reader = asyncio.ensure_future(self._read())
         self._wake()
@@ -101,7 +106,10 @@ class Stream:
         if self._ended or self._retired or not self.gathering.takes(item.data):
             return False
         self.gathering.add(item)
-        item.sent_over(self)
+        item.stream = self
+        if item.timeout_seconds is not None:
+            item.deadline = self._owner.clock() + item.timeout_seconds
+            self._watch(item.deadline)
         self._wake()
         return True
 
@@ -130,9 +138,32 @@ class Stream:
     def end(self, outcome: Outcome) -> None:
         """Settles all requests with this outcome. Idempotent."""
         self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
         self._owner.ended(self)
         for item in self.gathering.end():
             item.settle(outcome)
+
+    def _watch(self, deadline: float) -> None:
+        """Makes sure that the timer looks at this time. All requests share it, because one for each
+        would be set and cancelled with each."""
+        if deadline >= self._looks_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = deadline
+        seconds = min(deadline - self._owner.clock(), _MAX_TIMER_SECONDS)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        """Ends requests whose time is up."""
+        self._looks_at, now = math.inf, self._owner.clock()
+        for item in self.gathering.in_flight:
+            if item.deadline is not None and item.deadline <= now and self.give_up(item, late=True):
+                item.settle(Expired())
+        left = [each.deadline for each in self.gathering.in_flight if each.deadline is not None]
+        if left:
+            self._watch(min(left))
 
     def _wake(self) -> None:
         if self._writer is None and not self._ended:
@@ -182,34 +213,25 @@ class Stream:
 class Awaited(Item):
     """A request that a task waits for."""
 
-    __slots__ = ("_stream", "_timer", "outcome")
+    __slots__ = ("outcome", "stream")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        data: bytes,
+        timeout_seconds: float | None = None,
+        trace: Mapping[str, str] | None = None,
+        *,
+        once: bool = False,
+    ) -> None:
+        super().__init__(data, timeout_seconds, trace, once=once)
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._stream: Stream | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def sent_over(self, stream: Stream) -> None:
-        """Notes the stream, and starts the clock."""
-        self._stream = stream
-        if self.timeout_seconds is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self.timeout_seconds, self._expire)
+        self.stream: Stream | None = None
 
     def settle(self, outcome: Outcome) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 
     def give_up(self) -> None:
         """Tells the server that nobody waits any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._stream is not None:
-            self._stream.give_up(self)
-
-    def _expire(self) -> None:
-        if self._stream is not None and self._stream.give_up(self, late=True):
-            self.settle(Expired())
+        if self.stream is not None:
+            self.stream.give_up(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from headrace.client.multiplex.gathering import Item
 from headrace.client.multiplex.outcome import Expired, Failure, Outcome, resolve, trace_of
 from headrace.client.multiplex.threads.stream import Metadata, Stream
 from headrace.client.multiplex.threads.streams import Streams
+from headrace.client.request import OutcomeFuture
 from headrace.wire.message import Parsed
 
 
@@ -48,8 +49,15 @@ class _Waited(Item):
     blocks = True
     __slots__ = ("_settled", "outcome", "stream")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        data: bytes,
+        timeout_seconds: float | None,
+        trace: Mapping[str, str] | None,
+        *,
+        once: bool,
+    ) -> None:
+        super().__init__(data, timeout_seconds, trace, once=once)
         self._settled = threading.Lock()
         self._settled.acquire()
         self.outcome: Outcome = Expired()
@@ -131,9 +139,9 @@ class Infer:
         return found, left
 
 
-class StreamFuture(Item):
-    """A request as gRPC's future of a call, as far as clients need it. Thread-safe: what settles it
-    is taken from the stream's table once, and `concurrent.futures` keeps the outcome."""
+class StreamFuture(Item, OutcomeFuture):
+    """A request over the shared stream. Thread-safe: what settles it is taken from the stream's
+    table once."""
 
     __slots__ = ("_again", "_call", "_clock", "_failure", "_outcome", "_unwanted", "stream")
 
@@ -180,21 +188,6 @@ class StreamFuture(Item):
         except Exception as error:  # noqa: BLE001 - as the request's result
             self._outcome.set_exception(error)
 
-    def result(self, timeout: float | None = None) -> Any:
-        try:
-            return self._outcome.result(timeout)
-        except futures.CancelledError:
-            raise grpc.FutureCancelledError from None
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        try:
-            return self._outcome.exception(timeout)
-        except futures.CancelledError:
-            raise grpc.FutureCancelledError from None
-
-    def done(self) -> bool:
-        return self._outcome.done()
-
     def cancel(self) -> bool:
         stream = self.stream
         if stream is not None and stream.give_up(self):
@@ -202,9 +195,6 @@ class StreamFuture(Item):
             return True
         self._unwanted = True
         return self._call is not None and bool(self._call.cancel())
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        self._outcome.add_done_callback(lambda _: callback(self))
 
     def code(self) -> grpc.StatusCode | None:
         """The status of the request, which has ended."""

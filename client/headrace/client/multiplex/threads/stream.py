@@ -54,7 +54,9 @@ class Stream:
         self.gathering: Gathering[Any] = Gathering()
         self._shared = shared
         self._lock = shared.lock
-        self._more = threading.Condition(self._lock)
+        self._bell = threading.Lock()  # held, unless the writer is to look for a message
+        self._bell.acquire()
+        self._listens = False  # whether the writer waits for the bell
         self._earlier = threading.Condition(self._lock)
         self._looks_at: float | None = None  # when the thread of deadlines looks again
         self._ended = False
@@ -81,7 +83,7 @@ class Stream:
         if not self.gathering.takes(item.data):
             return False
         self.gathering.add(item)
-        self._more.notify()
+        self._ring()
         if item.deadline is not None:
             self._watch(item.deadline)
         return True
@@ -98,13 +100,13 @@ class Stream:
             current = self._shared.stream is self
             if late and current and self._shared.choice.doubted(self._shared.clock()):
                 self.gathering.ask()
-            self._more.notify()
+            self._ring()
         return True
 
     def retire(self) -> None:
         """Ends the stream when all its requests have ended. The caller holds the lock."""
         self._retired = True
-        self._more.notify()
+        self._ring()
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -127,19 +129,28 @@ class Stream:
                 shared.stream = None
                 shared.choice.ended(shared.clock())
             left = self.gathering.end()
-            self._more.notify()
+            self._ring()
             self._earlier.notify()
         for item in left:
             item.settle(outcome)
+
+    def _ring(self) -> None:
+        """Has gRPC's thread look for a message. The caller holds the lock."""
+        if self._listens:
+            self._listens = False
+            self._bell.release()
 
     def _messages(self) -> Iterator[bytes]:
         self._writer.set_result(threading.current_thread())
         while True:
             with self._lock:
-                while not self.gathering.is_ready:
-                    if self._ended or (self._retired and self.gathering.is_idle):
-                        return
-                    self._more.wait()
+                ready = self.gathering.is_ready
+                if not ready and (self._ended or (self._retired and self.gathering.is_idle)):
+                    return
+                self._listens = not ready
+            if not ready:
+                self._bell.acquire()
+                continue
             self._gather()
             with self._lock:
                 message = self.gathering.next_message(self._shared.clock())
@@ -150,8 +161,10 @@ class Stream:
         """Lets other threads run as long as each turn brings requests for the next message.
 
         A message of results wakes many threads at once. Without this, the first one's next request
-        would travel alone. A thread that has no company loses no more than the call of the system.
+        would travel alone. A thread that has no company waits for nobody.
         """
+        if self.gathering.company <= 1:
+            return
         seen = -1
         while seen < (waiting := self.gathering.waiting) < MAX_MESSAGE_REQUESTS:
             seen = waiting
@@ -195,7 +208,7 @@ class Stream:
             if reply.limits is not None and self._shared.stream is self:
                 self._shared.choice.answered()
             if self._retired or self.gathering.waiting:
-                self._more.notify()
+                self._ring()
         for item, result in settled:
             item.settle(result)
 

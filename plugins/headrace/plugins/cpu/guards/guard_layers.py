@@ -17,6 +17,7 @@ SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place o
 FAILS: Final = "an input is empty, has too few axes, or gives a length of 0"
 _NEVER: Final = "never"
 _REASONS: Final = {
+    "class": "a class is negative, and it is not ignore_index",
     "corner": "with align_corners, each axis of the grid must have at least two pixels",
     "crop": "the output has the size of the input, and the backend then skips the crop",
     "negative": "a length is negative",
@@ -146,7 +147,9 @@ class Guard(Inserted):
         """Guards that the value has `rank` axes."""
         if self.proven.sizes(value) is not None:
             return value
-        return self._reshaped(value, self.constant(np.zeros(rank, np.int64)))
+        # A Reshape to zeros alone accepts an empty tensor of more axes, and drops these.
+        shape = self.layer("Reshape", self.layer("Shape", value), self.constant(np.array([rank])))
+        return self._reshaped(value, shape)
 
     def only_if(self, value: ir.Value, truth: ir.Value, kind: str) -> ir.Value:
         """Guards that all elements of `truth` are true. `kind` says what it means if one is not."""

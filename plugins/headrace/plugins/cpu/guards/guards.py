@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
+from headrace.plugins.cpu import limits
 from headrace.plugins.cpu.graph.inserted import opset_of
 from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.plugins.cpu.graph.repairs import REDUCTIONS
@@ -39,7 +40,11 @@ def guard(model: ir.Model) -> None:
     names, proven = value_names(model), ProvenShapes(model)
     opset = opset_of(model)
     for node in nodes:
-        _RULES[node.op_type](node, Guard(node, names, proven, opset))
+        guarded = Guard(node, names, proven, opset)
+        for index, rank in limits.RANKS.get(node.op_type, {}).items():
+            inputs.of_exact_rank(rank, index)(node, guarded)
+        if (rule := _RULES.get(node.op_type)) is not None:
+            rule(node, guarded)
 
 
 def _drop_omitted_inputs(node: ir.Node) -> None:
@@ -53,7 +58,8 @@ def _drop_omitted_inputs(node: ir.Node) -> None:
 
 def needs_guard(node: ir.Node) -> bool:
     domain = "com.microsoft" if node.op_type in _CONTRIBUTED else ""
-    return node.op_type in _RULES and node.domain.replace("ai.onnx", "") == domain
+    known = node.op_type in _RULES or node.op_type in limits.RANKS
+    return known and node.domain.replace("ai.onnx", "") == domain
 
 
 def _attention(node: ir.Node, guard: Guard) -> None:
@@ -155,8 +161,8 @@ def _matmul(node: ir.Node, guard: Guard) -> None:
 
 
 def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
-    """Guards that each row of scores, and each place in it, has a class. The backend accepts fewer
-    classes."""
+    """Guards that each row of scores, and each place in it, has a class, and that none is negative
+    except `ignore_index`. The backend accepts fewer classes, and counts from the last."""
     scores, classes = node.inputs[:2]
     if scores is None or classes is None:
         return
@@ -165,7 +171,16 @@ def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
     wanted, given = guard.layer("Concat", *places, axis=0), guard.layer("Shape", classes)
     truth = ir.TensorType(ir.DataType.BOOL)
     alike = guard.layer("Equal", given, wanted, type=truth)
-    node.replace_input_with(1, guard.only_if(classes, alike, "shape"))
+    classes = guard.only_if(classes, alike, "shape")
+    if classes.dtype is not None:  # otherwise the backend refuses the layer
+        ignored = node.attributes.get_int("ignore_index", 0)
+        numbers = (np.array(each, classes.dtype.numpy()) for each in (-1, ignored))
+        least, left_out = map(guard.constant, numbers)
+        known = guard.layer("Greater", classes, least, type=truth)
+        omitted = guard.layer("Equal", classes, left_out, type=truth)
+        allowed = guard.layer("Or", known, omitted, type=truth)
+        classes = guard.only_if(classes, allowed, "class")
+    node.replace_input_with(1, classes)
 
 
 def _quantize(node: ir.Node, guard: Guard) -> None:
@@ -275,6 +290,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "Resize": windows.resize,
         "STFT": windows.stft,  # for frames of length 0 it divides by zero
         "Scan": _scan,  # it divides by the empty axis
+        **dict.fromkeys(("SequenceAt", "SequenceErase"), inputs.scalars(1)),
         "SequenceInsert": inputs.scalars(2),
         "SoftmaxCrossEntropyLoss": _negative_log_likelihood,
         "Split": inputs.not_empty(1),  # it treats empty lengths like missing ones

@@ -31,3 +31,7 @@ def scalars(*indices: int) -> Rule:
 
 def of_rank(least: int, index: int = 0) -> Rule:
     return lambda node, guard: each(node, [index], lambda value: guard.of_rank(value, least))
+
+
+def of_exact_rank(rank: int, index: int = 0) -> Rule:
+    return lambda node, guard: each(node, [index], lambda value: guard.ranked(value, rank))

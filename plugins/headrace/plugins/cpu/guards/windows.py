@@ -79,8 +79,10 @@ def quantized_conv(node: ir.Node, guard: Guard) -> None:
 
 
 def resize(node: ir.Node, guard: Guard) -> None:
-    """Guards that a cropped input gets other sizes. If its sizes stay the same, the backend copies
-    it and does not crop it."""
+    """Guards that the input has an axis for each constant scale or size. Guards that a cropped
+    input gets other sizes. If its sizes stay the same, the backend copies it and does not crop it.
+    """
+    _has_an_axis_for_each(node, guard, *((1,) if len(node.inputs) == 2 else (2, 3)))
     mode = node.attributes.get_string("coordinate_transformation_mode", "")
     given = [*node.inputs, None, None, None]
     data, scales, sizes = given[0], given[2], given[3]
@@ -106,16 +108,23 @@ def resize(node: ir.Node, guard: Guard) -> None:
 
 def stft(node: ir.Node, guard: Guard) -> None:
     inputs.each(node, [1, 2, 3], guard.not_empty)
-    inputs.each(node, [2], lambda window: guard.ranked(window, 1))
     inputs.each(node, [3], guard.not_zero)
 
 
 def upsample(node: ir.Node, guard: Guard) -> None:
-    scales = node.inputs[1] if len(node.inputs) > 1 else None
-    sizes = guard.proven.sizes(scales) if scales is not None else None
-    if sizes and sizes[0] is not None:
-        rank = sizes[0]
-        inputs.each(node, [0], lambda value: guard.ranked(value, rank))
+    _has_an_axis_for_each(node, guard, 1)
+
+
+def _has_an_axis_for_each(node: ir.Node, guard: Guard, *lists: int) -> None:
+    """Guards that the first input has an axis for each element of the others. The backend does not
+    look at constants again in a run, and does not survive too few or too many of them."""
+    if "axes" in node.attributes:
+        return  # `limits` looks at it
+    for index in lists:
+        given = node.inputs[index] if index < len(node.inputs) else None
+        sizes = guard.proven.sizes(given) if given is not None else None
+        if sizes and sizes[0]:
+            inputs.of_exact_rank(sizes[0])(node, guard)
 
 
 def mel_weight_matrix(node: ir.Node, guard: Guard) -> None:

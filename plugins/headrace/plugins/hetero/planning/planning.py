@@ -61,6 +61,7 @@ def plan(
     merge_islands: bool,
     ended: Mapping[str, str],
     token: CancelToken,
+    ask_again: bool = True,
 ) -> Plan:
     """Assigns the layers of a network to the devices of a list.
 
@@ -69,6 +70,8 @@ def plan(
             that a device's own transformations would fuse or drop, so users can place them.
         affinities: layer to device; overrides the nodes' metadata.
         ended: devices that must not run any layer, with the reason.
+        ask_again: whether each device is also asked about its parts alone. This costs as much as a
+            load of the parts, which finds the same layers.
 
     Raises:
         InvalidArgument, FailedPrecondition: as `assign`. The error that cancelled `token`, if the
@@ -90,7 +93,9 @@ def plan(
         piece = cutter.piece(part)
         if piece is None or len(part.nodes) == len(nodes):
             return {}
-        refused = unknown.refused(part) or _reasons(piece.network, by_name[part.affinity], token)
+        refused: Reasons = unknown.refused(part)
+        if not refused and ask_again:
+            refused = _reasons(piece.network, by_name[part.affinity], token)
         unknown.note(part.affinity, refused)
         return refused
 

@@ -13,7 +13,7 @@ inference of shapes about them, and `guards` checks them in each run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -41,6 +41,7 @@ _SOUND: Final = frozenset(
         "ScatterNDUpdate",
         "ShapeOf",
         "Tile",
+        "Unique",  # `repairs` adds an element
         "VariadicSplit",
     }
 )
@@ -52,8 +53,6 @@ extreme of no integers is another number."""
 _INDEXED: Final = ("Gather", "GatherND")
 """Operations with indices. `guards` checks each index against the size of its axis, which may be
 0."""
-_REFUSED_AT_TIMES: Final = ("Unique",)
-"""Operations that accept a tensor without elements in some runs and refuse it in others."""
 _NOT_EMPTY: Final = openvino.Dimension(1, -1)
 
 
@@ -86,6 +85,19 @@ def bodies(operation: openvino.Node) -> list[openvino.Model]:
     return [operation.get_function()] if kind in _BODIES else []
 
 
+def never_empty(value: openvino.Output, axes: Sequence[int]) -> openvino.Output:
+    """The value. It gets one element along each of the axes along which it has none."""
+    rank = len(value.get_partial_shape())
+    along = np.zeros(rank, np.int64)
+    along[axes] = 1
+    sizes = operations.shape_of(value)
+    missing = operations.maximum(operations.subtract(np.int64(1), sizes), np.int64(0))
+    nothing = operations.constant(np.zeros(rank, np.int64))
+    zero = operations.constant(0, value.get_element_type())
+    added = operations.multiply(missing, along)
+    return operations.pad(value, nothing, added, "constant", zero).output(0)
+
+
 def axes_to_guard(operation: openvino.Node) -> Iterator[tuple[openvino.Output, list[int]]]:
     """The inputs that make the operation's result unsound if they have no elements, and the axes
     that this depends on."""
@@ -95,11 +107,7 @@ def axes_to_guard(operation: openvino.Node) -> Iterator[tuple[openvino.Output, l
     for port in _data(operation):
         axes = _axes(port.get_partial_shape())
         if axes is None or axes:
-            found = axes and [
-                axis
-                for axis in axes
-                if kind in _REFUSED_AT_TIMES or _is_unsound(operation, port, axis)
-            ]
+            found = axes and [axis for axis in axes if _is_unsound(operation, port, axis)]
             if found is None or found:
                 yield port.get_source_output(), found or []
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headrace.plugins.openvino.graph.empty_tensors import bodies
+from headrace.plugins.openvino.graph.empty_tensors import bodies, never_empty
 from headrace.plugins.openvino.library import change_readers, openvino, operations
 from headrace.runtime.errors import InvalidModel
 
@@ -65,7 +65,7 @@ def _scan(operation: openvino.Node) -> None:
             if shape[each.axis] == 0:
                 raise InvalidModel("Scan runs over an empty sequence", field="model")
             if shape[each.axis].is_dynamic:
-                port.replace_source_output(_never_empty(port.get_source_output(), each.axis))
+                port.replace_source_output(never_empty(port.get_source_output(), [each.axis]))
 
 
 def _iterations(operation: openvino.Node) -> None:
@@ -111,18 +111,6 @@ def _times(parts: openvino.Output, turns: openvino.Node) -> openvino.Node:
 
 def _is_state(description: Any) -> bool:
     return str(description.get_type_info().name) == "MergedInputDescription"
-
-
-def _never_empty(value: openvino.Output, axis: int) -> openvino.Output:
-    """The value. It gets one element along the axis if it has none there."""
-    rank = len(value.get_partial_shape())
-    along = np.eye(rank, dtype=np.int64)[axis]
-    sizes = operations.shape_of(value)
-    missing = operations.maximum(operations.subtract(np.int64(1), sizes), np.int64(0))
-    nothing = operations.constant(np.zeros(rank, np.int64))
-    zero = operations.constant(0, value.get_element_type())
-    added = operations.multiply(missing, along)
-    return operations.pad(value, nothing, added, "constant", zero).output(0)
 
 
 LOOPS: Final[Mapping[str, Callable[[openvino.Node], None]]] = MappingProxyType(

@@ -7,12 +7,14 @@ repair names the case of onnx's backend tests that shows its purpose.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from headrace.plugins.openvino.graph.empty_tensors import bodies
+from headrace.plugins.openvino.graph.activations import ACTIVATIONS
+from headrace.plugins.openvino.graph.empty_tensors import bodies, never_empty
 from headrace.plugins.openvino.graph.loops import LOOPS
 from headrace.plugins.openvino.graph.sequences import SEQUENCES
 from headrace.plugins.openvino.library import (
@@ -21,6 +23,7 @@ from headrace.plugins.openvino.library import (
     operations,
     replace_node,
 )
+from headrace.runtime.errors import InvalidModel
 
 _LEAST_STEP: Final = -(2**31) + 1
 _BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
@@ -230,8 +233,44 @@ def _regions(operation: openvino.Node) -> None:
     change_readers(operation.output(0), lambda found: operations.select(shown, found, zero))
 
 
+def _unique(operation: openvino.Node) -> None:
+    """The kernel does not run without elements, and then its outputs have no shape. A layer that
+    reads them ends the process. So an axis without elements gets one, and what the kernel finds
+    there is cut away. Without an axis, unsorted elements are wrong if nothing reads the inverse, so
+    the kernel gets a list and its axis. No case shows either.
+
+    Raises:
+        InvalidModel: the number of axes is not known.
+    """
+    data, axis = operation.input_value(0), np.int64(0)
+    attributes = operation.get_attributes()
+    flat = operation.get_input_size() == 1
+    if flat:
+        data = operations.reshape(data, np.array([-1]), special_zero=False).output(0)
+    else:
+        axis = operation.input_value(1).get_node().data.reshape(())
+    shape = data.get_partial_shape()
+    if shape.rank.is_dynamic:
+        raise InvalidModel("Unique takes parts of a tensor of unknown rank", field="model")
+    axes = list(range(len(shape)))
+    along = None if flat and attributes["sorted"] else axis
+    made = operations.unique(never_empty(data, axes), along, **attributes)
+    sizes = operations.shape_of(data)
+    for index, cut in enumerate((axes, [axis], [axis], [axis])):
+        ends = operations.gather(sizes, np.array(cut), np.int64(0))
+        change_readers(operation.output(index), partial(_first, made.output(index), ends))
+
+
+def _first(value: openvino.Output, ends: openvino.Node, _: openvino.Output) -> openvino.Node:
+    """The first elements of the value along all of its axes."""
+    count = ends.get_output_shape(0)[0]
+    zeros, ones = (operations.constant(np.full(count, each)) for each in (0, 1))
+    return operations.slice(value, zeros, ends, ones)
+
+
 _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
     {
+        **ACTIVATIONS,
         **LOOPS,
         **dict.fromkeys(_ARITHMETIC, _arithmetic),
         "Add": _sum,
@@ -245,5 +284,6 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         "ReduceMin": _extreme,
         "Slice": _slice,
         "TopK": _top_k,
+        "Unique": _unique,
     }
 )

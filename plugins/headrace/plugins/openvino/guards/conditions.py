@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import axes_to_guard
+from headrace.plugins.openvino.guards.attention import ATTENTION, ATTENTION_LAYERS
 from headrace.plugins.openvino.guards.integers import INTEGERS, in_floats
 from headrace.plugins.openvino.guards.sizes import SIZES
 from headrace.plugins.openvino.guards.terms import (
@@ -22,6 +23,7 @@ from headrace.plugins.openvino.guards.terms import (
     all_hold,
     ancestors,
     follows_values,
+    is_known,
     is_shape,
     signed,
     sizes_along,
@@ -86,7 +88,7 @@ def _scatter_elements(operation: openvino.Node) -> Iterator[Condition]:
     rank = len(data.get_partial_shape())
     axis = operation.input_value(3).get_node().data.item() % rank
     others = [at for at in range(rank) if at != axis]
-    if not all(_is_known(value, at) for value in (data, indices) for at in others):
+    if not all(is_known(value, at) for value in (data, indices) for at in others):
         sizes, zeros = sizes_along(data, others), operations.constant(np.zeros(rank - 1, np.int64))
         fits = operations.less_equal(sizes_along(indices, others), sizes)
         ones, axes = operations.constant(np.ones(rank - 1, np.int64)), np.array(others)
@@ -193,26 +195,6 @@ def _slopes(operation: openvino.Node) -> Iterator[Condition]:
         yield all_hold(holds), UNLIKE
 
 
-def _attention(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel repeats a tensor along an axis of size 1. ONNX requires that both sizes are the
-    same."""
-    query, key, value = (operation.input_value(index) for index in range(3))
-    made = operation.output(0)
-    alike = [
-        (key, 0, query, 0),
-        (value, 0, query, 0),
-        (value, 1, key, 1),
-        (value, -2, key, -2),
-        (key, -1, query, -1),
-        (made, 0, query, 0),  # a mask may be larger
-        (made, 1, query, 1),
-        (made, -2, query, -2),
-    ]
-    for one, at, other, beside in alike:
-        if not _is_known(one, at) or not _is_known(other, beside):
-            yield from _same(one, at, other, beside)
-
-
 def _quantised(operation: openvino.Node) -> Iterator[Condition]:
     """The operations of a quantised layer repeat its data if there are more scales or zero points.
     ONNX repeats scales and zero points alone."""
@@ -238,36 +220,9 @@ def _repeated(value: openvino.Output, data: openvino.Output) -> Iterator[Conditi
         yield all_hold(holds), UNLIKE
 
 
-def _rotation(operation: openvino.Node) -> Iterator[Condition]:
-    """Conditions on an operation that the reader made for a RotaryEmbedding. Its operations cut off
-    the ends of rows of sines and cosines that are too long, and repeat them along axes of size 1.
-    ONNX requires that all sizes are the same. Repeats along the axis of the heads are meant."""
-    kind = operation.get_type_name()
-    if kind == "Slice":
-        rows, made = operation.input_value(0), operation.output(0)
-        yield from _same(rows, -1, made, -1)
-    elif kind == "Multiply":
-        values = operation.input_values()
-        if all(each.get_node().get_type_name() != "Constant" for each in values):
-            for axis in (0, -2, -1):
-                yield from _same(values[0], axis, values[1], axis)
-
-
-def _same(
-    one: openvino.Output, at: int, other: openvino.Output, beside: int
-) -> Iterator[Condition]:
-    """Whether the first value's axis `at` has the size of the other value's axis `beside`."""
-    sizes = sizes_along(one, [at]), sizes_along(other, [beside])
-    yield all_hold(operations.equal(*sizes)), UNLIKE
-
-
-def _is_known(value: openvino.Output, axis: int) -> bool:
-    shape = value.get_partial_shape()
-    return shape.rank.is_static and bool(shape[axis].is_static)
-
-
 _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
     {
+        **ATTENTION,
         **INTEGERS,
         **SIZES,
         "Concat": _joined,
@@ -281,17 +236,16 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         "RNNSequence": _sequence,
         "Range": _range,
         "ROIAlign": _regions,
-        "ScaledDotProductAttention": _attention,
         "ScatterElementsUpdate": _scatter_elements,
         "TensorIterator": _scanned,
     }
 )
 _OF_LAYERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
     {
+        **ATTENTION_LAYERS,
         "ConvInteger": _quantised,
         "DequantizeLinear": _quantised,
         "MatMulInteger": _quantised,
-        "RotaryEmbedding": _rotation,
     }
 )
 """Conditions on each operation that was made for a layer of a type."""

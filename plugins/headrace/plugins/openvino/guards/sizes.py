@@ -21,7 +21,12 @@ from headrace.plugins.openvino.guards.terms import (
 from headrace.plugins.openvino.library import openvino, operations
 
 _NEGATIVE: Final = "gets a negative length"
+_COUNT: Final = "gets a number of sizes, scales or pads that is not its number of axes"
 _FORGOTTEN: Final = "gets an empty tensor together with sizes that a request gives"
+_RESIZED: Final = 2
+"""How many axes the kernel of cubic interpolation resizes: the last ones."""
+_OF_ONE_KERNEL: Final = (3, 4)
+"""The numbers of axes for which there is a kernel of cubic interpolation."""
 _ROUNDING: Final = 2.0**-20
 """How much two equal products of some sizes may differ in float32, as a part of one of them."""
 
@@ -51,12 +56,23 @@ def _repeats(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _factors(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel ignores sizes or scales beyond the number of axes."""
+    """The kernel ignores sizes or scales beyond the number of axes. The kernel of cubic
+    interpolation resizes only the last two axes. Along the other axes it reads elements that are
+    not there, or leaves elements unwritten."""
     rank = operation.get_input_partial_shape(0).rank.get_length()
     axes = operation.input_value(2) if operation.get_input_size() > 2 else None
     count = operations.constant(np.array([rank])) if axes is None else sizes_along(axes, [0])
     fits = operations.equal(sizes_along(operation.input_value(1), [0]), count)
-    yield all_hold(fits), "gets a number of sizes or scales that is not its number of axes"
+    yield all_hold(fits), _COUNT
+    if operation.get_attributes()["mode"] == "cubic" and rank in _OF_ONE_KERNEL:
+        others = list(range(rank - _RESIZED))
+        sizes = (
+            sizes_along(each, others) for each in (operation.input_value(0), operation.output(0))
+        )
+        yield (
+            all_hold(operations.equal(*sizes)),
+            "resizes more than the last two axes by mode=cubic",
+        )
     yield from in_floats(operation)
     yield from _not_forgotten(operation)
 
@@ -77,8 +93,12 @@ def _count(operation: openvino.Node) -> Iterator[Condition]:
 def _pads(operation: openvino.Node) -> Iterator[Condition]:
     """Negative pads cut elements off. If they cut off more than an axis has, the kernel reads and
     writes outside of its memory, so it gets bounded pads. Unless the kernel pads by a constant, it
-    may pad by elements that it has cut off. So enough elements must be left."""
+    may pad by elements that it has cut off. So enough elements must be left. A single pad would be
+    repeated for all axes."""
     data, begin, end = operation.input_values()[:3]
+    rank = operations.constant(np.array([len(data.get_partial_shape())]))
+    for each in (begin, end):
+        yield all_hold(operations.equal(sizes_along(each, [0]), rank)), _COUNT
     nodes = begin.get_node(), end.get_node()
     if all(each.get_type_name() == "Constant" and each.data.min(initial=0) >= 0 for each in nodes):
         return

@@ -37,6 +37,12 @@ def sizes_along(source: openvino.Output, axes: list[int]) -> openvino.Node:
     return operations.reduce_min(bounded, np.array([0]), keep_dims=True)
 
 
+def is_known(value: openvino.Output, axis: int) -> bool:
+    """Whether the value's size along the axis is known before a run."""
+    shape = value.get_partial_shape()
+    return shape.rank.is_static and bool(shape[axis].is_static)
+
+
 def all_hold(holds: openvino.Node) -> openvino.Node:
     """A list with one value, which is 1 if all elements are true and 0 otherwise. It is a product,
     because on processors without AVX OpenVINO has no kernel for the "and" of many elements."""

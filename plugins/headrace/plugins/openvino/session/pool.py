@@ -6,20 +6,61 @@ gave it, or the run fails as the earlier run did. Each stream has its own memory
 OpenVINO does not tell which stream ran a request. So after a failed run of a network without fixed
 shapes, no result of the compiled network is trusted, and the network is compiled again. From then
 on the network's `shapes` check each request before it runs, so that a client whose requests do not
-fit costs the other clients no more compiles.
+fit costs the other clients no more compiles. They do not find everything, for example not what
+fails inside of a loop. So `CompileBudget` bounds the time that compiles take.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.session.profiling import kind
 from headrace.plugins.openvino.session.requests import Compiled, Request
+from headrace.runtime.errors import ResourceExhausted
 
 _CARELESS: Final = frozenset({"Col2Im"})
 """Types of layers that accept any values as their sizes and compute a result from them."""
+_SHARE: Final = 0.25
+_SAVED_SECONDS: Final = 10.0
+
+
+class CompileBudget:
+    """The time that may go into compiles of one network after failed runs: at first 10 seconds,
+    then a quarter of the time that passes, of which 10 seconds can be saved. The compile that
+    overdraws it is the last one for a while. Not thread-safe.
+
+    Args:
+        clock: tells the seconds since some moment.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left = _SAVED_SECONDS
+        self._counted_at = clock()
+
+    def check(self) -> None:
+        """
+        Raises:
+            ResourceExhausted: the time is used up. The error says when there is some again.
+        """
+        now = self._clock()
+        earned = (now - self._counted_at) * _SHARE
+        self._left, self._counted_at = min(self._left + earned, _SAVED_SECONDS), now
+        if self._left < 0:
+            error = ResourceExhausted(
+                "the network has to be compiled again after a failed request, and that has "
+                "happened too often; try again later"
+            )
+            error.retry_delay_seconds = -self._left / _SHARE
+            raise error
+
+    def spend(self, seconds: float) -> None:
+        """Counts a compile that took so long."""
+        self._left -= seconds
 
 
 class Pool:
@@ -47,6 +88,15 @@ class Pool:
 
     def give_back(self, request: Request) -> None:
         self._idle.append(request)
+
+    def serves(self, *, judged: bool) -> bool:
+        """Whether its results can be trusted.
+
+        Args:
+            judged: requests must be checked before they run.
+        """
+        unjudged = self.unjudged or (judged and self.compiled.shapes is None)
+        return not self.spoilt and not unjudged
 
     def failed(self) -> None:
         """Records that a run failed."""

@@ -23,6 +23,7 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.network import Port as NetworkPort
 from headrace.runtime.network.values import Array, Value
+from headrace.runtime.network.work import is_brief
 
 _WIDE: Final = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
 _INT32: Final = np.iinfo(np.int32)
@@ -55,7 +56,7 @@ class Compiled:
     Attributes:
         checkpoints: the checkpoints of the network's loops; None if it has none.
         guards: the network's guards; None if it has none.
-        several: the network has more than one stream.
+        synchronous: the thread that runs a request calls OpenVINO and waits in the call.
         shapes: checks requests before a run; None while no run has failed.
     """
 
@@ -64,7 +65,7 @@ class Compiled:
     outputs: tuple[Port, ...]
     checkpoints: Checkpoints | None
     guards: Guards | None
-    several: bool
+    synchronous: bool
     shapes: Shapes | None = None
 
 
@@ -111,8 +112,8 @@ def bind(
         for port in wanted
         if port.name in named
     )
-    several = int(model.get_property("NUM_STREAMS")) > 1
-    return Compiled(model, tuple(inputs), outputs, checkpoints, guards, several)
+    synchronous = int(model.get_property("NUM_STREAMS")) > 1 or is_brief(network)
+    return Compiled(model, tuple(inputs), outputs, checkpoints, guards, synchronous)
 
 
 def _check_type(port: NetworkPort, found: openvino.Type) -> None:
@@ -176,7 +177,7 @@ class Request:
         self._checkpoints = compiled.checkpoints
         self._guards = compiled.guards
         self._number = number
-        self._synchronous = compiled.several
+        self._synchronous = compiled.synchronous
         self._lock = threading.Lock()
         self._job: Job | None = None
         self._failed = False

@@ -39,10 +39,13 @@ def tensor(array: Array, dtype: ir.DataType) -> tuple[openvino.Tensor, Array]:
     """A tensor over the array's memory, and the array that must outlive the tensor's use. That
     array is `array` itself, or a copy if its elements are not contiguous and aligned. It is not
     written to."""
-    array = np.require(array, requirements=("C", "A"))
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned):
+        array = np.require(array, requirements=("C", "A"))
     kind, plain = dtype.numpy(), array
     if not array.flags.writeable:
-        memory: Any = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+        address, _ = array.__array_interface__["data"]
+        memory: Any = (ctypes.c_char * array.nbytes).from_address(address)
         plain = np.ndarray(array.shape, kind, memory)
     elif array.dtype.num != kind.num:
         # NumPy has two equal types of 64 bits. The binding knows one of them, and ONNX Runtime

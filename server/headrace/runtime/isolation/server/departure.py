@@ -9,17 +9,17 @@ to the worker at once, and their answers come back at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from headrace.runtime.errors import HeadraceError
+from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.pipeline import Landed
-from headrace.runtime.isolation.server.exchange import Exchange, Request
+from headrace.runtime.isolation.server.exchange import Exchange
 from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.wire.channel import Disconnected, Message
@@ -34,22 +34,14 @@ _SMOOTHING: Final = 1 / 8
 
 class WorkerDeparture:
     """The `Departure` of one network. `_mean_seconds` needs no lock: only the thread that reads
-    answers changes it.
-
-    Args:
-        limit_patience: called when a run begins. Has the worker killed if the run goes on after its
-            EXECUTION_TIMEOUT, and returns what undoes that; None if there is no such limit.
-    """
+    answers changes it."""
 
     def __init__(
-        self,
-        host: WorkerHost,
-        network: WorkerNetwork,
-        limit_patience: Callable[[], Callable[[], object] | None],
+        self, host: WorkerHost, network: WorkerNetwork, patience: Patience | None = None
     ) -> None:
         self.host = host
         self.network = network
-        self.limit_patience = limit_patience
+        self.patience = patience
         self._mean_seconds = 0.0  # of a run in the worker; 0 if not known
 
     def fits(self, job: Job) -> bool:
@@ -78,20 +70,14 @@ class WorkerDeparture:
         worker = exchange.worker
         if worker.watched is None or worker.ended.is_set():
             return False
+        journeys: list[_Journey] = []
         try:
-            requests = [exchange.small_request(job) for job in jobs]
+            journeys.extend(_Journey(self, exchange, job, landed) for job in jobs)
+            messages = [journey.message for journey in journeys]
+            if worker.watched.ask(messages, [journey.take for journey in journeys]):
+                return True
         except HeadraceError:
-            return False
-        journeys = [
-            _Journey(self, exchange, job, request, landed)
-            for job, request in zip(jobs, requests, strict=True)
-        ]
-        journeys[0].start()
-        for journey, following in pairwise(journeys):
-            journey.following = following
-        messages = [(request.header, request.body) for request in requests]
-        if worker.watched.ask(messages, [journey.take for journey in journeys]):
-            return True
+            pass  # a stream's thread sends the job then, and fails it
         for journey in journeys:
             journey.end()
         return False
@@ -106,43 +92,36 @@ class _Journey:
     """One job on its way to the worker and back, from when it is made.
 
     Attributes:
-        following: the job that runs after this one.
+        message: the packed request.
+
+    Raises:
+        InvalidArgument, Internal: as `Exchange.small_request`.
     """
 
-    __slots__ = (
-        *("_cancel", "_departure", "_end_patience", "_exchange", "_job", "_landed", "_spare"),
-        "following",
-    )
+    __slots__ = ("_cancel", "_departure", "_exchange", "_job", "_landed", "_spare", "message")
 
     def __init__(
         self,
         departure: WorkerDeparture,
         exchange: Exchange,
         job: Job,
-        request: Request,
         landed: Landed,
     ) -> None:
+        request = exchange.small_request(job)
         self._departure = departure
         self._exchange = exchange
         self._job = job
         self._landed = landed
         self._spare = request.spare
+        self.message = request.data
         self._cancel = partial(exchange.worker.cancel, request.number)
-        self._end_patience: Callable[[], object] | None = None
-        self.following: _Journey | None = None
         exchange.worker.under_way.append(departure.network.running)
         job.token.attach(self._cancel)
 
-    def start(self) -> None:
-        """Records that the run begins, because no job before it is left."""
-        self._end_patience = self._departure.limit_patience()
-
     def end(self) -> None:
-        """Undoes what this and `start` did."""
+        """Undoes what making it did."""
         self._job.token.detach(self._cancel)
         self._exchange.worker.under_way.remove(self._departure.network.running)
-        if self._end_patience is not None:
-            self._end_patience()
 
     def take(self, reply: Message | None) -> None:
         """As `Take`."""
@@ -166,7 +145,5 @@ class _Journey:
                 self._departure.took(seconds)
                 job.prepared = job.inferred - seconds
                 job.started = min(job.started, job.prepared)
-            if self.following is not None:
-                self.following.start()
         self.end()
         self._landed(error)

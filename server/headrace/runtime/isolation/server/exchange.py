@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.process import WorkerProcess
-from headrace.runtime.isolation.wire.channel import Disconnected, Message, close_all, expect
+from headrace.runtime.isolation.wire.channel import (
+    Disconnected,
+    Message,
+    close_all,
+    expect,
+    packed,
+)
 from headrace.runtime.isolation.wire.descriptions import profile_from_json
 from headrace.runtime.isolation.wire.failures import error_from_json
+from headrace.runtime.isolation.wire.forms import Form, Forms, key_of
 from headrace.runtime.isolation.wire.shared_memory import Segment
-from headrace.runtime.isolation.wire.values import Encoded, Numbers, decode, encode, take_seconds
+from headrace.runtime.isolation.wire.values import Encoded, Numbers, encode, take_seconds
 
 
 class Request(NamedTuple):
@@ -22,12 +28,12 @@ class Request(NamedTuple):
     Attributes:
         number: for cancelling it.
         spare: the number of a segment that the worker may make for the outputs.
+        data: the packed message.
     """
 
     number: int
     spare: int
-    header: dict[str, Any]
-    body: list[bytes]
+    data: bytes
 
 
 @dataclass(slots=True)
@@ -50,6 +56,7 @@ class Exchange:
     worker: WorkerProcess
     number: int
     _expected: int = 0
+    _forms: Forms = field(default_factory=Forms)
 
     def __call__(self, job: Job) -> None:
         """Runs the job and fills its outputs.
@@ -68,10 +75,13 @@ class Exchange:
             if given is not None:
                 encoded.place(given.array)
             new = [each for each in (given, offered) if each is not None and each.descriptor]
-            request = self._request(job, encoded, given, offered)
-            header = {**request.header, "new": [each.number for each in new]}
+            numbers = self._numbers(job, given, offered)
+            header = {
+                **self._header(job, encoded, pool.forgotten()),
+                "new": [each.number for each in new],
+            }
             descriptors = [each.descriptor for each in new if each.descriptor is not None]
-            reply = self._send(job, request, header, descriptors)
+            reply = self._send(job, numbers, header, encoded, descriptors)
         except BaseException:
             for each in (given, offered):
                 if each is not None:
@@ -84,7 +94,7 @@ class Exchange:
         if given is not None:
             pool.give(given)
         try:
-            self.receive(job, reply, offered, request.spare)
+            self.receive(job, reply, offered, numbers.spare)
         except Disconnected as error:
             worker.kill("it sent an unknown message")
             raise worker.broken() from error
@@ -99,44 +109,53 @@ class Exchange:
 
         Raises:
             InvalidArgument: as `encode`.
+            Internal: the message is too large.
         """
-        return self._request(job, encode(job.inputs))
+        numbers = self._numbers(job)
+        facts, forgotten = numbers.pack(), self.worker.pool.forgotten()
+        key = None if forgotten or job.profile else key_of(job.inputs, job.output_names)
+        data = self._forms.message(key, facts, job.inputs)
+        if data is None:
+            encoded = encode(job.inputs)
+            data = packed(self._header(job, encoded, forgotten), (facts, *encoded.body), 0)
+            self._forms.learn(key, facts, encoded, data)
+        return Request(numbers.request, numbers.spare, data)
 
-    def _request(
-        self,
-        job: Job,
-        encoded: Encoded,
-        given: Segment | None = None,
-        offered: Segment | None = None,
-    ) -> Request:
-        worker = self.worker
-        header = {
+    def _header(self, job: Job, encoded: Encoded, forgotten: list[int]) -> dict[str, Any]:
+        return {
             "network": self.number,
             "inputs": encoded.description,
             "outputs": job.output_names,
             "new": (),
-            "forget": worker.pool.forgotten(),
+            "forget": forgotten,
             "profile": job.profile,
         }
-        number, spare = worker.number(), worker.pool.number()
-        numbers = Numbers(
-            number,
+
+    def _numbers(
+        self, job: Job, given: Segment | None = None, offered: Segment | None = None
+    ) -> Numbers:
+        worker = self.worker
+        return Numbers(
+            worker.number(),
             given.number if given is not None else 0,
             offered.number if offered is not None else 0,
-            spare,
+            worker.pool.number(),
             job.priority,
-            job.deadline if job.deadline is not None else math.inf,
         )
-        return Request(number, spare, header, [numbers.pack(), *encoded.body])
 
     def _send(
-        self, job: Job, request: Request, header: dict[str, Any], descriptors: list[int]
+        self,
+        job: Job,
+        numbers: Numbers,
+        header: dict[str, Any],
+        encoded: Encoded,
+        descriptors: list[int],
     ) -> Message:
-        cancel = partial(self.worker.cancel, request.number)
+        cancel = partial(self.worker.cancel, numbers.request)
         with self.worker.lanes.lane() as lane:
             job.token.attach(cancel)
             try:
-                lane.send(header, request.body, descriptors)
+                lane.send(header, (numbers.pack(), *encoded.body), descriptors)
                 return lane.receive()
             except Disconnected as error:
                 raise self.worker.broken() from error
@@ -171,10 +190,9 @@ class Exchange:
         memory = pool.lend(segment) if segment is not None else None
         if "error" in header:
             raise error_from_json(header["error"])
-        outputs = header.get("outputs")
-        if not isinstance(outputs, dict):
-            raise Disconnected("an answer has no outputs")
+        form = Form.within(header, "outputs")
         seconds, body = take_seconds(reply.body)
-        job.outputs = decode(outputs, body, memory, writable=True)
-        job.layers = [profile_from_json(each) for each in header.get("layers", ())]
+        job.outputs = form.read(body, memory, writable=True)
+        if "layers" in header:
+            job.layers = [profile_from_json(each) for each in header["layers"]]
         return seconds

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
 from headrace.runtime.config.schema import Configuration, ParameterValue
-from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Unavailable
+from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.pipeline import Departure
 from headrace.runtime.execution.ports import PortCheck
@@ -40,7 +39,6 @@ _OURS: Final = frozenset(
 _PATIENCE_SECONDS: Final = 2.0
 """How long a run may go on after its EXECUTION_TIMEOUT has cancelled it. Then its worker is
 killed."""
-_PATIENCE_RESOLUTION_SECONDS: Final = 0.5
 
 
 class IsolatedNetwork(ExecutableNetwork):
@@ -108,28 +106,11 @@ class IsolatedNetwork(ExecutableNetwork):
         super().set_config(changes)
 
     def _infer(self, job: Job) -> None:
-        end_patience = self._limit_patience()
-        try:
-            self._host.run(self._worker_network, job)
-        finally:
-            if end_patience is not None:
-                end_patience()
+        self._host.run(self._worker_network, job)
 
     def _departure(self) -> Departure | None:
-        return WorkerDeparture(self._host, self._worker_network, self._limit_patience)
-
-    def _limit_patience(self) -> Callable[[], object] | None:
-        """Has the worker killed if a run that begins now goes on after its EXECUTION_TIMEOUT.
-
-        Returns:
-            A function that undoes it; None if there is no such limit.
-        """
-        limit, timer = self.config.get(EXECUTION_TIMEOUT), self.place.timer
-        if not limit:
-            return None
-        when, kill = time.monotonic() + limit + _PATIENCE_SECONDS, self._worker_network.kill
-        entry = timer.schedule(when, kill, _PATIENCE_RESOLUTION_SECONDS)
-        return partial(timer.cancel, entry)
+        patience = Patience(_PATIENCE_SECONDS, self._worker_network.kill)
+        return WorkerDeparture(self._host, self._worker_network, patience)
 
     def _export(self) -> bytes:
         _, files = self._host.ask(self._worker_network, "export")

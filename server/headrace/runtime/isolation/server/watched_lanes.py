@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from headrace.runtime.device.services import Readers
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.isolation.wire.channel import Disconnected, Message, close_all
 from headrace.runtime.isolation.wire.lane import Lane
 
-Request: TypeAlias = "tuple[dict[str, Any], Sequence[bytes]]"
-"""The header and the body of a message."""
 Take: TypeAlias = Callable[[Message | None], None]
 """Gets the answer to a request on the reading thread, or None if there will be no answer. It gets
 None on another thread, and may wait there. If it raises Disconnected, the answer makes no sense,
@@ -41,16 +39,19 @@ class WatchedLanes:
         self._changed = threading.Condition()
         self._lanes = 0  # lanes
 
-    def ask(self, requests: Sequence[Request], takes: Sequence[Take]) -> bool:
+    def ask(self, requests: Sequence[bytes], takes: Sequence[Take]) -> bool:
         """Sends requests that run one after the other. Never waits, because the connection is
         empty, and because it refuses requests of more than `MOST_BYTES` in all.
 
         Args:
+            requests: packed messages.
             takes: one for each request.
 
         Returns:
             Whether they were sent. If not, none of `takes` is called.
         """
+        if sum(map(len, requests)) > MOST_BYTES:
+            return False
         try:
             lane = self._idle.pop()
         except IndexError:
@@ -111,14 +112,12 @@ class _WatchedLane:
         self._lock = threading.Lock()
         self._waiting: deque[Take] = deque()  # of the requests under way, in their order
 
-    def ask(self, requests: Sequence[Request], takes: Sequence[Take]) -> bool:
+    def ask(self, requests: Sequence[bytes], takes: Sequence[Take]) -> bool:
         """As `WatchedLanes.ask`. The lane is not idle."""
-        if not self._gather(requests):
-            self._idle.append(self)
-            return False
         with self._lock:
             self._waiting.extend(takes)  # first, because an answer may come at once
             try:
+                self._lane.gather(*requests)
                 self._lane.flush()
             except Disconnected:
                 for _ in takes:
@@ -127,20 +126,11 @@ class _WatchedLane:
                 return False
         return True
 
-    def _gather(self, requests: Sequence[Request]) -> bool:
-        """Whether the requests are small enough to be sent without waiting."""
-        try:
-            size = sum(self._lane.gather(header, body) for header, body in requests)
-        except HeadraceError:
-            size = MOST_BYTES + 1
-        if size > MOST_BYTES:
-            self._lane.forget()
-        return size <= MOST_BYTES
-
     def readable(self) -> None:
         """Takes what has come. Belongs to the reading thread."""
         try:
-            while (message := self._lane.poll()) is not None:
+            self._lane.read()
+            while (message := self._lane.take()) is not None:
                 self._answer(message)
         except Disconnected:
             self._end()

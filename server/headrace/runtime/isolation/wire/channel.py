@@ -187,9 +187,12 @@ def send_all(end: socket.socket, data: bytes, descriptors: Sequence[int]) -> Non
     Raises:
         Disconnected: the other end has gone.
     """
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
     try:
-        sent = end.sendmsg((data,), rights if descriptors else [])
+        if descriptors:
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))
+            sent = end.sendmsg((data,), (rights,))
+        else:
+            sent = end.send(data)
         if sent < len(data):
             end.sendall(memoryview(data)[sent:])
     except OSError as error:

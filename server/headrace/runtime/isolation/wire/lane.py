@@ -28,6 +28,8 @@ from headrace.runtime.isolation.wire.channel import (
 )
 
 _AHEAD_BYTES: Final = 16 * 1024
+_WAIT: Final = int(socket.MSG_CMSG_CLOEXEC)
+_DO_NOT_WAIT: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 _KNOWN_HEADERS: Final = 16
 _KNOWN_HEADER_BYTES: Final = 2048
 
@@ -48,20 +50,9 @@ class Lane:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def gather(self, header: dict[str, Any], body: Sequence[Buffer] = ()) -> int:
-        """Keeps a message without descriptors until the next `flush` or `send`, and returns its
-        size in bytes.
-
-        Raises:
-            Internal: the message is too large.
-        """
-        data = packed(header, body, 0)
-        self._gathered.append(data)
-        return len(data)
-
-    def forget(self) -> None:
-        """Drops the gathered messages."""
-        self._gathered.clear()
+    def gather(self, *messages: bytes) -> None:
+        """Keeps packed messages without descriptors until the next `flush` or `send`."""
+        self._gathered.extend(messages)
 
     def flush(self) -> None:
         """Sends the gathered messages.
@@ -93,25 +84,42 @@ class Lane:
             Disconnected: no message comes any more, or what came is not one.
         """
         while True:
-            message = self._take()
+            message = self.take()
             if message is not None:
                 return message
-            self._read(0)
+            self._read(_WAIT)
 
-    def poll(self) -> Message | None:
-        """The next message, or None until all of it has come. Never waits.
+    def read(self) -> None:
+        """Reads once what has come. Never waits.
 
         Raises:
             Disconnected: as `receive`.
         """
-        try:
-            while True:
-                message = self._take()
-                if message is not None:
-                    return message
-                self._read(socket.MSG_DONTWAIT)
-        except BlockingIOError:
+        with suppress(BlockingIOError):
+            self._read(_DO_NOT_WAIT)
+
+    def take(self) -> Message | None:
+        """The next message, or None if not all of it has been read.
+
+        Raises:
+            Disconnected: what came is not a message.
+        """
+        buffer, begin = self._buffer, self._begin
+        came = self._end - begin
+        if came < PREFIX_BYTES:
             return None
+        header_size, body_size, count = sizes(buffer, begin)
+        size = PREFIX_BYTES + header_size + body_size
+        if came < size:
+            return None
+        if count > len(self._descriptors):
+            raise Disconnected("a message came without its file descriptors")
+        body = begin + PREFIX_BYTES + header_size
+        header = self._header(bytes(buffer[begin + PREFIX_BYTES : body]))
+        self._begin = begin + size
+        descriptors = tuple(self._descriptors.popleft() for _ in range(count)) if count else ()
+        # A call of the class would run Python code.
+        return tuple.__new__(Message, (header, buffer[body : self._begin], descriptors))
 
     def has_more(self) -> bool:
         """Whether bytes of another message have come with the last one."""
@@ -136,24 +144,6 @@ class Lane:
         gathered.clear()
         send_all(self._socket, data, descriptors)
 
-    def _take(self) -> Message | None:
-        """The next message, if all of it is in the buffer."""
-        buffer, begin = self._buffer, self._begin
-        came = self._end - begin
-        if came < PREFIX_BYTES:
-            return None
-        header_size, body_size, count = sizes(buffer, begin)
-        size = PREFIX_BYTES + header_size + body_size
-        if came < size:
-            return None
-        if count > len(self._descriptors):
-            raise Disconnected("a message came without its file descriptors")
-        body = begin + PREFIX_BYTES + header_size
-        header = self._header(bytes(buffer[begin + PREFIX_BYTES : body]))
-        self._begin = begin + size
-        descriptors = tuple(self._descriptors.popleft() for _ in range(count))
-        return Message(header, buffer[body : self._begin], descriptors)
-
     def _read(self, flags: int) -> None:
         """
         Raises:
@@ -163,7 +153,7 @@ class Lane:
         self._make_room()
         try:
             got, ancillary, _, _ = self._socket.recvmsg_into(
-                (self._buffer[self._end :],), ANCILLARY_BYTES, flags | socket.MSG_CMSG_CLOEXEC
+                (self._buffer[self._end :],), ANCILLARY_BYTES, flags
             )
         except BlockingIOError:
             raise

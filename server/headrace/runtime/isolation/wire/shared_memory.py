@@ -157,6 +157,8 @@ class SegmentPool:
 
     def forgotten(self) -> list[int]:
         """Numbers of segments that the worker can unmap. Each is returned once."""
+        if not (self._returned or self._dropped or self._forgotten):
+            return []
         with self._lock:
             self._collect()
             numbers, self._forgotten = self._forgotten, []

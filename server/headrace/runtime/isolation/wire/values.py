@@ -24,10 +24,11 @@ from headrace.runtime.network.values import Array, Value
 INLINE_BYTES: Final = 16 * 1024
 """Larger arrays lie in shared memory. So do smaller ones if the message would become too long."""
 _MESSAGE_BYTES: Final = 64 * 1024
-_BODY, _SEGMENT = 0, 1
-_STRING: Final = int(ir.DataType.STRING)
-_PIECES_ALIGNMENT: Final = 16
-_PACKED: Final = struct.Struct("<qqqqqd")
+BODY, _SEGMENT = 0, 1
+STRING: Final = int(ir.DataType.STRING)
+PIECES_ALIGNMENT: Final = 16
+"""How arrays are aligned in a message's body, in bytes."""
+_PACKED: Final = struct.Struct("<qqqqq8x")
 _SECONDS: Final = struct.Struct("<d8x")
 
 _NUMBERS: Final = {
@@ -35,7 +36,7 @@ _NUMBERS: Final = {
     for number in ir.DataType
     if number not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
 }
-_TYPES: Final = {number: dtype for dtype, number in _NUMBERS.items()}
+TYPES: Final = {number: dtype for dtype, number in _NUMBERS.items()}
 
 
 class Numbers(NamedTuple):
@@ -46,7 +47,6 @@ class Numbers(NamedTuple):
         request: the request's number, for cancelling it.
         given, offered: segments for the inputs and the outputs; 0 for none.
         spare: the number for a segment that the worker may make.
-        deadline: on the monotonic clock; infinite for none.
     """
 
     request: int
@@ -54,7 +54,6 @@ class Numbers(NamedTuple):
     offered: int
     spare: int
     priority: int
-    deadline: float
 
     def pack(self) -> bytes:
         return _PACKED.pack(*self)
@@ -62,7 +61,8 @@ class Numbers(NamedTuple):
     @classmethod
     def take(cls, body: memoryview) -> tuple[Numbers, memoryview]:
         """The numbers, and the rest of a request's body."""
-        return cls(*_PACKED.unpack_from(body)), body[_PACKED.size :]
+        # A call of the class would run Python code.
+        return tuple.__new__(cls, _PACKED.unpack_from(body)), body[_PACKED.size :]
 
 
 def pack_seconds(seconds: float) -> bytes:
@@ -120,7 +120,7 @@ class Encoded:
         shape = list(array.shape)
         if array.dtype.kind in "OSU":
             array = np.frombuffer(_pack(array), np.uint8)
-            number = _STRING
+            number = STRING
         else:
             known = _NUMBERS.get(array.dtype)
             if known is None:
@@ -129,10 +129,10 @@ class Encoded:
         size = array.nbytes
         if size <= INLINE_BYTES and self._body_bytes + size <= _MESSAGE_BYTES:
             offset = self._body_bytes
-            padding = -size % _PIECES_ALIGNMENT
+            padding = -size % PIECES_ALIGNMENT
             self.body.append(array.tobytes() + bytes(padding))
             self._body_bytes += size + padding
-            return [number, shape, _BODY, offset, size]
+            return [number, shape, BODY, offset, size]
         offset = self.segment_bytes
         self._large.append((offset, array))
         self.segment_bytes += size + -size % ALIGNMENT
@@ -175,7 +175,7 @@ def _value(description: Any, body: memoryview, segment: Array | None, writable: 
     if isinstance(description, dict):
         return [_value(element, body, segment, writable) for element in description["s"]]
     number, shape, place, offset, size = description
-    if place == _BODY:
+    if place == BODY:
         buffer: memoryview | Array = body
     elif segment is not None:
         buffer = segment
@@ -184,9 +184,9 @@ def _value(description: Any, body: memoryview, segment: Array | None, writable: 
     # NumPy itself accepts a negative offset and some negative sizes.
     if not 0 <= offset <= offset + size <= len(buffer) or min(shape, default=0) < 0:
         raise ValueError("a value lies outside of its message")
-    if number == _STRING:
+    if number == STRING:
         return _unpack(bytes(buffer[offset : offset + size]), shape)
-    array: Array = np.ndarray(shape, _TYPES[number], buffer, offset)
+    array: Array = np.ndarray(shape, TYPES[number], buffer, offset)
     array.flags.writeable = writable
     return array
 

@@ -6,17 +6,17 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from headrace.runtime.execution.job import Job, Ticket
-from headrace.runtime.isolation.wire.channel import Disconnected, Message
+from headrace.runtime.isolation.wire.channel import Disconnected, Message, packed
 from headrace.runtime.isolation.wire.descriptions import profile_to_json
 from headrace.runtime.isolation.wire.failures import error_to_json
+from headrace.runtime.isolation.wire.forms import Form, Forms, key_of
 from headrace.runtime.isolation.wire.lane import Lane
 from headrace.runtime.isolation.wire.shared_memory import Segment, SegmentTable, rounded
-from headrace.runtime.isolation.wire.values import Encoded, Numbers, decode, encode, pack_seconds
+from headrace.runtime.isolation.wire.values import Numbers, encode, pack_seconds
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import WorkerDevice
 
@@ -54,6 +54,7 @@ class WorkerLane:
         self._gathered = threading.Event()  # answers may wait that nobody has sent
         self._late: threading.Thread | None = None
         self._ended = threading.Event()
+        self._forms = Forms()
 
     def serve(self) -> None:
         due = math.inf  # when the answers that have gathered must go
@@ -95,42 +96,42 @@ class WorkerLane:
         with self._sending:
             self._lane.flush()
 
-    def _gather(self, header: dict[str, Any], body: Sequence[bytes] = ()) -> None:
+    def _gather(self, message: bytes) -> None:
         with self._sending:
-            self._lane.gather(header, body)
+            self._lane.gather(message)
 
     def _answer(self, message: Message) -> None:
         header = message.header
-        self._segments.forget(header["forget"])
+        if header["forget"]:
+            self._segments.forget(header["forget"])
         for number, descriptor in zip(header["new"], message.descriptors, strict=True):
             self._segments.add(Segment.attach(number, descriptor))
         try:
             numbers, body = Numbers.take(message.body)
             job = self._run(header, numbers, body)
             if job.error is None:
-                outputs = encode(job.outputs)
-                self._send(outputs, job, numbers)
+                self._send(job, numbers)
             else:
-                self._gather({"error": error_to_json(job.error)})
+                self._gather(packed({"error": error_to_json(job.error)}, (), 0))
         except Disconnected:
             raise
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; tell the server
-            self._gather({"error": error_to_json(error)})
+            self._gather(packed({"error": error_to_json(error)}, (), 0))
 
     def _run(self, header: dict[str, Any], numbers: Numbers, body: memoryview) -> Job:
         network = self._device.network(header["network"])
         segment = self._segments.get(numbers.given).array if numbers.given else None
-        inputs = decode(header["inputs"], body, segment, writable=False)
+        inputs = Form.within(header, "inputs").read(body, segment, writable=False)
         token = self._cancellations.begin(numbers.request)
         job = Job(
             inputs,
             lambda _: self._settled.release(),
             output_names=tuple(header["outputs"]),
-            deadline=numbers.deadline if numbers.deadline < math.inf else None,
             priority=numbers.priority,
             token=token,
             ticket=_ADMITTED,
             profile=header["profile"],
+            may_run_inline=True,
         )
         self._settled.acquire()
         try:
@@ -144,13 +145,22 @@ class WorkerLane:
         self._cancellations.end(numbers.request)
         return job
 
-    def _send(self, outputs: Encoded, job: Job, numbers: Numbers) -> None:
+    def _send(self, job: Job, numbers: Numbers) -> None:
+        seconds = pack_seconds(job.execution_seconds)
+        key = None if job.layers else key_of(job.outputs)
+        message = self._forms.message(key, seconds, job.outputs)
+        if message is not None:
+            self._gather(message)
+            return
+        outputs = encode(job.outputs)
         reply: dict[str, Any] = {"outputs": outputs.description}
         if job.layers:
             reply["layers"] = [profile_to_json(each) for each in job.layers]
-        body = [pack_seconds(job.execution_seconds), *outputs.body]
+        body = [seconds, *outputs.body]
         if not outputs.segment_bytes:
-            self._gather(reply, body)
+            message = packed(reply, body, 0)
+            self._forms.learn(key, seconds, outputs, message)
+            self._gather(message)
             return
         reply["taken"] = outputs.segment_bytes
         segment = self._segments.get(numbers.offered) if numbers.offered else None

@@ -20,7 +20,7 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - takes scales and zero points of a quantised matrix's rows for those of its columns,
 - takes the wrong point if a Resize by pytorch_half_pixel makes one element,
 - rounds the fractional depth of a OneHot up, and compares fractional indices as they are,
-- sums up the losses of narrow types in these types,
+    *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
 - inserts an element at the wrong place if it belongs at the end of a sequence,
 - accepts lengths of a split that do not add up,
 - drops empty texts,
@@ -44,19 +44,16 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops import op_gru, op_lstm, op_rnn
 from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
-from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
-from onnx.reference.ops.op_negative_log_likelihood_loss import NegativeLogLikelihoodLoss
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
-from onnx.reference.ops.op_softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 from headrace.runtime.network.reference.control import Loop, Optional, Scan
 from headrace.runtime.network.reference.matrices import MatMulInteger, QLinearMatMul
 from headrace.runtime.network.reference.norms import (
     BatchNormalization,
     LayerNormalization,
+    LogSoftmax,
     LpNormalization,
     opset_of,
-    wide_loss,
 )
 from headrace.runtime.network.reference.parts import GatherElements, Trilu, Unique
 from headrace.runtime.network.reference.sequences import (
@@ -67,6 +64,7 @@ from headrace.runtime.network.reference.sequences import (
     StringNormalizer,
 )
 from headrace.runtime.network.reference.signals import STFT, Attention
+from headrace.runtime.network.reference.sums import with_wide_sums
 from headrace.runtime.network.reference.windows import (
     LRN,
     AveragePool,
@@ -88,6 +86,9 @@ class CorrectedEvaluator(ReferenceEvaluator):
     def __init__(self, proto: Any, **options: Any) -> None:
         # The evaluators of bodies and functions get the corrected operators here, too.
         super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
+
+    def _load_impl(self, node: Any, *arguments: Any) -> Any:
+        return with_wide_sums(node.op_type, super()._load_impl(node, *arguments))
 
 
 def answer(output: Any, dtype: ir.DataType) -> Value:
@@ -143,8 +144,7 @@ def _coercing(base: Any) -> Any:
 
 _CORRECTED = (
     *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
-    *map(_coercing, (OpHardmax, OpLogSoftmax, OpSoftmax)),
-    *map(wide_loss, (NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss)),
+    *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
     Attention,
     AveragePool,
     BatchNormalization,

@@ -1,4 +1,4 @@
-"""Normalisations and losses, as onnx's reference evaluator should compute them."""
+"""Normalisations, as onnx's reference evaluator should compute them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
 from onnx.reference.ops.op_layer_normalization import LayerNormalization as OpLayerNormalization
+from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
 
 _BATCH_NORMALIZATION_TRAINS = 14
 
@@ -17,8 +18,8 @@ def opset_of(op: OpRun) -> int:
 
 
 class BatchNormalization(BatchNormalization_14):
-    """Before operator set 14, a layer with a single output does not train. The new statistics have
-    the type of the old ones."""
+    """Before operator set 14, a layer with a single output does not train. The new statistics are
+    computed in float32 at least and have the type of the old ones."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -34,8 +35,10 @@ class BatchNormalization(BatchNormalization_14):
         options = {name: options.get(name) for name in ("epsilon", "momentum", "training_mode")}
         if self._older:
             options["training_mode"] = 0
-        found: tuple[Any, ...] = super()._run(*inputs, **options)  # type: ignore[no-untyped-call]
-        return (found[0], *(each.astype(inputs[3].dtype) for each in found[1:]))
+        given = [each.astype(_wide(each)) for each in inputs]
+        found: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
+        types = (inputs[0].dtype, inputs[3].dtype, inputs[3].dtype)
+        return tuple(each.astype(dtype) for each, dtype in zip(found, types, strict=False))
 
 
 class LayerNormalization(OpLayerNormalization):
@@ -54,26 +57,25 @@ class LayerNormalization(OpLayerNormalization):
         return (found[0].astype(x.dtype), *statistics)[: len(self.output)]
 
 
+class LogSoftmax(OpLogSoftmax):
+    """Subtracts the logarithm of the sum. A share that is too small for the type is not taken for
+    none."""
+
+    def _run(self, x: Any, axis: int | None = None) -> tuple[Any, ...]:
+        if not x.size:
+            return (x,)
+        axis = axis or getattr(self, "axis", -1)
+        below = x - x.max(axis=axis, keepdims=True)
+        total = np.exp(below).sum(axis=axis, keepdims=True)
+        return ((below - np.log(total)).astype(x.dtype),)
+
+
 class LpNormalization(OpRun):
     """Divides by a norm of absolute values; a norm of 0 makes zeros."""
 
     def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
         norm = np.linalg.norm(x, p, axis, keepdims=True)
         return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
-
-
-def wide_loss(base: Any) -> Any:
-    """A loss that is computed in float32 at least. A sum of some hundred losses in bfloat16 has few
-    right bits."""
-
-    class Wide(base):  # type: ignore[misc]
-        def _run(self, x: Any, target: Any, weight: Any = None, **options: Any) -> tuple[Any, ...]:
-            given = [None if each is None else each.astype(_wide(each)) for each in (x, weight)]
-            found: tuple[Any, ...] = super()._run(given[0], target, given[1], **options)
-            return tuple(np.asarray(each).astype(x.dtype) for each in found)
-
-    Wide.__name__ = base.__name__  # the evaluator finds it by this name
-    return Wide
 
 
 def _wide(values: Any) -> Any:

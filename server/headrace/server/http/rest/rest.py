@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version as version_of
 
@@ -13,8 +13,10 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
+from headrace.runtime.errors import NotFound
 from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.networks import Networks
+from headrace.server.elsewhere import Elsewhere
 from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.control import ControlRoutes
@@ -45,6 +47,7 @@ class Rest:
         message_bytes: the largest body. The bodies of all connections together may take eight times
             as much.
         registration: the role that the registration of shared memory needs.
+        elsewhere: the networks that other servers have. REST is not passed on to them.
 
     Attributes:
         probes, routes: the arguments for `Application`.
@@ -58,8 +61,10 @@ class Rest:
         regions: Regions,
         message_bytes: int,
         registration: Role = Role.MANAGE,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._networks = networks
+        self._elsewhere = elsewhere
         self._regions = regions
         self._users = Users()
         self._bodies = Bodies(message_bytes, _BODIES * message_bytes)
@@ -91,7 +96,7 @@ class Rest:
         self.routes = [
             GuardedRoute("/v2/openapi.json", openapi, {"GET": Role.READ}),
             GuardedRoute("/v2/docs", docs, {"GET": Role.READ}),
-            *made(row for row in rows if not row.probe),
+            *made((row for row in rows if not row.probe), self._check_here),
         ]
 
     @asynccontextmanager
@@ -100,6 +105,21 @@ class Rest:
         sink = CompletionSink(asyncio.get_running_loop())
         inference = OpenInference(self._networks, sink, self._regions)
         yield {"infer": Infer(inference, self._bodies, self._caller)}
+
+    def _check_here(self, placeholders: Mapping[str, str]) -> None:
+        """
+        Raises:
+            NotFound: only other servers have the model.
+        """
+        name = placeholders.get("model")
+        if name is None or not self._elsewhere:
+            return
+        if servers := self._elsewhere.servers(self._networks.names(name)):
+            raise NotFound(
+                f"network {name!r} is not on this replica, but on {', '.join(servers)}: use gRPC, "
+                "which every replica passes on, or REST of a replica that has it",
+                field="model",
+            )
 
     async def _caller(self, request: Request) -> Caller:
         assert request.client is not None  # a TCP connection has one

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from headrace.server.access.identity import Role
-from headrace.server.http.guard import GuardedRoute
+from headrace.server.http.guard import Check, GuardedRoute
 from headrace.server.http.rest.render import rendered
 from headrace.server.services.open_inference.models import Models
 
@@ -45,19 +45,19 @@ class Row(NamedTuple):
     probe: bool = False
 
 
-def made(rows: Iterable[Row]) -> list[GuardedRoute]:
-    """The routes of the rows, one for each path, in their order."""
+def made(rows: Iterable[Row], check: Check | None = None) -> list[GuardedRoute]:
+    """The routes of the rows, one for each path, in their order. `check` as in `GuardedRoute`."""
     by_path: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_path.setdefault(row.path, {})[row.method] = row
-    return [_route(path, methods) for path, methods in by_path.items()]
+    return [_route(path, methods, check) for path, methods in by_path.items()]
 
 
-def _route(path: str, methods: dict[str, Row]) -> GuardedRoute:
+def _route(path: str, methods: dict[str, Row], check: Check | None) -> GuardedRoute:
     roles = {method: row.role for method, row in methods.items()}
     if len(methods) == 1:
         (row,) = methods.values()
-        return GuardedRoute(path, row.handler, roles)
+        return GuardedRoute(path, row.handler, roles, check)
 
     async def by_method(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
@@ -65,7 +65,7 @@ def _route(path: str, methods: dict[str, Row]) -> GuardedRoute:
         reply: Response = await handler(request)
         return reply
 
-    return GuardedRoute(path, by_method, roles)
+    return GuardedRoute(path, by_method, roles, check)
 
 
 def said(message: Any, status: int = HTTPStatus.OK) -> Response:

@@ -597,6 +597,16 @@ def test_a_concatenation_along_a_batch_that_is_one_input_s_alone_needs_no_guard(
             [ones(2, 3), np.zeros(1, np.int64)],
         ),
         (
+            "g (float[n,c] x, int64[m] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }",
+            [ones(2, 3), np.array([0, -1])],
+        ),
+        (
+            """g (float[n,c] x, int32[m] t) => (float y) {
+                y = SoftmaxCrossEntropyLoss<ignore_index=-2>(x, t)
+            }""",
+            [ones(2, 3), np.array([-2, -1], np.int32)],
+        ),
+        (
             "g (float[a,b,c] x, int64[n] s) => (float y) { y = CenterCropPad(x, s) }",
             [ones(3, 3, 3), np.array([5])],
         ),
@@ -641,6 +651,82 @@ def test_values_that_the_backend_takes_for_others_are_refused(
 ) -> None:
     with pytest.raises(InvalidArgument, match="layer 'y'"):
         run(plugin, network(text), *inputs)
+
+
+@pytest.mark.parametrize("left_out", [-2, 1])
+def test_a_class_that_is_to_be_ignored_may_be_negative(plugin: Plugin, left_out: int) -> None:
+    text = f"""g (float[n,c] x, int64[m] t) => (float y) {{
+        y = NegativeLogLikelihoodLoss<ignore_index={left_out}, reduction="sum">(x, t)
+    }}"""
+    found = run(plugin, network(text), ones(3, 3), np.array([left_out, 0, 2]))
+    assert found["y"] == -2
+
+
+CONSTANT_LISTS = [  # where ONNX Runtime ended the process
+    ("y = Upsample(x, s)", 9, "float", []),
+    ("y = Upsample(x, s)", 9, "float", [1]),
+    ("y = Resize(x, s)", 10, "float", []),
+    ("y = Resize(x, s)", 10, "float", [3]),
+    ('y = Resize(x, "", s)', 13, "float", []),
+    ('y = Resize(x, "", s)', 13, "float", [1]),
+    ('y = Resize(x, "", s)', 13, "float", [1, 1]),
+    ('y = Resize(x, "", s)', 13, "float", [3]),
+    ('y = Resize<axes=[2, 3]>(x, "", s)', 18, "float", [3]),
+    ('y = Resize<axes=[2, 3]>(x, "", "", s)', 18, "int64", [1]),
+    ('y = Resize(x, "", "", s)', 13, "int64", []),
+    ('y = Resize(x, "", "", s)', 13, "int64", [5]),
+]
+
+
+@pytest.mark.parametrize(("layer", "opset", "dtype", "shape"), CONSTANT_LISTS)
+def test_a_list_of_another_length_than_the_axes_ends_no_process(
+    plugin: Plugin, layer: str, opset: int, dtype: str, shape: list[int]
+) -> None:
+    scales = np.full(shape, 2, np.float32 if dtype == "float" else np.int64)
+    given = network(f"g (float x) => (float y) {{ {layer} }}", opset, rankless=True, s=scales)
+    with pytest.raises((InvalidArgument, UnsupportedLayers)):
+        run(plugin, given, ones(1, 1, 2, 2))
+
+
+@pytest.mark.parametrize(
+    "layer", ["y = SequenceAt(q, s)", "t = SequenceErase(q, s) y = SequenceAt(t, zero)"]
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_place_in_a_sequence_that_is_not_there_ends_no_process(
+    plugin: Plugin, layer: str, constant: bool
+) -> None:
+    place, zero = np.zeros(0, np.int64), np.array(0)
+    given = "" if constant else ", int64[m] s"
+    text = f"g (float[n] x{given}) => (float y) {{ q = SequenceConstruct(x, x) {layer} }}"
+    constants: dict[str, Any] = {"zero": zero, **({"s": place} if constant else {})}
+    with pytest.raises((InvalidArgument, UnsupportedLayers)):
+        run(plugin, network(text, **constants), ones(2), *(() if constant else (place,)))
+
+
+@pytest.mark.parametrize("rankless", [False, True])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "opset", "first", "second"),
+    [
+        ("y = AffineGrid(x, s)", 20, ones(2, 2, 3), np.array(2)),
+        ("y = MaxRoiPool<pooled_shape=[1, 1]>(x, s)", 22, ones(1, 1, 2, 2), ones(5)),
+        ("y = MaxRoiPool<pooled_shape=[1, 1]>(x, s)", 22, ones(1, 1, 2, 2), ones()),
+        ("y = MaxRoiPool<pooled_shape=[1, 1]>(x, s)", 22, ones(4), ones(1, 5)),
+        ("y = RoiAlign(x, r, s)", 22, ones(1, 1, 2, 2), np.array(0)),
+    ],
+)
+def test_a_tensor_of_another_rank_ends_no_process(
+    plugin: Plugin, layer: str, opset: int, first: Any, second: Any, constant: bool, rankless: bool
+) -> None:
+    weights: dict[str, Any] = {"r": ones(1, 4)} if "r" in layer.split("(")[1] else {}
+    dtype = "int64" if second.dtype == np.int64 else "float"
+    sizes = ",".join("abcd"[: first.ndim]), ",".join("efgh"[: second.ndim])
+    given = f", {dtype}[{sizes[1]}] s" if sizes[1] else f", {dtype} s"
+    if constant:
+        given, weights = "", {**weights, "s": second}
+    text = f"g (float[{sizes[0]}] x{given}) => (float y) {{ {layer} }}"
+    with pytest.raises((InvalidArgument, UnsupportedLayers)):
+        run(plugin, network(text, opset, rankless, **weights), first, *[second] * (not constant))
 
 
 @pytest.mark.parametrize(
@@ -735,6 +821,40 @@ def test_a_sequence_is_not_joined_where_a_loop_cannot_look_at_it(plugin: Plugin)
     assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["join"]
     with pytest.raises(UnsupportedLayers, match="join"):
         plugin.load_network(Load(given))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """g (float x, int64[n] s) => (float y) {
+            y = Resize<axes=[1, 2]>(x, "", "", s)
+        }""",
+        "g (float x, int64[n] s) => (float y) { a = Concat<axis=0>(s, s) y = Reshape(x, a) }",
+    ],
+)
+def test_an_output_of_sizes_that_no_array_has_is_refused(plugin: Plugin, text: str) -> None:
+    loaded = network(text, rankless=True)
+    with pytest.raises(InvalidArgument):
+        run(plugin, loaded, ones(0, 1, 1), np.array([1 << 40, 1 << 40]))
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        ("g (float x) => (float y) <float[2] s = {1, 1}> { y = Upsample(x, s) }", [ones(0, 2, 3)]),
+        ("g (float x, float w) => (float y) { y = Gemm(x, w) }", [ones(0, 2, 2), ones(2, 3)]),
+        (
+            "g (float x, int64 s, float w) => (float y) { y = STFT(x, s, w) }",
+            [ones(1, 8, 1), np.array(1), ones(0, 4)],
+        ),
+    ],
+)
+def test_an_empty_tensor_of_too_many_axes_is_refused(
+    plugin: Plugin, text: str, inputs: list[Any]
+) -> None:
+    opset = 9 if "Upsample" in text else 23
+    with pytest.raises(InvalidArgument):
+        run(plugin, network(text, rankless=True, opset=opset), *inputs)
 
 
 def test_an_output_of_more_axes_than_an_array_has_is_refused(plugin: Plugin) -> None:

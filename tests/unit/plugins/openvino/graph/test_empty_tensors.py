@@ -121,6 +121,12 @@ SOUND = {
     " { s = Constant<value = int64[2] {1, 2}>() y, z = Split<axis = 1>(x, s) }",
     "Tile": "(float[N,2] x) => (float[A,B] y)"
     " { s = Constant<value = int64[2] {1, 2}>() y = Tile(x, s) }",
+    "Unique": "(float[N,2] x) => (float[A] y, int64[B] i, int64[C] j, int64[D] k)"
+    " { y, i, j, k = Unique(x) }",
+    "UniqueRows": "(float[N,2] x) => (float[A,B] y, int64[C] i, int64[D] j, int64[E] k)"
+    " { y, i, j, k = Unique<axis = 0>(x) }",
+    "UniqueColumns": "(float[N,2] x) => (float[A,B] y) { y = Unique<axis = -1, sorted = 0>(x) }",
+    "UniqueOfNarrow": "(float[N,2] x) => (uint16[A] y) { n = Cast<to = 4>(x) y = Unique(n) }",
     **{
         name: f"{FLOAT_ROWS} {{ {AXIS} y = {name}(x, a) }}"
         for name in ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum")

@@ -380,3 +380,48 @@ def test_quotients_are_cut_off_whether_sizes_are_known_or_not(
     equal(
         run(runtime, text.format(type_name, size), **inputs), y=np.array([0, 3, 0, 0, 0, 1]) * signs
     )
+
+
+@pytest.mark.parametrize("type_name", ["float", "float16"])
+@pytest.mark.parametrize(("alpha", "other"), [(0.0, 0.5), (0.3, 0.0), (0.0, 0.0), (0.3, 0.5)])
+def test_a_factor_or_an_offset_of_zero_is_not_the_default(
+    runtime: Runtime, type_name: str, alpha: float, other: float
+) -> None:
+    text = f"""f ({type_name}[N] x) => ({type_name}[N] y, {type_name}[N] z) {{
+        y = HardSigmoid<alpha = {alpha}, beta = {other}>(x)
+        z = Selu<alpha = {alpha}, gamma = {other}>(x)
+    }}"""
+    x = np.array([-2, -0.5, 0, 0.5, 1, 3], np.float32)
+    dtype = np.float32 if type_name == "float" else np.float16
+    found = run(runtime, text, x=x.astype(dtype))
+    np.testing.assert_allclose(found["y"], np.clip(alpha * x + other, 0, 1), rtol=1e-3)
+    selu = other * np.where(x > 0, x, alpha * np.expm1(x))
+    np.testing.assert_allclose(found["z"], selu, rtol=1e-3)
+
+
+@pytest.mark.parametrize("used", ["y", "yi", "yj", "yk", "yij", "yijk", "i", "j", "k"])
+@pytest.mark.parametrize(("attributes", "axes"), [("", "A"), ("<axis = 0, ", "A,B")])
+@pytest.mark.parametrize("is_sorted", [0, 1])
+def test_unique_elements_do_not_depend_on_what_reads_them(
+    runtime: Runtime, used: str, attributes: str, axes: str, is_sorted: int
+) -> None:
+    ports = [f"float[{axes}] y" if name == "y" else f"int64[N{name}] {name}" for name in used]
+    names = ", ".join(name if name in used else f"other_{name}" for name in "yijk")
+    text = f"""f (float[N,2] x) => ({", ".join(ports)}) {{
+        {names} = Unique{attributes or "<"}sorted = {is_sorted}>(x)
+    }}"""
+    x = np.array([[3, 1], [0, 2], [3, 1], [1, 1], [0, 2]], np.float32)
+    flat = x if attributes else x.reshape(-1)
+    y, i, j, k = np.unique(flat, True, True, True, axis=0)
+    if not is_sorted:
+        order = np.argsort(i)
+        y, i, j, k = y[order], i[order], np.argsort(order)[j.reshape(-1)], k[order]
+    expected = {"y": y, "i": i, "j": j.reshape(-1), "k": k}
+    equal(run(runtime, text, x=x), **{name: expected[name] for name in used})
+
+
+def test_unique_parts_of_a_tensor_of_unknown_rank_are_refused(runtime: Runtime) -> None:
+    model = parse("f (float[N] x) => (float[A] y) { y = Unique<axis = 0>(x) }")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(InvalidModel, match="unknown rank"):
+        runtime.convert(Network.from_bytes(model.SerializeToString()).model)

@@ -74,13 +74,20 @@ def heads(*shapes: tuple[int, ...]) -> Inputs:
     return {name: floats(*shape) / 99 for name, shape in zip("qkv", shapes, strict=True)}
 
 
+def masked(*shapes: tuple[int, ...]) -> Inputs:
+    """The query, the keys, the values and the mask of Attention."""
+    mask = np.zeros(shapes[3], np.float32)
+    return {**heads(*shapes[:3]), "m": mask}
+
+
 GATHER_ND = "(float[N] x, int64[M,1] i) => (float[K] y) {{ {0} }}"
 INDEX = "out of bounds"
 NOTHING = "elements for an empty tensor"
 ZERO = "an integer by 0"
 NEGATIVE = "negative length"
-COUNT = "a number of sizes or scales"
+COUNT = "a number of sizes, scales or pads"
 FORGOTTEN = "an empty tensor together with sizes"
+CUBIC = "by mode=cubic"
 UNLIKE = "do not fit each other"
 FITS = "does not fit"
 NO_FIT = f"{FITS}|conflicts|divide|incompatible|bounds"
@@ -265,11 +272,6 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"x": floats(4)}],
         [({"x": np.zeros(4, np.float32)}, NOTHING)],
     ),
-    "unique": (
-        "(float[N,M] x) => (float[A] y, int64[B] i) { y, i = Unique(x) }",
-        [{"x": floats(2, 3)}],
-        [({"x": floats(0, 0)}, f"{NOTHING}|non static")],
-    ),
     "quotient": (
         "(int32[N] x, int32[N] d) => (int32[N] y) { y = Div(x, d) }",
         [{"x": np.array([7, -7], np.int32), "d": np.array([2, 2], np.int32)}],
@@ -306,6 +308,26 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{**image(2, 2), "s": indices(2, 4)}],
         [({"x": floats(0, 1, 2, 2), "s": indices(2, 4)}, FORGOTTEN)],
     ),
+    **{
+        f"cubic_image_of_{len(shape)}_axes": (
+            f"(float[{axes}] x, int64[{len(shape)}] s) => (float[{made}] y)"
+            ' { y = Resize<mode = "cubic">(x, , , s) }',
+            [{"x": floats(*shape), "s": indices(*shape[:-2], 5, 6)}],
+            [
+                ({"x": floats(*shape), "s": indices(*shape[:-3], more, 4, 5)}, CUBIC)
+                for more in (1, 4)
+            ],
+        )
+        for shape, axes, made in (
+            ((2, 3, 4), "N,H,W", "A,B,C"),
+            ((1, 2, 3, 4), "N,M,H,W", "A,B,C,D"),
+        )
+    },
+    "cubic_factors": (
+        '(float[N,H,W] x, float[3] s) => (float[A,B,C] y) { y = Resize<mode = "cubic">(x, , s) }',
+        [{"x": floats(2, 3, 4), "s": np.array([1, 2, 2], np.float32)}],
+        [({"x": floats(2, 3, 4), "s": np.array([2, 1, 1], np.float32)}, CUBIC)],
+    ),
     "top_of_nothing": (
         "(float[N,M] x, int64[1] k) => (float[A,B] y, int64[C,D] i) { y, i = TopK(x, k) }",
         [{"x": floats(2, 3), "k": indices(1)}],
@@ -319,6 +341,21 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             for pads in ((-4, 2), (5, -4), (2, -4), (-7, 9), (-2, -2))
         ],
     ),
+    **{
+        f"pads_of_a_matrix_by_{mode}": (
+            f'(float[N,M] x, int64[P] p) => (float[A,B] y) {{ y = Pad<mode = "{mode}">(x, p) }}',
+            [{"x": floats(2, 3), "p": indices(1, 0, 0, 1)}],
+            [
+                (
+                    {"x": floats(2, 3), "p": indices(*[value] * count)},
+                    f"{COUNT}|mismatch|inconsistent",
+                )
+                for value in (0, 1)
+                for count in (2, 6)
+            ],
+        )
+        for mode in ("constant", "edge")
+    },
     "edges_of_what_is_left": (
         '(float[N] x, int64[2] p) => (float[A] y) { y = Pad<mode = "edge">(x, p) }',
         [{"x": floats(3), "p": indices(2, 1)}],
@@ -336,6 +373,28 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             for rows in (2, 4000)
         ],
     ),
+    **{
+        f"attention_without_a_kernel_{name}": (
+            "(float[B,H,Q,D] q, float[C,J,K,E] k, float[F,L,M,G] v, float[N,O] m)"
+            f" => (float[S,T,U,W] y) {{ y = Attention<{attributes}>(q, k, v, m) }}",
+            [masked((2, 3, 4, 8), (2, heads, 6, 8), (2, heads, 6, 8), (4, 6)) for heads in (1, 3)],
+            [
+                (masked((2, 3, 4, 8), keys, values, (4, 6)), UNLIKE)
+                for keys, values in (
+                    ((2, 1, 6, 8), (2, 3, 6, 8)),
+                    ((2, 3, 6, 8), (2, 1, 6, 8)),
+                    ((1, 3, 6, 8), (2, 3, 6, 8)),
+                    ((2, 3, 6, 8), (1, 3, 6, 8)),
+                )
+            ]
+            + [(masked((2, 1, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8), (4, 6)), UNLIKE)]
+            + [(masked((2, 3, 1, 8), (2, 3, 6, 8), (2, 3, 6, 8), (4, 6)), UNLIKE)],
+        )
+        for name, attributes in (
+            ("capped", "softcap = 1.0"),
+            ("capped_causal", "softcap = 1.0, is_causal = 1"),
+        )
+    },
     "rotary_rows": (
         "(float[B,2,N,4] x, float[C,M,2] c, float[D,P,2] s) => (float[E,F,G,J] y)"
         " { y = RotaryEmbedding(x, c, s) }",
@@ -601,11 +660,6 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"s": floats(2), "x": floats(3, 2)}, {"s": floats(2), "x": floats(1, 2)}],
         [({"s": floats(2), "x": floats(0, 2)}, NOTHING)],
     ),
-    "unique_along_an_axis": (
-        "(float[N] x) => (float[A] y, int64[B] i) { y, i = Unique<axis = 0>(x) }",
-        [{"x": floats(3)}],
-        [({"x": floats(0)}, f"{NOTHING}|non static")],
-    ),
     "list": (
         "(float[N,M] x, int64[1] s) => (float[A] y) { y = Reshape(x, s) }",
         [{"x": floats(2, 3), "s": indices(6)}, {"x": floats(2, 3), "s": indices(-1)}],
@@ -676,6 +730,8 @@ NEVER_RIGHT = {
     "gather_nd": "(float[2] x) => (float y)"
     " { i = Constant<value = int64[1] {-3}>() y = GatherND(x, i) }",
     "factors": "(float[1,1,H,W] x, float[8] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
+    "cubic_channels": "(float[1,3,4,4] x) => (float[A,B,C,D] y)"
+    ' { s = Constant<value_ints = [1,4,4,4]>() y = Resize<mode = "cubic">(x, , , s) }',
     "quotient": "(int32[N] x) => (int32[N] y) { d = Constant<value = int32 {0}>() y = Div(x, d) }",
     "scan": "(float[2] s, float[0,2] x) => (float[2] y, float[0,2] z) { y, z = Scan"
     "<num_scan_inputs = 1, body = a (float[2] a, float[2] b) => (float[2] c, float[2] d)"

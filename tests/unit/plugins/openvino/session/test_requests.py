@@ -12,11 +12,13 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
+from headrace.plugins.openvino import executable_network
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.failures import load_failure, readable, run_failure
 from headrace.plugins.openvino.graph.checkpoint import add_checkpoints
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.session import tensors
+from headrace.plugins.openvino.session.pool import CompileBudget
 from headrace.plugins.openvino.session.session import Runtime
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
@@ -454,6 +456,48 @@ def test_what_the_guards_find_costs_no_compile(plugin: Plugin, compiles: Compile
         with pytest.raises(InvalidArgument, match="out of bounds"):
             request.infer({"x": np.ones(3, np.float32), "i": np.array([index])})
     assert compiles.count == 1
+
+
+IN_A_LOOP = (
+    "f (float[N] x, float[M] y) => (float[A] z) { n = Constant<value = int64 {2}>()"
+    " t = Constant<value = bool {1}>() z = Loop(n, t, x)"
+    " <body = a (int64 i, bool d, float[C] k) => (bool e, float[D] m)"
+    " { e = Identity(d) m = Add(k, y) }> }"
+)
+
+
+def test_requests_that_fail_in_a_loop_cannot_cause_compiles_without_end(
+    plugin: Plugin, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    class Slow(CompileBudget):
+        """Counts each compile as one of 30 seconds."""
+
+        def __init__(self) -> None:
+            super().__init__(lambda: now[0])
+
+        def spend(self, seconds: float) -> None:
+            super().spend(30.0)
+
+    monkeypatch.setattr(executable_network, "CompileBudget", Slow)
+    request, x = InferRequest(load(plugin, IN_A_LOOP)), np.ones(3, np.float32)
+
+    def ask(size: int) -> Any:
+        return request.infer({"x": x, "y": np.ones(size, np.float32)})["z"]
+
+    for _ in range(2):  # the network is compiled after the first one
+        with pytest.raises(InvalidArgument, match="does not take these values"):
+            ask(2)
+    assert compiles.count == 2
+    for _ in range(5):
+        with pytest.raises(ResourceExhausted, match="try again later") as caught:
+            ask(3)
+        assert caught.value.retry_delay_seconds == pytest.approx(80.0)
+    assert compiles.count == 2
+    now[0] += 80.0
+    assert host(ask(3)).tolist() == [3.0] * 3
+    assert compiles.count == 3
 
 
 def test_a_branch_that_is_not_taken_need_not_fit_after_a_failed_run(plugin: Plugin) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.isolation.server.watched_lanes import MOST_BYTES, WatchedLanes
-from headrace.runtime.isolation.wire.channel import Disconnected, Message
+from headrace.runtime.isolation.wire.channel import Disconnected, Message, packed
 from headrace.runtime.isolation.wire.lane import Lane, lanes
 from tests.support.thread_readers import ThreadReaders, thread_readers
 
@@ -71,8 +71,8 @@ def read_to_the_end(end: Lane) -> None:
             end.receive()
 
 
-def requests(*numbers: int) -> list[tuple[dict[str, Any], list[bytes]]]:
-    return [({"number": number}, [bytes([number]) * 16]) for number in numbers]
+def requests(*numbers: int) -> list[bytes]:
+    return [packed({"number": number}, [bytes([number]) * 16], 0) for number in numbers]
 
 
 def test_answers_come_in_order_on_the_reading_thread_and_the_lane_serves_again(
@@ -85,7 +85,7 @@ def test_answers_come_in_order_on_the_reading_thread_and_the_lane_serves_again(
         for number in (1, 2, 3):
             message = end.receive()
             assert bytes(message.body) == bytes([number]) * 16
-            end.gather({"answer": message.header["number"]})
+            end.gather(packed({"answer": message.header["number"]}, (), 0))
         end.flush()
         for number in (1, 2, 3):
             assert answers.next() == (number, {"answer": number}, readers.thread)
@@ -135,7 +135,7 @@ def test_a_lane_that_speaks_without_being_asked_is_given_up(
     watched, answers = WatchedLanes(other.connect, readers), Answers()
     assert watched.ask(requests(1), [answers.take(1)])
     end = other.ends[0]
-    end.gather({"answer": 1})
+    end.gather(packed({"answer": 1}, (), 0))
     end.send({"answer": 2})
     assert answers.next()[:2] == (1, {"answer": 1})
     read_to_the_end(end)
@@ -216,7 +216,7 @@ def test_requests_that_might_fill_the_connection_are_not_sent_and_the_lane_stays
     other: Other, readers: ThreadReaders
 ) -> None:
     watched, answers = WatchedLanes(other.connect, readers), Answers()
-    large = {"number": 1}, [bytes(MOST_BYTES // 2)]
+    large = packed({"number": 1}, [bytes(MOST_BYTES // 2)], 0)
     assert not watched.ask([large, large], [answers.take(1), answers.take(2)])
     assert watched.ask(requests(3), [answers.take(3)])
     (end,) = other.ends

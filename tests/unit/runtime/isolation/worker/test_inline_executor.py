@@ -47,6 +47,13 @@ def test_a_task_runs_at_once_on_the_calling_thread() -> None:
     assert threading.active_count() == before
 
 
+def test_a_network_runs_its_requests_where_they_are_submitted_however_long_they_take() -> None:
+    budget = InlineExecutors().get("CPU.0", 1).inline_budget(safe=False)
+    assert budget is not None
+    assert budget.allowed
+    assert budget.unremarkable > 1e6  # no run is recorded
+
+
 def test_a_task_that_raises_fails_and_the_thread_lives(caplog: pytest.LogCaptureFixture) -> None:
     task = Noted(SystemExit("a backend wants to leave"))
     InlineExecutors().get("CPU.0", 1).share(1).submit(task)

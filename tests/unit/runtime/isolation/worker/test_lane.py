@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from queue import Queue
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace.runtime.execution.job import Job
-from headrace.runtime.isolation.wire.channel import Message
+from headrace.runtime.isolation.wire.channel import Message, packed
 from headrace.runtime.isolation.wire.lane import Lane, lanes
 from headrace.runtime.isolation.wire.shared_memory import SegmentTable
 from headrace.runtime.isolation.wire.values import Numbers, encode
@@ -35,7 +34,7 @@ class OneByOne:
         job.complete()
 
 
-def request(number: int) -> tuple[dict[str, Any], list[bytes]]:
+def request(number: int) -> bytes:
     inputs = encode({"x": np.array([number], np.float32)})
     header = {
         "network": 1,
@@ -45,7 +44,7 @@ def request(number: int) -> tuple[dict[str, Any], list[bytes]]:
         "forget": [],
         "profile": False,
     }
-    return header, [Numbers(number, 0, 0, number, 0, math.inf).pack(), *inputs.body]
+    return packed(header, [Numbers(number, 0, 0, number, 0).pack(), *inputs.body], 0)
 
 
 def test_an_answer_does_not_wait_for_a_long_run_that_came_with_it() -> None:
@@ -63,7 +62,7 @@ def test_an_answer_does_not_wait_for_a_long_run_that_came_with_it() -> None:
 
     threading.Thread(target=receive, daemon=True).start()
     for number in range(len(gates)):
-        ours.gather(*request(number))
+        ours.gather(request(number))
     ours.flush()
     for gate in gates:
         assert answers.empty()

@@ -114,6 +114,18 @@ def test_new_statistics_have_the_type_of_the_old_ones() -> None:
     assert [np.asarray(each).dtype.name for each in outputs] == ["float16", "float32", "float32"]
 
 
+def test_new_statistics_are_computed_in_float32() -> None:
+    inputs = {name: np.full(1, 128, ml_dtypes.bfloat16) for name in "sbmv"}
+    inputs["x"] = np.full((1000, 1), 128, ml_dtypes.bfloat16)
+    text = """g (bfloat16[1000,1] x, bfloat16[1] s, bfloat16[1] b, bfloat16[1] m, bfloat16[1] v)
+        => (bfloat16[1000,1] y, bfloat16[1] rm, bfloat16[1] rv)
+        { y, rm, rv = BatchNormalization<training_mode = 1>(x, s, b, m, v) }"""
+    evaluator: Any = CorrectedEvaluator(parsed(15, text))
+    _, mean, variance = evaluator.run(None, inputs)
+    assert mean.tolist() == [128]
+    np.testing.assert_allclose(variance.astype(np.float32), 115.2, rtol=2**-8)
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -393,6 +405,12 @@ def test_fractional_indices_are_cut() -> None:
     assert evaluator.run(None, feed)[0].tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
+def test_the_logarithm_of_a_softmax_is_finite() -> None:
+    text = "g (float[2] x) => (float[2] y) { y = LogSoftmax(x) }"
+    (y,) = run(13, text, x=np.array([10_000, 0], np.float32))
+    assert y.tolist() == [0, -10_000]
+
+
 @pytest.mark.parametrize("operator", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
 def test_losses_of_a_narrow_type_are_summed_up_in_a_wide_one(operator: str) -> None:
     text = "g (bfloat16[n,c] x, int64[n] t) => (bfloat16 y) { y = %s<reduction = %s>(x, t) }"
@@ -403,6 +421,49 @@ def test_losses_of_a_narrow_type_are_summed_up_in_a_wide_one(operator: str) -> N
     right = 1000 if operator.startswith("Negative") else 1000 * np.log(1 + np.e)
     assert y.dtype == ml_dtypes.bfloat16
     assert float(y) == pytest.approx(right, rel=2**-8)
+
+
+SUMS = {
+    "Attention": "k = Reshape(x, h) y = Attention(k, k, k)",
+    "AveragePool": "y = AveragePool<kernel_shape = [40]>(x)",
+    "BatchNormalization": "y, a, b = BatchNormalization<training_mode = 1>(x, v, v, v, v)",
+    "CumSum": "y = CumSum(x, two)",
+    "GlobalAveragePool": "y = GlobalAveragePool(x)",
+    "InstanceNormalization": "y = InstanceNormalization(x, v, v)",
+    "LogSoftmax": "y = LogSoftmax(x)",
+    "LpNormalization": "y = LpNormalization(x)",
+    "LpPool": "y = LpPool<kernel_shape = [900]>(x)",
+    "RMSNormalization": "y = RMSNormalization(x, w)",
+    "Softmax": "y = Softmax(x)",
+    **{
+        operator: f"y = {operator}(x, axes)"
+        for operator in (
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceLogSum",
+            "ReduceLogSumExp",
+            "ReduceMean",
+            "ReduceSum",
+            "ReduceSumSquare",
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("operator", SUMS)
+def test_elements_of_a_narrow_type_are_added_up_in_a_wide_one(operator: str) -> None:
+    text = """g (T[n,c,d] x, T[e] w, T[f] v) => (T y) <
+        int64 two = {2}, int64[1] axes = {2}, int64[4] h = {1, 2, 1000, 1}> { %s }"""
+    x = 1 + np.arange(2000).reshape(1, 2, 1000) % 5 / 4
+    given = {"x": x, "w": np.ones(1000), "v": np.arange(1, 3)}
+    found = []
+    for word, dtype in (("bfloat16", ml_dtypes.bfloat16), ("float", np.float32)):
+        typed = text.replace("T[", f"{word}[").replace("T y", f"{word} y") % SUMS[operator]
+        evaluator: Any = CorrectedEvaluator(parsed(23, typed))
+        found += [evaluator.run(None, {name: each.astype(dtype) for name, each in given.items()})]
+    (narrow, *_), (wide, *_) = found
+    assert narrow.dtype == ml_dtypes.bfloat16
+    np.testing.assert_allclose(narrow.astype(np.float32), wide, rtol=2**-6)
 
 
 def test_pads_count_once_where_a_pool_rounds_up() -> None:

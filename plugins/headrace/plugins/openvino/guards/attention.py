@@ -1,0 +1,105 @@
+"""Conditions on the shapes of attention layers, and of the layers that turn their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from headrace.plugins.openvino.graph.fusion import layer_of
+from headrace.plugins.openvino.guards.terms import (
+    UNLIKE,
+    Condition,
+    all_hold,
+    ancestors,
+    is_known,
+    sizes_along,
+)
+from headrace.plugins.openvino.library import openvino, operations
+
+_HEADS: Final = 1
+"""The axis of the heads."""
+
+
+def _attention(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel repeats a tensor along an axis of size 1. ONNX requires that both sizes are the
+    same."""
+    query, key, value = (operation.input_value(index) for index in range(3))
+    made = operation.output(0)
+    alike = [
+        (key, 0, query, 0),
+        (value, 0, query, 0),
+        (value, 1, key, 1),
+        (value, -2, key, -2),
+        (key, -1, query, -1),
+        (made, 0, query, 0),  # a mask may be larger
+        (made, 1, query, 1),
+        (made, -2, query, -2),
+    ]
+    for one, at, other, beside in alike:
+        if not is_known(one, at) or not is_known(other, beside):
+            yield from _same(one, at, other, beside)
+
+
+def _decomposed(operation: openvino.Node) -> Iterator[Condition]:
+    """Conditions on an operation that the reader made for an Attention without a kernel. Its
+    products and sums repeat any tensor along an axis of size 1. ONNX repeats only a mask, and keys
+    and values with a single head."""
+    if operation.get_type_name() not in ("Add", "MatMul"):
+        return
+    first, second = operation.input_values()
+    product = _product(operation)
+    if operation.get_type_name() == "MatMul":
+        yield from _same(first, 0, second, 0)
+        if product is not None:
+            yield from _same(product.input_value(1), _HEADS, second, _HEADS)
+        else:
+            heads, keys = (sizes_along(each, [_HEADS]) for each in (first, second))
+            one = operations.equal(keys, np.int64(1))
+            yield all_hold(operations.logical_or(one, operations.equal(heads, keys))), UNLIKE
+    elif product is not None:  # it adds a mask
+        for at in range(len(first.get_partial_shape())):
+            yield from _same(operation.output(0), at, first, at)
+
+
+def _product(operation: openvino.Node) -> openvino.Node | None:
+    """The product of queries and keys that the operation's first input comes from."""
+    layer = layer_of(operation.get_friendly_name())
+    for each in ancestors(operation.input_value(0)):
+        if each.get_type_name() == "MatMul" and layer_of(each.get_friendly_name()) == layer:
+            return each
+    return None
+
+
+def _rotation(operation: openvino.Node) -> Iterator[Condition]:
+    """Conditions on an operation that the reader made for a RotaryEmbedding. Its operations cut off
+    the ends of rows of sines and cosines that are too long, and repeat them along axes of size 1.
+    ONNX requires that all sizes are the same. Repeats along the axis of the heads are meant."""
+    kind = operation.get_type_name()
+    if kind == "Slice":
+        rows, made = operation.input_value(0), operation.output(0)
+        yield from _same(rows, -1, made, -1)
+    elif kind == "Multiply":
+        values = operation.input_values()
+        if all(each.get_node().get_type_name() != "Constant" for each in values):
+            for axis in (0, -2, -1):
+                yield from _same(values[0], axis, values[1], axis)
+
+
+def _same(
+    one: openvino.Output, at: int, other: openvino.Output, beside: int
+) -> Iterator[Condition]:
+    """Whether the first value's axis `at` has the size of the other value's axis `beside`."""
+    sizes = sizes_along(one, [at]), sizes_along(other, [beside])
+    yield all_hold(operations.equal(*sizes)), UNLIKE
+
+
+ATTENTION: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
+    {"ScaledDotProductAttention": _attention}
+)
+ATTENTION_LAYERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = (
+    MappingProxyType({"Attention": _decomposed, "RotaryEmbedding": _rotation})
+)
+"""Conditions on each operation that was made for a layer of a type."""
