@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import itertools
+import mmap
 import os
 import queue
 import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -39,6 +41,12 @@ from tests.support.tokens import entry
 SHAPE = (40, 1024)  # 160 KiB of float32
 SIZE = 40 * 4096
 DOUBLE = parse("double (float[n,m] x) => (float[n,m] y) { y = Add(x, x) }")
+IN_PLACE = parse("in_place (float[40,1024] x) => (float[40,1024] y) { y = Add(x, x) }")
+PICKED = parse("""picked (float[40,1024] x, int64[40960] at) => (float[40960] y) {
+    flat = Constant<value = int64[1] {-1}>()
+    row = Reshape(x, flat)
+    y = Gather(row, at)
+}""")
 ENDLESS = parse("""endless (float[40,1024] x) => (float[40,1024] y) {
     yes = Constant<value = bool {1}>()
     none = Constant<value = int64 {9223372036854775807}>()
@@ -63,7 +71,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     unix = ("--unix-socket", str(path), "--unix-socket-mode", "0640")
     with Server(*chosen, *unix, "--allow-client-shared-memory") as running:
         with Client(running.unix, token=TOKEN) as client:
-            for name, model in (("double", DOUBLE), ("endless", ENDLESS)):
+            for model in (DOUBLE, IN_PLACE, PICKED, ENDLESS):
+                name = model.graph.name
                 client.load_network(model.SerializeToString(), device="CPU", name=name)
         yield running
         until(lambda: not memory_of(running), "the server closed what clients have left")
@@ -286,9 +295,10 @@ def over_calls(server: Server, token: str) -> Callable[[pb.InferRequest], str]:
     return ask
 
 
+@pytest.mark.parametrize("network", ["double", "in_place"])
 @pytest.mark.parametrize("way", [over_calls, over_a_stream])
 def test_the_same_request_again_is_computed_with_what_the_memory_holds_now(
-    server: Server, path: Path, way: Callable[..., Callable[[pb.InferRequest], str]]
+    server: Server, path: Path, way: Callable[..., Callable[[pb.InferRequest], str]], network: str
 ) -> None:
     own = memfd(2 * SIZE)
     with SideClient(path) as client:
@@ -297,9 +307,65 @@ def test_the_same_request_again_is_computed_with_what_the_memory_holds_now(
         for _ in range(5):
             x = networks.random(*SHAPE)
             os.pwrite(own, x.tobytes(), 0)
-            assert ask(in_memory(name, to=SIZE)) == "OK"
+            request = in_memory(name, to=SIZE)
+            request.network = network
+            assert ask(request) == "OK"
             y = np.frombuffer(os.pread(own, SIZE, SIZE), np.float32).reshape(SHAPE)
             np.testing.assert_array_equal(y, x + x)
+    os.close(own)
+
+
+def test_an_output_may_take_the_place_of_its_input(server: Server, path: Path) -> None:
+    x = networks.random(*SHAPE)
+    own = memfd(SIZE)
+    with SideClient(path) as client:
+        client.hello(TOKEN)
+        name, ask = client.hand_over(os.dup(own)), over_calls(server, TOKEN)
+        request = in_memory(name, to=0)
+        request.network = "in_place"
+        for _ in range(3):
+            os.pwrite(own, x.tobytes(), 0)
+            assert ask(request) == "OK"
+            y = np.frombuffer(os.pread(own, SIZE, 0), np.float32).reshape(SHAPE)
+            np.testing.assert_array_equal(y, x + x)
+    os.close(own)
+
+
+def test_indices_that_change_during_a_request_reach_no_foreign_memory(
+    server: Server, path: Path
+) -> None:
+    """A backend checks an index and reads it again. In between, another thread of the client writes
+    one that points far away."""
+    ones, far = np.zeros(40960, np.int64), np.full(40960, 1 << 40, np.int64)
+    ended = threading.Event()
+    own = memfd(4 * SIZE, data=np.ones(SHAPE, np.float32).tobytes())
+    request = in_memory("")
+    at = request.inputs.add(name="at").tensor
+    at.dtype = pb.INT64
+    at.shape.append(40960)
+
+    def change() -> None:
+        with mmap.mmap(own, 4 * SIZE) as mapped:
+            indices = np.frombuffer(mapped, np.int64)[SIZE // 8 :][: len(ones)]
+            while not ended.is_set():
+                indices[:] = far
+                indices[:] = ones
+            del indices
+
+    with SideClient(path) as client:
+        client.hello(TOKEN)
+        name, ask = client.hand_over(os.dup(own)), over_calls(server, TOKEN)
+        request.network = "picked"
+        request.inputs[0].tensor.shared_memory.region = name
+        at.shared_memory.CopyFrom(pb.SharedMemory(region=name, offset=SIZE, bytes=2 * SIZE))
+        changing = threading.Thread(target=change)
+        changing.start()
+        try:
+            assert {ask(request) for _ in range(50)} <= {"OK", "INVALID_ARGUMENT"}
+        finally:
+            ended.set()
+            changing.join()
+        assert ask(request) == "OK"
     os.close(own)
 
 

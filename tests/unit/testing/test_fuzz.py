@@ -16,7 +16,7 @@ import pytest
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 from headrace.testing.case import parse
-from headrace.testing.fuzz import lane, mutations, report, undefined
+from headrace.testing.fuzz import lane, mutations, report
 from headrace.testing.fuzz.__main__ import main
 from headrace.testing.fuzz.answer import Answer, How, Large, Reply, Stage, portable
 from headrace.testing.fuzz.campaign import Campaign, Fuzzer
@@ -27,6 +27,7 @@ from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
 from headrace.testing.fuzz.lane import Lane
 from headrace.testing.fuzz.mutations import Draft
 from headrace.testing.fuzz.shrink import shrunk, simplifications
+from headrace.testing.fuzz.undefined import reasons as undefined
 from headrace.testing.fuzz.values import changed, converted, resized, rounded
 from headrace.testing.fuzz.variant import Feed, Variant, input_names, read, snippet, write
 from headrace.testing.fuzz.worker import reference_answer, run_device, run_reference

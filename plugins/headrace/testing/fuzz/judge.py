@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.testing.fuzz import canaries, undefined
+from headrace.testing.fuzz import canaries
 from headrace.testing.fuzz.answer import Answer, How, Reply
 from headrace.testing.fuzz.compare import differs
+from headrace.testing.fuzz.undefined import reasons as undefined
 from headrace.testing.fuzz.variant import Feed, Variant
 
 

@@ -13,8 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError, forget_frames
 from headrace.runtime.execution.cancel import CancelToken
@@ -22,7 +21,6 @@ from headrace.runtime.execution.trace import Span
 from headrace.runtime.network.values import Array, Value
 
 _log = logging.getLogger(__name__)
-_NO_ROOM: Final[Mapping[str, Array]] = MappingProxyType({})
 
 
 class Outcome(enum.StrEnum):
@@ -104,9 +102,9 @@ class Job:
             change `outputs`, and returns an error if the job is to fail after all.
         in_flight: how many other requests its device had accepted and not finished when this one
             ended. Clients that balance choose by it.
-        room: memory for outputs, by name: arrays of their types and shapes that another process may
-            read and write. A device may compute into them, and `outputs` then has the same arrays.
-            Only set if the network's `inputs_may_change`.
+        room: None if nobody else writes to the inputs. Otherwise, which needs a network whose
+            `inputs_may_change`, memory for outputs, by name: arrays of their types and shapes. A
+            device may compute into them, and `outputs` then has the same arrays.
         backend, waiter: data that the device keeps between its stages, and data of the front-end.
     """
 
@@ -176,7 +174,7 @@ class Job:
         self.span = span
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
-        self.room: Mapping[str, Array] = _NO_ROOM
+        self.room: Mapping[str, Array] | None = None
         self.network, self.version, self.generation = "", "", 0  # set by the registry
         self.in_flight = 0
         self.conclude: Callable[[Job], HeadraceError | None] | None = None
@@ -263,7 +261,7 @@ class Job:
     def drop_values(self) -> None:
         """Drops all values of a job that has ended, because a thread may refer to the job until it
         gets another one. Use it for values in memory that somebody else wants back."""
-        self.inputs, self.outputs, self.room = {}, {}, _NO_ROOM
+        self.inputs, self.outputs, self.room = {}, {}, None
 
     def take_error(self) -> BaseException:
         """Removes and returns the failed job's `error`. Use it if you raise the error where a local

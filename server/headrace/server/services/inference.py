@@ -209,8 +209,7 @@ class Inference:
             sequence=None if session is None else Sequence(*session),
             span=CURRENT_SPAN.get(),
         )
-        if room:
-            job.room = room
+        job.room = room
         self.networks.submit(entry, job)
         return job
 

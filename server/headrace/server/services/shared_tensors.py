@@ -105,8 +105,8 @@ class InPlace(NamedTuple):
 
 def tensors(
     placed: Placed, region: HandedRegion, network: ExecutableNetwork
-) -> tuple[Inputs, Mapping[str, Array]]:
-    """The inputs of a request like an earlier one, and the room for its outputs.
+) -> tuple[Inputs, Mapping[str, Array] | None]:
+    """The inputs of a request like an earlier one, and the `Job.room` for its outputs.
 
     Copies the inputs if the network needs inputs that nobody changes. Its outputs then get no room,
     because the backend may read them again.
@@ -115,7 +115,7 @@ def tensors(
         inputs: Inputs = dict(placed.others)
         for name, dtype, shape, start, end in placed.inputs:
             inputs[name] = np.ndarray(shape, dtype, region.copy_of(start, end))
-        return inputs, {}
+        return inputs, None
     known: InPlace | None = region.views.get(id(placed))
     if known is None or known.placed is not placed or known.outputs is not network.outputs:
         if len(region.views) >= _MAX_VIEWS:
@@ -177,7 +177,7 @@ def put_now(lease: Lease, placed: Placed, job: Job) -> bool:
     outputs: list[tuple[int, Array]] = []
     for name, start, room in placed.outputs:
         value = job.outputs.get(name) if name in job.output_names else None
-        if value is job.room.get(name, memory):
+        if job.room is not None and name in job.room and value is job.room[name]:
             continue  # the network has computed it there
         if type(value) is not np.ndarray or value.nbytes > room or not value.dtype.isnative:
             return False

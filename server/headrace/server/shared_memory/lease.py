@@ -44,7 +44,7 @@ class Lease:
         FailedPrecondition: shared memory is off.
 
     Attributes:
-        job: has ended. Its values, which may lie in the regions, are dropped with the lease.
+        job: has ended. Its values are dropped with the lease if they lie in the regions.
     """
 
     __slots__ = ("_caller", "_copied_bytes", "_moved_bytes", "_regions", "_used", "_uses", "job")
@@ -171,7 +171,7 @@ class Lease:
     def _drop(self) -> None:
         self._uses -= 1
         if not self._uses:
-            if self.job is not None:
+            if self.job is not None and self.job.room is not None:
                 self.job.drop_values()
             self._regions.release(self._used.values(), self._copied_bytes)
 

@@ -149,6 +149,7 @@ def test_memory_is_not_taken_back_while_a_run_goes_on_that_its_caller_has_left(
             await until(lambda: not known(regions, name))
             assert region.uses == 1
             job = Job({"x": region.read(0, 4, "")}, lambda _: None)
+            job.room = {}
             job.complete()
             lease.job = job
             lease.close()

@@ -23,7 +23,7 @@ from headrace.plugins.cpu import limits
 from headrace.plugins.cpu.graph.inserted import opset_of
 from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.plugins.cpu.graph.repairs import REDUCTIONS
-from headrace.plugins.cpu.guards import inputs, windows
+from headrace.plugins.cpu.guards import inputs, products, windows
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
 from headrace.runtime.intake.naming import value_names, walk
 
@@ -119,45 +119,6 @@ def _divide(node: ir.Node, guard: Guard) -> None:
     if node.op_type == "Div":
         sign = guard.layer("Sub", one, two)
         node.replace_input_with(0, guard.layer("Mul", dividend, sign))
-
-
-def _einsum(node: ir.Node, guard: Guard) -> None:
-    terms = node.attributes.get_string("equation", "").partition("->")[0].split(",")
-    for index, term in enumerate(terms[: len(node.inputs)]):
-        if "." not in term:  # the backend counts the axes of an ellipsis
-            inputs.of_rank(len(term.replace(" ", "")), index)(node, guard)
-
-
-def _gemm(node: ir.Node, guard: Guard) -> None:
-    """The backend treats a tensor of one axis as a row of a matrix. To an empty sum it adds the
-    third input without its factor."""
-    inputs.each(node, [0, 1], lambda value: guard.ranked(value, 2))
-    if len(node.inputs) < 3 or node.attributes.get_float("beta", 1.0) == 1:
-        return
-    first = node.inputs[0]
-    if first is None:
-        return
-    summed = 0 if node.attributes.get_int("transA", 0) else 1
-    sizes = guard.proven.sizes(first)
-    if sizes is None or len(sizes) != 2 or not sizes[summed]:
-        node.replace_input_with(0, guard.long(first, summed))
-
-
-def _matmul(node: ir.Node, guard: Guard) -> None:
-    """Guards against an empty sum. The backend's result has the wrong shape or foreign memory then,
-    unless the second operand is one matrix."""
-    first, second = node.inputs
-    if first is None or second is None:
-        return
-    one, other = (guard.proven.dimensions(each) for each in (first, second))
-    if other is not None and len(other) == 2:
-        return
-    depths = [*(one or ())][-1:] + [*(other or ())][-2:-1]
-    if any(isinstance(depth, int) and depth for depth in depths):
-        return
-    if one and other and None not in one[:-2] and one[:-2] == other[:-2]:
-        return
-    node.replace_input_with(0, guard.long(first, -1))
 
 
 def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
@@ -268,13 +229,13 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "DFT": inputs.scalars(1, 2),
         "Div": _divide,
         "Dropout": inputs.scalars(1, 2),
-        "Einsum": _einsum,
+        "Einsum": products.einsum,
         "GRU": inputs.not_empty(0),  # it raises in a thread
-        "Gemm": _gemm,
+        "Gemm": products.gemm,
         "InstanceNormalization": inputs.not_empty(0, 0),  # it crashes on an empty mean
         "LSTM": _recurrent,
         "Loop": inputs.scalars(0, 1),
-        "MatMul": _matmul,
+        "MatMul": products.matmul,
         "MatMulInteger": inputs.not_empty(1),  # as ConvInteger
         "MelWeightMatrix": windows.mel_weight_matrix,
         "Mod": _divide,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ from onnxruntime.capi import _pybind_state as binding
 from headrace.plugins.cpu.session.session import Session
 from headrace.plugins.cpu.session.tensors import Conversion
 from headrace.runtime.execution.job import Job
-from headrace.runtime.network.values import Value
+from headrace.runtime.network.values import Array, Value
 
 _ARRAYS = {np.ndarray}
 _HOST: Final = binding.OrtDevice(binding.OrtDevice.cpu(), binding.OrtDevice.default_memory(), 0)
@@ -45,17 +45,17 @@ class HostRuns:
         names, session, conversion = job.output_names, self._session, self._conversion
         if conversion.plain and {*map(type, job.inputs.values())} <= _ARRAYS:
             if job.room and self._certain:
-                return self._into_room(job, options)
+                return self._into_room(job, job.room, options)
             return dict(zip(names, session.run(names, job.inputs, options), strict=True))
         feed = conversion.feed(job.inputs)
         if conversion.as_values:
             return conversion.fetch(names, session.run_values(feed, names, options))
         return dict(zip(names, session.run(names, feed, options), strict=True))
 
-    def _into_room(self, job: Job, options: Any) -> dict[str, Value]:
+    def _into_room(self, job: Job, given: Mapping[str, Array], options: Any) -> dict[str, Value]:
         """Has the session compute into the job's room, as far as there is room."""
         names, ports = job.output_names, self._session.ports()
-        room = {name: job.room[name] for name in names if name in self._certain & job.room.keys()}
+        room = {name: given[name] for name in names if name in self._certain and name in given}
         for name, value in job.inputs.items():
             ports.bind_input(name, value)
         for name in names:

@@ -89,6 +89,19 @@ def test_what_is_small_costs_no_shared_memory_and_what_is_large_no_message() -> 
     assert not encoded.body
 
 
+@pytest.mark.parametrize("size", [8, INLINE_BYTES + 8])
+def test_what_was_sent_does_not_change_any_more(size: int) -> None:
+    """The worker checks values, which may come from memory that a client writes to."""
+    array = np.zeros(size, np.uint8)
+    encoded = encode({"x": array})
+    segment = np.zeros(encoded.segment_bytes, np.uint8)
+    encoded.place(segment)
+    array[:] = 1
+    body = memoryview(b"".join(encoded.body))
+    received = decode(encoded.description, body, segment, writable=False)["x"]
+    np.testing.assert_array_equal(received, np.zeros(size, np.uint8))
+
+
 def test_many_small_arrays_make_no_long_message() -> None:
     values = {str(at): np.full(INLINE_BYTES, at, np.uint8) for at in range(20)}
     encoded = encode(values)

@@ -6,7 +6,7 @@ type and shape alone. A device must still refuse or answer, and answer the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -15,45 +15,15 @@ import onnx
 import onnx.numpy_helper
 import onnx.shape_inference
 
-from headrace.testing.fuzz.values import (
-    bounds,
-    has_nan,
-    is_extreme,
-    is_float,
-    is_integer,
-    is_subnormal,
-    wide,
-)
+from headrace.testing.fuzz.undefined.arithmetic import POINTWISE, RULES, Array
+from headrace.testing.fuzz.values import bounds, is_float, is_integer, wide
 from headrace.testing.fuzz.variant import Feed, Variant
-
-Array = np.ndarray[Any, Any]
-
-_POINTWISE = """
-Abs Acos Acosh Add And Asin Asinh Atan Atanh BitwiseAnd BitwiseNot BitwiseOr
-BitwiseXor Ceil Concat Compress Cos Cosh DepthToSpace Div Equal Erf Exp Expand
-Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf
-IsNaN Less LessOrEqual Log Mul Neg NonZero Not Or Pad Pow Reciprocal Reshape Reverse
-Round Shape Sign Sin Sinh Size Slice SpaceToDepth Split
-Sqrt Squeeze Sub Tan Tanh Tile Transpose Trilu Unsqueeze Where Xor
-"""
-POINTWISE = frozenset(_POINTWISE.split())
-"""Operators whose outputs for infinities and huge numbers follow from IEEE 754, element by element.
-All others may compute in another order or range."""
-
-_MOVING = """
-Concat Compress DepthToSpace Expand Flatten Gather GatherElements GatherND Identity IsInf IsNaN Pad
-Reshape Reverse Shape Size Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where
-"""
-MOVING = frozenset(_MOVING.split())
-"""Operators that pass elements on unchanged. ONNX does not say what others do with NaN."""
 
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
 )
 _INTERPOLATING = (b"bilinear", b"cubic", b"linear")
 _SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
-_INTEGER_ARITHMETIC = frozenset(["Abs", "Div", "Mod", "Neg", "Pow", "BitShift"])
-_AVERAGING = ("Loss", "Mean", "Norm", "Pool")
 _MAGNIFYING = frozenset(["Div", "Log", "Pow", "Reciprocal", "Sqrt"])
 _SIZED_BY_VALUES = frozenset(["Compress", "NonMaxSuppression", "NonZero", "Range", "Unique"])
 
@@ -64,8 +34,8 @@ def reason(variant: Variant, number: int) -> str | None:
     operators = {node.op_type for node in model.graph.node}
     feed = variant.feeds[number]
     values = [*_arrays(feed, model)]
-    found = next((found for rule in _RULES if (found := rule(operators, values))), None)
-    found = found or _other_type(model) or _power_too_far(operators, values)
+    found = next((found for rule in RULES if (found := rule(operators, values))), None)
+    found = found or _other_type(model)
     rules = (_cast_too_far, _no_scale, _one_corner, _unsorted)
     return found or next((found for rule in rules if (found := rule(model, feed))), None)
 
@@ -131,26 +101,6 @@ def _element(declared: onnx.TypeProto) -> int:
     return int(declared.tensor_type.elem_type)
 
 
-def _extreme_floats(operators: set[str], values: list[Array]) -> str | None:
-    if not operators <= POINTWISE | {"Constant"} and any(map(is_extreme, values)):
-        return "NaN, infinite or huge numbers where the order of the arithmetic is open"
-    return None
-
-
-def _special(operators: set[str], values: list[Array]) -> str | None:
-    if not operators <= MOVING | {"Constant"} and any(map(has_nan, values)):
-        return "arithmetic with NaN"
-    if not operators <= MOVING | {"Constant"} and any(map(is_subnormal, values)):
-        return "arithmetic with subnormal numbers, which may count as zero"
-    return None
-
-
-def _casts(operators: set[str], values: list[Array]) -> str | None:
-    if operators & {"Cast", "CastLike"} and any(map(is_extreme, values)):
-        return "a cast of a number that the target type does not have"
-    return None
-
-
 def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
     """Whether a float is cast to an integer type that cannot represent it, or a negative number to
     the float type that has no sign."""
@@ -182,73 +132,6 @@ def _has(dtype: np.dtype[Any], numbers: Array) -> bool:
     low, high = bounds(dtype)
     whole = np.trunc(numbers)
     return bool(((whole >= low) & (whole <= high)).all())
-
-
-def _power_too_far(operators: set[str], values: list[Array]) -> str | None:
-    """Whether an integer to the power of a float may be one that the integer's type does not have:
-    the operator's text says nothing of it."""
-    numbers = [each for each in values if each.dtype != object and each.size]
-    bases = [each for each in numbers if is_integer(each.dtype)]
-    exponents = [wide(each).astype(np.float64) for each in numbers if is_float(each.dtype)]
-    for base in bases if "Pow" in operators else []:
-        largest = float(np.abs(wide(base).astype(np.float64)).max())
-        with np.errstate(all="ignore"):
-            if any((largest**each > bounds(base.dtype)[1]).any() for each in exponents):
-                return "a power that the type does not have"
-    return None
-
-
-def _in_floats(operators: set[str], values: list[Array]) -> str | None:
-    """Shrink of integers adds a float attribute. ONNX's text does not say in which type."""
-    if "Shrink" in operators and any(
-        is_integer(each.dtype) and bool((np.abs(wide(each).astype(np.float64)) > 2**24).any())
-        for each in values
-    ):
-        return "arithmetic with a float and an integer that float32 does not have"
-    return None
-
-
-def _integers(operators: set[str], values: list[Array]) -> str | None:
-    if operators & _INTEGER_ARITHMETIC and any(
-        is_integer(each.dtype) and bool((wide(each) <= 0).any()) for each in values
-    ):
-        return "a division of integers by zero, or a result that the type does not have"
-    return None
-
-
-def _reduced_too_far(operators: set[str], values: list[Array]) -> str | None:
-    """Whether a sum or a product of integers may be one that the type does not have, or that is not
-    exact in float64. ONNX does not say in which type it is computed, or what overflows become."""
-    reductions = {each for each in operators if each.startswith("Reduce")}
-    for each in values if reductions - {"ReduceMax", "ReduceMin"} else []:
-        if not is_integer(each.dtype):
-            continue
-        sizes = np.abs(wide(each).astype(np.float64)).ravel()
-        with np.errstate(over="ignore"):
-            largest = float(sizes.sum())
-            if operators & {"ReduceL2", "ReduceSumSquare"}:
-                largest = float((sizes**2).sum())
-            elif "ReduceProd" in operators:
-                largest = float(np.maximum(sizes, 1).prod())
-        if largest > min(bounds(each.dtype)[1], 2**53):
-            return "a sum or a product of integers that is too large for the type"
-    return None
-
-
-def _least(operators: set[str], values: list[Array]) -> str | None:
-    if "ReduceL1" in operators and any(
-        is_integer(each.dtype) and bool((wide(each) == bounds(each.dtype)[0]).any())
-        for each in values
-        if each.dtype.kind != "u"
-    ):
-        return "the absolute value of the least integer, which the type does not have"
-    return None
-
-
-def _no_steps(operators: set[str], values: list[Array]) -> str | None:
-    if operators & {"GRU", "LSTM", "RNN"} and any(each.size == 0 for each in values):
-        return "a recurrent layer over no steps"
-    return None
 
 
 def _no_scale(model: onnx.ModelProto, feed: Feed) -> str | None:
@@ -287,43 +170,6 @@ def _given(model: onnx.ModelProto, feed: Feed) -> dict[str, Any]:
     """The values that are known: a request's, and constants."""
     constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
     return {**constants, **feed}
-
-
-def _no_range(operators: set[str], values: list[Array]) -> str | None:
-    if "DynamicQuantizeLinear" in operators and not any(each.any() for each in values):
-        return "a quantisation of zeros alone, which any scale does"
-    return None
-
-
-def _long_condition(operators: set[str], values: list[Array]) -> str | None:
-    conditions = [each.size for each in values if each.dtype == bool]
-    if "Compress" not in operators or not conditions:
-        return None
-    if all(max(conditions) <= min(each.shape, default=0) for each in values):
-        return None
-    return "a Compress whose condition is longer than the axis"
-
-
-def _empty_means(operators: set[str], values: list[Array]) -> str | None:
-    averaging = any(word in each for word in _AVERAGING for each in operators)
-    if averaging and any(each.size == 0 for each in values):
-        return "a mean of no elements"
-    return None
-
-
-_RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
-    _extreme_floats,
-    _special,
-    _casts,
-    _in_floats,
-    _integers,
-    _reduced_too_far,
-    _least,
-    _empty_means,
-    _long_condition,
-    _no_range,
-    _no_steps,
-)
 
 
 def _arrays(feed: Feed, model: onnx.ModelProto) -> Iterator[Array]:

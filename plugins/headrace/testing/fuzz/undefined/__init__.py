@@ -1,0 +1,1 @@
+"""Finds outputs whose values ONNX does not define, or leaves to the arithmetic."""
