@@ -17,7 +17,7 @@ def affine_grid(node: ir.Node, guard: Guard) -> None:
         return
     sizes = node.inputs[1]
     known = constant(sizes)
-    if known is not None and (known.numpy()[2:] != 1).all():
+    if known is not None and (known.numpy().ravel()[2:] != 1).all():
         return
     one, truth = guard.constant(np.array(1)), ir.TensorType(ir.DataType.BOOL)
     single = guard.layer("Equal", guard.slice(sizes, 2, END), one, type=truth)

@@ -22,7 +22,7 @@ from headrace.testing.fuzz.variant import Feed, Variant
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
 )
-_INTERPOLATING = (b"bilinear", b"cubic", b"linear")
+_INTERPOLATING = frozenset([b"bicubic", b"bilinear", b"cubic", b"linear"])
 _SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
 _MAGNIFYING = frozenset(["Div", "Log", "Pow", "Reciprocal", "Sqrt"])
 _SIZED_BY_VALUES = frozenset(["Compress", "NonMaxSuppression", "NonZero", "Range", "Unique"])
@@ -46,7 +46,9 @@ def steps(variant: Variant) -> int:
     nodes = variant.proto.graph.node
     if "Quantize" in variant.origin or any(node.op_type in _QUANTISING for node in nodes):
         return 1
-    return int(any(attribute.s in _INTERPOLATING for each in nodes for attribute in each.attribute))
+    modes = {a.s for each in nodes for a in each.attribute if a.name == "mode"}
+    linear = not modes and any(each.op_type == "GridSample" for each in nodes)
+    return int(linear or bool(modes & _INTERPOLATING))
 
 
 def noise(variant: Variant, number: int) -> float:
@@ -67,7 +69,8 @@ def rests_on_rounding(variant: Variant) -> bool:
     """Whether the network subtracts, and then divides or takes a root or a logarithm. It may then
     turn the rounding errors of terms that cancel out into large numbers."""
     operators = {node.op_type for node in variant.proto.graph.node}
-    return "Sub" in operators and bool(operators & _MAGNIFYING)
+    whole = "MeanVarianceNormalization" in operators
+    return whole or ("Sub" in operators and bool(operators & _MAGNIFYING))
 
 
 def open_forms(variant: Variant) -> tuple[str, ...]:

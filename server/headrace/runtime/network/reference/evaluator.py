@@ -55,7 +55,7 @@ from headrace.runtime.network.reference.norms import (
     LpNormalization,
     opset_of,
 )
-from headrace.runtime.network.reference.parts import GatherElements, Trilu, Unique
+from headrace.runtime.network.reference.parts import CumSum, GatherElements, Trilu, Unique
 from headrace.runtime.network.reference.sequences import (
     OneHot,
     RegexFullMatch,
@@ -69,6 +69,7 @@ from headrace.runtime.network.reference.windows import (
     LRN,
     AveragePool,
     GlobalMaxPool,
+    GridSample,
     LpPool,
     MaxPool,
     Pad,
@@ -148,8 +149,10 @@ _CORRECTED = (
     Attention,
     AveragePool,
     BatchNormalization,
+    CumSum,
     GatherElements,
     GlobalMaxPool,
+    GridSample,
     LRN,
     LayerNormalization,
     Loop,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_average_pool import AveragePool_19
+from onnx.reference.ops.op_grid_sample import GridSample as OpGridSample
 from onnx.reference.ops.op_lp_pool import LpPool as OpLpPool
 from onnx.reference.ops.op_max_pool import MaxPool as OpMaxPool
 from onnx.reference.ops.op_resize import Resize as OpResize
@@ -22,6 +23,19 @@ class GlobalMaxPool(OpRun):
 
     def _run(self, x: Any) -> tuple[Any, ...]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class GridSample(OpGridSample):
+    """Samples integers in float64, and drops the fractions of the results alone.
+
+    https://onnx.ai/onnx/operators/onnx__GridSample.html
+    """
+
+    def _run(self, x: Any, grid: Any, **options: Any) -> tuple[Any, ...]:  # type: ignore[override]
+        if x.dtype.kind not in "iu":
+            return super()._run(x, grid, **options)  # type: ignore[no-untyped-call,no-any-return]
+        found: tuple[Any, ...] = super()._run(x.astype(float), grid, **options)  # type: ignore[no-untyped-call]
+        return (found[0].astype(x.dtype),)
 
 
 class LRN(OpRun):

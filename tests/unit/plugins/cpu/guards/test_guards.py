@@ -709,6 +709,7 @@ def test_a_place_in_a_sequence_that_is_not_there_ends_no_process(
     ("layer", "opset", "first", "second"),
     [
         ("y = AffineGrid(x, s)", 20, ones(2, 2, 3), np.array(2)),
+        ("y = AffineGrid<align_corners=1>(x, s)", 20, ones(2, 2, 3), np.array(2)),
         ("y = MaxRoiPool<pooled_shape=[1, 1]>(x, s)", 22, ones(1, 1, 2, 2), ones(5)),
         ("y = MaxRoiPool<pooled_shape=[1, 1]>(x, s)", 22, ones(1, 1, 2, 2), ones()),
         ("y = MaxRoiPool<pooled_shape=[1, 1]>(x, s)", 22, ones(4), ones(1, 5)),

@@ -405,6 +405,21 @@ def test_fractional_indices_are_cut() -> None:
     assert evaluator.run(None, feed)[0].tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
+def test_integers_are_sampled_between_their_places() -> None:
+    text = "g (int32[1,1,1,2] x, float[1,1,1,2] p) => (int32[1,1,1,1] y) { y = GridSample(x, p) }"
+    given = np.array([10, 20], np.int32).reshape(1, 1, 1, 2)
+    (y,) = run(22, text, x=given, p=np.zeros((1, 1, 1, 2), np.float32))
+    assert y.tolist() == [[[[15]]]]
+
+
+def test_a_sum_along_no_axis_is_refused() -> None:
+    text = "g (float[2,2] x, int32 axis) => (float[2,2] y) { y = CumSum(x, axis) }"
+    with pytest.raises(IndexError):
+        run(14, text, x=np.ones((2, 2), np.float32), axis=np.array(-(2**31), np.int32))
+    (y,) = run(14, text, x=np.ones((2, 2), np.float32), axis=np.array(-1, np.int32))
+    assert y.tolist() == [[1, 2], [1, 2]]
+
+
 def test_the_logarithm_of_a_softmax_is_finite() -> None:
     text = "g (float[2] x) => (float[2] y) { y = LogSoftmax(x) }"
     (y,) = run(13, text, x=np.array([10_000, 0], np.float32))
