@@ -23,6 +23,7 @@ from headrace.plugins.openvino.guards.terms import (
     all_hold,
     ancestors,
     follows_values,
+    is_constant,
     is_known,
     is_shape,
     same,
@@ -151,16 +152,24 @@ def _sequence(operation: openvino.Node) -> Iterator[Condition]:
 
 def _product(operation: openvino.Node) -> Iterator[Condition]:
     """With constant weights, the kernel does not compare the number of columns with theirs. It
-    reads beyond rows that are too short."""
+    would read beyond rows that are too short, so it gets rows of the right length."""
     yield from in_floats(operation)
     first, second = operation.input_values()
-    shapes = first.get_partial_shape(), second.get_partial_shape()
-    if any(shape.rank.is_dynamic or len(shape) < 2 for shape in shapes):
+    shape = first.get_partial_shape()
+    weights, turned = second.get_partial_shape(), operation.get_attributes()
+    if not is_constant(second) or weights.is_dynamic or shape.rank.is_dynamic or len(shape) < 2:
         return
-    turned = operation.get_attributes()
-    columns, rows = -2 if turned["transpose_a"] else -1, -1 if turned["transpose_b"] else -2
-    if not is_known(first, columns) or not is_known(second, rows):
-        yield from same(first, columns, second, rows)
+    columns, others = (-2, -1) if turned["transpose_a"] else (-1, -2)
+    if len(weights) < 2 or is_known(first, columns):
+        return
+    rows = -1 if turned["transpose_b"] else -2
+    yield from same(first, columns, second, rows)
+    if length := weights[rows].get_length():
+        pattern = np.zeros(len(shape), np.int64)  # 0 leaves a size as it is
+        pattern[others], pattern[columns] = -1, length
+        long_enough = operations.reshape(first, operations.constant(pattern), special_zero=True)
+        long_enough.set_friendly_name(operation.get_friendly_name())  # for errors
+        operation.input(0).replace_source_output(long_enough.output(0))
 
 
 def _joined(operation: openvino.Node) -> Iterator[Condition]:

@@ -499,7 +499,17 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         "(float[N,K] a) => (float[A,B] y) <float[2,1] b = {1, 2}, float[1,1] c = {3}>"
         " { y = Gemm(a, b, c) }",
         [{"a": floats(3, 2)}],
-        [({"a": floats(3, count)}, f"{UNLIKE}|Incompatible") for count in (1, 3)],
+        [({"a": floats(*shape)}, "'y") for shape in ((3, 1), (3, 3), (4, 1), (1, 4))],
+    ),
+    "product_of_images_with_constant_weights": (
+        "(float[A,B,N,K] a) => (float[A,B,N,M] y) <float[2,1] b = {1, 2}> { y = MatMul(a, b) }",
+        [{"a": floats(1, 2, 3, 2)}, {"a": floats(2, 1, 0, 2)}, {"a": floats(2, 3, 1, 2)}],
+        [({"a": floats(1, *each)}, "'y") for each in ((2, 4, 1), (1, 1, 4), (2, 1, 3))],
+    ),
+    "product_of_matrices": (
+        "(float[N,K] a, float[L,M] b) => (float[N,M] y) { y = MatMul(a, b) }",
+        [{"a": floats(3, 2), "b": floats(2, 4)}],
+        [({"a": floats(3, 2), "b": floats(size, 4)}, "layer|fit|shape") for size in (1, 3)],
     ),
     "product_of_integers": (
         "(int32[N,2] x, int32[2,M] w) => (int32[N,M] y) { y = MatMul(x, w) }",
