@@ -172,6 +172,13 @@ def _product(operation: openvino.Node) -> Iterator[Condition]:
         operation.input(0).replace_source_output(long_enough.output(0))
 
 
+def _distinct(operation: openvino.Node) -> Iterator[Condition]:
+    """NaN is not equal to itself, so the kernel leaves places of the outputs as they were."""
+    values = operation.input_value(0)
+    if values.get_element_type().is_real():
+        yield all_hold(operations.equal(values, values)), "gets NaN"
+
+
 def _joined(operation: openvino.Node) -> Iterator[Condition]:
     """The backend leaves out a tensor that never has elements, and does not compare its other
     sizes."""
@@ -272,6 +279,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         "ROIAlign": _regions,
         "ScatterElementsUpdate": _scatter_elements,
         "TensorIterator": _scanned,
+        "Unique": _distinct,
     }
 )
 _OF_LAYERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(

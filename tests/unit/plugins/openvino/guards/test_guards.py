@@ -506,6 +506,11 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"a": floats(1, 2, 3, 2)}, {"a": floats(2, 1, 0, 2)}, {"a": floats(2, 3, 1, 2)}],
         [({"a": floats(1, *each)}, "'y") for each in ((2, 4, 1), (1, 1, 4), (2, 1, 3))],
     ),
+    "unique_elements": (
+        "(float[7] x) => (float[N] y, int64[N] i) { y, i = Unique(x) }",
+        [{"x": np.array([3, 1, 2, 1, -0.0, np.inf, 5], np.float32)}],
+        [({"x": np.array([0, 2, np.nan, 4, 1, 5, 0], np.float32)}, "NaN")],
+    ),
     "product_of_matrices": (
         "(float[N,K] a, float[L,M] b) => (float[N,M] y) { y = MatMul(a, b) }",
         [{"a": floats(3, 2), "b": floats(2, 4)}],
