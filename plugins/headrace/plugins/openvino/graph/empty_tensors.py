@@ -149,6 +149,8 @@ def _is_sound(operation: openvino.Node) -> bool:
     if kind == "Reshape":  # OpenVINO compares shape and elements in a run, but not before
         ends = operation.get_input_partial_shape(0), operation.get_output_partial_shape(0)
         return any(shape.is_dynamic for shape in ends)
+    if kind == "Tile":  # it does not run without repeats
+        return not _is_empty(operation.get_input_partial_shape(1))
     return kind in _SOUND
 
 

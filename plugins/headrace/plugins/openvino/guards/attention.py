@@ -15,6 +15,7 @@ from headrace.plugins.openvino.guards.terms import (
     all_hold,
     ancestors,
     is_known,
+    keep_length,
     same,
     sizes_along,
 )
@@ -77,11 +78,19 @@ def _product(operation: openvino.Node) -> openvino.Node | None:
 def _rotation(operation: openvino.Node) -> Iterator[Condition]:
     """Conditions on an operation that the reader made for a RotaryEmbedding. Its operations cut off
     the ends of rows of sines and cosines that are too long, and repeat them along axes of size 1.
-    ONNX requires that all sizes are the same. Repeats along the axis of the heads are meant."""
+    ONNX requires that all sizes are the same. Repeats along the axis of the heads are meant.
+
+    One kernel replaces the operations. It writes outside of its memory if the rows of the data do
+    not have the length that the split into halves expects. So it gets rows of that length."""
     kind = operation.get_type_name()
     if kind == "Slice":
         rows, made = operation.input_value(0), operation.output(0)
         yield from same(rows, -1, made, -1)
+    elif kind == "VariadicSplit":
+        data, halves = operation.input_value(0), operation.outputs()
+        if not is_known(data, -1) and all(is_known(half, -1) for half in halves):
+            length = sum(half.get_partial_shape()[-1].get_length() for half in halves)
+            keep_length(operation, -1, length)
     elif kind == "Multiply":
         values = operation.input_values()
         if all(each.get_node().get_type_name() != "Constant" for each in values):

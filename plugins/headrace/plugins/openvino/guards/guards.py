@@ -28,7 +28,7 @@ from headrace.runtime.network.values import Array, Value
 
 NO_LAYERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PREFIX: Final = "headrace.guards:"
-_STAMP: Final = b"headrace guards 10\n"
+_STAMP: Final = b"headrace guards 11\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
 before. Then no network that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]
@@ -137,6 +137,8 @@ def _guards(model: openvino.Model, layers: Mapping[str, str]) -> list[_Guard]:
             found.append(_carried_out(operation, layer, inner))
         for node, broken in conditions(operation, layers.get(layer, "")):
             count = node.get_output_shape(0)[0]
+            if not count:  # it holds, because it has no elements
+                continue
             guard = _Guard(node.output(0), ((layer, broken),) * count)
             if not is_constant(guard.value):
                 found.append(guard)

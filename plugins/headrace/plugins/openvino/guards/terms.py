@@ -60,6 +60,22 @@ def same(one: openvino.Output, at: int, other: openvino.Output, beside: int) -> 
     yield all_hold(operations.equal(*sizes)), UNLIKE
 
 
+def keep_length(operation: openvino.Node, axis: int, length: int) -> None:
+    """Has the operation's first input reshaped, so that a run fails before the operation reads an
+    axis of another length.
+
+    Args:
+        axis: an axis of the input, whose rank is known.
+        length: the length of the axis, 1 or more.
+    """
+    data = operation.input_value(0)
+    pattern = np.zeros(len(data.get_partial_shape()), np.int64)  # 0 leaves a size as it is
+    pattern[axis] = length
+    checked = operations.reshape(data, operations.constant(pattern), special_zero=True)
+    checked.set_friendly_name(operation.get_friendly_name())  # for errors
+    operation.input(0).replace_source_output(checked.output(0))
+
+
 def signed(output: openvino.Output) -> openvino.Node:
     """The value in int64. In most cases OpenVINO's reader of ONNX has indices in int64 anyway. For
     a constant, only its least and greatest element."""

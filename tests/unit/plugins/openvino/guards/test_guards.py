@@ -114,6 +114,15 @@ def rotated(cosines: tuple[int, ...], sines: tuple[int, ...]) -> Inputs:
     return {"x": floats(2, 2, 3, 4), "c": floats(*cosines) / 9, "s": floats(*sines) / 9}
 
 
+def rotated_at(shape: tuple[int, ...], half: int) -> Inputs:
+    """Data of a shape, rows of sines and cosines, and the positions of the rows."""
+    rows = {"c": floats(50, half) / 999, "s": floats(50, half) / 9999}
+    return {"x": floats(*shape) / 99, **rows, "p": indices(9, 47, 36, 24, 11, 12).reshape(2, 3)}
+
+
+_OF_LISTS = "float[A,B,C]", "float[E,F,G]"
+_OF_HEADS = "float[A,B,C,D]", "float[E,F,G,H]"
+
 NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "gather_nd": (
         GATHER_ND.format("y = GatherND(x, i)"),
@@ -402,6 +411,20 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             ("capped_causal", "softcap = 1.0, is_causal = 1"),
         )
     },
+    **{
+        f"rotary_halves_{kind}": (
+            f"({x} x, float[50,{half}] c, float[50,{half}] s, int64[2,3] p) => ({y} y)"
+            f" {{ y = RotaryEmbedding<{attributes}>(x, c, s, p) }}",
+            [rotated_at(shape(2 * half), half)],
+            [(rotated_at(shape(length), half), NO_FIT) for length in (2, 8, 6, 32)],
+        )
+        for kind, x, y, attributes, half, shape in (
+            ("of_lists", *_OF_LISTS, "num_heads = 4", 33, lambda last: (2, 3, 4 * last)),
+            ("of_short_lists", *_OF_LISTS, "num_heads = 4", 2, lambda last: (2, 3, 4 * last)),
+            ("of_heads", *_OF_HEADS, "interleaved = 0", 33, lambda last: (2, 4, 3, last)),
+            ("beside_each_other", *_OF_HEADS, "interleaved = 1", 33, lambda last: (2, 4, 3, last)),
+        )
+    },
     "rotary_rows": (
         "(float[B,2,N,4] x, float[C,M,2] c, float[D,P,2] s) => (float[E,F,G,J] y)"
         " { y = RotaryEmbedding(x, c, s) }",
@@ -688,6 +711,11 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"s": floats(2), "x": floats(3, 2)}, {"s": floats(2), "x": floats(1, 2)}],
         [({"s": floats(2), "x": floats(0, 2)}, NOTHING)],
     ),
+    "number": (
+        "(float[N,M] x, int64[0] s) => (float y) { y = Reshape(x, s) }",
+        [{"x": floats(1, 1), "s": indices()}],
+        [({"x": floats(2, 3), "s": indices()}, NO_FIT)],
+    ),
     "list": (
         "(float[N,M] x, int64[1] s) => (float[A] y) { y = Reshape(x, s) }",
         [{"x": floats(2, 3), "s": indices(6)}, {"x": floats(2, 3), "s": indices(-1)}],
@@ -767,6 +795,7 @@ NEVER_RIGHT = {
     "scan_of_growing_state": "(float[1] s, float[2,3] x) => (float[3] y) { y = Scan"
     "<num_scan_inputs = 1, body = a (float[1] a, float[3] b) => (float[3] c)"
     " { c = Add(a, b) }>(s, x) }",
+    "tile": "(float[2,2] x, int64[0] r) => (float[A,B] y) { y = Tile(x, r) }",
     "rotary": "(float[1,2,3,4] x, float[1,3,4] c, float[1,3,1] s) => (float[A,B,C,D] y)"
     " { y = RotaryEmbedding(x, c, s) }",
     "weights": "(float[2,1,2] x, float[A,B,C] r) => (float[D,E,F,G] y) {"
