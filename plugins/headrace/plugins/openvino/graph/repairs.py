@@ -237,7 +237,8 @@ def _unique(operation: openvino.Node) -> None:
     """The kernel does not run without elements, and then its outputs have no shape. A layer that
     reads them ends the process. So an axis without elements gets one, and what the kernel finds
     there is cut away. Without an axis, unsorted elements are wrong if nothing reads the inverse, so
-    the kernel gets a list and its axis. No case shows either.
+    the kernel gets a list and its axis. Along another axis than the first one, the kernel compares
+    parts wrongly, so that axis becomes the first one. No case shows any of this.
 
     Raises:
         InvalidModel: the number of axes is not known.
@@ -253,12 +254,16 @@ def _unique(operation: openvino.Node) -> None:
     if shape.rank.is_dynamic:
         raise InvalidModel("Unique takes parts of a tensor of unknown rank", field="model")
     axes = list(range(len(shape)))
-    along = None if flat and attributes["sorted"] else axis
-    made = operations.unique(never_empty(data, axes), along, **attributes)
+    order = [axes.pop(axis), *axes]
+    turned = operations.transpose(never_empty(data, order), np.array(order))
+    along = None if flat and attributes["sorted"] else np.int64(0)
+    made = operations.unique(turned, along, **attributes)
+    back = operations.transpose(made.output(0), np.argsort(order)).output(0)
     sizes = operations.shape_of(data)
-    for index, cut in enumerate((axes, [axis], [axis], [axis])):
+    found = (back, *made.outputs()[1:])
+    for index, cut in enumerate((sorted(order), [axis], [axis], [axis])):
         ends = operations.gather(sizes, np.array(cut), np.int64(0))
-        change_readers(operation.output(index), partial(_first, made.output(index), ends))
+        change_readers(operation.output(index), partial(_first, found[index], ends))
 
 
 def _first(value: openvino.Output, ends: openvino.Node, _: openvino.Output) -> openvino.Node:

@@ -420,6 +420,23 @@ def test_unique_elements_do_not_depend_on_what_reads_them(
     equal(run(runtime, text, x=x), **{name: expected[name] for name in used})
 
 
+@pytest.mark.parametrize(("shape", "axis"), [((2, 33, 2), 1), ((2, 33), -1), ((2, 2, 9), 2)])
+@pytest.mark.parametrize("is_sorted", [0, 1])
+def test_unique_parts_may_lie_along_any_axis(
+    runtime: Runtime, shape: tuple[int, ...], axis: int, is_sorted: int
+) -> None:
+    sizes, found = ",".join("ABC"[: len(shape)]), ",".join("DEF"[: len(shape)])
+    text = f"""f (float[{sizes}] x) => (float[{found}] y, int64[N] i, int64[M] j, int64[K] k) {{
+        y, i, j, k = Unique<axis = {axis}, sorted = {is_sorted}>(x)
+    }}"""
+    x = np.random.default_rng(0).integers(0, 2, shape).astype(np.float32)
+    y, i, j, k = np.unique(x, True, True, True, axis=axis)
+    if not is_sorted:
+        order = np.argsort(i)
+        y, i, j, k = y.take(order, axis), i[order], np.argsort(order)[j.reshape(-1)], k[order]
+    equal(run(runtime, text, x=x), y=y, i=i, j=j.reshape(-1), k=k)
+
+
 def test_unique_parts_of_a_tensor_of_unknown_rank_are_refused(runtime: Runtime) -> None:
     model = parse("f (float[N] x) => (float[A] y) { y = Unique<axis = 0>(x) }")
     model.graph.input[0].type.tensor_type.ClearField("shape")
