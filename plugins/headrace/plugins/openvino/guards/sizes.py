@@ -39,7 +39,7 @@ def _not_forgotten(operation: openvino.Node, *but: int) -> Iterator[Condition]:
     input 1 or, if input 1 is an axis, input 2."""
     data = operation.input_value(0)
     shape = data.get_partial_shape()
-    axes = [at for at, size in enumerate(shape) if size.is_dynamic and at not in but]
+    axes = [at for at, size in enumerate(shape) if at not in but and (size.is_dynamic or size == 0)]
     if axes and any(map(follows_values, operation.input_values()[1:])):
         yield sizes_along(data, axes), _FORGOTTEN
 
@@ -219,6 +219,14 @@ def _expansion(operation: openvino.Node) -> Iterator[Condition]:
         yield all_hold(holds), UNLIKE
 
 
+def _cut(operation: openvino.Node) -> Iterator[Condition]:
+    """With constant bounds and steps, the kernel infers its output's shape only once. It does not
+    do so again for other axes."""
+    bounds, axes = operation.input_values()[1:4], operation.input_values()[4:]
+    if any(map(follows_values, axes)) and not any(map(follows_values, bounds)):
+        yield operations.constant(np.array([0])), "takes axes from a request for constant bounds"
+
+
 def _squeezed(operation: openvino.Node) -> Iterator[Condition]:
     """The kernel does not check the given axes if it knows the sizes."""
     axes = operation.input_value(1) if operation.get_input_size() > 1 else None
@@ -237,6 +245,7 @@ SIZES: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = Map
         "Interpolate": _factors,
         "Pad": _pads,
         "Reshape": _pattern,
+        "Slice": _cut,
         "Squeeze": _squeezed,
         "Tile": _repeats,
         "TopK": _count,

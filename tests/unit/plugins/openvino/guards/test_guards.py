@@ -711,6 +711,15 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"s": floats(2), "x": floats(3, 2)}, {"s": floats(2), "x": floats(1, 2)}],
         [({"s": floats(2), "x": floats(0, 2)}, NOTHING)],
     ),
+    "slice_from": (
+        "(float[N,4] x, int64[1] a, int64[1] s) => (float[A,B] y) <int64[1] e = {3}>"
+        " { y = Slice(x, s, e, a) }",
+        [
+            {"x": floats(rows, 4), "a": indices(axis), "s": indices(start)}
+            for axis, start, rows in product((0, 1), (0, 2), (0, 5))
+        ],
+        [],
+    ),
     "number": (
         "(float[N,M] x, int64[0] s) => (float y) { y = Reshape(x, s) }",
         [{"x": floats(1, 1), "s": indices()}],
@@ -795,6 +804,10 @@ NEVER_RIGHT = {
     "scan_of_growing_state": "(float[1] s, float[2,3] x) => (float[3] y) { y = Scan"
     "<num_scan_inputs = 1, body = a (float[1] a, float[3] b) => (float[3] c)"
     " { c = Add(a, b) }>(s, x) }",
+    "slice": "(float[N,4] x, int64[1] a) => (float[A,B] y) <int64[1] s = {1}, int64[1] e = {3}>"
+    " { y = Slice(x, s, e, a) }",
+    "slice_of_nothing": "(float[0,4] x, int64[1] a) => (float[A,B] y)"
+    " <int64[1] s = {1}, int64[1] e = {3}> { y = Slice(x, s, e, a) }",
     "tile": "(float[2,2] x, int64[0] r) => (float[A,B] y) { y = Tile(x, r) }",
     "rotary": "(float[1,2,3,4] x, float[1,3,4] c, float[1,3,1] s) => (float[A,B,C,D] y)"
     " { y = RotaryEmbedding(x, c, s) }",
