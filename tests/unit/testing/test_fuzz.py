@@ -265,6 +265,7 @@ def test_the_other_device_is_asked_only_where_the_reference_differs() -> None:
 
 GRID = "g (float t, int64[n] s) => (float y) {{ y = AffineGrid<align_corners={}>(t, s) }}"
 LARGEST = "g (float[n] a) => (float[m] b) <int64[1] k = {{1}}> {{ b, i = TopK<sorted={}>(a, k) }}"
+POWER = "g (int64[n] a, int64[n] e) => (int64[n] b) { b = Pow(a, e) }"
 MANY = np.full(3, 2**30, np.int32)
 QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis=0>(a, s) }"
 
@@ -294,6 +295,8 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         ("g (int64[n] a) => (int64 b) { b = ReduceSum(a) }", {"a": MANY.astype(int)}, False),
         ("g (int64[n] a) => (int64 b) { b = ReduceProd(a) }", {"a": MANY.astype(int)}, True),
         ("g (int64[n] a) => (int64 b) { b = ReduceSumSquare(a) }", {"a": MANY.astype(int)}, True),
+        (POWER, {"a": np.array([3, 3]), "e": np.array([33, 33])}, False),
+        (POWER, {"a": np.array([3, 3]), "e": np.array([34, 34])}, True),
         (LARGEST.format(0), {"a": ONE}, True),
         (LARGEST.format(1), {"a": ONE}, False),
         (QUANTISE, {"a": ONE, "s": np.array([0, 1], np.float32)}, True),

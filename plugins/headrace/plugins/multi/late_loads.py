@@ -234,11 +234,12 @@ class LateLoads:
         failure = Failure(device, known)
         with self._lock:
             self._failures[device] = failure
+        self._owner.has_failed(failure)  # before `try_again`, which an alarm's thread may call
+        with self._lock:
             delay = self._plan(failure)
         later = "" if delay is None else f"; it is tried again in {delay:g} s"
         bug = error if isinstance(known, Internal) else None
         _log.warning("%s: %s%s", self._owner.label, failure, later, exc_info=bug)
-        self._owner.has_failed(failure)
 
 
 class _SharedThreads:

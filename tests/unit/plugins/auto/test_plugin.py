@@ -11,6 +11,7 @@ import pytest
 from headrace.plugins.auto.executable_network import AutoNetwork
 from headrace.plugins.auto.plugin import AutoPlugin
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
+from headrace.plugins.multi.device_list import Failure
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
@@ -300,6 +301,25 @@ def test_a_device_that_was_down_at_the_load_is_tried_again_when_it_is_up(rig: Ri
     rig.services.states.set("BEST", DeviceState.UP)
     await_device(network, "BEST")
     assert network.get_metric("DEVICE_STATES") == ["BEST=serving", "CPU=serving"]
+
+
+def test_a_device_is_not_tried_again_before_its_failure_is_known(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = []
+    learn = AutoNetwork.has_failed
+
+    def learn_late(network: AutoNetwork, failure: Failure) -> None:
+        planned.append(network._late.will_ask(failure.device))
+        rig.device("BEST").mends()
+        rig.services.states.set("BEST", DeviceState.UP)
+        learn(network, failure)
+
+    monkeypatch.setattr(AutoNetwork, "has_failed", learn_late)
+    rig.services.states.set("BEST", DeviceState.RESTARTING, "it crashed")
+    rig.device("BEST").refuses(Unavailable("it is being started again"))
+    await_device(rig.load("AUTO:BEST,CPU"), "BEST")
+    assert planned == [False]
 
 
 def test_a_device_whose_load_failed_is_tried_again_after_a_while(rig: Rig) -> None:

@@ -11,7 +11,6 @@ from headrace.testing.fuzz.values import (
     bounds,
     has_nan,
     is_extreme,
-    is_float,
     is_integer,
     is_subnormal,
     wide,
@@ -63,15 +62,17 @@ def _casts(operators: set[str], values: list[Array]) -> str | None:
 
 
 def _power_too_far(operators: set[str], values: list[Array]) -> str | None:
-    """Whether an integer to the power of a float may be one that the integer's type does not have:
-    the operator's text says nothing of it."""
+    """Whether a power of an integer may be one that the integer's type does not have, or that is
+    not exact in float64: the operator's text says nothing of either."""
     numbers = [each for each in values if each.dtype != object and each.size]
-    bases = [each for each in numbers if is_integer(each.dtype)]
-    exponents = [wide(each).astype(np.float64) for each in numbers if is_float(each.dtype)]
-    for base in bases if "Pow" in operators else []:
+    for base in numbers if "Pow" in operators else []:
+        if not is_integer(base.dtype):
+            continue
         largest = float(np.abs(wide(base).astype(np.float64)).max())
+        limit = min(bounds(base.dtype)[1], 2**53)
+        exponents = [wide(each).astype(np.float64) for each in numbers if each is not base]
         with np.errstate(all="ignore"):
-            if any((largest**each > bounds(base.dtype)[1]).any() for each in exponents):
+            if any((largest**each > limit).any() for each in exponents):
                 return "a power that the type does not have"
     return None
 

@@ -55,7 +55,13 @@ from headrace.runtime.network.reference.norms import (
     LpNormalization,
     opset_of,
 )
-from headrace.runtime.network.reference.parts import CumSum, GatherElements, Trilu, Unique
+from headrace.runtime.network.reference.parts import (
+    CumSum,
+    GatherElements,
+    TreeEnsemble,
+    Trilu,
+    Unique,
+)
 from headrace.runtime.network.reference.sequences import (
     OneHot,
     RegexFullMatch,
@@ -171,6 +177,7 @@ _CORRECTED = (
     SequenceInsert,
     SplitToSequence,
     StringNormalizer,
+    TreeEnsemble,
     Trilu,
     Unique,
 )

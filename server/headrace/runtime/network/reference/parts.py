@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.aionnxml.op_tree_ensemble import TreeEnsemble as OpTreeEnsemble
 from onnx.reference.ops.op_cum_sum import CumSum as OpCumSum
 
 
@@ -35,6 +36,15 @@ class GatherElements(OpRun):
             raise IndexError(f"an index is out of bounds for an axis of {size} elements")
         kept = [slice(None) if at == axis else slice(n) for at, n in enumerate(indices.shape)]
         return (np.take_along_axis(data[tuple(kept)], indices, axis),)
+
+
+class TreeEnsemble(OpTreeEnsemble):
+    """Refuses to transform the sums of the leaves, because onnx leaves that out."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if getattr(self, "post_transform", 0):
+            raise NotImplementedError("TreeEnsemble with a post_transform")
 
 
 class Trilu(OpRun):
