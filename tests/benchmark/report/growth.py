@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import onnx
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from onnx import TensorProto, helper
 
 from headrace.client import Client
@@ -168,6 +168,8 @@ def paint(points: dict[int, Compared], title: str, axes: Axes) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     if max(ours) > WIDE * min(floors):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
