@@ -257,24 +257,8 @@ def test_closing_cancels_what_is_in_flight(fake: Fake) -> None:
         network.infer(x(1))
 
 
-def test_a_callback_may_call_infer(fake: Fake) -> None:
-    with Client(fake.target) as client:
-        network = client.network("echo")
-        share(network, fake)
-        found: list[float] = []
-        ended = threading.Event()
-
-        def again(_: object) -> None:
-            found.append(value(network.infer(x(2))))
-            ended.set()
-
-        network.start_async(x(1)).add_done_callback(again)
-        assert ended.wait(WAIT_SECONDS)
-        assert found == [2]
-
-
-def test_a_callback_on_grpcs_thread_may_call_infer(fake: Fake) -> None:
-    """A request in a call of its own ends on the thread that receives the stream's results, too."""
+def assert_a_callback_may_call_infer(fake: Fake, first: dict[str, Any], seconds: float) -> None:
+    """`first` are the inputs of the request whose callback calls `infer`."""
     with Client(fake.target) as client:
         network = client.network("echo")
         share(network, fake)
@@ -285,10 +269,19 @@ def test_a_callback_on_grpcs_thread_may_call_infer(fake: Fake) -> None:
             found.append(value(network.infer(x(2), timeout=WAIT_SECONDS)))
             ended.set()
 
-        large = {"x": np.ones((1, 100_000), np.float32)}
-        network.start_async(large).add_done_callback(again)
-        assert ended.wait(WAIT_SECONDS / 2)
+        network.start_async(first).add_done_callback(again)
+        assert ended.wait(seconds)
         assert found == [2]
+
+
+def test_a_callback_may_call_infer(fake: Fake) -> None:
+    assert_a_callback_may_call_infer(fake, x(1), WAIT_SECONDS)
+
+
+def test_a_callback_on_grpcs_thread_may_call_infer(fake: Fake) -> None:
+    """A request in a call of its own ends on the thread that receives the stream's results, too."""
+    large = {"x": np.ones((1, 100_000), np.float32)}
+    assert_a_callback_may_call_infer(fake, large, WAIT_SECONDS / 2)
 
 
 def test_an_abandoned_client_leaves_no_thread(fake: Fake) -> None:

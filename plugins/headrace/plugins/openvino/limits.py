@@ -104,7 +104,7 @@ def _attention(node: ir.Node, version: int) -> str | None:
     if scale < 0:
         return "OpenVINO multiplies by a negative scale, and ONNX multiplies by its root"
     if attributes.get_int("softmax_precision", 1) not in _PRECISIONS:
-        return "softmax_precision is no type of floats, and OpenVINO ignores it"
+        return "softmax_precision is not a floating-point type, and OpenVINO ignores it"
     ranks = {len(sizes) for at in range(3) if (sizes := sizes_of(input_of(node, at))) is not None}
     if len(ranks) > 1:
         return "OpenVINO reshapes a query, a key or a value of another rank than the others have"

@@ -37,7 +37,7 @@ class Connected:
 
     @property
     def address(self) -> str:
-        """Whose connection it is: that of an address, or of a user at a Unix socket."""
+        """Who the connection belongs to: an address, or a user at a Unix socket."""
         host = self.peer.rpartition(":")[0]
         return host.rpartition(":")[0] if self.process else host
 

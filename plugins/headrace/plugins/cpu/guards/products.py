@@ -18,7 +18,8 @@ def einsum(node: ir.Node, guard: Guard) -> None:
 def gemm(node: ir.Node, guard: Guard) -> None:
     """The backend treats a tensor of one axis as a row of a matrix. To an empty sum it adds the
     third input without its factor."""
-    inputs.each(node, [0, 1], lambda value: guard.ranked(value, 2))
+    for index in (0, 1):
+        inputs.of_exact_rank(2, index)(node, guard)
     if len(node.inputs) < 3 or node.attributes.get_float("beta", 1.0) == 1:
         return
     first = node.inputs[0]

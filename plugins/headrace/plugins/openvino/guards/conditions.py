@@ -26,6 +26,7 @@ from headrace.plugins.openvino.guards.terms import (
     is_constant,
     is_known,
     is_shape,
+    keep_length,
     same,
     signed,
     sizes_along,
@@ -159,17 +160,13 @@ def _product(operation: openvino.Node) -> Iterator[Condition]:
     weights, turned = second.get_partial_shape(), operation.get_attributes()
     if not is_constant(second) or weights.is_dynamic or shape.rank.is_dynamic or len(shape) < 2:
         return
-    columns, others = (-2, -1) if turned["transpose_a"] else (-1, -2)
+    columns = -2 if turned["transpose_a"] else -1
     if len(weights) < 2 or is_known(first, columns):
         return
     rows = -1 if turned["transpose_b"] else -2
     yield from same(first, columns, second, rows)
     if length := weights[rows].get_length():
-        pattern = np.zeros(len(shape), np.int64)  # 0 leaves a size as it is
-        pattern[others], pattern[columns] = -1, length
-        long_enough = operations.reshape(first, operations.constant(pattern), special_zero=True)
-        long_enough.set_friendly_name(operation.get_friendly_name())  # for errors
-        operation.input(0).replace_source_output(long_enough.output(0))
+        keep_length(operation, columns, length)
 
 
 def _distinct(operation: openvino.Node) -> Iterator[Condition]:
