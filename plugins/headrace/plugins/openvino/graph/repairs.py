@@ -7,23 +7,22 @@ repair names the case of onnx's backend tests that shows its purpose.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from headrace.plugins.openvino.graph.activations import ACTIVATIONS
-from headrace.plugins.openvino.graph.empty_tensors import bodies, never_empty
+from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.loops import LOOPS
 from headrace.plugins.openvino.graph.sequences import SEQUENCES
+from headrace.plugins.openvino.graph.unique import unique
 from headrace.plugins.openvino.library import (
     change_readers,
     openvino,
     operations,
     replace_node,
 )
-from headrace.runtime.errors import InvalidModel
 
 _LEAST_STEP: Final = -(2**31) + 1
 _BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
@@ -233,46 +232,6 @@ def _regions(operation: openvino.Node) -> None:
     change_readers(operation.output(0), lambda found: operations.select(shown, found, zero))
 
 
-def _unique(operation: openvino.Node) -> None:
-    """The kernel does not run without elements, and then its outputs have no shape. A layer that
-    reads them ends the process. So an axis without elements gets one, and what the kernel finds
-    there is cut away. Without an axis, unsorted elements are wrong if nothing reads the inverse, so
-    the kernel gets a list and its axis. Along another axis than the first one, the kernel compares
-    parts wrongly, so that axis becomes the first one. No case shows any of this.
-
-    Raises:
-        InvalidModel: the number of axes is not known.
-    """
-    data, axis = operation.input_value(0), np.int64(0)
-    attributes = operation.get_attributes()
-    flat = operation.get_input_size() == 1
-    if flat:
-        data = operations.reshape(data, np.array([-1]), special_zero=False).output(0)
-    else:
-        axis = operation.input_value(1).get_node().data.reshape(())
-    shape = data.get_partial_shape()
-    if shape.rank.is_dynamic:
-        raise InvalidModel("Unique takes parts of a tensor of unknown rank", field="model")
-    axes = list(range(len(shape)))
-    order = [axes.pop(axis), *axes]
-    turned = operations.transpose(never_empty(data, order), np.array(order))
-    along = None if flat and attributes["sorted"] else np.int64(0)
-    made = operations.unique(turned, along, **attributes)
-    back = operations.transpose(made.output(0), np.argsort(order)).output(0)
-    sizes = operations.shape_of(data)
-    found = (back, *made.outputs()[1:])
-    for index, cut in enumerate((sorted(order), [axis], [axis], [axis])):
-        ends = operations.gather(sizes, np.array(cut), np.int64(0))
-        change_readers(operation.output(index), partial(_first, found[index], ends))
-
-
-def _first(value: openvino.Output, ends: openvino.Node, _: openvino.Output) -> openvino.Node:
-    """The first elements of the value along all of its axes."""
-    count = ends.get_output_shape(0)[0]
-    zeros, ones = (operations.constant(np.full(count, each)) for each in (0, 1))
-    return operations.slice(value, zeros, ends, ones)
-
-
 _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] = MappingProxyType(
     {
         **ACTIVATIONS,
@@ -289,6 +248,6 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         "ReduceMin": _extreme,
         "Slice": _slice,
         "TopK": _top_k,
-        "Unique": _unique,
+        "Unique": unique,
     }
 )

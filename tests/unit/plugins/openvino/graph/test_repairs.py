@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 import pytest
 
+from headrace.plugins.openvino.session import tensors
 from headrace.plugins.openvino.session.session import Runtime
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.network.network import Network
@@ -435,6 +438,27 @@ def test_unique_parts_may_lie_along_any_axis(
         order = np.argsort(i)
         y, i, j, k = y.take(order, axis), i[order], np.argsort(order)[j.reshape(-1)], k[order]
     equal(run(runtime, text, x=x), y=y, i=i, j=j.reshape(-1), k=k)
+
+
+@pytest.mark.parametrize("is_sorted", [0, 1])
+def test_unique_elements_of_16_bits_are_those_of_their_own_request(
+    runtime: Runtime, is_sorted: int
+) -> None:
+    text = f"""f (bfloat16[N] x) => (bfloat16[M] y) {{
+        y, i, j, k = Unique<sorted = {is_sorted}>(x)
+    }}"""
+    request = request_of(runtime, text)
+    for values, expected in (
+        ([2], [2]),
+        ([2] * 12 + [5] + [2] * 4, [2, 5]),
+        ([8.5], [8.5]),
+        ([2] * 33, [2]),
+    ):
+        x, _ = tensors.tensor(np.array(values, ml_dtypes.bfloat16), ir.DataType.BFLOAT16)
+        request.set_input_tensor(0, x)
+        request.infer()
+        y = tensors.array(request.get_output_tensor(0), ir.DataType.BFLOAT16)
+        assert y.tolist() == expected
 
 
 def test_unique_parts_of_a_tensor_of_unknown_rank_are_refused(runtime: Runtime) -> None:
