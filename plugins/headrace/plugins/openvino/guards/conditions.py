@@ -15,17 +15,16 @@ import numpy as np
 from headrace.plugins.openvino.graph.empty_tensors import axes_to_guard
 from headrace.plugins.openvino.guards.attention import ATTENTION, ATTENTION_LAYERS
 from headrace.plugins.openvino.guards.integers import INTEGERS, in_floats
+from headrace.plugins.openvino.guards.sequences import SEQUENCES
 from headrace.plugins.openvino.guards.sizes import SIZES
 from headrace.plugins.openvino.guards.terms import (
     EMPTY,
     UNLIKE,
     Condition,
     all_hold,
-    ancestors,
     follows_values,
     is_constant,
     is_known,
-    is_shape,
     keep_length,
     same,
     signed,
@@ -34,10 +33,6 @@ from headrace.plugins.openvino.guards.terms import (
 from headrace.plugins.openvino.library import openvino, operations
 
 _INDEX: Final = "gets an index that is out of bounds"
-_SEQUENCES: Final[Mapping[str, int]] = MappingProxyType(
-    {"GRUSequence": 2, "LSTMSequence": 3, "RNNSequence": 2}
-)
-"""Operations over sequences, and the index of the input that holds each sequence's length."""
 
 
 def conditions(operation: openvino.Node, layer: str = "") -> Iterator[Condition]:
@@ -138,19 +133,6 @@ def _range(operation: openvino.Node) -> Iterator[Condition]:
     yield all_hold(operations.not_equal(step, zero)), "gets a step of 0"
 
 
-def _sequence(operation: openvino.Node) -> Iterator[Condition]:
-    given = operation.input_value(_SEQUENCES[operation.get_type_name()])
-    if given.get_node().get_type_name() == "Reshape":  # `repairs` checks their number so
-        given = given.get_node().input_value(0)
-    if any(is_shape(each) for each in ancestors(given)):
-        return  # the reader of ONNX has set all lengths to that of the tensor
-    lengths, longest = signed(given), sizes_along(operation.input_value(0), [1])
-    bounded = operations.logical_and(
-        operations.greater_equal(lengths, np.int64(0)), operations.less_equal(lengths, longest)
-    )
-    yield all_hold(bounded), "gets a sequence length that is out of bounds"
-
-
 def _product(operation: openvino.Node) -> Iterator[Condition]:
     """With constant weights, the kernel does not compare the number of columns with theirs. It
     would read beyond rows that are too short, so it gets rows of the right length."""
@@ -195,16 +177,6 @@ def _groups(operation: openvino.Node) -> Iterator[Condition]:
     for index in (1, 2):
         count = sizes_along(operation.input_value(index), [0])
         yield all_hold(operations.equal(count, channels)), UNLIKE
-
-
-def _scanned(operation: openvino.Node) -> Iterator[Condition]:
-    """Checks that a sequence has elements. `repairs` has added one to each empty sequence."""
-    for each in operation.get_input_descriptions():
-        if each.get_type_info().name == "SliceInputDescription":
-            source = operation.input_value(each.input_index)
-            if source.get_node().get_type_name() == "Pad":
-                source = source.get_node().input_value(0)
-            yield sizes_along(source, [each.axis]), EMPTY
 
 
 def _levels(operation: openvino.Node) -> Iterator[Condition]:
@@ -261,21 +233,18 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
     {
         **ATTENTION,
         **INTEGERS,
+        **SEQUENCES,
         **SIZES,
         "Concat": _joined,
         "FakeQuantize": _levels,
-        "GRUSequence": _sequence,
         "Gather": _gather,
         "GatherND": _gather_nd,
         "GroupNormalization": _groups,
-        "LSTMSequence": _sequence,
         "MatMul": _product,
         "PRelu": _slopes,
-        "RNNSequence": _sequence,
         "Range": _range,
         "ROIAlign": _regions,
         "ScatterElementsUpdate": _scatter_elements,
-        "TensorIterator": _scanned,
         "Unique": _distinct,
     }
 )
