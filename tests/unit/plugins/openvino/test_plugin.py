@@ -183,6 +183,33 @@ def test_what_a_device_computes_in_follows_from_what_it_has(
     assert precision(config, "NPU", capabilities) == computed
 
 
+@pytest.mark.parametrize("type_name", ["INT8", "UINT8", "INT4", "UINT4"])
+@pytest.mark.parametrize("operator", ["DequantizeLinear", "Cast"])
+@pytest.mark.parametrize("product", ["MatMul(x, w)", "Gemm(x, w)"])
+def test_floats_that_meet_small_constants_are_not_rounded(
+    plugin: Plugin, type_name: str, operator: str, product: str
+) -> None:
+    """OpenVINO's usual properties round x to 8 bits, or fail in the run."""
+    random = np.random.default_rng(0)
+    bits = 4 if type_name.endswith("4") else 8
+    low = 0 if type_name.startswith("U") else -(2 ** (bits - 1))
+    small = random.integers(low, low + 2**bits, (64, 48))
+    scales = random.uniform(0.001, 0.01, 48).astype(np.float32)
+    wide = {
+        "DequantizeLinear": "DequantizeLinear<axis = 1>(small, scales)",
+        "Cast": "Mul(floats, scales)",
+    }[operator]
+    layers = f"floats = Cast<to = 1>(small) w = {wide} y = {product}"
+    model = parse(f"p (float[N,64] x) => (float[N,48] y) {{ {layers} }}")
+    stored = ir.tensor(small.astype(ir.DataType[type_name].numpy()), name="small")
+    model.graph.initializer.append(ir.serde.serialize_tensor(stored))
+    model.graph.initializer.append(numpy_helper.from_array(scales, "scales"))
+    x = random.standard_normal((5, 64)).astype(np.float32)
+    found = infer(load(plugin, model), x=x)["y"]
+    right = x.astype(np.float64) @ (small * scales.astype(np.float64))
+    np.testing.assert_allclose(found, right, rtol=0, atol=1e-5 * abs(right).max())
+
+
 def test_a_device_gets_the_properties_that_it_has() -> None:
     config = SCHEMA.resolve({"INFERENCE_NUM_THREADS": "4"})
     settable = {"PERF_COUNT", "NUM_STREAMS", "INFERENCE_PRECISION_HINT"}

@@ -28,7 +28,7 @@ from headrace.runtime.system.scratch import ScratchFolder
 
 _log = logging.getLogger(__name__)
 
-_EXACT: Final = {"INFERENCE_PRECISION_HINT": "f32"}
+_EXACT: Final = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 _FILED_BYTES: Final = 2**24
 """Weights of this size or larger are passed in a file."""
 
