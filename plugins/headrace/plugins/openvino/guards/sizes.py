@@ -144,6 +144,7 @@ def _pattern(operation: openvino.Node) -> Iterator[Condition]:
     """OpenVINO's compiler turns the only size of the result that it does not know into -1. So the
     kernel does not compare that size with the number of elements. This also happens to sizes that
     follow from another tensor's shape."""
+    yield from _not_zero(operation)
     data, pattern = operation.input_value(0), operation.input_value(1)
     if _may_be_inferred(data.get_partial_shape(), operation.get_output_partial_shape(0)):
         if not _infers(pattern.get_node()) and not is_constant(pattern):
@@ -151,6 +152,24 @@ def _pattern(operation: openvino.Node) -> Iterator[Condition]:
     elif follows_values(pattern):
         given, nothing = signed(pattern), np.int64(0)
         yield operations.add(operations.minimum(given, nothing), np.int64(2)), _NEGATIVE
+
+
+def _not_zero(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel remembers zeros before its first run. If its data is constant and it gets zeros
+    then, it does not infer its output's shape, and fails. So a zero, which means the size of the
+    data, becomes that size."""
+    data, pattern = operation.input_value(0), operation.input_value(1)
+    shape, count = data.get_partial_shape(), pattern.get_partial_shape()
+    if shape.is_dynamic or count.is_dynamic or is_constant(pattern):
+        return
+    if 0 in shape.to_shape():
+        yield operations.constant(np.array([0])), "gets another shape for no elements in each run"
+    if operation.get_attributes()["special_zero"]:
+        places = count[0].get_length()
+        sizes = np.array([*shape.to_shape(), *[0] * places][:places])
+        known = operations.constant(sizes, pattern.get_element_type())
+        given = operations.equal(pattern, operations.constant(0, pattern.get_element_type()))
+        operation.input(1).replace_source_output(operations.select(given, known, pattern).output(0))
 
 
 def _may_be_inferred(data: openvino.PartialShape, made: openvino.PartialShape) -> bool:
@@ -228,13 +247,21 @@ def _cut(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _squeezed(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel does not check the given axes if it knows the sizes."""
+    """The kernel does not check the given axes if it knows the sizes. It gets no axis 0: see
+    `_not_zero`."""
     axes = operation.input_value(1) if operation.get_input_size() > 1 else None
     if axes is not None and follows_values(axes):
-        sizes = operations.shape_of(operation.input_value(0), "i64")
-        along = operations.gather(sizes, signed(axes), np.int64(0))
+        data, zero = operation.input_value(0), np.int64(0)
+        rank = np.int64(len(data.get_partial_shape()))
+        given = signed(axes)
+        last = operations.subtract(given, rank)
+        counted = operations.select(operations.greater_equal(given, zero), last, given)
+        bounded = operations.minimum(operations.maximum(counted, -rank), np.int64(-1))
+        operation.input(1).replace_source_output(bounded.output(0))
+        along = operations.gather(operations.shape_of(data, "i64"), bounded, zero)
+        single = operations.equal(along, np.int64(1))
         yield (
-            all_hold(operations.equal(along, np.int64(1))),
+            all_hold(operations.logical_and(single, operations.equal(bounded, counted))),
             "gets an axis to remove whose size is not 1",
         )
 

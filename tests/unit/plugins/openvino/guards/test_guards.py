@@ -804,6 +804,8 @@ NEVER_RIGHT = {
     "scan_of_growing_state": "(float[1] s, float[2,3] x) => (float[3] y) { y = Scan"
     "<num_scan_inputs = 1, body = a (float[1] a, float[3] b) => (float[3] c)"
     " { c = Add(a, b) }>(s, x) }",
+    "shape_of_nothing": "(float[0,2] x, int64[3] s) => (float[A,B,C] y)"
+    " { y = Reshape<allowzero = 1>(x, s) }",
     "scan_of_constants": "(float[2] s, float[N,1] x) => (float[2] y, float[A,1] z) { y, z = Scan"
     "<num_scan_inputs = 1, body = a (float[2] a, float[1] b) => (float[2] c, float[1] d)"
     " { c = Constant<value = float[2] {1, 2}>() d = Constant<value = float[1] {3}>() }>(s, x) }",
@@ -862,6 +864,35 @@ def test_what_is_right_runs_and_what_is_not_fails(plugin: Plugin, name: str) -> 
     for inputs, why in wrong:  # with the memory of runs that were right
         with pytest.raises(InvalidArgument, match=why):
             request.infer(inputs)
+
+
+@pytest.mark.parametrize(
+    ("layer", "pattern", "wrong"),
+    [
+        ("Squeeze", [0], "axis to remove|incompatible"),
+        ("Reshape", [0, 0, 0], ""),
+        ("Reshape", [0, 3, 0, 1], ""),
+        ("Reshape<allowzero = 1>", [1, 3, 5], ""),
+    ],
+)
+def test_zeros_in_the_first_request_for_a_shape_of_a_constant_are_no_error(
+    plugin: Plugin, layer: str, pattern: list[int], wrong: str
+) -> None:
+    sizes = ",".join("ABC" if layer != "Squeeze" else "AB")
+    if len(pattern) > 3:
+        sizes += ",D"
+    values = ", ".join(str(each) for each in range(15))
+    text = f"""(int64[{len(pattern)}] p) => (float[{sizes}] y) <float[1,3,5] x = {{{values}}}> {{
+        y = {layer}(x, p)
+    }}"""
+    case = case_of(text)
+    request = InferRequest(plugin.load_network(Load(case.network)))
+    for _ in range(2):
+        inputs = {"p": indices(*pattern)}
+        np.testing.assert_array_equal(outputs(request, inputs)["y"], case.expected(inputs)["y"])
+        for axis in (1, 3, -4, 2**31 - 1, -(2**31)) if wrong else ():
+            with pytest.raises(InvalidArgument, match=wrong):
+                request.infer({"p": indices(axis)})
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
