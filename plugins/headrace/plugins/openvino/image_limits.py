@@ -29,7 +29,30 @@ def _transposed_convolution(node: ir.Node, version: int) -> str | None:
         sizes = sizes_of(input_of(node, 0))
         if sizes is None or None in sizes[2:] or "pads" in node.attributes:
             return "OpenVINO ignores auto_pad if there are pads or if a size is not known"
-    return _convolution(node, version)
+    return _zeros_after(node) or _convolution(node, version)
+
+
+def _zeros_after(node: ir.Node) -> str | None:
+    """Why the result might end in more zeros than ONNX allows: fewer along each axis than the
+    stride. No case has too many."""
+    attributes = node.attributes
+    strides = [*attributes.get_ints("strides", []), 1, 1, 1]
+    added = attributes.get_ints("output_padding", [])
+    if any(not 0 <= count < stride for count, stride in zip(added, strides, strict=False)):
+        return "OpenVINO accepts an output_padding that is not less than the stride"
+    ends = attributes.get_ints("output_shape", [])
+    rank = 2 + len(ends)
+    image, weights = (sizes_of(input_of(node, at)) or [None] * rank for at in (0, 1))
+    if ends and {len(image), len(weights)} != {rank}:
+        return "output_shape does not fit the rank of the image"
+    dilations = [*attributes.get_ints("dilations", []), 1, 1, 1]
+    for axis, end, stride, dilation in zip(range(2, rank), ends, strides, dilations, strict=False):
+        size, kernel = image[axis], weights[axis]
+        if size is None or kernel is None:
+            return "OpenVINO accepts an image of any size for an output_shape"
+        if end - ((size - 1) * stride + (kernel - 1) * dilation + 1) >= stride:
+            return "OpenVINO accepts an image that is too small for its output_shape"
+    return None
 
 
 def _quantized_convolution(node: ir.Node, version: int) -> str | None:

@@ -189,6 +189,20 @@ def reasons(text: str, opset: int) -> list[str]:
             " { y = Conv<kernel_shape = [3,3]>(x, w) }",
             "kernel_shape",
         ),
+        *(
+            (
+                f"(float[1,1,{size}] x, float[1,1,3] w) => (float[1,1,N] y)"
+                f" {{ y = ConvTranspose<strides = [2], {attribute}>(x, w) }}",
+                reason,
+            )
+            for size, attribute, reason in (
+                ("2", "output_padding = [2]", "output_padding"),
+                ("N", "output_padding = [-1]", "output_padding"),
+                ("2", "output_padding = [1], output_shape = [8]", "too small"),
+                ("N", "output_shape = [8]", "any size"),
+                ("3", "output_shape = [8, 8]", "rank"),
+            )
+        ),
         (
             "(float[1,1,4,4] x, float[1,1,H,W] w) => (float[1,1,C,D] y)"
             " { y = ConvTranspose<kernel_shape = [3,3]>(x, w) }",
@@ -354,6 +368,15 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         " b = Constant<value = int64[1] {9223372036854775807}>() y = Slice(x, a, b) }",
         "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
         " { y = Attention<is_causal = 1, left_window_size = -1>(q, k, k) }",
+        *(
+            f"(float[1,1,{size}] x, float[1,1,3] w) => (float[1,1,N] y)"
+            f" {{ y = ConvTranspose<strides = [2], output_padding = [1]{shape}>(x, w) }}"
+            for size, shape in (
+                ("N", ""),
+                ("3", ", output_shape = [8]"),
+                ("4", ", output_shape = [8]"),
+            )
+        ),
         '(uint8[2] x, uint8[2] n) => (uint8[2] y) { y = BitShift<direction = "RIGHT">(x, n) }',
         '(uint16[2] x, uint16[2] n) => (uint16[2] y) { y = BitShift<direction = "LEFT">(x, n) }',
         '(uint32 x, uint32 n) => (uint32 y) { y = BitShift<direction = "LEFT">(x, n) }',
