@@ -65,10 +65,12 @@ def fold_empty(model: openvino.Model) -> None:
     for operation in model.get_ordered_ops():
         for body in bodies(operation):
             fold_empty(body)
-        if operation.get_type_name() in ("Parameter", "Constant", "Result", *_BODIES):
+        if operation.get_type_name() in ("Parameter", "Constant", "Result"):
             continue
         for output in operation.outputs():
             _fold(output)
+        if operation.get_type_name() in _BODIES:
+            continue
         empty = any(_is_empty(each.get_partial_shape()) for each in _data(operation))
         if empty and _returns_elements(operation) and not _is_sound(operation):
             raise InvalidModel(

@@ -40,23 +40,46 @@ def _sequence(operation: openvino.Node) -> Iterator[Condition]:
 
 def _scanned(operation: openvino.Node) -> Iterator[Condition]:
     """Checks that a sequence has elements. `repairs` has added one to each empty sequence. A
-    sequence that no result of an iteration follows from is dropped. Without sequences the kernel
-    makes one iteration, or ends the process."""
-    slices = [
-        each
-        for each in operation.get_input_descriptions()
-        if each.get_type_info().name == "SliceInputDescription"
-    ]
-    for each in slices:
-        source = operation.input_value(each.input_index)
-        if source.get_node().get_type_name() == "Pad":
-            source = source.get_node().input_value(0)
-        yield sizes_along(source, [each.axis]), EMPTY
-    body = operation.get_function()
-    parts = {body.get_parameters()[each.body_parameter_index].get_name() for each in slices}
-    read = (each.get_name() for end in body.get_results() for each in ancestors(end.output(0)))
-    if parts.isdisjoint(read):
+    sequence that no result of the layer follows from is dropped. Without sequences the kernel makes
+    one iteration, or ends the process."""
+    for each in operation.get_input_descriptions():
+        if each.get_type_info().name == "SliceInputDescription":
+            source = operation.input_value(each.input_index)
+            if source.get_node().get_type_name() == "Pad":
+                source = source.get_node().input_value(0)
+            yield sizes_along(source, [each.axis]), EMPTY
+    if not _follows_sequences(operation):
         yield operations.constant(np.array([0])), "computes nothing from its sequences"
+
+
+def _follows_sequences(operation: openvino.Node) -> bool:
+    """Whether a result that another layer reads follows from the values of a sequence, also by the
+    states that iterations pass on."""
+    body = operation.get_function()
+    parameters, results = body.get_parameters(), body.get_results()
+    sliced: set[str] = set()
+    states: dict[str, int] = {}  # the state's name, and the index of its next value
+    for each in operation.get_input_descriptions():
+        kind, name = each.get_type_info().name, parameters[each.body_parameter_index].get_name()
+        if kind == "SliceInputDescription":
+            sliced.add(name)
+        elif kind == "MergedInputDescription":
+            states[name] = each.body_value_index
+    seen: set[int] = set()
+    left = [
+        each.body_value_index
+        for each in operation.get_output_descriptions()
+        if operation.output(each.output_index).get_target_inputs()
+    ]
+    while left:
+        index = left.pop()
+        if index not in seen:
+            seen.add(index)
+            names = {each.get_name() for each in ancestors(results[index].output(0))}
+            if not names.isdisjoint(sliced):
+                return True
+            left += [states[name] for name in names & states.keys()]
+    return False
 
 
 SEQUENCES: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(

@@ -97,6 +97,15 @@ RIGHT = {
     "flatten_any": "(float[1,B,0,5] x) => (float[C,D] y) { y = Flatten<axis = 2>(x) }",
     "blocks": "(float[2,0,4] x) => (float[A,B,C] y)"
     " { s = Constant<value = int64[3] {2, 0, 2}>() y = Reshape<allowzero = 1>(x, s) }",
+    "scan_of_empty_parts": "(float[0] s, float[3,0] x) => (float[A] y, float[B,C] z) { y, z ="
+    " Scan<num_scan_inputs = 1, body = a (float[0] a, float[0] b) => (float[0] c, float[0] d)"
+    " { c = Add(a, b) d = Neg(c) }>(s, x) }",
+    "scan_of_empty_states": "(float[0] s, float[3,2] x) => (float[A] y, float[B,C] z) { y, z ="
+    " Scan<num_scan_inputs = 1, body = a (float[0] a, float[2] b) => (float[0] c, float[2] d)"
+    " { c = Neg(a) d = Neg(b) }>(s, x) }",
+    "loop_of_nothing": "(float[0] x) => (float[A] y) { n = Constant<value = int64 {3}>()"
+    " c = Constant<value = bool {1}>() y = Loop(n, c, x) <body = a (int64 i, bool g, float[0] a)"
+    " => (bool on, float[0] b) { on = Identity(g) b = Add(a, a) }> }",
     "gather_what_is_given": "(float[2,0] x) => (float[A,0] y)"
     " { i = Constant<value = int64[1] {1}>() y = Gather<axis = 0>(x, i) }",
 }

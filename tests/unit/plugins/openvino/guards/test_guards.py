@@ -812,9 +812,12 @@ NEVER_RIGHT = {
     "scan_of_states": "(float[2] s, float[N,1] x) => (float[2] y) { y = Scan"
     "<num_scan_inputs = 1, body = a (float[2] a, float[1] b) => (float[2] c)"
     " { c = Add(a, a) }>(s, x) }",
-    "scan_of_parts_without_elements": "(float[0] s, float[1,0] x) => (float[0] y, float[1,0] z)"
-    " { y, z = Scan<num_scan_inputs = 1, body = a (float[0] a, float[0] b) => (float[0] c,"
-    " float[0] d) { c = Add(a, b) d = Identity(c) }>(s, x) }",
+    "scan_of_unread_parts": "(float[2] s, float[N,1] x) => (float[2] y) { y, z ="
+    " Scan<num_scan_inputs = 1, body = a (float[2] a, float[1] b) => (float[2] c, float[1] d)"
+    " { c = Add(a, a) d = Neg(b) }>(s, x) }",
+    "scan_of_parts_without_elements": "(float[2] s, float[1,0] x) => (float[2] y, float[1,0] z)"
+    " { y, z = Scan<num_scan_inputs = 1, body = a (float[2] a, float[0] b) => (float[2] c,"
+    " float[0] d) { c = Add(a, a) d = Identity(b) }>(s, x) }",
     "slice": "(float[N,4] x, int64[1] a) => (float[A,B] y) <int64[1] s = {1}, int64[1] e = {3}>"
     " { y = Slice(x, s, e, a) }",
     "slice_of_nothing": "(float[0,4] x, int64[1] a) => (float[A,B] y)"
