@@ -71,7 +71,7 @@ def fold_empty(model: openvino.Model) -> None:
             _fold(output)
         if operation.get_type_name() in _BODIES:
             continue
-        empty = any(_is_empty(each.get_partial_shape()) for each in _data(operation))
+        empty = any(is_empty(each.get_partial_shape()) for each in _data(operation))
         if empty and _returns_elements(operation) and not _is_sound(operation):
             raise InvalidModel(
                 f"{operation.get_type_name()} would return elements for an empty tensor",
@@ -85,6 +85,11 @@ def bodies(operation: openvino.Node) -> list[openvino.Model]:
     if kind == "If":
         return [operation.get_then_body(), operation.get_else_body()]
     return [operation.get_function()] if kind in _BODIES else []
+
+
+def is_empty(shape: openvino.PartialShape) -> bool:
+    """Whether a tensor of this shape never has elements."""
+    return shape.rank.is_static and 0 in shape.get_max_shape()
 
 
 def never_empty(value: openvino.Output, axes: Sequence[int]) -> openvino.Output:
@@ -116,7 +121,7 @@ def axes_to_guard(operation: openvino.Node) -> Iterator[tuple[openvino.Output, l
 
 def _fold(output: openvino.Output) -> None:
     shape = output.get_partial_shape()
-    if shape.is_dynamic or not _is_empty(shape) or not output.get_target_inputs():
+    if shape.is_dynamic or not is_empty(shape) or not output.get_target_inputs():
         return
     zeros = np.zeros(shape.to_shape(), np.uint8)
     constant = operations.constant(zeros, output.get_element_type())
@@ -127,13 +132,9 @@ def _fold(output: openvino.Output) -> None:
         reader.replace_source_output(constant.output(0))
 
 
-def _is_empty(shape: openvino.PartialShape) -> bool:
-    return shape.rank.is_static and 0 in shape.get_max_shape()
-
-
 def _returns_elements(operation: openvino.Node) -> bool:
     return any(
-        output.get_target_inputs() and not _is_empty(output.get_partial_shape())
+        output.get_target_inputs() and not is_empty(output.get_partial_shape())
         for output in operation.outputs()
     )
 
@@ -152,7 +153,7 @@ def _is_sound(operation: openvino.Node) -> bool:
         ends = operation.get_input_partial_shape(0), operation.get_output_partial_shape(0)
         return any(shape.is_dynamic for shape in ends)
     if kind == "Tile":  # it does not run without repeats
-        return not _is_empty(operation.get_input_partial_shape(1))
+        return not is_empty(operation.get_input_partial_shape(1))
     return kind in _SOUND
 
 

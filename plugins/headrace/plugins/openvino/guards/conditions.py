@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from headrace.plugins.openvino.graph.empty_tensors import axes_to_guard
+from headrace.plugins.openvino.graph.empty_tensors import axes_to_guard, is_empty
 from headrace.plugins.openvino.guards.attention import ATTENTION, ATTENTION_LAYERS
 from headrace.plugins.openvino.guards.integers import INTEGERS, in_floats
 from headrace.plugins.openvino.guards.sequences import SEQUENCES
@@ -30,7 +30,7 @@ from headrace.plugins.openvino.guards.terms import (
     signed,
     sizes_along,
 )
-from headrace.plugins.openvino.library import openvino, operations
+from headrace.plugins.openvino.library import change_readers, openvino, operations
 
 _INDEX: Final = "gets an index that is out of bounds"
 
@@ -159,16 +159,26 @@ def _distinct(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _joined(operation: openvino.Node) -> Iterator[Condition]:
-    """The backend leaves out a tensor that never has elements, and does not compare its other
-    sizes."""
-    values = operation.input_values()
-    shapes = [value.get_partial_shape() for value in values]
-    if any(each.rank.is_static and 0 in each.get_max_shape() for each in shapes):
-        axis = operation.get_attributes()["axis"]
-        others = [each for each in range(len(shapes[0])) if each != axis % len(shapes[0])]
-        first = sizes_along(values[0], others)
-        for value in values[1:] if others else []:
-            yield all_hold(operations.equal(first, sizes_along(value, others))), UNLIKE
+    """The backend leaves out a tensor that never has elements. It does not compare the tensor's
+    other sizes, and does not count its size along the axis. If that matters, the readers get a
+    result that is made without a Concat."""
+    values, made = operation.input_values(), operation.output(0)
+    if not any(is_empty(value.get_partial_shape()) for value in values):
+        return
+    shape = made.get_partial_shape()
+    rank = len(shape)
+    axis = operation.get_attributes()["axis"] % rank
+    others = [each for each in range(rank) if each != axis]
+    first = sizes_along(values[0], others) if others else None
+    for value in values[1:] if others else []:
+        yield all_hold(operations.equal(first, sizes_along(value, others))), UNLIKE
+    if is_empty(shape) and shape.is_dynamic:
+        along = operations.concat([sizes_along(value, [axis]) for value in values], 0)
+        sizes = [sizes_along(values[0], [each]) for each in range(rank)]
+        sizes[axis] = operations.reduce_sum(along, np.int64(0), keep_dims=True)
+        nothing = operations.constant(0, made.get_element_type())
+        whole = operations.concat(sizes, 0)
+        change_readers(made, lambda _: operations.broadcast(nothing, whole))
 
 
 def _groups(operation: openvino.Node) -> Iterator[Condition]:

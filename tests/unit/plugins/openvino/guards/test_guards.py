@@ -684,6 +684,15 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"x": floats(0, 3), "z": floats(2, 3)}],
         [({"x": floats(0, 3), "z": floats(2, 4)}, f"{UNLIKE}|inconsistent")],
     ),
+    "joined_beside_nothing": (
+        "(float[N,M,K] x, float[0,4,1] c) => (float[A,B,C] y, float[D,E,F] z)"
+        " { y = Concat<axis = 2>(c, x, c) z = Neg(y) }",
+        [{"x": floats(0, 4, size), "c": floats(0, 4, 1)} for size in (8, 0, 3)],
+        [
+            ({"x": floats(*shape), "c": floats(0, 4, 1)}, f"{UNLIKE}|inconsistent")
+            for shape in ((2, 4, 8), (0, 5, 8))
+        ],
+    ),
     "axis_to_drop": (
         "(float[2,1,3] x, int64[1] a) => (float[A,B] y) { y = Squeeze(x, a) }",
         [{"x": floats(2, 1, 3), "a": indices(axis)} for axis in (1, -2)],
