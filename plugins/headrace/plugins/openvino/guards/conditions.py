@@ -181,10 +181,11 @@ def _joined(operation: openvino.Node) -> Iterator[Condition]:
         change_readers(made, lambda _: operations.broadcast(nothing, whole))
 
 
-def _groups(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel repeats scales and biases if their number is not the number of channels."""
+def _channels(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel repeats scales and biases if their number is not the number of channels. With more
+    scales than channels, it repeats a single channel."""
     channels = sizes_along(operation.input_value(0), [1])
-    for index in (1, 2):
+    for index in range(1, operation.get_input_size()):
         count = sizes_along(operation.input_value(index), [0])
         yield all_hold(operations.equal(count, channels)), UNLIKE
 
@@ -245,11 +246,12 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         **INTEGERS,
         **SEQUENCES,
         **SIZES,
+        "BatchNormInference": _channels,
         "Concat": _joined,
         "FakeQuantize": _levels,
         "Gather": _gather,
         "GatherND": _gather_nd,
-        "GroupNormalization": _groups,
+        "GroupNormalization": _channels,
         "MatMul": _product,
         "PRelu": _slopes,
         "Range": _range,

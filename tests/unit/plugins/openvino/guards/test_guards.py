@@ -701,6 +701,12 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             for axis in (0, 2, 7)
         ],
     ),
+    "batch_normalization": (
+        "(float[N,C,H] x, float[S] s) => (float[A,B,D] y)"
+        " { y = BatchNormalization(x, s, s, s, s) }",
+        [{"x": floats(2, count, 4), "s": floats(count)} for count in (3, 1)],
+        [({"x": floats(2, count, 4), "s": floats(3)}, f"{UNLIKE}|mismatch") for count in (1, 17)],
+    ),
     "groups": (
         "(float[1,4,2] x, float[4] s, float[N] b) => (float[A,B,C] y)"
         " { y = GroupNormalization<num_groups = 2>(x, s, b) }",
