@@ -15,8 +15,8 @@ import pytest
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.isolation.server.host import Launch
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
+from headrace.runtime.isolation.server.workers import Launch
 from headrace.testing import DeviceConformance
 from tests.support.borrowed_worker import worker_to_borrow
 

@@ -15,8 +15,8 @@ from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
-from headrace.runtime.isolation.server.host import Launch
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
+from headrace.runtime.isolation.server.workers import Launch
 from headrace.runtime.network.values import Value
 from headrace.testing import DeviceConformance, networks
 from headrace.testing.case import Case, parse

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.runtime.isolation.server.host import Launch
 from headrace.runtime.isolation.server.lanes import Lanes
 from headrace.runtime.isolation.server.process import WorkerProcess
+from headrace.runtime.isolation.server.workers import Launch
 from headrace.runtime.isolation.wire.shared_memory import SegmentPool
 
 

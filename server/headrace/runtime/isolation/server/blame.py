@@ -121,7 +121,7 @@ class Blamed:
 
     def judge(self, end: End) -> None:
         """Records the end of a worker."""
-        works = sorted(end.works, key=lambda work: work.runs)
+        works = sorted(dict.fromkeys(end.works), key=lambda work: work.runs)
         found = [(work.model(), work) for work in works]
         models = dict(found)  # each with one of its requests, if there was one
         when = self._clock()

@@ -7,31 +7,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headrace.runtime.device.state import DeviceState, DeviceStates
-from headrace.runtime.errors import EndedWorker, HeadraceError, Unavailable
+from headrace.runtime.errors import EndedWorker, HeadraceError, Internal, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.blame import Blamed, End, Work
 from headrace.runtime.isolation.server.process import Answer, WorkerLost, WorkerProcess
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
-from headrace.runtime.isolation.wire.shared_memory import write_file
+from headrace.runtime.isolation.server.workers import START_SECONDS, Launch, Workers
 from headrace.runtime.system.backoff import Backoff
 
 _log = logging.getLogger(__name__)
 
-Launch = Callable[[str], WorkerProcess]
-
-_START_SECONDS = 120.0
 _SHORTEST_DELAY_SECONDS = 0.1
 
 
 class WorkerHost:
-    """Thread-safe. `_lock` guards the workers, their networks and the extensions; nothing waits
-    under it. A separate thread waits for the worker's end and starts the next one.
+    """Thread-safe. `_lock` guards the worker and its networks; nothing waits under it. A separate
+    thread waits for the worker's end and starts the next one.
 
     When the worker dies, the requests that it was running fail, the device is RESTARTING, and
     requests are refused until a new worker has loaded every network again. Then the device is UP.
@@ -58,22 +54,18 @@ class WorkerHost:
         folder: Path | None = None,
     ) -> None:
         self._device = device
-        self._path = path
-        self._settings = settings
         self._states = states
         self._backoff = backoff or Backoff()
-        self._launch = launch
-        self._folder = folder
         self._blamed = Blamed(device)
+        self._workers = Workers(
+            device, path, settings, launch, folder, self._blamed.judge, self._plugin_says
+        )
         self._lock = threading.Lock()
         self._worker: WorkerProcess | None = None
-        self._living: set[WorkerProcess] = set()  # `_worker`, and workers that are being started
         self._worker_networks: list[WorkerNetwork] = []
-        self._extensions: list[bytes] = []
-        self._closing = threading.Event()
+        self._closing = self._workers.closing
         self._reason = "it is starting"
         self._up_at = 0.0
-        self._start_seconds = 0.0
         self._watcher = threading.Thread(
             target=self._watch, name=f"headrace-isolation-{device}", daemon=True
         )
@@ -84,31 +76,32 @@ class WorkerHost:
         Raises:
             Unavailable: the worker did not come up. The message has the plugin's own reason.
         """
-        worker = self._start()
+        worker = self._workers.start()
         try:
-            facts, _ = worker.call("describe", timeout=_START_SECONDS)
+            facts = dict(worker.call("describe", timeout=START_SECONDS)[0])
+            with self._lock:
+                if self._closing.is_set():  # `stop` has missed this worker
+                    raise Unavailable(f"device {self._device} is closed")
+                self._worker = worker
+            self._watcher.start()
         except BaseException:
+            with self._lock:
+                self._worker = None
             worker.stop()
             raise
-        with self._lock:
-            self._worker = worker
-        self._watcher.start()
-        return dict(facts)
+        return facts
 
     def kill(self) -> None:
         """Ends every worker at once and for good; does not block."""
-        self._closing.set()
-        with self._lock:
-            living = [each for each in self._living if not each.ended.is_set()]
-        for each in living:
+        for _ in self._workers.kill():
             _log.warning("device %s did not stop in time; its worker is killed", self._device)
-            each.kill()
 
     def stop(self) -> None:
         """Ends the worker for good. No network may be loaded any more."""
         self._closing.set()
         with self._lock:
             worker, self._worker = self._worker, None
+        self._workers.kill(but=worker)  # those that are being started, for which nobody waits
         if worker is not None:
             worker.stop()
         if self._watcher.ident is not None:
@@ -133,9 +126,7 @@ class WorkerHost:
 
     def extend(self, functions: bytes) -> None:
         """Adds operators to the device, now and after every restart. Raises as `call`."""
-        _extend(self.worker(), functions)
-        with self._lock:
-            self._extensions.append(functions)
+        self._workers.extend(self.worker(), functions)
 
     def query(self, work: Work, arguments: Mapping[str, Any], files: Sequence[int]) -> Answer:
         """Asks the worker about a network.
@@ -218,7 +209,7 @@ class WorkerHost:
         if not self._blamed.suspects(work):
             return
         with self._blaming(work):
-            worker = self._start()
+            worker = self._workers.start()
             try:
                 attempt(worker)
             finally:
@@ -242,38 +233,9 @@ class WorkerHost:
                 raise blamed from error
             raise self._with_delay(error) from error
 
-    def _start(self) -> WorkerProcess:
-        """Starts a worker with the device and its extensions, but without its networks."""
-        began = time.monotonic()
-        worker = self._launch(self._device)
-        worker.judge = self._blamed.judge
-        with self._lock:
-            self._living = {each for each in self._living if not each.ended.is_set()} | {worker}
-        if self._closing.is_set():
-            worker.kill()  # `WorkerHost.kill` may have missed this worker
-        worker.states = partial(self._plugin_says, worker)
-        try:
-            arguments = {
-                "name": self._device,
-                "path": self._path,
-                "config": dict(self._settings()),
-                "folder": str(self._folder or ""),
-            }
-            worker.call("create", arguments, timeout=_START_SECONDS)
-            with self._lock:
-                extensions = list(self._extensions)
-            for functions in extensions:
-                _extend(worker, functions)
-        except BaseException:
-            worker.stop()
-            raise
-        self._start_seconds = time.monotonic() - began
-        return worker
-
     def _watch(self) -> None:
         worker = self._worker
         while worker is not None:
-            worker.watch()
             worker.join()
             if self._closing.is_set():
                 return
@@ -287,15 +249,16 @@ class WorkerHost:
         while True:
             delay = self._backoff.died(time.monotonic(), useful=useful)
             useful = False
-            self._up_at = time.monotonic() + delay + self._start_seconds
+            self._up_at = time.monotonic() + delay + self._workers.start_seconds
             state = DeviceState.DOWN if self._backoff.keeps_failing else DeviceState.RESTARTING
             self._states.set(self._device, state, self._reason)
             if self._closing.wait(delay):
                 return None
             try:
-                worker = self._start()
-                self._bring_back(worker)
+                worker = self._come_back()
             except HeadraceError as error:
+                if self._closing.is_set():
+                    return None
                 self._reason = error.message
                 _log.warning("device %s did not start again: %s", self._device, error)
                 continue
@@ -314,7 +277,19 @@ class WorkerHost:
             self._states.set(self._device, DeviceState.UP)
             return worker
 
+    def _come_back(self) -> WorkerProcess:
+        """Starts a worker with all networks."""
+        worker = self._workers.start()
+        try:
+            self._bring_back(worker)
+        except BaseException:
+            worker.stop()
+            raise
+        return worker
+
     def _bring_back(self, worker: WorkerProcess) -> None:
+        """Has the worker load each network. What fails costs that network and no other, unless it
+        ended the worker."""
         with self._lock:
             worker_networks = [each for each in self._worker_networks if not each.lost]
         for worker_network in worker_networks:
@@ -324,11 +299,13 @@ class WorkerHost:
                 self._blamed.check(worker_network.loading)
                 worker_network.load(worker)
             except WorkerLost:
-                worker.stop()
                 raise
             except HeadraceError as error:
                 _log.error("a network of device %s was lost: %s", self._device, error)
                 worker_network.give_up(error)
+            except Exception as error:  # noqa: BLE001 - the other networks must come back
+                _log.exception("a network of device %s was lost", self._device)
+                worker_network.give_up(Internal(type(error).__name__))
 
     def _plugin_says(self, worker: WorkerProcess, state: str, reason: str) -> None:
         if worker is self._worker and state in DeviceState.__members__:
@@ -341,10 +318,5 @@ class WorkerHost:
 
     def _with_delay(self, error: Unavailable) -> Unavailable:
         left = self._up_at - time.monotonic()
-        error.retry_delay_seconds = max(left, self._start_seconds, _SHORTEST_DELAY_SECONDS)
+        error.retry_delay_seconds = max(left, self._workers.start_seconds, _SHORTEST_DELAY_SECONDS)
         return error
-
-
-def _extend(worker: WorkerProcess, functions: bytes) -> None:
-    with write_file((functions,)) as file:
-        worker.call("extend", {}, [file])

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,23 +35,21 @@ class Launched(NamedTuple):
 
 
 def launch() -> Launched:
-    """Starts a worker."""
-    ours, control = channels()
-    cancelled, cancel = _pipe(blocking=False)
-    living, life = _pipe()
-    output, written = _pipe()
-    try:
+    """Starts a worker.
+
+    Raises:
+        OSError: the system has no process or no descriptor for it. Nothing is left open.
+    """
+    with ExitStack() as ours, ExitStack() as theirs:
+        channel, control = channels()
+        ours.callback(channel.close)
+        theirs.callback(control.close)
+        cancelled, cancel = _pipe(theirs, ours, blocking=False)
+        living, life = _pipe(theirs, ours)
+        output, written = _pipe(ours, theirs)
         process = _start((control.fileno(), cancelled, living), written)
-    except BaseException:
-        ours.close()
-        for descriptor in (cancel, life, output):
-            os.close(descriptor)
-        raise
-    finally:
-        control.close()
-        for descriptor in (cancelled, living, written):
-            os.close(descriptor)
-    return Launched(process, ours, cancel, life, output)
+        ours.pop_all()
+    return Launched(process, channel, cancel, life, output)
 
 
 def how(status: int) -> str:
@@ -69,8 +67,10 @@ def crashed(status: int) -> bool:
     return -status not in _KILLS
 
 
-def _pipe(*, blocking: bool = True) -> tuple[int, int]:
+def _pipe(readers: ExitStack, writers: ExitStack, *, blocking: bool = True) -> tuple[int, int]:
     reader, writer = os.pipe()
+    readers.callback(os.close, reader)
+    writers.callback(os.close, writer)
     os.set_blocking(writer, blocking)
     return reader, writer
 

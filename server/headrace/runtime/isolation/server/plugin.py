@@ -33,12 +33,13 @@ from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server.blame import Work
-from headrace.runtime.isolation.server.host import Launch, WorkerHost
+from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.network import IsolatedNetwork
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
 from headrace.runtime.isolation.server.telemetry import Telemetry
 from headrace.runtime.isolation.server.watched_lanes import WatchedLanes
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
+from headrace.runtime.isolation.server.workers import Launch
 from headrace.runtime.isolation.wire.descriptions import (
     parameter_from_json,
     query_from_json,
@@ -262,7 +263,7 @@ class IsolatedPlugin(Device):
         return self.config.explicit_strings() if self._open else self._start_config
 
     def _set_config(self, config: Configuration) -> None:  # noqa: ARG002 - the worker resolves it
-        if self._open and self._facts:  # a worker is created with what was set before
+        if self._open and self._facts and self._changes:  # it was created with what was set
             facts, _ = self._host.call("set_config", {"changes": dict(self._changes)})
             self._changed(facts)
 

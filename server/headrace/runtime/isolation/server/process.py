@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -23,10 +23,10 @@ from headrace.runtime.isolation.server.lanes import Lanes
 from headrace.runtime.isolation.server.launch import crashed, how, launch
 from headrace.runtime.isolation.server.output_log import OutputLog
 from headrace.runtime.isolation.server.watched_lanes import WatchedLanes
-from headrace.runtime.isolation.wire.channel import Disconnected, Message
+from headrace.runtime.isolation.wire.channel import Disconnected
 from headrace.runtime.isolation.wire.failures import error_from_json
 from headrace.runtime.isolation.wire.lane import Lane, lanes
-from headrace.runtime.isolation.wire.shared_memory import SegmentPool, map_file
+from headrace.runtime.isolation.wire.shared_memory import SegmentPool, map_files
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +54,9 @@ class WorkerProcess:
 
     Args:
         device: the device's name, for thread names and log lines.
+
+    Raises:
+        OSError, RuntimeError: the system has no process, descriptor or thread for it.
 
     Attributes:
         states: called with the state and the reason that the plugin reports for its device.
@@ -90,7 +93,12 @@ class WorkerProcess:
         self._reader = threading.Thread(
             target=self._read, name=f"headrace-worker-{device}", daemon=True
         )
-        self._reader.start()
+        try:
+            self._reader.start()
+        except BaseException:
+            self._process.kill()
+            self._bury()
+            raise
 
     @property
     def pid(self) -> int:
@@ -249,9 +257,8 @@ class WorkerProcess:
         """Lets the worker close its device, and then ends the worker."""
         self._closing = True
         try:
-            self.call("close", timeout=_CLOSE_SECONDS)
-        except WorkerLost:
-            pass  # the worker has ended by itself
+            with suppress(WorkerLost):  # the worker has ended by itself
+                self.call("close", timeout=_CLOSE_SECONDS)
         except HeadraceError as error:
             _log.warning("the worker of %s did not close its device: %s", self.device, error)
         self._control.shutdown()
@@ -264,37 +271,40 @@ class WorkerProcess:
     # -- inside --
 
     def _read(self) -> None:
+        try:
+            with suppress(Disconnected):
+                self._take_messages()
+        except Exception:  # noqa: BLE001 - everybody who waits must hear of the end
+            _log.exception("a message of the worker of device %s was not understood", self.device)
+            self.kill("it sent an unknown message")
+        self._bury()
+
+    def _take_messages(self) -> None:
         with selectors.DefaultSelector() as ready:
             ready.register(self._control, selectors.EVENT_READ, self._take_message)
             ready.register(self._output, selectors.EVENT_READ, self._output.read)
             while True:
                 for key, _ in ready.select():
-                    try:
-                        if not key.data():
-                            ready.unregister(key.fileobj)
-                    except Disconnected:
-                        self._bury()
-                        return
+                    if not key.data():
+                        ready.unregister(key.fileobj)
 
     def _take_message(self) -> bool:
         message = self._control.receive()
+        files = map_files(message.descriptors)
         if "state" in message.header:
             if self.states is not None:
                 self.states(str(message.header["state"]), str(message.header.get("reason", "")))
             return True
-        with self._lock:
+        told = message.header.get("error")
+        error = error_from_json(told) if told is not None else None
+        with self._lock:  # last, because a call that waits no more does not hear of a failure
             waiting = self._waiting.pop(message.header.get("call", 0), None)
-        files = [map_file(descriptor) for descriptor in message.descriptors]
         if waiting is not None:
-            self._settle(waiting, message, files)
+            if error is not None:
+                waiting.set_exception(error)
+            else:
+                waiting.set_result((message.header.get("result"), files))
         return True
-
-    @staticmethod
-    def _settle(waiting: Future[Answer], message: Message, files: list[memoryview]) -> None:
-        if "error" in message.header:
-            waiting.set_exception(error_from_json(message.header["error"]))
-        else:
-            waiting.set_result((message.header.get("result"), files))
 
     def _bury(self) -> None:
         """Cleans up after the worker, whose connection has ended."""
@@ -308,7 +318,10 @@ class WorkerProcess:
         if not self._closing:
             _log.error("the worker of device %s ended: %s", self.device, self.end.how)
         if self.judge is not None:
-            self.judge(self.end)
+            try:
+                self.judge(self.end)
+            except Exception:  # noqa: BLE001 - as above
+                _log.exception("it is not known what ended the worker of %s", self.device)
         with self._lock:
             self.ended.set()
             waiting, self._waiting = list(self._waiting.values()), {}

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from headrace.runtime.device.load import Load
-from headrace.runtime.errors import EndedWorker, HeadraceError, Unavailable
+from headrace.runtime.errors import EndedWorker, HeadraceError, Internal, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server.blame import RUN, Work
@@ -70,7 +70,8 @@ class WorkerNetwork:
         if isinstance(lost, EndedWorker):
             raise EndedWorker(lost.message, field="network", metadata=lost.metadata)
         if lost is not None:
-            message = f"the network was lost with its worker: {lost.message}; load it again"
+            why = "the server's log explains" if isinstance(lost, Internal) else lost.message
+            message = f"the network was lost with its worker: {why}; load it again"
             raise Unavailable(message)
         exchange = self._exchange
         if exchange is None:

@@ -12,14 +12,14 @@ import mmap
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headrace.runtime.errors import ResourceExhausted
-from headrace.runtime.isolation.wire.channel import Disconnected
+from headrace.runtime.isolation.wire.channel import Disconnected, close_all
 
 if TYPE_CHECKING:  # a front end needs no networks, and its start no seconds to import them
     from headrace.runtime.network.values import Array
@@ -271,24 +271,26 @@ def write_file(pieces: Iterable[bytes | memoryview]) -> Iterator[int]:
         os.close(descriptor)
 
 
-def map_file(descriptor: int) -> memoryview:
-    """The bytes of a file from `write_file`, mapped while anything refers to them. Closes the
-    descriptor.
+def map_files(descriptors: Sequence[int]) -> list[memoryview]:
+    """The bytes of files from `write_file`, mapped while referred to. Closes the descriptors.
 
     Raises:
-        Disconnected: it is not such a file, or its bytes can still change.
+        Disconnected: one is not such a file, or its bytes can still change.
     """
+    try:
+        return [_mapped(each) for each in descriptors]
+    finally:
+        close_all(descriptors)
+
+
+def _mapped(descriptor: int) -> memoryview:
     try:
         if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE:
             raise Disconnected("bytes came in a file without its seals")
         size = os.fstat(descriptor).st_size
-        if not size:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
+        return memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ) if size else b"")
     except OSError as error:
         raise Disconnected(f"a file cannot be mapped: {error}") from error
-    finally:
-        os.close(descriptor)
 
 
 def _memory_file(name: str) -> int:

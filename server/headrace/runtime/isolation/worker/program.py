@@ -31,7 +31,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.isolation.wire.channel import Channel, Disconnected, Message
 from headrace.runtime.isolation.wire.failures import error_to_json
 from headrace.runtime.isolation.wire.lane import Lane
-from headrace.runtime.isolation.wire.shared_memory import SegmentTable, map_file, write_file
+from headrace.runtime.isolation.wire.shared_memory import SegmentTable, map_files, write_file
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import Call, WorkerDevice
 from headrace.runtime.isolation.worker.lane import WorkerLane
@@ -123,7 +123,7 @@ class Worker:
 
     def _call(self, message: Message, token: CancelToken, files: ExitStack) -> _Answer:
         method = message.header["method"]
-        given = [map_file(descriptor) for descriptor in message.descriptors]
+        given = map_files(message.descriptors)
         call = Call(message.header["arguments"], given, token)
         if method == "create":
             self._create(call)

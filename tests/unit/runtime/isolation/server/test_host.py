@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.isolation.server import process
 from headrace.runtime.isolation.server.blame import ENDS, RUN, End, Work
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
-from headrace.runtime.isolation.server.process import WorkerProcess
+from headrace.runtime.isolation.server.process import Answer, WorkerProcess
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.metrics import families
@@ -62,6 +62,7 @@ from tests.support.crashing_device import (
 )
 
 _PATH = "tests.support.crashing_device:create_plugin"
+_LATE = "tests.support.crashing_device:create_late"
 _RELU = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }").SerializeToString()
 _PATIENCE_SECONDS = 60.0
 
@@ -145,6 +146,18 @@ def test_a_worker_that_has_hardly_begun_leaves_the_signals_to_its_server() -> No
 
 def worker_of(plugin: IsolatedPlugin) -> int:
     return plugin._host.worker().pid
+
+
+def children() -> list[int]:
+    """This process's workers that have not ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a process that has ended meanwhile
+            state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (path / "cmdline").read_bytes()
+            if state != "Z" and int(parent) == os.getpid() and b"worker.program" in command:
+                found.append(int(path.name))
+    return found
 
 
 def test_a_crash_costs_what_ran_and_everything_comes_back(services: Services) -> None:
@@ -384,6 +397,32 @@ def test_a_worker_that_stands_still_for_good_is_replaced(
         network.close()
 
 
+def test_a_worker_that_stands_still_while_it_gets_its_networks_back_is_replaced(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_PULSE_SECONDS", 0.01)
+    states = States(services)
+    with isolated(services) as plugin:
+        network = relu(plugin)
+        load, standing = network._worker_network.load, [1]  # type: ignore[attr-defined]
+
+        def held(worker: WorkerProcess) -> Mapping[str, Any]:
+            if standing.pop() if standing else 0:
+                os.kill(worker.pid, signal.SIGSTOP)
+                monkeypatch.setattr(process, "_STILL_SECONDS", 0.1)
+            try:
+                facts: Mapping[str, Any] = load(worker)
+            finally:
+                monkeypatch.setattr(process, "_STILL_SECONDS", 120.0)
+            return facts
+
+        network._worker_network.load = held  # type: ignore[attr-defined]
+        os.kill(worker_of(plugin), signal.SIGKILL)
+        states.wait_for(DeviceState.UP, after=2)
+        assert infer(network, 3) == [3]
+        network.close()
+
+
 def test_killing_it_ends_a_worker_that_is_still_being_brought_back(services: Services) -> None:
     states = States(services)
     with isolated(services) as plugin:
@@ -405,6 +444,152 @@ def test_killing_it_ends_a_worker_that_is_still_being_brought_back(services: Ser
         network.close()
         plugin.close()
         assert DeviceState.UP not in states.seen[1:]
+
+
+def test_closing_a_device_does_not_wait_for_a_worker_that_is_being_brought_back(
+    services: Services, tmp_path: Path
+) -> None:
+    states = States(services)
+    held = tmp_path / "held"
+    with isolated(services) as plugin:
+        network = plugin.load_network(Load(layer_called(f"{HELD}{held}")))
+        compiling = threading.Event()
+        worker_network = network._worker_network  # type: ignore[attr-defined]
+        load = worker_network.load
+
+        def told(worker: WorkerProcess) -> Mapping[str, Any]:
+            compiling.set()
+            facts: Mapping[str, Any] = load(worker)
+            return facts
+
+        worker_network.load = told
+        held.touch()
+        os.kill(worker_of(plugin), signal.SIGKILL)
+        assert compiling.wait(_PATIENCE_SECONDS)
+        with ThreadPoolExecutor(1) as pool:
+            closed = pool.submit(plugin.close)
+            try:
+                closed.result(_PATIENCE_SECONDS)
+            finally:
+                held.unlink()
+        network.close()
+        assert DeviceState.UP not in states.seen[1:]
+
+
+def test_a_device_that_is_closed_while_it_starts_leaves_no_worker(services: Services) -> None:
+    plugins: list[IsolatedPlugin] = []
+
+    class Late(WorkerProcess):
+        def call(self, method: str, *arguments: Any, **options: Any) -> Answer:
+            answer = super().call(method, *arguments, **options)
+            if method == "describe":
+                plugins[0]._host.stop()
+            return answer
+
+    face = factory_source("FRAGILE", _LATE).load()("FRAGILE", services, {})
+    plugins.append(IsolatedPlugin("FRAGILE", services, {}, _LATE, face=face, launch=Late))
+    with pytest.raises(Unavailable):
+        relu(plugins[0])
+    plugins[0].close()
+    assert children() == []
+
+
+def test_a_late_device_whose_first_worker_ends_at_once_still_shows_its_ids(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    face = factory_source("FRAGILE", _LATE).load()("FRAGILE", services, {})
+    plugin = IsolatedPlugin("FRAGILE", services, {}, _LATE, face=face)
+    tell = plugin._tell
+
+    def late() -> None:
+        worker = plugin._host.worker()
+        worker.kill()
+        worker.ended.wait()
+        tell()
+
+    monkeypatch.setattr(plugin, "_tell", late)
+    with suppress(Unavailable):
+        plugin.query_network(layer_called("any"), {})
+    assert plugin.names() == ["FRAGILE.0"]
+    plugin.close()
+
+
+def test_a_device_for_which_the_system_has_no_process_is_unavailable(services: Services) -> None:
+    def launch(device: str) -> WorkerProcess:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    with pytest.raises(Unavailable, match="no process for device FRAGILE"):
+        IsolatedPlugin("FRAGILE", services, {}, _PATH, launch=launch)
+
+
+@pytest.mark.parametrize("error", [ValueError("secret"), OSError(28, "secret"), MemoryError()])
+def test_a_network_that_the_server_cannot_bring_back_costs_no_other_network_and_no_process(
+    services: Services, error: Exception
+) -> None:
+    states = States(services)
+    with isolated(services) as plugin:
+        network, other = relu(plugin), plugin.load_network(Load(layer_called("other")))
+
+        def fail(worker: WorkerProcess) -> Mapping[str, Any]:
+            raise error
+
+        network._worker_network.load = fail  # type: ignore[attr-defined]
+        os.kill(worker_of(plugin), signal.SIGKILL)
+        states.wait_for(DeviceState.RESTARTING)
+        eventually(lambda: DeviceState.UP in states.seen[2:] or len(children()) > 2, "an end")
+        assert children() == [worker_of(plugin)]
+        assert infer(other, 3) == [3]
+        with pytest.raises(Unavailable, match="the server's log explains; load it again"):
+            infer(network, 3)
+        network.close()
+        other.close()
+
+
+def test_a_worker_that_ends_while_it_gets_its_networks_back_is_followed_by_another(
+    services: Services,
+) -> None:
+    states = States(services)
+    with isolated(services) as plugin:
+        network = relu(plugin)
+        load, doomed = network._worker_network.load, [1, 2]  # type: ignore[attr-defined]
+
+        def told(worker: WorkerProcess) -> Mapping[str, Any]:
+            if doomed:
+                worker.kill()
+                doomed.pop()
+            facts: Mapping[str, Any] = load(worker)
+            return facts
+
+        network._worker_network.load = told  # type: ignore[attr-defined]
+        os.kill(worker_of(plugin), signal.SIGKILL)
+        states.wait_for(DeviceState.UP, after=2)
+        assert children() == [worker_of(plugin)]
+        assert infer(network, 3) == [3]
+        network.close()
+
+
+def test_an_extension_that_came_while_the_worker_ended_was_not_added(services: Services) -> None:
+    states = States(services)
+    with isolated(services) as plugin:
+        host, case = plugin._host, networks.local_function()
+        functions = list(case.network.model.functions.values())
+        del case.model.functions[:]
+        worker = host.worker()
+        call = worker.call
+
+        def last(method: str, *arguments: Any, **options: Any) -> Answer:
+            answer = call(method, *arguments, **options)
+            worker.kill()
+            states.wait_for(DeviceState.UP, after=2)
+            return answer
+
+        worker.call = last  # type: ignore[method-assign]
+        with pytest.raises(Unavailable, match="try again"):
+            plugin.add_extension(functions)
+        with pytest.raises(HeadraceError):
+            plugin.load_network(Load(case.network))
+        plugin.add_extension(functions)
+        plugin.load_network(Load(case.network)).close()
 
 
 def test_a_worker_that_dies_or_raises_at_its_start_is_the_devices_reason(

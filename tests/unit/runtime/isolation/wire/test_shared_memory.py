@@ -18,7 +18,7 @@ from headrace.runtime.isolation.wire.shared_memory import (
     Segment,
     SegmentPool,
     SegmentTable,
-    map_file,
+    map_files,
     rounded,
     write_file,
 )
@@ -166,7 +166,7 @@ def test_memory_without_seals_is_refused() -> None:
     with pytest.raises(Disconnected, match="seals"):
         Segment.attach(1, os.dup(loose))
     with pytest.raises(Disconnected, match="seals"):
-        map_file(os.dup(loose))
+        map_files((os.dup(loose),))
     os.close(loose)
     reader, writer = os.pipe()
     with pytest.raises(Disconnected, match="cannot be mapped"):
@@ -191,7 +191,7 @@ def test_bytes_go_through_a_file_that_nobody_can_change(
     pieces: tuple[bytes | memoryview, ...],
 ) -> None:
     with write_file(pieces) as file:
-        data = map_file(os.dup(file))
+        (data,) = map_files((os.dup(file),))
         if data:
             with pytest.raises(PermissionError):
                 os.write(file, b"x")
