@@ -1,49 +1,84 @@
-"""A process that answers over a pipe, and that may end or hang without harm to anybody else."""
+"""A process that answers over a pipe, and that may end or hang without harm to anybody else.
+
+``python -m headrace.testing.guarded DESCRIPTOR`` is such a process.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
+from headrace.runtime.isolation.server.launch import how, import_path
+
 _END_SECONDS = 10.0
-_CONTEXT = multiprocessing.get_context("spawn")  # threads do not survive a fork
+_LAST_WORDS_BYTES = 600
 
 
 class GuardedProcess:
     """A new process that runs `target` with `arguments` and, last, its end of a pipe.
 
+    It imports everything anew, because threads do not survive a fork. What it writes to its
+    standard error is kept, for the case that it ends.
+
     Attributes:
         connection: our end of the pipe.
     """
 
-    def __init__(
-        self,
-        target: Callable[..., None],
-        arguments: tuple[Any, ...],
-        name: str,
-    ) -> None:
+    def __init__(self, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self.connection: Connection
-        self.connection, theirs = _CONTEXT.Pipe()
-        # No daemon, because a daemon could not have processes of its own, as some devices do.
-        self._process = _CONTEXT.Process(target=target, args=(*arguments, theirs), name=name)
-        self._process.start()
+        self.connection, theirs = Pipe()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stderr=self._errors,
+            pass_fds=(theirs.fileno(),),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
+        )
         theirs.close()
+        with suppress(BrokenPipeError):  # it has ended; whoever listens hears of it
+            self.connection.send((target, arguments))
 
-    def exit_code(self) -> int | None:
-        """The exit code of the process. Waits some seconds if the process is about to end."""
-        self._process.join(_END_SECONDS)
-        return self._process.exitcode
+    def ending(self) -> str:
+        """How the process ended. Waits some seconds if it is about to end."""
+        try:
+            return how(self._process.wait(_END_SECONDS))
+        except subprocess.TimeoutExpired:
+            return "it closed its connection"
+
+    def last_words(self) -> str:
+        """The end of what the process wrote to its standard error."""
+        size = os.fstat(self._errors.fileno()).st_size
+        start = max(0, size - _LAST_WORDS_BYTES)
+        said = os.pread(self._errors.fileno(), size - start, start)
+        return said.decode(errors="replace").strip()
 
     def end(self) -> None:
         """Closes the pipe, which ends a process that listens, and kills one that does not."""
         self.connection.close()
-        self._process.join(_END_SECONDS)
-        if self._process.is_alive():
-            self.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+        self.kill()
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.join()
+        self._process.wait()
         self.connection.close()
+        self._errors.close()
+
+
+def main(descriptor: int) -> None:
+    connection: Connection = Connection(descriptor)
+    target, arguments = connection.recv()
+    target(*arguments, connection)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

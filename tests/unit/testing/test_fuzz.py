@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
+from headrace.runtime.errors import Unavailable
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 from headrace.testing.case import parse
@@ -575,6 +576,12 @@ def test_a_device_that_hangs_is_given_up() -> None:
     finally:
         device.stop()
     assert (answer.how, answer.stage) == (How.HUNG, Stage.RUN)
+
+
+def test_a_process_that_ends_at_its_start_says_why() -> None:
+    device = Lane("A..B", run_device, (DeviceUnderTest("A..B"),), 20)
+    with pytest.raises(Unavailable, match=r"ended at its start: exit status 1\n(.*\n)*.*'A\.\.B'"):
+        device.start()
 
 
 def test_an_operator_that_ends_the_process_again_and_again_is_skipped() -> None:

@@ -95,7 +95,7 @@ class _Pool:
         return Run(self._device.name, self._version, results, seconds, self._capabilities)
 
     def _start(self) -> _Worker:
-        process = GuardedProcess(run_worker, (self._device,), "backend-cases")
+        process = GuardedProcess(run_worker, (self._device,))
         return _Worker(process, time.monotonic() + _START_SECONDS)
 
     def _step(self) -> None:
@@ -113,7 +113,7 @@ class _Pool:
         try:
             message = worker.process.connection.recv()
         except (EOFError, OSError):
-            self._lose(worker, Outcome.CRASHED, f"exit code {worker.process.exit_code()}")
+            self._lose(worker, Outcome.CRASHED, worker.process.ending())
             return
         if isinstance(message, bool):
             worker.claimed = message
@@ -137,11 +137,11 @@ class _Pool:
     def _lose(self, worker: _Worker, outcome: Outcome, reason: str) -> None:
         """Gives up a process that died or hangs, and has another one take its place."""
         case = worker.case
+        words = worker.process.last_words()
         worker.process.kill()
         if case is None:
-            raise Unavailable(
-                f"device {self._device.name} did not start: {outcome.value}, {reason}"
-            )
+            start = f"device {self._device.name} did not start: {outcome.value}, {reason}"
+            raise Unavailable(f"{start}\n{words}".strip())
         self._keep(Result(case.name, outcome, worker.claimed, reason))
         if self._waiting:
             self._workers[self._workers.index(worker)] = self._start()

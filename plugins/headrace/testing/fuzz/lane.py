@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +55,7 @@ class Lane:
                     raise
 
     def _start(self) -> None:
-        process = GuardedProcess(self._target, self._arguments, f"fuzz-{self.name}")
+        process = GuardedProcess(self._target, self._arguments)
         self._process = process
         self.restarts += 1
         seconds = _START_SECONDS * max(1.0, load())
@@ -65,7 +64,8 @@ class Lane:
             if process.connection.poll(seconds):
                 greeting = process.connection.recv()
         except (EOFError, OSError):
-            greeting = Unavailable(f"{self.name} ended at its start: {_ending(process)}")
+            end, words = process.ending(), process.last_words()
+            greeting = Unavailable(f"{self.name} ended at its start: {end}\n{words}".strip())
         if isinstance(greeting, HeadraceError):
             self.stop()
             raise greeting
@@ -93,7 +93,7 @@ class Lane:
                     return message
                 stage = message
         except (EOFError, OSError):
-            ending = _ending(self._process)
+            ending = self._process.ending()
             self.stop()
             return Answer(How.ENDED, stage, text=ending)
         self.stop()
@@ -109,10 +109,3 @@ class Lane:
 def load() -> float:
     """How many processes share a processor: on a busy machine, things take that much longer."""
     return os.getloadavg()[0] / (os.cpu_count() or 1)
-
-
-def _ending(process: GuardedProcess) -> str:
-    code = process.exit_code()
-    if code is not None and code < 0:
-        return signal.Signals(-code).name
-    return f"exit code {code}"

@@ -66,6 +66,7 @@ def run_device(device: DeviceUnderTest, connection: Connection) -> None:
             key: "1" for key in ("NUM_STREAMS", "INFERENCE_NUM_THREADS") if key in known
         }
         connection.send(plugin.backend_version)
+        _be_silent()
         runner = DeviceRunner(core, name, {**one, **device.config})
         _serve(connection, lambda variant: runner.run(variant, connection.send))
     finally:
@@ -76,6 +77,7 @@ def run_reference(connection: Connection) -> None:
     """As `run_device`, by ONNX's reference evaluator."""
     _prepare()
     connection.send("reference")
+    _be_silent()
     _serve(connection, reference_answer)
 
 
@@ -95,7 +97,12 @@ def _prepare() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    null = os.open(os.devnull, os.O_WRONLY)  # backends write about every network that is refused
+
+
+def _be_silent() -> None:
+    """Backends write about every network that is refused. What they write before is the reason of
+    a start that fails."""
+    null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)
     os.close(null)
