@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 
 import h2.config
 import h2.connection
@@ -57,6 +58,11 @@ class Raw:
         self.h2.send_headers(stream, [*head, *more], end_stream=end)
         self.flush()
         return stream
+
+    def send(self, stream: int, message: bytes) -> None:
+        """Sends a call's only message, which is small."""
+        self.h2.send_data(stream, struct.pack(">BI", 0, len(message)) + message, end_stream=True)
+        self.flush()
 
     def events(self, kind: type[h2.events.Event]) -> list[h2.events.Event]:
         """Reads until an event of this kind, or the connection's end."""
