@@ -109,6 +109,18 @@ def add_guards(model: openvino.Model, layers: Mapping[str, str]) -> None:
     model.add_results([result])
 
 
+def add_constant_guards(model: openvino.Model, layers: Mapping[str, str]) -> list[str]:
+    """Gives a model without inputs one more output, if it needs guards. Such a model may have
+    operations that only a run can compute.
+
+    Returns: what the layer does for each element of the output that is less than 1.
+    """
+    guards = _guards(model, layers, in_run=True)
+    if guards:
+        model.add_results([operations.result(_joined(guards))])
+    return [broken for guard in guards for _, broken in guard.told]
+
+
 def stamped(native: bytes) -> bytes:
     """OpenVINO's export, with a mark that says which guards the network has."""
     return _STAMP + native
@@ -128,11 +140,17 @@ def unstamped(data: bytes) -> bytes:
     return data[len(_STAMP) :]
 
 
-def _guards(model: openvino.Model, layers: Mapping[str, str]) -> list[_Guard]:
+def _guards(
+    model: openvino.Model, layers: Mapping[str, str], *, in_run: bool = False
+) -> list[_Guard]:
+    """
+    Args:
+        in_run: a run computes the conditions on constants too.
+    """
     found: list[_Guard] = []
     for operation in model.get_ordered_ops():
         layer = layer_of(operation.get_friendly_name())
-        inner = [_guards(body, NO_LAYERS) for body in bodies(operation)]
+        inner = [_guards(body, NO_LAYERS, in_run=in_run) for body in bodies(operation)]
         if any(inner):
             found.append(_carried_out(operation, layer, inner))
         for node, broken in conditions(operation, layers.get(layer, "")):
@@ -140,7 +158,7 @@ def _guards(model: openvino.Model, layers: Mapping[str, str]) -> list[_Guard]:
             if not count:  # it holds, because it has no elements
                 continue
             guard = _Guard(node.output(0), ((layer, broken),) * count)
-            if not is_constant(guard.value):
+            if in_run or not is_constant(guard.value):
                 found.append(guard)
             elif not _holds(guard.value):
                 raise InvalidModel(f"the layer {broken}", field="model")

@@ -6,7 +6,7 @@ import io
 import logging
 import platform
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +19,10 @@ from headrace.plugins.openvino.graph.empty_tensors import fold_empty
 from headrace.plugins.openvino.graph.folding import fold_constants
 from headrace.plugins.openvino.graph.fusion import name_operations
 from headrace.plugins.openvino.graph.repairs import repair
-from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_guards
+from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guards, add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
 from headrace.plugins.openvino.limits import SSE4
+from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.system.buffers import joined
 from headrace.runtime.system.scratch import ScratchFolder
@@ -151,17 +152,28 @@ class Runtime:
         """
         try:
             fold_empty(model)
-            fold_constants(model, self._compute)
+            fold_constants(model, partial(self._compute, layers))
             add_guards(model, layers)
         except NATIVE as error:
             raise load_failure(error) from error
         return model
 
-    def _compute(self, model: openvino.Model) -> list[openvino.Tensor]:
-        """The outputs of a network without inputs."""
+    def _compute(self, layers: Mapping[str, str], model: openvino.Model) -> list[openvino.Tensor]:
+        """The outputs of a network without inputs.
+
+        Raises:
+            InvalidModel: a layer gets values that it does not take.
+        """
+        told = add_constant_guards(model, layers)
         request = self._core.compile_model(model, "CPU", _EXACT).create_infer_request()
-        request.infer()
-        return list(request.output_tensors)
+        request.start_async()  # a synchronous run may lose errors: `RequestNetwork`
+        request.wait()
+        found = list(request.output_tensors)
+        if told:
+            holds = found.pop().data
+            if holds.min() < 1:
+                raise InvalidModel(f"the layer {told[holds.argmin()]}", field="model")
+        return found
 
     def compile(
         self, model: openvino.Model, device: str, properties: Mapping[str, object]

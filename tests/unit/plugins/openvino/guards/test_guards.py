@@ -809,6 +809,16 @@ NEVER_RIGHT = {
     " { i = Constant<value = int64 {2}>() y = Gather(x, i) }",
     "gather_nd": "(float[2] x) => (float y)"
     " { i = Constant<value = int64[1] {-3}>() y = GatherND(x, i) }",
+    "gather_nd_of_constants": "(float[1] x) => (float[1] y) <float[2] d = {1, 2},"
+    " int64[1,1] i = {2}> { z = GatherND(d, i) y = Add(x, z) }",
+    "remainder_of_constants": "(int32[2] x) => (int32[2] y) <int32[2] d = {1, 2},"
+    " int32[2] n = {1, 0}> { z = Mod(d, n) y = Add(x, z) }",
+    "top_k_of_constants": "(float[2] x) => (float[2] y) <float[2] d = {1, 2}, int64[1] k = {3}>"
+    " { z, i = TopK(d, k) y = Add(x, z) }",
+    "loop_of_constants": "(float[1] x) => (float[1] y) <float[2] d = {1, 2}, float[1] s = {0},"
+    " int64[1,1] i = {2}, int64 n = {2}, bool b = {1}> { z = Loop(n, b, s) <body = l (int64 t,"
+    " bool c, float[1] p) => (bool e, float[1] q) { e = Identity(c) g = GatherND(d, i)"
+    " q = Add(p, g) }> y = Add(x, z) }",
     "factors": "(float[1,1,H,W] x, float[8] s) => (float[A,B,C,D] y) { y = Resize(x, , s) }",
     "cubic_channels": "(float[1,3,4,4] x) => (float[A,B,C,D] y)"
     ' { s = Constant<value_ints = [1,4,4,4]>() y = Resize<mode = "cubic">(x, , , s) }',
