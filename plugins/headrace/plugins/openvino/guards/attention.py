@@ -10,6 +10,7 @@ import numpy as np
 
 from headrace.plugins.openvino.graph.fusion import layer_of
 from headrace.plugins.openvino.guards.terms import (
+    EMPTY,
     UNLIKE,
     Condition,
     all_hold,
@@ -54,6 +55,8 @@ def _decomposed(operation: openvino.Node) -> Iterator[Condition]:
     first, second = operation.input_values()
     product = _product(operation)
     if operation.get_type_name() == "MatMul":
+        # ONNX does not say what comes of no keys. For keys of no elements, 0 is divided by 0.
+        yield sizes_along(second, [-1 if operation.get_attributes()["transpose_b"] else -2]), EMPTY
         yield from same(first, 0, second, 0)
         if product is not None:
             yield from same(product.input_value(1), _HEADS, second, _HEADS)
@@ -92,10 +95,24 @@ def _rotation(operation: openvino.Node) -> Iterator[Condition]:
             length = sum(half.get_partial_shape()[-1].get_length() for half in halves)
             keep_length(operation, -1, length)
     elif kind == "Multiply":
-        values = operation.input_values()
-        if all(each.get_node().get_type_name() != "Constant" for each in values):
-            for axis in (0, -2, -1):
-                yield from same(values[0], axis, values[1], axis)
+        yield from _turned(operation)
+
+
+def _turned(operation: openvino.Node) -> Iterator[Condition]:
+    """Conditions on a product of a half of the data with sines or cosines. The kernel that replaces
+    it reads beyond the rows if the data has more of them. So the kernel gets only rows that fit."""
+    half, port = operation.input_value(0), operation.input(1)
+    spread = port.get_source_output().get_node()
+    if any(each.get_node().get_type_name() == "Constant" for each in operation.input_values()):
+        return
+    if spread.get_type_name() == "Unsqueeze":  # along the heads, for both halves
+        port = spread.input(0)
+    rows = port.get_source_output()
+    if rows.get_node().get_friendly_name() == port.get_node().get_friendly_name():
+        return  # the other half was here before
+    for fits in _alike(half, rows, (0, -2, -1)):
+        yield fits, UNLIKE
+        keep_fitting(port, fits)
 
 
 ATTENTION: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(

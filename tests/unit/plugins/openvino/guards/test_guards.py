@@ -404,7 +404,9 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
                 )
             ]
             + [(masked((2, 1, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8), (4, 6)), UNLIKE)]
-            + [(masked((2, 3, 1, 8), (2, 3, 6, 8), (2, 3, 6, 8), (4, 6)), UNLIKE)],
+            + [(masked((2, 3, 1, 8), (2, 3, 6, 8), (2, 3, 6, 8), (4, 6)), UNLIKE)]
+            + [(masked((2, 3, 4, 8), (2, 3, 0, 8), (2, 3, 0, 8), (4, 0)), NOTHING)]
+            + [(masked((2, 3, 4, 0), (2, 3, 6, 0), (2, 3, 6, 8), (4, 6)), NOTHING)],
         )
         for name, attributes in (
             ("capped", "softcap = 1.0"),
@@ -416,7 +418,8 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             f"({x} x, float[50,{half}] c, float[50,{half}] s, int64[2,3] p) => ({y} y)"
             f" {{ y = RotaryEmbedding<{attributes}>(x, c, s, p) }}",
             [rotated_at(shape(2 * half), half)],
-            [(rotated_at(shape(length), half), NO_FIT) for length in (2, 8, 6, 32)],
+            [(rotated_at(shape(length), half), NO_FIT) for length in (2, 8, 6, 32)]
+            + [(rotated_at((2000, *shape(2 * half)[1:]), half), NO_FIT)],
         )
         for kind, x, y, attributes, half, shape in (
             ("of_lists", *_OF_LISTS, "num_heads = 4", 33, lambda last: (2, 3, 4 * last)),
@@ -429,8 +432,8 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         "(float[B,2,N,4] x, float[C,M,2] c, float[D,P,2] s) => (float[E,F,G,J] y)"
         " { y = RotaryEmbedding(x, c, s) }",
         [rotated((2, 3, 2), (2, 3, 2))],
-        [(rotated(shape, (2, 3, 2)), UNLIKE) for shape in ((1, 3, 2), (2, 1, 2), (1, 1, 2))]
-        + [(rotated((2, 3, 2), (2, 1, 2)), UNLIKE)],
+        [(rotated(shape, (2, 3, 2)), NO_FIT) for shape in ((1, 3, 2), (2, 1, 2), (1, 1, 2))]
+        + [(rotated((2, 3, 2), (2, 1, 2)), NO_FIT)],
     ),
     "slopes": (
         "(float[N,M] x, float[A,B] s) => (float[C,D] y) { y = PRelu(x, s) }",
