@@ -46,10 +46,12 @@ def conv_integer(node: ir.Node, guard: Guard) -> None:
 
 
 def pool(node: ir.Node, guard: Guard) -> None:
-    """Guards that no window is larger than the padded input. For a larger window, ONNX's formula
-    gives no results. The backend rounds a negative number of steps towards 0, and makes one."""
+    """Guards that no window is larger than the padded input. The backend rounds a negative number
+    of steps towards 0. If the window is larger by less than a stride, it makes one result of what
+    is there, as ONNX's inference of shapes has it. Then the window may be larger, unless it has
+    gaps, or counts padding, which ends before the window does."""
     kernel = np.array(node.attributes.get_ints("kernel_shape", ()), np.int64)
-    strides = node.attributes.get_ints("strides", ())
+    strides = np.array(node.attributes.get_ints("strides", ()) or [1] * kernel.size, np.int64)
     pads = np.array(node.attributes.get_ints("pads", ()) or [0] * 2 * kernel.size, np.int64)
     dilations = node.attributes.get_ints("dilations", ()) or [1] * kernel.size
     data = node.inputs[0]
@@ -57,9 +59,11 @@ def pool(node: ir.Node, guard: Guard) -> None:
     same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
     if data is None or rounded_up or same or max(strides, default=1) == 1:
         return
-    if pads.size != 2 * kernel.size or len(dilations) != kernel.size:
+    if pads.size != 2 * kernel.size or not len(dilations) == strides.size == kernel.size:
         return  # the backend refuses the layer
     least = (kernel - 1) * np.array(dilations) + 1 - pads[: kernel.size] - pads[kernel.size :]
+    if set(dilations) == {1} and not node.attributes.get_int("count_include_pad", 0):
+        least = np.maximum(least - (strides - 1), np.minimum(least, 1))
     sizes = guard.proven.sizes(data)
     if sizes is not None and len(sizes) == kernel.size + 2:
         known = zip(sizes[2:], least.tolist(), strict=True)

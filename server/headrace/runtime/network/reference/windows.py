@@ -62,12 +62,12 @@ class LRN(OpRun):
 class AveragePool(AveragePool_19):
     """Counts gaps in a window when it pads the image, which onnx's operator does not. Lets a last
     window reach beyond the end if the number of results is rounded up; onnx's operator moves all
-    windows. Refuses a window that is larger than the padded image. onnx's operator makes results of
-    nothing in that case."""
+    windows. Refuses a window that is larger than the padded image, if it counts padding or has
+    gaps, or if it is larger by a stride. onnx's operator makes results of nothing in that case."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
-        _check_windows(x.shape[2:], options)
         options = {name: options.get(name) for name in (*_OF_POOLS, "count_include_pad")}
+        options = _with_fitting_windows(x.shape[2:], options)
         options = _with_explicit_pads(x.shape[2:], options)
         if not options["count_include_pad"] or not any(options["pads"] or ()):
             options = {**_with_rounded_up_pads(x.shape[2:], options), "count_include_pad": 0}
@@ -76,10 +76,12 @@ class AveragePool(AveragePool_19):
 
 class LpPool(OpLpPool):
     """Counts gaps in a window when it pads the image, which onnx's operator does not. What lies
-    beyond the end counts as zero if the number of results is rounded up."""
+    beyond the end counts as zero if the number of results is rounded up. Refuses a window that is
+    larger than the padded image, if it has gaps or is larger by a stride."""
 
     def _run(self, x: Any, p: float = 2, **options: Any) -> Any:  # type: ignore[override]
         options = {name: options.get(name) for name in _OF_POOLS}
+        options = _with_fitting_windows(x.shape[2:], options)
         options = _with_explicit_pads(x.shape[2:], options)
         options = _with_rounded_up_pads(x.shape[2:], options)
         return super()._run(x, p=p, **options)  # type: ignore[no-untyped-call]
@@ -89,11 +91,11 @@ class MaxPool(OpMaxPool):
     """Makes as many results with SAME_LOWER as with SAME_UPPER, and puts an odd pad in front. onnx
     does this if strides and dilations are 1, but in that case it does not count indices as ONNX
     specifies, and takes the pads in another order. A window that is larger than the padded image is
-    refused."""
+    refused, if it has gaps or is larger by a stride."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
-        _check_windows(x.shape[2:], options)
         options = {name: options.get(name) for name in (*_OF_POOLS, "storage_order")}
+        options = _with_fitting_windows(x.shape[2:], options)
         options = _with_explicit_pads(x.shape[2:], options)
         options = _with_rounded_up_pads(x.shape[2:], options)
         if x.ndim <= _MOST_AXES_OF_MAX_POOL:
@@ -126,24 +128,31 @@ def _with_rounded_up_pads(sizes: Sequence[int], options: Mapping[str, Any]) -> d
     return {**options, "pads": _rounded_up(sizes, options), "ceil_mode": 0}
 
 
-def _check_windows(sizes: Sequence[int], options: Mapping[str, Any]) -> None:
-    """
+def _with_fitting_windows(sizes: Sequence[int], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a pool. A window that is larger than the padded image by less than a stride
+    has larger pads, and makes one result of what is there, as ONNX's inference of shapes has it.
+
     Raises:
         ValueError: a window does not fit. If the number of results is rounded up, or padding keeps
             it the same, a window may reach beyond the end.
     """
-    if options.get("ceil_mode") or (options.get("auto_pad") or "").startswith("SAME"):
-        return
+    if options["ceil_mode"] or (options["auto_pad"] or "").startswith("SAME"):
+        return {**options}
     count, kernel = len(sizes), options["kernel_shape"]
-    pads = options.get("pads") or [0] * 2 * count
-    dilations = options.get("dilations") or [1] * count
+    pads = [*(options["pads"] or [0] * 2 * count)]
+    strides = options["strides"] or [1] * count
+    dilations = options["dilations"] or [1] * count
+    is_cut = {*dilations} == {1} and not options.get("count_include_pad")
     for at, size in enumerate(sizes):
         extent = (kernel[at] - 1) * dilations[at] + 1
         padded = size + pads[at] + pads[at + count]
-        if extent > padded:
+        lacking = max(0, extent - padded)
+        if lacking and not (is_cut and size and lacking < strides[at]):
             raise ValueError(
                 f"a window of {extent} does not fit into {padded} elements of axis {at + 2}"
             )
+        pads[at + count] += lacking
+    return {**options, "pads": pads if any(pads) else options["pads"]}
 
 
 def _rounded_up(sizes: Sequence[int], options: Mapping[str, Any]) -> list[int]:

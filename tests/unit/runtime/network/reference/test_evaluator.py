@@ -514,17 +514,54 @@ def test_a_last_window_counts_only_what_is_there(
         assert sums[row, column] == pytest.approx(window.sum())
 
 
-@pytest.mark.parametrize("op_type", ["AveragePool", "MaxPool"])
-@pytest.mark.parametrize("opset", [10, 11, 18, 21])
-def test_a_window_larger_than_the_padded_image_is_refused(op_type: str, opset: int) -> None:
-    text = f"""g (float[a,b,c,d] x) => (float y) {{
-        y = {op_type}<kernel_shape=[3,2], pads=[0,1,1,0], strides=[3,2]>(x)
+@pytest.mark.parametrize("opset", [11, 18, 22])
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 4), (2, 1), (2, 2)])
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 0, 0, 0), (0, 0, 1, 1)])
+def test_a_window_larger_by_less_than_a_stride_takes_what_is_there(
+    opset: int, height: int, width: int, pads: tuple[int, ...]
+) -> None:
+    config = f"kernel_shape=[4,3], strides=[4,3], pads={[*pads]}"
+    text = f"""g (float[a,b,c,d] x) => (float a, float m, float l) {{
+        a = AveragePool<{config}>(x)
+        m = MaxPool<{config}>(x)
+        l = LpPool<{config}, p=1>(x)
     }}"""
-    for height, width in ((1, 2), (1, 1)):
-        evaluator: Any = CorrectedEvaluator(parsed(opset, text))
-        with pytest.raises(ValueError, match="a window of 3 does not fit into 2 elements"):
-            evaluator.run(None, {"x": np.ones((1, 1, height, width), np.float32)})
-    (y,) = evaluator.run(None, {"x": np.ones((1, 1, 2, 1), np.float32)})
+    x = np.arange(1, 1 + height * width, dtype=np.float32).reshape(1, 1, height, width)
+    seen = x[..., : 3 - pads[1]]
+    evaluator: Any = CorrectedEvaluator(parsed(opset, text))
+    average, largest, total = (each[..., 0, 0] for each in evaluator.run(None, {"x": x}))
+    assert average == pytest.approx(seen.mean())
+    assert largest == seen.max()
+    assert total == pytest.approx(seen.sum())
+
+
+@pytest.mark.parametrize(
+    ("op_type", "height", "config"),
+    [
+        *(
+            (op_type, height, config)
+            for op_type in ("AveragePool", "LpPool", "MaxPool")
+            for height, config in (
+                (1, "kernel_shape=[3,2], strides=[1,2], pads=[0,1,1,0]"),
+                (0, "kernel_shape=[3,2], strides=[3,2], pads=[0,1,2,0]"),
+                (1, "kernel_shape=[2,2], strides=[3,2], pads=[0,1,1,0], dilations=[2,1]"),
+            )
+        ),
+        (
+            "AveragePool",
+            1,
+            "kernel_shape=[3,2], strides=[3,2], pads=[0,1,1,0], count_include_pad=1",
+        ),
+    ],
+)
+def test_a_window_larger_than_the_padded_image_is_refused(
+    op_type: str, height: int, config: str
+) -> None:
+    text = f"g (float[a,b,c,d] x) => (float y) {{ y = {op_type}<{config}>(x) }}"
+    evaluator: Any = CorrectedEvaluator(parsed(22, text))
+    with pytest.raises(ValueError, match="a window of 3 does not fit into 2 elements"):
+        evaluator.run(None, {"x": np.ones((1, 1, height, 1), np.float32)})
+    (y,) = evaluator.run(None, {"x": np.ones((1, 1, height + 1, 1), np.float32)})
     assert y.shape == (1, 1, 1, 1)
 
 
