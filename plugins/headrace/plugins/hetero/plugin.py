@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
-from headrace.plugins.hetero.planning.planning import Plan, plan
+from headrace.plugins.hetero.planning.assignment import Reasons
+from headrace.plugins.hetero.planning.planning import Asked, Plan, plan
 from headrace.plugins.hetero.running.subgraph import read_frames
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
 from headrace.runtime.config.device_name import DeviceName
@@ -20,6 +21,7 @@ from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.errors import (
     EndedWorker,
+    HeadraceError,
     InvalidArgument,
     UnsupportedLayer,
     UnsupportedLayers,
@@ -32,6 +34,7 @@ from headrace.runtime.virtual.members import Target, listed, read_list, targets,
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_NOTHING: Mapping[str, Reasons] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class HeteroPlugin(VirtualPlugin):
     ) -> QueryResult:
         """Says which device runs which layer, in which subgraphs. Raises as `plan` does."""
         resolved = self._resolve(config, options, ignore_unknown=True)
-        return self._plan(Load(network, options=options), resolved).query_result()
+        return self._plan(Load(network, options=options), resolved, Asked.PARTS).query_result()
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Splits a network as a query does, and loads its parts. An exported network is made of
@@ -138,18 +141,20 @@ class HeteroPlugin(VirtualPlugin):
         self,
         load: Load,
         resolved: _Resolved,
+        asked: Asked,
         ended: Mapping[str, str] = _NONE,
-        *,
-        ask_again: bool = True,
+        told: Mapping[str, Reasons] = _NOTHING,
     ) -> Plan:
+        network = self.transform_network(load.network, resolved.config, load.options)
+        none = {device: dict.fromkeys(network.layer_names, why) for device, why in ended.items()}
         planned = plan(
-            self.transform_network(load.network, resolved.config, load.options),
+            network,
             resolved.targets,
             load.options.affinities,
             merge_islands=resolved.config[MERGE_ISLANDS],
-            ended=ended,
+            told={**told, **none},
             token=load.token,
-            ask_again=ask_again,
+            asked=asked,
         )
         return replace(planned, unsupported=_as_given(planned.unsupported, load.network))
 
@@ -172,32 +177,35 @@ class HeteroPlugin(VirtualPlugin):
         load: Load,
         resolved: _Resolved,
         ended: Mapping[str, str] = _NONE,
-        *,
-        ask_again: bool = False,
+        told: Mapping[str, Reasons] = _NOTHING,
+        asked: Asked = Asked.NOTHING,
     ) -> Loaded:
-        """Splits and loads a network. The devices are asked about their parts alone only after one
-        has refused a layer of its part, because some compile a part to answer. If the worker
-        process of a device ends while it loads a part, the device gets no other part of this
-        network. Each further try might end the process again, and with it the networks that other
-        callers have loaded there.
+        """Splits and loads a network. The devices are asked about it only if the load without a
+        question fails, and about their parts alone only if one refuses a layer of its part: some
+        compile to answer, and a load finds the same layers. If the worker process of a device ends
+        while it loads a part, the device gets no other part of this network. Each further try might
+        end the process again, and with it the networks that other callers have loaded there.
 
         Args:
             ended: the devices whose worker process ended, and the reason for each.
+            told: by device, the layers that its load of the whole network has refused.
+            asked: what the devices are asked for this try.
         """
-        planned = self._plan(load, resolved, ended, ask_again=ask_again)
+        planned = self._plan(load, resolved, asked, ended, told)
         try:
             if planned.unsupported:
                 raise UnsupportedLayers(resolved.name, planned.unsupported)
             loaded = loading.load(
                 planned.network, planned.parts, resolved.targets, resolved.config, load.token
             )
-        except UnsupportedLayers:
-            if ask_again:
-                raise
-            return self._split(load, resolved, ended, ask_again=True)
         except EndedWorker as error:
-            ended = {**ended, **_ended(error)}
-            return self._split(load, resolved, ended, ask_again=ask_again)
+            return self._split(load, resolved, {**ended, **_ended(error)}, told, asked)
+        except HeadraceError as error:
+            refused = isinstance(error, UnsupportedLayers)
+            if load.token.error or asked is Asked.PARTS or (asked and not refused):
+                raise
+            told = {**told, **_told(planned, error)}
+            return self._split(load, resolved, ended, told, Asked(asked + 1))
         notes = (f"nothing runs on {device}: {why}" for device, why in ended.items())
         return replace(loaded, notes=(*notes, *planned.notes, *loaded.notes))
 
@@ -205,6 +213,16 @@ class HeteroPlugin(VirtualPlugin):
 def _ended(error: EndedWorker) -> Mapping[str, str]:
     """The device whose worker process ended while it loaded a part, and the reason."""
     return {error.metadata["device"]: error.message}
+
+
+def _told(planned: Plan, error: HeadraceError) -> Mapping[str, Reasons]:
+    """What a query would say, if the error is that of a device that was to run all layers. A
+    virtual device may say something else, because its error is that of several loads."""
+    (device, *others) = {*planned.devices}
+    whole = len(planned.parts) == 1 and not others and ":" not in device
+    if not whole or not isinstance(error, UnsupportedLayers):
+        return {}
+    return {device: {each.layer: each.reason for each in error.layers}}
 
 
 def _as_given(layers: Sequence[UnsupportedLayer], network: Network) -> tuple[UnsupportedLayer, ...]:

@@ -326,7 +326,7 @@ def test_a_tensor_of_unknown_type_that_has_to_cross_is_a_reason(
 # -- what a load asks --
 
 
-def layers_asked(picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def layers_asked(picky: Plugin, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Keeps the layers of each network that the device is asked about."""
     asked: list[list[str]] = []
     query = picky.query_network
@@ -339,16 +339,58 @@ def layers_asked(picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch) -> list[li
     return asked
 
 
-def test_a_load_asks_a_device_once_and_then_loads_its_parts(
-    plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
+def test_a_network_that_the_first_device_runs_is_compiled_once_and_nobody_is_asked(
+    plugin: HeteroPlugin, picky: PickyPlugin, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = services.devices.plugin("OTHER")
+    assert isinstance(other, PickyPlugin)
+    case = Case("t", parse("t (float[2] x) => (float[2] y) { a = Abs(x) y = Neg(a) }"), CASE.inputs)
+    asked = layers_asked(picky, monkeypatch), layers_asked(other, monkeypatch)
+    network = plugin.load_network(Load(case.network, {}, over("PICKY,OTHER")))
+    assert asked == ([], [])
+    assert len(picky.loaded) == 1
+    assert network.get_metric("EXECUTION_DEVICES") == ["PICKY.0"]
+    assert_same_outputs(InferRequest(network).infer(case.inputs), case.expected(), 1e-6)
+    network.close()
+
+
+def test_openvino_compiles_a_network_once_that_it_runs_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("openvino")
+    from headrace.plugins import openvino
+    from headrace.plugins.openvino.session.session import Runtime
+
+    compiled: list[str] = []
+    compile_ = Runtime.compile
+
+    def counted(runtime: Runtime, model: Any, device: str, properties: Any) -> Any:
+        compiled.append(device)
+        return compile_(runtime, model, device, properties)
+
+    monkeypatch.setattr(Runtime, "compile", counted)
+    source = PluginSource("OPENVINO", lambda: openvino.create_plugin, {"ISOLATION": "NONE"})
+    with real_services((source, *SOURCES[:1])) as offered:
+        hetero = HeteroPlugin("HETERO", offered, {})
+        network = hetero.load_network(Load(CASE.network, {}, over("OPENVINO,CPU")))
+        assert compiled == ["CPU"]  # the name that OpenVINO gives the processor
+        assert_same_outputs(InferRequest(network).infer(CASE.inputs), CASE.expected(), 1e-6)
+        network.close()
+
+
+def test_a_load_asks_a_device_nothing_that_its_refusal_has_said(
+    plugin: HeteroPlugin, picky: PickyPlugin, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some devices compile what they are asked about."""
+    template = services.devices.plugin("TEMPLATE")
     asked, options = layers_asked(picky, monkeypatch), over("PICKY,TEMPLATE")
     plugin.query_network(CASE.network, ISLANDS_STAY, options)
     assert asked == [["a", "b", "y"], ["a"], ["y"]]
     asked.clear()
+    asked_other = layers_asked(template, monkeypatch)
     network = plugin.load_network(Load(CASE.network, ISLANDS_STAY, options))
-    assert asked == [["a", "b", "y"]]
+    assert asked == []
+    assert asked_other == [["a", "b", "y"]]
     assert len(picky.loaded) == 2
     network.close()
 
@@ -371,7 +413,6 @@ def test_a_layer_that_a_device_refuses_at_the_load_of_its_part_goes_elsewhere(
     assert expected == [("PICKY", ("a",)), ("TEMPLATE", ("b", "y"))]
     asked.clear()
     network = plugin.load_network(Load(CASE.network, ISLANDS_STAY, options))
-    assert asked[0] == ["a", "b", "y"]
     assert ["y"] in asked
     assert network.get_metric("EXECUTION_DEVICES") == ["PICKY.0", "TEMPLATE.0"]
     assert any("only together with layers that are elsewhere" in each for each in network.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,17 @@ from headrace.runtime.intake.provenance import origins
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.query import QueryResult, Subgraph
 from headrace.runtime.virtual.members import Target, ask
+
+
+class Asked(enum.IntEnum):
+    """What a plan asks the devices. A device may compile what it is asked about."""
+
+    NOTHING = 0
+    """Each device is taken to run every layer, so that the first one gets all of them."""
+    NETWORK = 1
+    """Each device is asked about the whole network."""
+    PARTS = 2
+    """Each device is also asked about its parts alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +71,9 @@ def plan(
     affinities: Mapping[str, str],
     *,
     merge_islands: bool,
-    ended: Mapping[str, str],
+    told: Mapping[str, Reasons],
     token: CancelToken,
-    ask_again: bool = True,
+    asked: Asked = Asked.PARTS,
 ) -> Plan:
     """Assigns the layers of a network to the devices of a list.
 
@@ -69,9 +81,9 @@ def plan(
         network: with preprocessing and types, otherwise untransformed. It still has the layers
             that a device's own transformations would fuse or drop, so users can place them.
         affinities: layer to device; overrides the nodes' metadata.
-        ended: devices that must not run any layer, with the reason.
-        ask_again: whether each device is also asked about its parts alone. This costs as much as a
-            load of the parts, which finds the same layers.
+        told: by device, the layers that it does not run. These devices are not asked about the
+            network.
+        asked: what the other devices are asked.
 
     Raises:
         InvalidArgument, FailedPrecondition: as `assign`. The error that cancelled `token`, if the
@@ -79,12 +91,10 @@ def plan(
     """
     nodes = list(network.model.graph)
     layers = [layer_of(node) for node in nodes]
-    verdicts = {
-        target.name: dict.fromkeys(network.layer_names, ended[target.name])
-        if target.name in ended
-        else _reasons(network, target, token)
-        for target in targets
-    }
+    verdicts = dict(told)
+    for target in targets:
+        if target.name not in verdicts:
+            verdicts[target.name] = _reasons(network, target, token) if asked else {}
     by_name = {target.name: target for target in targets}
     cutter = Cutter(network)
     unknown = UnknownTypes(nodes, verdicts)
@@ -94,7 +104,7 @@ def plan(
         if piece is None or len(part.nodes) == len(nodes):
             return {}
         refused: Reasons = unknown.refused(part)
-        if not refused and ask_again:
+        if not refused and asked is Asked.PARTS:
             refused = _reasons(piece.network, by_name[part.affinity], token)
         unknown.note(part.affinity, refused)
         return refused
