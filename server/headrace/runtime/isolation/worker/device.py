@@ -136,17 +136,15 @@ class WorkerDevice:
         loaded = self._plugin.load_network(load)
         number = next(self._numbers)
         counters = NetworkCounters("", self._plugin.name)  # the server knows the network's name
-        loaded.count_as("", counters)
+        try:
+            loaded.count_as("", counters)
+            facts = _facts(number, loaded)
+        except BaseException:
+            loaded.close()  # the server does not hear of it
+            raise
         self._counters[number] = counters
         self._networks[number] = loaded
-        return {
-            "number": number,
-            "inputs": [port_to_json(port) for port in loaded.inputs],
-            "outputs": [port_to_json(port) for port in loaded.outputs],
-            "notes": list(loaded.notes),
-            "restored": loaded.restored,
-            "metrics": list(loaded.metrics()),
-        }
+        return facts
 
     def unload(self, call: Call) -> Any:
         network = self._networks.pop(call.arguments["number"], None)
@@ -201,6 +199,17 @@ class _NoDevices:
 
     def not_installed(self) -> frozenset[str]:
         return frozenset()
+
+
+def _facts(number: int, network: ExecutableNetwork) -> dict[str, Any]:
+    return {
+        "number": number,
+        "inputs": [port_to_json(port) for port in network.inputs],
+        "outputs": [port_to_json(port) for port in network.outputs],
+        "notes": list(network.notes),
+        "restored": network.restored,
+        "metrics": list(network.metrics()),
+    }
 
 
 def _network(data: memoryview) -> Network:
