@@ -55,6 +55,22 @@ def test_a_load_that_crashed_the_worker_alone_is_blamed_with_signal_time_and_rem
     assert not is_blamed(blamed, work("a", place="GPU.1"))
 
 
+def test_a_model_is_read_once_however_many_of_its_requests_were_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[Work] = []
+    model = Work.model
+
+    def kept(work: Work) -> str:
+        read.append(work)
+        return model(work)
+
+    monkeypatch.setattr(Work, "model", kept)
+    blamed, running = Blamed("CPU", Clock()), work("a", RUN)
+    blamed.judge(end(*[running] * 1000))
+    assert read == [running]
+
+
 def test_of_several_models_at_work_none_is_blamed_and_the_loaded_ones_are_suspected() -> None:
     blamed = Blamed("CPU", Clock())
     for _ in range(2 * ENDS):
