@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, TextIO
 
+import grpc
 import structlog
 from structlog.typing import EventDict, Processor
 
@@ -37,6 +38,13 @@ _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\
 CURRENT_REQUEST: ContextVar[str] = ContextVar("current_request", default="")
 """The id of the request that this task handles, once it is known. Threads that load networks for a
 request see it too."""
+
+
+def _callers_stayed(record: logging.LogRecord) -> bool:
+    """Leaves out a reply that gRPC could not send because its caller had left. Otherwise any client
+    fills the log with tracebacks."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, grpc.aio.InternalError) and "execute_batch" in str(error))
 
 
 def configure_logging(
@@ -85,6 +93,7 @@ def configure_logging(
     for installed in [each for each in root.handlers if isinstance(each, _Handler)]:
         root.removeHandler(installed)
     root.addHandler(handler)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_callers_stayed)
     root.setLevel(logging.WARNING)
     logging.getLogger(ROOT).setLevel(level.upper())
     # An odd model or HTTP request of a client is not an event of the server.

@@ -32,7 +32,6 @@ from headrace.wire.parameters import encode_parameter
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 _STATES = {DeviceState.UP: pb.UP, DeviceState.DOWN: pb.DOWN, DeviceState.RESTARTING: pb.RESTARTING}
 
@@ -287,14 +286,15 @@ def _reference(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> Refer
     return Reference(request.model.repository, request.device, dict(request.config), options)
 
 
-async def _result(future: Future[T]) -> T:
-    """The future's result. If the caller leaves, the future is not cancelled."""
-    return await asyncio.shield(asyncio.wrap_future(future))
+async def _result(future: Future[R]) -> R:
+    """The future's result. If the caller leaves, the future is not cancelled, and asyncio does not
+    log its error."""
+    waited = asyncio.wrap_future(future)
+    waited.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(waited)
 
 
 async def _in_thread(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """Runs the call on another thread, which sees the same caller, and returns its result.
-
-    The call may wait for a worker process, or for a backend that starts when it is first needed.
-    """
+    """Runs the call, which may wait for a worker process or for a backend's start, on another
+    thread, which sees the same caller."""
     return await asyncio.to_thread(call, *arguments, **named)

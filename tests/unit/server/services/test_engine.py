@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -22,7 +23,7 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import Cancelled, Unavailable
 from headrace.runtime.loading.registry import NetworkRegistry, NetworkState
 from headrace.server.access.networks import Networks
 from headrace.server.services.engine import Servicer
@@ -85,6 +86,31 @@ def test_a_network_is_healthy_while_it_is_there_although_whoever_loaded_it_left(
             assert await check(health, "net") == health_pb2.HealthCheckResponse.SERVING
 
     asyncio.run(scenario())
+
+
+def test_an_error_of_a_load_whose_caller_left_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    """A cancelled load fails. Any client could fill the log with tracebacks."""
+
+    async def scenario() -> None:
+        core, health = LoadingCore(), HealthReporter(NETWORKS)
+        core_: Any = core
+        nothing: Any = None
+        servicer = Servicer(core_, NETWORKS, nothing, nothing, health)
+        model = pb.ModelSource(data=b"model")
+        request = pb.LoadNetworkRequest(name="net", device="CPU", model=model)
+        call = asyncio.create_task(servicer.load_network(request, None))
+        await core.asked.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        core.load.set_exception(Cancelled("the caller cancelled the load"))
+        del core, core_, servicer, call
+        await asyncio.sleep(0)  # the loop hears of it
+        await asyncio.sleep(0)
+        gc.collect()  # asyncio tells of errors that nobody heard of when their futures go
+
+    asyncio.run(scenario())
+    assert not caplog.records
 
 
 class ImportingCore(LoadingCore):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from headrace.server.access.audit import AuditLog
 from headrace.server.access.authenticator import Authenticator
 from headrace.server.access.entrance import Entrance
 from headrace.server.access.gate import Gate
+from headrace.server.access.identity import Role
 from headrace.server.access.tokens import parse_entries
 from headrace.server.access.watched import WatchedFiles
 from headrace.server.logs import configure_logging
@@ -198,3 +199,28 @@ def test_a_stranger_is_refused_as_such_however_busy_the_server_is(
     assert "calls" not in context.message
     (line,) = map(json.loads, (tmp_path / "audit").read_text().splitlines())
     assert (line["who"], line["refusal"]) == ("stranger", "no_credential")
+
+
+def test_a_caller_that_leaves_between_two_replies_is_no_bug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Left(Context):
+        def time_remaining(self) -> None: ...
+
+        async def write(self, _: bytes) -> None:
+            raise grpc.aio.InternalError("a batch of operations failed")
+
+    async def pieces(_data: Any, _context: Any) -> AsyncGenerator[bytes, None]:
+        yield b"piece"
+
+    counters = Counters()
+
+    async def call() -> None:
+        boundary = Boundary(counters, 1)
+        export = boundary.server_stream("ExportNetwork", pieces, boundary.calls, Role.MANAGE)
+        with pytest.raises(asyncio.CancelledError):
+            await export(None, Left())
+
+    asyncio.run(call())
+    assert counters.grpc("ExportNetwork") == {"CANCELLED": 1}
+    assert not caplog.records
