@@ -23,6 +23,7 @@ The errors were found by running onnx's own backend cases through version 1.23. 
     *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
 - inserts an element at the wrong place if it belongs at the end of a sequence,
 - accepts lengths of a split that do not add up,
+- ignores classes and weights of a loss that are too many,
 - drops empty texts,
 - continues an Attention's mask before operator set 24,
 - pools windows that are larger than the image,
@@ -47,6 +48,7 @@ from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
 
 from headrace.runtime.network.reference.control import Loop, Optional, Scan
+from headrace.runtime.network.reference.losses import LOSSES
 from headrace.runtime.network.reference.matrices import MatMulInteger, QLinearMatMul
 from headrace.runtime.network.reference.norms import (
     BatchNormalization,
@@ -152,6 +154,7 @@ def _coercing(base: Any) -> Any:
 _CORRECTED = (
     *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
     *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
+    *LOSSES,
     Attention,
     AveragePool,
     BatchNormalization,
