@@ -128,11 +128,11 @@ def _unpack(raw: Array, dtype: ir.DataType, shape: tuple[int, ...]) -> Array:
     bits = dtype.bitwidth
     shifts = np.arange(8 // bits, dtype=np.uint8) * bits
     elements = (raw[:, None] >> shifts) & ((1 << bits) - 1)
-    elements = elements.reshape(-1)[: int(np.prod(shape))].reshape(shape)
+    elements = elements.reshape(-1)[: int(np.prod(shape))]
     if dtype.is_signed() and dtype.is_integer():
-        sign = 1 << (bits - 1)
-        return ((elements.astype(np.int8) ^ sign) - sign).astype(dtype.numpy())
-    return elements.astype(np.uint8).view(dtype.numpy())
+        sign = 1 << (bits - 1)  # arithmetic with an array without axes gives a scalar
+        return ((elements.astype(np.int8) ^ sign) - sign).astype(dtype.numpy()).reshape(shape)
+    return elements.astype(np.uint8).view(dtype.numpy()).reshape(shape)
 
 
 def _strings(name: str, value: Array | list[Any]) -> Array | list[Any]:
