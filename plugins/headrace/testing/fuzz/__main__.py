@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 from headrace.runtime.config.device_name import VIRTUAL_TYPES
@@ -21,9 +22,12 @@ from headrace.testing.fuzz.campaign import Campaign, Failure, Fuzzer
 from headrace.testing.fuzz.generator import VariantGenerator
 from headrace.testing.fuzz.judge import FAILURES
 from headrace.testing.fuzz.lane import Lane
+from headrace.testing.fuzz.sweep.further_cases import further_cases
+from headrace.testing.fuzz.sweep.ranks import RankSweep
 from headrace.testing.fuzz.variant import Variant, read, snippet
 from headrace.testing.fuzz.worker import run_device, run_reference
 
+_SECONDS = 60.0
 _REFERENCE_SECONDS = 5.0
 """That the reference may take for a variant. One that takes longer is a loop without an end."""
 
@@ -38,10 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.replay:
         good = [_replay(name, options) for name in devices]
         return int(not all(good))
-    generator = VariantGenerator(collect(options.cases), options.seed)
+    generator = _generator("ranks" if options.sweep else str(options.seed), options)
     if not generator.operators:
         parser.error(f"no case matches {' '.join(options.cases)}")
-    started, campaigns, end = True, [], time.monotonic() + options.seconds
+    seconds = options.seconds or (math.inf if options.sweep else _SECONDS)
+    started, campaigns, end = True, [], time.monotonic() + seconds
     for at, name in enumerate(devices):
         with _lanes(name, options) as (device, reference, second):
             fuzzer = Fuzzer(device, reference, second, _reporter(name, options))
@@ -90,10 +95,21 @@ class _lanes:  # noqa: N801 - a context manager
                 lane.stop()
 
 
-def _variants(generator: VariantGenerator, options: argparse.Namespace) -> Iterator[Variant]:
-    numbers = range(options.first, options.first + options.count) if options.count else None
-    for number in numbers or count(options.first):
-        yield generator.variant(number)
+def _generator(series: str, options: argparse.Namespace) -> VariantGenerator | RankSweep:
+    """What makes the variants of a series: of a seed, or of a sweep."""
+    cases = collect(options.cases)
+    if series == "ranks":
+        return RankSweep([*cases, *further_cases(options.cases)])
+    return VariantGenerator(cases, int(series))
+
+
+def _variants(
+    generator: VariantGenerator | RankSweep, options: argparse.Namespace
+) -> Iterator[Variant]:
+    numbers: Iterator[int] = count(options.first)
+    if isinstance(generator, RankSweep):
+        numbers = iter(range(options.first, len(generator)))
+    yield from map(generator.variant, islice(numbers, options.count))
 
 
 def _replay(name: str, options: argparse.Namespace) -> bool:
@@ -102,8 +118,8 @@ def _replay(name: str, options: argparse.Namespace) -> bool:
     if path.is_dir():
         variant = read(path)
     else:
-        seed, _, number = options.replay.partition(":")
-        variant = VariantGenerator(collect(), int(seed)).variant(int(number))
+        series, _, number = options.replay.partition(":")
+        variant = _generator(series, options).variant(int(number))
     _say(f"{variant.name} {variant.origin} ({', '.join(variant.mutations)})")
     _say(snippet(variant, name))
     with _lanes(name, options) as (device, reference, second):
@@ -128,7 +144,8 @@ def _summarise(campaigns: Sequence[Campaign], options: argparse.Namespace) -> No
         for part in (report.failures(campaign), options.verbose and report.notes(campaign)):
             if part:
                 _say(part)
-    _say(f"\nseed {options.seed}, {', '.join(f'{c.device} {c.version}' for c in campaigns)}\n")
+    series = "sweep of ranks" if options.sweep else f"seed {options.seed}"
+    _say(f"\n{series}, {', '.join(f'{c.device} {c.version}' for c in campaigns)}\n")
     _say(report.table(campaigns))
 
 
@@ -139,7 +156,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--device", action="append", help="device to test; repeatable; default: all installed")
-    add("--seconds", type=float, default=60.0, help="seconds for all devices together (default 60)")
+    add(
+        "--sweep",
+        choices=["ranks"],
+        help="instead of random changes, give every input of every case wrong ranks and lengths",
+    )
+    add(
+        "--seconds",
+        type=float,
+        help=f"seconds for all devices together (default {_SECONDS:g}; a sweep goes to its end)",
+    )
     add("--seed", type=int, default=0, help="seed of the random changes (default 0)")
     add("--first", type=int, default=0, help="number of the first variant (default 0)")
     add("--count", type=int, help="number of variants to run")

@@ -1,0 +1,1 @@
+"""Variants that are not random: wrong ranks and lengths of every input."""

@@ -1,0 +1,116 @@
+"""What the sweep of ranks tries: every input of every case in wrong ranks and lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.testing.backend_cases.cases import BackendCase, collect
+from headrace.testing.fuzz.__main__ import main
+from headrace.testing.fuzz.sweep.further_cases import further_cases
+from headrace.testing.fuzz.sweep.ranks import RankSweep, forms
+from headrace.testing.fuzz.variant import Variant
+from headrace.testing.fuzz.worker import reference_answer
+
+UNSOUND = "tests.support.unsound_device:create_plugin"
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[BackendCase]:
+    return collect(
+        ["test_add*", "test_gather_*", "test_sequence_insert_at_*", "test_training_dropout*"]
+    )
+
+
+def variants(cases: Sequence[BackendCase]) -> list[Variant]:
+    sweep = RankSweep(cases)
+    return [sweep.variant(number) for number in range(len(sweep))]
+
+
+def shapes(value: Any) -> list[Any]:
+    return [
+        [part.shape for part in each] if isinstance(each, list) else each.shape
+        for each in forms(value).values()
+    ]
+
+
+def test_an_array_takes_other_ranks_and_lengths() -> None:
+    assert shapes(np.zeros((2, 3))) == [
+        *((2, 3), (), (0,), (6,), (1, 2, 3), (2, 3, 1), (3,), (3, 3), (1, 3), (0, 3)),
+        *((2, 4), (2, 2), (2, 0)),
+    ]
+    assert shapes(np.zeros(())) == [(), (0,), (1,)]
+    assert shapes(np.array(["a"], object)) == [(1,), (), (0,), (1, 1), (2,)]
+
+
+def test_a_sequence_loses_its_elements_or_has_another_first_one() -> None:
+    assert shapes([np.zeros(()), np.zeros(2)])[:3] == [[(), (2,)], [], [(), (2,)]]
+    assert [*forms(None).values()] == [None]
+
+
+def test_the_case_itself_is_among_the_requests(cases: list[BackendCase]) -> None:
+    for each in variants(cases):
+        if "as it is" in each.mutations[0]:
+            answer = reference_answer(each)
+            assert answer.replies[0].outputs is not None, each.mutations
+
+
+def test_each_way_is_taken(cases: list[BackendCase]) -> None:
+    for each in variants([case for case in cases if case.name == "test_add"]):
+        graph = each.proto.graph
+        declared = [port.type.tensor_type.HasField("shape") for port in graph.input]
+        way = each.mutations[1]
+        assert any(declared) == (way in ("ranks", "body"))
+        assert [node.op_type for node in graph.node] == (["If"] if way == "body" else ["Add"])
+        assert len(graph.initializer) == (way == "constant")
+        assert len({*map(len, each.feeds)}) == 1
+
+
+def test_cases_that_differ_in_values_and_sizes_alone_are_taken_once() -> None:
+    found = {each.origin for each in variants(collect(["test_add*"]))}
+    assert {"test_add", "test_add_uint8"} <= found
+    assert "test_add_bcast" in found  # of other ranks
+    assert len({each.origin for each in variants(collect(["test_nonmaxsuppression_*"]))}) == 2
+
+
+def test_cases_with_random_numbers_are_left_out(cases: list[BackendCase]) -> None:
+    origins = {each.origin for each in variants(cases)}
+    random = {case.name for case in cases if case.random}
+    assert random
+    assert origins
+    assert not origins & random
+
+
+def test_the_sweep_has_operators_that_onnx_has_no_cases_of() -> None:
+    operators = {case.operator for case in further_cases()}
+    assert operators >= {"ai.onnx.ml.SVMRegressor", "com.microsoft.FusedMatMul", "MaxRoiPool"}
+    names = [case.name for case in further_cases(["*.SVM*"])]
+    assert len(names) == 4
+    assert all(".SVM" in name for name in names)
+
+
+def test_a_sweep_finds_a_device_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "--device",
+        "UNSOUND",
+        "--factory",
+        UNSOUND,
+        "--second",
+        "NONE",
+        "--sweep",
+        "ranks",
+    ]
+    assert main([*arguments, "--cases", "test_abs", "--count", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "Abs: process ended" in printed
+    assert "--replay ranks:0" in printed
+    assert "sweep of ranks" in printed
+
+
+def test_a_variant_of_the_sweep_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--device", "TEMPLATE", "--second", "NONE", "--cases", "test_relu"]
+    assert main([*arguments, "--replay", "ranks:0"]) == 0
+    assert "ranks:0 test_relu (x as it is or a scalar" in capsys.readouterr().out
