@@ -7,22 +7,30 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.testing.backend_cases.cases import collect
+from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 from headrace.testing.fuzz import report
 from headrace.testing.fuzz.campaign import Fuzzer
 from headrace.testing.fuzz.generator import VariantGenerator
 from headrace.testing.fuzz.lane import Lane
+from headrace.testing.fuzz.sweep.further_cases import further_cases
+from headrace.testing.fuzz.sweep.ranks import RankSweep
 from headrace.testing.fuzz.worker import run_device, run_reference
 
 SEED = 20
 LIMIT_SECONDS = 60.0
+SWEPT = ("Attention", "DFT", "QLinearConv", "STFT", "SequenceInsert", "ai.onnx.ml.Scaler")
 SAMPLES = {"CPU": 40, "OPENVINO": 20, "TEMPLATE": 20}
 
 
 @pytest.fixture(scope="module")
-def generator() -> VariantGenerator:
-    return VariantGenerator(collect(), SEED)
+def cases() -> list[BackendCase]:
+    return collect()
+
+
+@pytest.fixture(scope="module")
+def generator(cases: list[BackendCase]) -> VariantGenerator:
+    return VariantGenerator(cases, SEED)
 
 
 @pytest.fixture(scope="module")
@@ -50,4 +58,20 @@ def test_a_device_answers_rightly_or_refuses(
         campaign = fuzzer.run(variants, time.monotonic() + 100)
     finally:
         device.stop()
+    assert not campaign.failures, report.failures(campaign)
+
+
+def test_no_rank_and_no_length_ends_the_process(cases: list[BackendCase], reference: Lane) -> None:
+    """A part of ``--sweep ranks``: one case of some operators whose kernels were not sound."""
+    every = [*cases, *further_cases()]
+    chosen = [next(each for each in every if each.operator == name) for name in SWEPT]
+    sweep = RankSweep(chosen)
+    device = Lane("CPU", run_device, (DeviceUnderTest("CPU"),), LIMIT_SECONDS)
+    fuzzer = Fuzzer(device, reference, None, shrink_seconds=0)
+    variants = map(sweep.variant, range(0, len(sweep), 4))
+    try:
+        campaign = fuzzer.run(variants, time.monotonic() + 100)
+    finally:
+        device.stop()
+    assert campaign.networks
     assert not campaign.failures, report.failures(campaign)

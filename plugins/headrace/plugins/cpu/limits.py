@@ -18,11 +18,14 @@ from onnx import defs
 RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
     {
         "AffineGrid": {1: 1},
+        "Attention": {4: 4, 5: 4},
         "EyeLike": {0: 2},
         "MaxRoiPool": {0: 4, 1: 2},
+        "NegativeLogLikelihoodLoss": {2: 1},
         "Resize": {1: 1, 2: 1, 3: 1},
         "RoiAlign": {0: 4, 1: 2, 2: 1},
         "STFT": {2: 1},
+        "SoftmaxCrossEntropyLoss": {2: 1},
         "Upsample": {1: 1},
     }
 )
@@ -34,15 +37,24 @@ _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir
 
 def reason(node: ir.Node) -> str | None:
     """Why the node would fail or be wrong though the backend loads it; None if nothing is known."""
-    if node.domain not in ("", "ai.onnx"):
-        return None
-    rule = _RULES.get(node.op_type)
+    rule = _RULES.get(operator(node))
     return _omitted(node) or _wrong_rank(node) or (rule(node) if rule is not None else None)
+
+
+def operator(node: ir.Node) -> str:
+    """The operator's name, with its domain if that is not ONNX's own."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
+def has_rule(node: ir.Node) -> bool:
+    """Whether it depends on the node's inputs and attributes if there is a reason."""
+    return None in node.inputs or operator(node) in _RULES or operator(node) in RANKS
 
 
 def _omitted(node: ir.Node) -> str | None:
     """Refuses a node that leaves out one of a variable number of inputs: the backend crashes."""
-    if None not in node.inputs or not defs.has(node.op_type) or node.op_type == "Scan":
+    name = operator(node)
+    if None not in node.inputs or not defs.has(name) or name == "Scan":
         return None  # a Scan before operator set 9 has an optional input in front
     declared = defs.get_schema(node.op_type).inputs
     if declared and declared[-1].option == defs.OpSchema.FormalParameterOption.Variadic:
@@ -53,7 +65,7 @@ def _omitted(node: ir.Node) -> str | None:
 
 
 def _wrong_rank(node: ir.Node) -> str | None:
-    for index, wanted in RANKS.get(node.op_type, {}).items():
+    for index, wanted in RANKS.get(operator(node), {}).items():
         rank = _rank(node, index)
         if rank not in (None, wanted):
             return f"input {index} has {rank} axes; it must have {wanted}"
@@ -112,13 +124,16 @@ def _gather_nd(node: ir.Node) -> str | None:
     return None
 
 
-def _reverse_sequence(node: ir.Node) -> str | None:
-    rank = _rank(node)
-    return (
-        None
-        if rank is None or rank >= 2
-        else f"the input has {rank} axes; it must have at least two"
-    )
+def _has_axes(least: int) -> Callable[[ir.Node], str | None]:
+    """The rule that the first input has at least so many axes."""
+
+    def rule(node: ir.Node) -> str | None:
+        rank = _rank(node)
+        if rank is None or rank >= least:
+            return None
+        return f"the input has {rank} axes; it must have at least {least}"
+
+    return rule
 
 
 def _split_to_sequence(node: ir.Node) -> str | None:
@@ -236,6 +251,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "Attention": _attention,
         "ConvInteger": _conv_integer,
         "ConvTranspose": _conv_transpose,
+        "DFT": _has_axes(2),
         "GatherND": _gather_nd,
         "GlobalLpPool": _pool,
         "GridSample": _grid_sample,
@@ -245,8 +261,11 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "NegativeLogLikelihoodLoss": _loss,
         "ReduceMax": _reduce_bool,
         "ReduceMin": _reduce_bool,
+        "NonZero": _has_axes(1),  # without axes, ONNX and the backend disagree about the result
+        "QLinearConv": _has_axes(3),
         "Resize": _resize,
-        "ReverseSequence": _reverse_sequence,
+        "ReverseSequence": _has_axes(2),
+        "STFT": _has_axes(2),
         "SoftmaxCrossEntropyLoss": _loss,
         "SplitToSequence": _split_to_sequence,
         "TfIdfVectorizer": _tf_idf,

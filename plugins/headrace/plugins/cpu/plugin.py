@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from headrace.plugins.cpu import saturation
+from headrace.plugins.cpu import contributed, limits, saturation
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.graph.data_oblivious import is_data_oblivious
@@ -51,6 +51,7 @@ class CpuPlugin(SessionPlugin):
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
         self.full_name = processor_name()
         super().__init__(name, services, config)
+        self._is_isolated = services.isolated
         self._own_trials = Trials(self._provider(self.config))
 
     def _device_ids(self) -> list[str]:
@@ -83,6 +84,10 @@ class CpuPlugin(SessionPlugin):
 
     def _provider(self, config: Configuration) -> Provider:
         return Provider(libraries=custom_ops.libraries(config))
+
+    def _limit(self, node: ir.Node) -> str | None:
+        alone = None if self._is_isolated else contributed.reason(node)
+        return super()._limit(node) or alone
 
     def _trials(self, config: Configuration) -> Trials:
         return self._own_trials
@@ -126,7 +131,10 @@ def _changes_functions(model: ir.Model) -> bool:
     """Whether functions have layers to repair or guard. Such functions must be inlined, because
     nothing is known about the values in a function."""
     return any(
-        needs_guard(node) or needs_repair(node)
+        needs_guard(node)
+        or needs_repair(node)
+        or limits.has_rule(node)
+        or contributed.is_contributed(node)
         for function in model.functions.values()
         for node in function.all_nodes()
     )

@@ -68,6 +68,10 @@ class SessionPlugin(CompiledPlugin):
     def _trials(self, config: Configuration) -> Trials:
         """The trials that find out whether single layers run on that provider."""
 
+    def _limit(self, node: ir.Node) -> str | None:
+        """Why the device does not run a layer that the backend loads; None if it does."""
+        return limits.reason(node)
+
     @abstractmethod
     def _at_once(self, config: Configuration) -> int:
         """How many requests of a network with this configuration run at the same time."""
@@ -102,6 +106,7 @@ class SessionPlugin(CompiledPlugin):
             network.model,
             self._compatibility,
             self._trials(config),
+            self._limit,
             lambda model: session.open_model(
                 self._compatibility.lowered(model), provider, Settings()
             ),
@@ -113,7 +118,7 @@ class SessionPlugin(CompiledPlugin):
         wrong = [
             UnsupportedLayer(node.name or "", node.op_type, reason)
             for node in network.nodes()
-            if (reason := limits.reason(node)) is not None
+            if (reason := self._limit(node)) is not None
         ]
         if wrong:
             raise UnsupportedLayers(self.name, wrong)

@@ -16,7 +16,7 @@ from functools import cached_property
 import onnx_ir as ir
 from onnx import defs
 
-from headrace.plugins.cpu import failures, limits
+from headrace.plugins.cpu import failures
 from headrace.plugins.cpu.graph.compatibility import Compatibility
 from headrace.plugins.cpu.guards import guard_layers
 from headrace.plugins.cpu.session import session
@@ -60,6 +60,7 @@ class LayerSupport:
 
     Args:
         model: the transformed network, with types inferred as far as possible.
+        limit: why the device does not run a layer that the backend loads; None if it does.
         load: loads a model and drops it, or raises. It gets the whole network if the types that a
             layer takes are not known.
     """
@@ -69,11 +70,13 @@ class LayerSupport:
         model: ir.Model,
         compatibility: Compatibility,
         trials: Trials,
+        limit: Callable[[ir.Node], str | None],
         load: Callable[[ir.Model], object],
     ) -> None:
         self._model = model
         self._compatibility = compatibility
         self._trials = trials
+        self._limit = limit
         self._load = load
 
     def __call__(self, node: ir.Node) -> str | None:
@@ -82,7 +85,7 @@ class LayerSupport:
             version = self._model.opset_imports.get(inner.domain, 1)
             reason = (
                 self._compatibility.reason(inner, version)
-                or limits.reason(inner)
+                or self._limit(inner)
                 or guard_layers.certain(inner)
             )
             if reason is not None:
@@ -148,7 +151,7 @@ class LayerSupport:
 
     @cached_property
     def _loads_whole(self) -> bool:
-        if any(limits.reason(node) for node in walk(self._model.graph)):
+        if any(self._limit(node) for node in walk(self._model.graph)):
             return False  # loading some of these ends the process
         try:
             self._load(self._model)

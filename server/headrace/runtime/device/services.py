@@ -57,6 +57,7 @@ class Services:
     Attributes:
         cache: the cache of compiled networks; None if the server has none.
         readers: reads what other processes send; None if there is no such thread.
+        isolated: the plugin is in a process of its own, and the server survives its end.
         folder: the server's own folder, which no client and no other server writes to. A device may
             make a folder of its own name in it, for files that it can do without. None if there is
             no such folder.
@@ -70,3 +71,4 @@ class Services:
     cache: NetworkCache | None = None
     folder: Path | None = None
     readers: Readers | None = None
+    isolated: bool = False

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu import limits
+from headrace.plugins.cpu import contributed, limits
 from headrace.plugins.cpu.graph.inserted import opset_of
 from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.plugins.cpu.graph.repairs import REDUCTIONS
@@ -41,9 +41,10 @@ def guard(model: ir.Model) -> None:
     opset = opset_of(model)
     for node in nodes:
         guarded = Guard(node, names, proven, opset)
-        for index, rank in limits.RANKS.get(node.op_type, {}).items():
+        operator = limits.operator(node)
+        for index, rank in limits.RANKS.get(operator, {}).items():
             inputs.of_exact_rank(rank, index)(node, guarded)
-        if (rule := _RULES.get(node.op_type)) is not None:
+        if (rule := _RULES.get(operator)) is not None:
             rule(node, guarded)
 
 
@@ -57,9 +58,8 @@ def _drop_omitted_inputs(node: ir.Node) -> None:
 
 
 def needs_guard(node: ir.Node) -> bool:
-    domain = "com.microsoft" if node.op_type in _CONTRIBUTED else ""
-    known = node.op_type in _RULES or node.op_type in limits.RANKS
-    return known and node.domain.replace("ai.onnx", "") == domain
+    operator = limits.operator(node)
+    return operator in _RULES or operator in limits.RANKS
 
 
 def _attention(node: ir.Node, guard: Guard) -> None:
@@ -122,8 +122,9 @@ def _divide(node: ir.Node, guard: Guard) -> None:
 
 
 def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
-    """Guards that each row of scores, and each place in it, has a class, and that none is negative
-    except `ignore_index`. The backend accepts fewer classes, and counts from the last."""
+    """Guards that each row of scores, and each place in it, has a class, that none is negative
+    except `ignore_index`, and that each class has one weight. The backend accepts fewer classes and
+    more weights, and counts from the last."""
     scores, classes = node.inputs[:2]
     if scores is None or classes is None:
         return
@@ -131,6 +132,11 @@ def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
     places = guard.slice(sizes, 0, 1), guard.slice(sizes, 2, END)
     wanted, given = guard.layer("Concat", *places, axis=0), guard.layer("Shape", classes)
     truth = ir.TensorType(ir.DataType.BOOL)
+    weights = node.inputs[2] if len(node.inputs) > 2 else None
+    if weights is not None:
+        count = guard.layer("Shape", weights)
+        complete = guard.layer("Equal", count, guard.slice(sizes, 1, 2), type=truth)
+        node.replace_input_with(2, guard.only_if(weights, complete, "shape"))
     alike = guard.layer("Equal", given, wanted, type=truth)
     classes = guard.only_if(classes, alike, "shape")
     if classes.dtype is not None:  # otherwise the backend refuses the layer
@@ -213,11 +219,25 @@ def _unique(node: ir.Node, guard: Guard) -> None:
         inputs.not_empty(0, node.attributes.get_int("axis", 0))(node, guard)
 
 
-_CONTRIBUTED: Final = ("QLinearConcat",)
+_CONTRIBUTED: Final[Mapping[str, inputs.Rule]] = {
+    f"{contributed.DOMAIN}.{name}": rule
+    for name, rule in {
+        "FusedConv": inputs.not_empty(1, 0),
+        "FusedGemm": products.gemm,
+        "FusedMatMul": products.transposed,
+        "QLinearConcat": _concat,
+        "QLinearSoftmax": inputs.scalars(1, 2, 3, 4),
+        "RotaryEmbedding": inputs.not_empty(0),
+        "SkipLayerNormalization": inputs.not_empty(1),  # it divides by the size
+        "SkipSimplifiedLayerNormalization": inputs.not_empty(1),
+        "TransposeMatMul": products.transposed,
+    }.items()
+}
 _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
     {
         **dict.fromkeys(REDUCTIONS, _reduce),
         **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), windows.pool),
+        "Add": products.added,
         "AffineGrid": windows.affine_grid,
         "Attention": _attention,  # without heads it divides by zero
         "CenterCropPad": windows.center_crop_pad,
@@ -226,7 +246,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "Conv": inputs.not_empty(1, 0),  # without channels it never ends
         "ConvInteger": windows.conv_integer,
         "ConvTranspose": inputs.not_empty(0, 0),  # without an extent it crashes
-        "DFT": inputs.scalars(1, 2),
+        "DFT": windows.dft,
         "Div": _divide,
         "Dropout": inputs.scalars(1, 2),
         "Einsum": products.einsum,
@@ -240,13 +260,14 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "MelWeightMatrix": windows.mel_weight_matrix,
         "Mod": _divide,
         "NegativeLogLikelihoodLoss": _negative_log_likelihood,
+        "NonZero": inputs.of_rank(1),
         "NonMaxSuppression": inputs.scalars(2, 3, 4),
         "OneHot": inputs.scalars(1),
         "QLinearConv": windows.quantized_conv,
         "RNN": _recurrent,
         "QLinearMatMul": inputs.not_empty(3),  # as ConvInteger
         "QuantizeLinear": _quantize,  # it divides by the empty axis
-        "QLinearConcat": _concat,
+        **_CONTRIBUTED,
         "ReverseSequence": inputs.of_rank(2),
         "Resize": windows.resize,
         "STFT": windows.stft,  # for frames of length 0 it divides by zero

@@ -45,6 +45,11 @@ def conv_integer(node: ir.Node, guard: Guard) -> None:
     inputs.not_empty(1, 0)(node, guard)  # an empty sum gives foreign memory
 
 
+def dft(node: ir.Node, guard: Guard) -> None:
+    inputs.of_rank(2)(node, guard)
+    inputs.scalars(1, 2)(node, guard)
+
+
 def pool(node: ir.Node, guard: Guard) -> None:
     """Guards that no window is larger than the padded input. The backend rounds a negative number
     of steps towards 0. If the window is larger by less than a stride, it makes one result of what
@@ -78,6 +83,7 @@ def pool(node: ir.Node, guard: Guard) -> None:
 
 
 def quantized_conv(node: ir.Node, guard: Guard) -> None:
+    inputs.of_rank(3)(node, guard)
     inputs.scalars(4, 5)(node, guard)
     inputs.not_empty(3, 0)(node, guard)  # as ConvInteger
 
@@ -111,6 +117,7 @@ def resize(node: ir.Node, guard: Guard) -> None:
 
 
 def stft(node: ir.Node, guard: Guard) -> None:
+    inputs.of_rank(2)(node, guard)
     inputs.each(node, [1, 2, 3], guard.not_empty)
     inputs.each(node, [3], guard.not_zero)
 

@@ -65,7 +65,13 @@ class WorkerDevice:
         self._timer = Timer()
         states = DeviceStates()
         services = Services(
-            InlineExecutors(), self._timer, Counters(), states, _NoDevices(), folder=folder
+            InlineExecutors(),
+            self._timer,
+            Counters(),
+            states,
+            _NoDevices(),
+            folder=folder,
+            isolated=True,
         )
         try:
             source = factory_source(name, path).configured(name, config)
