@@ -97,6 +97,24 @@ def _scatter_elements(operation: openvino.Node) -> Iterator[Condition]:
     yield _bounded(operation, _size(operation, 3)), _INDEX
 
 
+def _scatter_nd(operation: openvino.Node) -> Iterator[Condition]:
+    """If the indices are a list of unknown length, which is one index, the backend does not compare
+    the shape of the updates with that of the data, and the kernel may read beyond the updates. So
+    the list gets the length that fits both."""
+    values = operation.input_values()
+    data, indices, updates = (value.get_partial_shape() for value in values)
+    ranks = data.rank, indices.rank, updates.rank
+    if any(rank.is_dynamic for rank in ranks) or len(indices) != 1 or indices.is_static:
+        return
+    length = len(data) - len(updates)
+    if length < 1:
+        yield operations.constant(np.array([0])), UNLIKE
+        return
+    known = operations.reshape(values[1], np.array([length]), special_zero=False)
+    known.set_friendly_name(operation.get_friendly_name())  # for errors
+    operation.input(1).replace_source_output(known.output(0))
+
+
 def _gather_nd(operation: openvino.Node) -> Iterator[Condition]:
     """The kernel reads any memory that an index points to."""
     first = int(operation.get_attributes()["batch_dims"])
@@ -257,6 +275,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         "Range": _range,
         "ROIAlign": _regions,
         "ScatterElementsUpdate": _scatter_elements,
+        "ScatterNDUpdate": _scatter_nd,
         "Unique": _distinct,
     }
 )

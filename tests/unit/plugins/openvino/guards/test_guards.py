@@ -710,6 +710,14 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"x": floats(2, count, 4), "s": floats(count)} for count in (3, 1)],
         [({"x": floats(2, count, 4), "s": floats(3)}, f"{UNLIKE}|mismatch") for count in (1, 17)],
     ),
+    "scatter_of_one_index": (
+        "(float[A,B] x, int64[K] i, float[N] u) => (float[C,D] y) { y = ScatterND(x, i, u) }",
+        [{"x": floats(3, 2), "i": indices(1), "u": floats(2)}],
+        [
+            ({"x": floats(3, 2), "i": indices(*index), "u": floats(count)}, "(?i)shape")
+            for index, count in (((2, 1), 2), ((2, 1), 1), ((1,), 0), ((1,), 5), ((), 2))
+        ],
+    ),
     "groups": (
         "(float[1,4,2] x, float[4] s, float[N] b) => (float[A,B,C] y)"
         " { y = GroupNormalization<num_groups = 2>(x, s, b) }",
@@ -832,6 +840,8 @@ NEVER_RIGHT = {
     "scan_of_growing_state": "(float[1] s, float[2,3] x) => (float[3] y) { y = Scan"
     "<num_scan_inputs = 1, body = a (float[1] a, float[3] b) => (float[3] c)"
     " { c = Add(a, b) }>(s, x) }",
+    "updates_for_one_index": "(float[2,2] x, int64[K] i, float[2,2] u) => (float[A,B] y)"
+    " { y = ScatterND(x, i, u) }",
     "shape_of_nothing": "(float[0,2] x, int64[3] s) => (float[A,B,C] y)"
     " { y = Reshape<allowzero = 1>(x, s) }",
     "scan_of_constants": "(float[2] s, float[N,1] x) => (float[2] y, float[A,1] z) { y, z = Scan"
