@@ -145,12 +145,14 @@ def _guards(
 ) -> list[_Guard]:
     """
     Args:
-        in_run: a run computes the conditions on constants too.
+        in_run: a run computes the conditions on constants too, because only a run can compute them,
+            or because the model is a branch, which may never be taken.
     """
     found: list[_Guard] = []
     for operation in model.get_ordered_ops():
         layer = layer_of(operation.get_friendly_name())
-        inner = [_guards(body, NO_LAYERS, in_run=in_run) for body in bodies(operation)]
+        within = in_run or operation.get_type_name() == "If"
+        inner = [_guards(body, NO_LAYERS, in_run=within) for body in bodies(operation)]
         if any(inner):
             found.append(_carried_out(operation, layer, inner))
         for node, broken in conditions(operation, layers.get(layer, "")):

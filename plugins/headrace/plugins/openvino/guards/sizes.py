@@ -20,6 +20,7 @@ from headrace.plugins.openvino.guards.terms import (
 )
 from headrace.plugins.openvino.library import openvino, operations
 
+_REMOVED: Final = "gets an axis to remove whose size is not 1"
 _NEGATIVE: Final = "gets a negative length"
 _COUNT: Final = "gets a number of sizes, scales or pads that is not its number of axes"
 _FORGOTTEN: Final = "gets an empty tensor together with sizes that a request gives"
@@ -247,23 +248,26 @@ def _cut(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _squeezed(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel does not check the given axes if it knows the sizes. It gets no axis 0: see
-    `_not_zero`."""
-    axes = operation.input_value(1) if operation.get_input_size() > 1 else None
-    if axes is not None and follows_values(axes):
-        data, zero = operation.input_value(0), np.int64(0)
-        rank = np.int64(len(data.get_partial_shape()))
-        given = signed(axes)
-        last = operations.subtract(given, rank)
-        counted = operations.select(operations.greater_equal(given, zero), last, given)
-        bounded = operations.minimum(operations.maximum(counted, -rank), np.int64(-1))
-        operation.input(1).replace_source_output(bounded.output(0))
-        along = operations.gather(operations.shape_of(data, "i64"), bounded, zero)
-        single = operations.equal(along, np.int64(1))
-        yield (
-            all_hold(operations.logical_and(single, operations.equal(bounded, counted))),
-            "gets an axis to remove whose size is not 1",
-        )
+    """OpenVINO keeps an axis whose size is known not to be 1. The kernel does not check axes from a
+    request if it knows the sizes. It gets no axis 0: see `_not_zero`."""
+    if operation.get_input_size() == 1:
+        return
+    data, axes = operation.input_values()
+    shape, known = data.get_partial_shape(), axes.get_node()
+    if known.get_type_name() == "Constant":
+        sizes = [shape[axis] for axis in known.data.ravel().tolist() if shape.rank.is_static]
+        if any(size.is_static and size != 1 for size in sizes):
+            yield operations.constant(np.array([0])), _REMOVED
+        return
+    rank, zero = np.int64(len(shape)), np.int64(0)
+    given = signed(axes)
+    last = operations.subtract(given, rank)
+    counted = operations.select(operations.greater_equal(given, zero), last, given)
+    bounded = operations.minimum(operations.maximum(counted, -rank), np.int64(-1))
+    operation.input(1).replace_source_output(bounded.output(0))
+    along = operations.gather(operations.shape_of(data, "i64"), bounded, zero)
+    single = operations.equal(along, np.int64(1))
+    yield all_hold(operations.logical_and(single, operations.equal(bounded, counted))), _REMOVED
 
 
 SIZES: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(

@@ -211,6 +211,13 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"c": np.array(True), **points(2)}, {"c": np.array(False), **points(9)}],
         [({"c": np.array(True), **points(9)}, INDEX)],
     ),
+    "in_a_branch_that_is_not_for_these_sizes": (
+        "(bool c, float[2,3] x) => (float[A] y) <int64[1] a = {0}, int64[1] f = {-1}> { t = If(c)"
+        " <then_branch = a () => (float[B] v) { v = Squeeze(x, a) },"
+        " else_branch = b () => (float[C,D] w) { w = Neg(x) }> y = Reshape(t, f) }",
+        [{"c": np.array(False), "x": floats(2, 3)}],
+        [({"c": np.array(True), "x": floats(2, 3)}, "axis to remove")],
+    ),
     "in_a_loop": (
         "(int64 n, float[N] x, int64[M,1] i) => (float[K] y) {"
         " c = Constant<value = bool {1}>() y = Loop(n, c, x)"
@@ -860,6 +867,8 @@ NEVER_RIGHT = {
     " { y = Slice(x, s, e, a) }",
     "slice_of_nothing": "(float[0,4] x, int64[1] a) => (float[A,B] y)"
     " <int64[1] s = {1}, int64[1] e = {3}> { y = Slice(x, s, e, a) }",
+    "squeeze": "(float[N,2] x) => (float[A] y) <int64[1] a = {-1}> { t = Squeeze(x, a)"
+    " n = Neg(t) f = Constant<value = int64[1] {-1}>() y = Reshape(n, f) }",
     "tile": "(float[2,2] x, int64[0] r) => (float[A,B] y) { y = Tile(x, r) }",
     "rotary": "(float[1,2,3,4] x, float[1,3,4] c, float[1,3,1] s) => (float[A,B,C,D] y)"
     " { y = RotaryEmbedding(x, c, s) }",
