@@ -18,7 +18,7 @@ from headrace.plugins.openvino.constants import empty_constants, wide_integers
 from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
 from headrace.plugins.openvino.image_limits import IMAGES
 from headrace.plugins.openvino.ranks import other_rank
-from headrace.plugins.openvino.sequence_limits import SEQUENCES
+from headrace.plugins.openvino.sequence_limits import SEQUENCES, has_wide_mask
 
 Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
 
@@ -115,6 +115,8 @@ def _attention(node: ir.Node, version: int) -> str | None:
     causal = attributes.get_int("is_causal", 0)
     if version < 24 and causal and input_of(node, 4) is not None:
         return "after past keys, OpenVINO uses the causal mask of operator set 24"
+    if has_wide_mask(node):
+        return "OpenVINO cuts off the columns of a mask that is wider than its keys"
     query = input_of(node, 0)
     dtype = query.dtype if query is not None else None
     if causal and input_of(node, 6) is not None and dtype in (None, ir.DataType.BFLOAT16):

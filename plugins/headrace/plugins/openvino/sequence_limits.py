@@ -8,7 +8,7 @@ from typing import Final
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino.constants.values import input_of
+from headrace.plugins.openvino.constants.values import input_of, sizes_of
 
 
 def _lstm(node: ir.Node, version: int) -> str | None:
@@ -25,6 +25,17 @@ def _recurrent(node: ir.Node, _: int) -> str | None:
     if node.attributes.get_float("clip", 1.0) < 0:
         return "OpenVINO clips by the absolute value of a negative clip, which ONNX does not define"
     return None
+
+
+def has_wide_mask(node: ir.Node) -> bool:
+    """Whether an Attention's mask is known to be wider than its keys. `guards` finds it if a width
+    is not known before a run. No case has such a mask."""
+    key, mask, past = (sizes_of(input_of(node, at)) for at in (1, 3, 4))
+    keys = [each[-2] for each in (key, past) if each is not None and len(each) > 1]
+    width = mask[-1] if mask else None
+    known = [each for each in keys if each is not None]
+    complete = len(known) == 1 + (input_of(node, 4) is not None)
+    return complete and width is not None and width > sum(known)
 
 
 SEQUENCES: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxyType(

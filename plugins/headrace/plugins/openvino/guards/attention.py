@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from types import MappingProxyType
 from typing import Final
 
@@ -16,6 +17,7 @@ from headrace.plugins.openvino.guards.terms import (
     all_hold,
     ancestors,
     is_known,
+    keep_fitting,
     keep_length,
     same,
     sizes_along,
@@ -28,28 +30,32 @@ _HEADS: Final = 1
 
 def _attention(operation: openvino.Node) -> Iterator[Condition]:
     """The kernel repeats a tensor along an axis of size 1. ONNX requires that both sizes are the
-    same."""
+    same. Where it cannot repeat one, it reads outside of the keys or the values. So it gets none
+    that do not fit."""
     query, key, value = (operation.input_value(index) for index in range(3))
     made = operation.output(0)
-    alike = [
-        (key, 0, query, 0),
-        (value, 0, query, 0),
-        (value, 1, key, 1),
-        (value, -2, key, -2),
-        (key, -1, query, -1),
-        (made, 0, query, 0),  # a mask may be larger
-        (made, 1, query, 1),
-        (made, -2, query, -2),
-    ]
-    for one, at, other, beside in alike:
-        if not is_known(one, at) or not is_known(other, beside):
-            yield from same(one, at, other, beside)
+    fit = [*_alike(key, query, (0, -1)), *_alike(value, key, (0, 1, -2))]
+    yield from ((each, UNLIKE) for each in fit)
+    yield from ((each, UNLIKE) for each in _alike(made, query, (0, 1, -2)))  # of a larger mask
+    if fit:
+        keep_fitting(operation.input(1), reduce(operations.multiply, fit))
+
+
+def _alike(
+    one: openvino.Output, other: openvino.Output, axes: tuple[int, ...]
+) -> Iterator[openvino.Node]:
+    """Whether both have the same sizes along the axes, if that is not known before a run."""
+    free = [axis for axis in axes if not is_known(one, axis) or not is_known(other, axis)]
+    if free:
+        yield all_hold(operations.equal(sizes_along(one, free), sizes_along(other, free)))
 
 
 def _decomposed(operation: openvino.Node) -> Iterator[Condition]:
     """Conditions on an operation that the reader made for an Attention without a kernel. Its
     products and sums repeat any tensor along an axis of size 1. ONNX repeats only a mask, and keys
     and values with a single head."""
+    if operation.get_type_name() == "Pad":
+        yield from _mask(operation)
     if operation.get_type_name() not in ("Add", "MatMul"):
         return
     first, second = operation.input_values()
@@ -67,6 +73,13 @@ def _decomposed(operation: openvino.Node) -> Iterator[Condition]:
     elif product is not None:  # it adds a mask
         for at in range(len(first.get_partial_shape())):
             yield from same(operation.output(0), at, first, at)
+
+
+def _mask(operation: openvino.Node) -> Iterator[Condition]:
+    """The reader pads a mask that is narrower than the keys, as ONNX says. The same operation would
+    cut off the columns of a mask that is wider than the keys."""
+    added = operations.convert(operation.input_value(2), "i64")
+    yield operations.add(added, np.int64(1)), "gets a mask that is wider than its keys"
 
 
 def _product(operation: openvino.Node) -> openvino.Node | None:

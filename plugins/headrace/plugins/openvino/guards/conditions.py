@@ -25,6 +25,7 @@ from headrace.plugins.openvino.guards.terms import (
     follows_values,
     is_constant,
     is_known,
+    keep_fitting,
     keep_length,
     same,
     signed,
@@ -153,20 +154,29 @@ def _range(operation: openvino.Node) -> Iterator[Condition]:
 
 def _product(operation: openvino.Node) -> Iterator[Condition]:
     """With constant weights, the kernel does not compare the number of columns with theirs. It
-    would read beyond rows that are too short, so it gets rows of the right length."""
+    would read beyond rows that are too short, so it gets rows of the right length. Neither does the
+    kernel of two products with a softmax between them, if one of the numbers is 1."""
     yield from in_floats(operation)
     first, second = operation.input_values()
-    shape = first.get_partial_shape()
-    weights, turned = second.get_partial_shape(), operation.get_attributes()
-    if not is_constant(second) or weights.is_dynamic or shape.rank.is_dynamic or len(shape) < 2:
+    shape, weights = first.get_partial_shape(), second.get_partial_shape()
+    if shape.rank.is_dynamic or weights.rank.is_dynamic or min(len(shape), len(weights)) < 2:
         return
-    columns = -2 if turned["transpose_a"] else -1
-    if len(weights) < 2 or is_known(first, columns):
+    turned = operation.get_attributes()
+    columns, rows = -2 if turned["transpose_a"] else -1, -1 if turned["transpose_b"] else -2
+    if is_known(first, columns) and is_known(second, rows):
         return
-    rows = -1 if turned["transpose_b"] else -2
-    yield from same(first, columns, second, rows)
-    if length := weights[rows].get_length():
-        keep_length(operation, columns, length)
+    ((fits, broken),) = same(first, columns, second, rows)
+    yield fits, broken
+    if is_constant(second) and weights.is_static:
+        if length := weights[rows].get_length():
+            keep_length(operation, columns, length)
+        return
+    made = operation.output(0)
+    free = [at for at in range(len(made.get_partial_shape())) if not is_known(made, at)]
+    if free:  # a layer that reads a product's shape keeps it out of that kernel
+        yield operations.maximum(sizes_along(made, free[:1]), np.int64(1)), broken
+    else:
+        keep_fitting(operation.input(1), fits)
 
 
 def _distinct(operation: openvino.Node) -> Iterator[Condition]:

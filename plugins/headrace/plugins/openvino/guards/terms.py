@@ -76,6 +76,28 @@ def keep_length(operation: openvino.Node, axis: int, length: int) -> None:
     operation.input(0).replace_source_output(checked.output(0))
 
 
+def keep_fitting(port: openvino.Input, fits: openvino.Node) -> None:
+    """Has the input reshaped, so that a run fails before the operation reads an input that does not
+    fit the other ones.
+
+    Args:
+        port: an input with a known number of axes, two or more.
+        fits: int64[1] that follows from shapes: 1 if the inputs fit each other, and 0 if they do
+            not. Then the input is reshaped to negative sizes. If only one size of the new shape
+            followed from `fits`, OpenVINO's compiler would take that size from the data instead.
+    """
+    data, most = port.get_source_output(), np.int64(2)
+    rank = len(data.get_partial_shape())
+    sizes = operations.gather(
+        operations.shape_of(data, "i64"), np.array([rank - 2, rank - 1]), np.int64(0)
+    )
+    last = operations.subtract(operations.multiply(operations.add(sizes, most), fits), most)
+    kept = operations.constant(np.zeros(rank - 2, np.int64))  # 0 leaves a size as it is
+    checked = operations.reshape(data, operations.concat([kept, last], 0), special_zero=True)
+    checked.set_friendly_name(port.get_node().get_friendly_name())  # for errors
+    port.replace_source_output(checked.output(0))
+
+
 def signed(output: openvino.Output) -> openvino.Node:
     """The value in int64. In most cases OpenVINO's reader of ONNX has indices in int64 anyway. For
     a constant, only its least and greatest element."""

@@ -74,12 +74,13 @@ def heads(*shapes: tuple[int, ...]) -> Inputs:
     return {name: floats(*shape) / 99 for name, shape in zip("qkv", shapes, strict=True)}
 
 
-def masked(*shapes: tuple[int, ...]) -> Inputs:
+def masked(*shapes: tuple[int, ...], dtype: type = np.float32) -> Inputs:
     """The query, the keys, the values and the mask of Attention."""
-    mask = np.zeros(shapes[3], np.float32)
+    mask = np.zeros(shapes[3], dtype) if dtype is not bool else np.ones(shapes[3], bool)
     return {**heads(*shapes[:3]), "m": mask}
 
 
+NEW = "in operator set 24: "
 GATHER_ND = "(float[N] x, int64[M,1] i) => (float[K] y) {{ {0} }}"
 INDEX = "out of bounds"
 NOTHING = "elements for an empty tensor"
@@ -122,6 +123,16 @@ def rotated_at(shape: tuple[int, ...], half: int) -> Inputs:
 
 _OF_LISTS = "float[A,B,C]", "float[E,F,G]"
 _OF_HEADS = "float[A,B,C,D]", "float[E,F,G,H]"
+
+_UNLIKE_LENGTHS = (
+    ((2, 3, 4, 5), (2, 3, 6, 1), (2, 3, 6, 7)),
+    ((2, 3, 4, 1), (2, 3, 6, 5), (2, 3, 6, 7)),
+)
+_UNLIKE_KEYS = (
+    ((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 1, 7)),
+    ((2, 3, 4, 5), (2, 3, 1, 5), (2, 3, 6, 7)),
+)
+_UNLIKE_HEADS = (*_UNLIKE_LENGTHS, *_UNLIKE_KEYS)
 
 NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "gather_nd": (
@@ -649,12 +660,65 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         " { y = Attention(q, k, v) }",
         [heads((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 7))],
         [
-            (heads((1, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 7)), UNLIKE),
-            (heads((2, 3, 4, 5), (1, 3, 6, 5), (1, 3, 6, 7)), UNLIKE),
-            (heads((2, 3, 4, 5), (2, 3, 6, 1), (2, 3, 6, 7)), UNLIKE),
-            (heads((2, 3, 4, 5), (2, 3, 6, 5), (2, 1, 6, 7)), UNLIKE),
+            (heads(*shapes), NO_FIT)
+            for shapes in (
+                ((1, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 7)),
+                ((2, 3, 4, 5), (1, 3, 6, 5), (1, 3, 6, 7)),
+                ((2, 3, 4, 5), (2, 3, 6, 1), (2, 3, 6, 7)),
+                ((2, 3, 4, 1), (2, 3, 6, 5), (2, 3, 6, 7)),
+                ((2, 3, 4, 5), (2, 3, 6, 5), (2, 1, 6, 7)),
+                ((1, 1, 1, 500_000), (1, 1, 8, 1), (1, 1, 8, 7)),
+                ((1, 1, 1, 8), (1, 1, 500_000, 8), (1, 1, 1, 7)),
+            )
         ],
     ),
+    **{
+        f"attention_with_a_mask{name}": (
+            f"{NEW}({q} q, {k} k, {k} v, {kind}[N,O] m) => (float[S,T,U,W] y)"
+            f" {{ y = Attention<{attributes}>(q, k, v, m) }}",
+            [
+                masked((2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8), (rows, columns), dtype=dtype)
+                for rows in ((4,) if "causal" in attributes else (1, 4))
+                for columns in (4, 6)
+            ],
+            [
+                (
+                    masked((2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8), (4, columns), dtype=dtype),
+                    "is wider",
+                )
+                for columns in (7, 16)
+            ],
+        )
+        for name, q, k, kind, dtype, attributes in (
+            ("", "float[A,B,C,D]", "float[E,F,G,H]", "float", np.float32, "is_causal = 0"),
+            ("_of_known_keys", *["float[2,3,Q,8]", "float[2,3,6,8]"], "bool", bool, "scale = 0.5"),
+            ("_causal", "float[A,B,C,D]", "float[E,F,G,H]", "bool", bool, "is_causal = 1"),
+            ("_capped", "float[A,B,C,D]", "float[E,F,G,H]", "float", np.float32, "softcap = 1.0"),
+        )
+    },
+    **{
+        f"attention_of_products_{name}": (
+            f"({q} q, {k} k, {v} v) => (float[S,T,U,W] y)"
+            " { t = Transpose<perm = [0, 1, 3, 2]>(k) s = MatMul(q, t) p = Softmax(s)"
+            " y = MatMul(p, v) }",
+            [heads((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 7))],
+            [(heads(*shapes), f"{NO_FIT}|Incompatible") for shapes in wrong],
+        )
+        for name, q, k, v, wrong in (
+            ("of_any_size", *_OF_HEADS, "float[I,J,K,L]", _UNLIKE_HEADS),
+            ("of_any_keys", *["float[2,3,4,5]", "float[2,3,G,5]", "float[2,3,K,7]"], _UNLIKE_KEYS),
+            (
+                "of_any_length",
+                *["float[2,3,4,D]", "float[2,3,6,H]", "float[2,3,6,7]"],
+                _UNLIKE_LENGTHS,
+            ),
+            (
+                "of_any_values",
+                *["float[2,3,4,5]", "float[2,3,6,5]", "float[2,3,K,7]"],
+                _UNLIKE_KEYS[:1],
+            ),
+        )
+    },
     "expansion": (
         "(float[1,2] x, int64[1] s) => (float[A,B] y) { y = Expand(x, s) }",
         [{"x": floats(1, 2), "s": indices(size)} for size in (1, 2)],
@@ -895,7 +959,10 @@ def outputs(request: InferRequest, inputs: Inputs) -> dict[str, Any]:
 
 
 def case_of(text: str) -> Case:
-    return Case("f", parse(f"f {text}"), {})
+    model = parse(f"f {text.removeprefix(NEW)}")
+    if text.startswith(NEW):
+        model.opset_import[0].version = 24
+    return Case("f", model, {})
 
 
 @pytest.mark.parametrize("name", NETWORKS)
