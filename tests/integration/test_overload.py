@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import queue
 import random
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import grpc
+import h2.events
+import h2.settings
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2_grpc
@@ -28,6 +31,7 @@ from tests.integration.harness import (
     outcome_of,
     until,
 )
+from tests.support.raw_http2 import Raw
 
 CAPACITY = 8
 REQUESTS = 10_000
@@ -222,6 +226,31 @@ def test_calls_that_one_connection_keeps_open_leave_others_their_places(
         for call in calls:
             call.cancel()
     # Each place is free again once the server has heard of it.
+    until(lambda: sixteen.start("add", case.inputs).code() is grpc.StatusCode.OK)
+
+
+def test_a_call_keeps_its_place_until_its_reply_is_read(sixteen: Server) -> None:
+    """Otherwise one connection that reads nothing fills the server's memory with replies."""
+    case = networks.add()
+    data = infer_request("add", case.inputs).SerializeToString()
+    message = struct.pack(">BI", 0, len(data)) + data
+
+    def refused() -> float:
+        labels = {"method": "Infer", "code": "RESOURCE_EXHAUSTED"}
+        return sixteen.total("headrace_grpc_requests_total", **labels)
+
+    before = refused()
+    with Raw(sixteen.address) as greedy, closing(sixteen.connect()) as other:
+        greedy.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+        greedy.flush()
+        greedy.events(h2.events.SettingsAcknowledged)
+        for _ in range(MANY):
+            call = greedy.headers(path="/headrace.v1.InferenceEngine/Infer")
+            greedy.h2.send_data(call, message, end_stream=True)
+            greedy.flush()
+        until(lambda: refused() >= before + MANY - 9, "all but nine were to be refused")
+        stub = rpc.InferenceEngineStub(other)  # type: ignore[no-untyped-call]
+        stub.Infer(infer_request("add", case.inputs), timeout=CALL_SECONDS)
     until(lambda: sixteen.start("add", case.inputs).code() is grpc.StatusCode.OK)
 
 

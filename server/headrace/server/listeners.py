@@ -50,6 +50,10 @@ from headrace.server.transport.limits import strangers
 from headrace.server.transport.tls import ServerTls
 from headrace.server.transport.unix_front_end import UnixFrontEnd
 
+_UNREAD_MESSAGES = 8
+"""How many messages of the largest size may wait until their callers read them. One connection gets
+half."""
+
 
 class Addresses(NamedTuple):
     """Where a server listens.
@@ -98,7 +102,10 @@ class Listeners:
         limit = settings.max_concurrent_rpcs
         alone = settings.processes == 1  # otherwise the front ends know their connections
         met = unwanted.met if alone else lambda _: None
-        self._boundary = Boundary(core.counters, limit, entrance, met, log, tracing)
+        unread_bytes = _UNREAD_MESSAGES * settings.max_message_bytes
+        self._boundary = Boundary(
+            core.counters, limit, entrance, met, log, tracing, max_unread_bytes=unread_bytes
+        )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
             max_bytes=settings.max_shared_memory_bytes,

@@ -16,7 +16,6 @@ import grpc
 
 from headrace.runtime.errors import Cancelled, HeadraceError, ShuttingDown, Stopped
 from headrace.runtime.execution.job import Job
-from headrace.runtime.system.allocator import release_memory
 from headrace.server.access.gate import recheck, when_ended
 from headrace.server.access.identity import CALLER
 from headrace.server.request_log import Ended, network_of
@@ -25,15 +24,12 @@ from headrace.server.services.in_flight import Cancel, InFlight
 from headrace.server.services.result_writer import ResultWriter, no_room
 from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
-from headrace.server.transport.shares import Memory, Shares
+from headrace.server.transport.shares import Memory, Shares, release_soon
 from headrace.server.transport.statuses import describe, ended_code
 from headrace.wire.errors import ErrorDetails
 
 OF_WHAT_IS_LEFT: Final = 1 / 8
 """The part of the streams' free memory that a connection may hold."""
-
-_WORTH_RELEASING_BYTES = 64 << 20
-_RELEASE_SECONDS = 1.0
 
 
 class Streams(ABC):
@@ -66,14 +62,7 @@ class Streams(ABC):
         finally:
             self._open.discard(stream)
             stream.forget_results()
-            self._give_memory_back()
-
-    def _give_memory_back(self) -> None:
-        """Makes the C library release memory, a moment later because gRPC still holds some."""
-        if self.memory.peak - self.memory.taken >= _WORTH_RELEASING_BYTES:
-            self.memory.peak = self.memory.taken
-            loop = asyncio.get_running_loop()
-            loop.call_later(_RELEASE_SECONDS, loop.run_in_executor, None, release_memory)
+            release_soon(self.memory)
 
     async def drain(self) -> None:
         """Waits until every request in flight has been answered, then ends the streams.

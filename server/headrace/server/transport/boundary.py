@@ -36,6 +36,7 @@ from headrace.server.transport.statuses import (
     id_metadata,
     request_id_of,
 )
+from headrace.server.transport.unread import UnreadReplies
 
 
 class Call(NamedTuple):
@@ -73,7 +74,8 @@ class Boundary:
 
     A method begins when its call arrives, and reads its message itself. gRPC treats each method as
     one with a stream of messages. So a call counts from its first byte. A caller that sends only
-    half a message holds a place in its lane, and gets only a fair share of the places.
+    half a message holds a place in its lane, and gets only a fair share of the places. So does one
+    that does not read the reply: a call ends when its status has been sent.
 
     Args:
         max_calls: the most calls at a time. Streams, watches and probes each have the same limit.
@@ -83,6 +85,7 @@ class Boundary:
         met: called with the peer of each call with a valid credential.
         log: gets the requests that have ended.
         tracing: traces calls. None traces nothing.
+        max_unread_bytes: the most bytes that single calls' replies have that wait to be read.
     """
 
     def __init__(
@@ -93,7 +96,9 @@ class Boundary:
         met: Callable[[str], object] = lambda _: None,
         log: RequestLog | None = None,
         tracing: Tracing | None = None,
+        max_unread_bytes: int = 512 << 20,
     ) -> None:
+        self.unread = UnreadReplies(max_unread_bytes)
         self.entrance = entrance
         self.log = log or RequestLog()
         self._tracing = tracing
@@ -196,8 +201,12 @@ class Boundary:
         places, tasks = lane.places, self._active if active else self._open
         may_be_slow = active and role is not Role.MANAGE
         ended = self._counters.grpc(method)
-        entrance, log = self.entrance, self.log
+        entrance, log, unread = self.entrance, self.log, self.unread
         tracing = self._tracing if active else None  # the requests of a stream are traced
+
+        def ended_task(peer: str, task: asyncio.Task[Any]) -> None:
+            tasks.discard(task)
+            places.give_back(peer)
 
         async def call(_: Any, context: Any) -> Any:
             code, said, network = "OK", "", ""
@@ -227,7 +236,7 @@ class Boundary:
                     task = asyncio.current_task()
                     assert task is not None
                     tasks.add(task)
-                    task.add_done_callback(tasks.discard)
+                    task.add_done_callback(partial(ended_task, peer))
                     if not names_request:  # the trailing metadata of an error replace these
                         context.set_trailing_metadata(id_metadata(request_id_of(context)))
                     if not reads:
@@ -235,7 +244,10 @@ class Boundary:
                     data = await context.read()
                     if data is grpc.aio.EOF:
                         raise InvalidArgument("the call ended without a message; send one")
-                    return await handler(data, context)
+                    reply = await handler(data, context)
+                    if reply is not None:
+                        unread.hold(reply, peer, task)
+                    return reply
                 except asyncio.CancelledError:
                     error = visit.ended if visit is not None else None
                     if error is None:
@@ -259,18 +271,18 @@ class Boundary:
                         name = request_id_of(context)
                         entrance.record(method, role, peer, code, why, name)
                 # gRPC keeps the exception that ends a call, whose traceback has this frame.
-                data = error = None
-                if taken:
-                    places.give_back(peer)
+                data = reply = error = None
                 if tracing is not None and span is not None:
                     tracing.end_call(span, code, request_id_of(context))
                 ended[code] = ended.get(code, 0) + 1
                 seconds = time.monotonic() - started
                 if log.wants(code, seconds) and not stopped:
-                    name, job = request_id_of(context), JOB.get()
-                    whose = CALLER.get(), peer
-                    request = Ended(method, code, seconds, name, *whose, said, job, network)
-                    log.ended(request, may_be_slow=may_be_slow)
+                    name, whose = request_id_of(context), (CALLER.get(), peer)
+                    # Not a variable: its job has results, and gRPC may keep this frame.
+                    log.ended(
+                        Ended(method, code, seconds, name, *whose, said, JOB.get(), network),
+                        may_be_slow=may_be_slow,
+                    )
                 JOB.set(None)  # its tensors would stay until the reply is sent
 
         return call
@@ -307,10 +319,14 @@ async def write_all(context: Any, replies: AsyncIterable[bytes]) -> None:
 
     Raises:
         HeadraceError: the caller's credential has become invalid.
+        asyncio.CancelledError: the caller has left.
     """
     async for reply in replies:
         with uncancelled():
-            await context.write(reply)
+            try:
+                await context.write(reply)
+            except grpc.aio.InternalError:  # gRPC would cancel this task in a moment
+                raise asyncio.CancelledError from None
 
 
 def _uncancel() -> None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from headrace.runtime.system.allocator import release_memory
+
+_WORTH_RELEASING_BYTES = 64 << 20
+_RELEASE_SECONDS = 1.0
 _OF_AN_ADDRESS = 7
 _STEP_BYTES = 1 << 16
 
@@ -99,3 +105,12 @@ class Memory:
         if self._taken:
             self._shares.give_back(self._peer, self._taken)
             self._taken = 0
+
+
+def release_soon(memory: Shares) -> None:
+    """If much of a capacity in bytes was given back, makes the C library release memory, a moment
+    later because gRPC still holds some."""
+    if memory.peak - memory.taken >= _WORTH_RELEASING_BYTES:
+        memory.peak = memory.taken
+        loop = asyncio.get_running_loop()
+        loop.call_later(_RELEASE_SECONDS, loop.run_in_executor, None, release_memory)

@@ -1,0 +1,49 @@
+"""Replies of single calls that their callers have not read yet."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+from headrace.runtime.errors import ResourceExhausted
+from headrace.server.transport.shares import Shares, release_soon
+
+_SMALL_BYTES: Final = 4096
+"""The places for calls bound the number of replies, so small ones need no count of their bytes."""
+
+
+class UnreadReplies:
+    """Counts the bytes of replies until gRPC has sent them. Belongs to the event loop's thread.
+
+    A caller whose flow control stops the server would otherwise fill its memory with replies.
+
+    Args:
+        capacity: the most bytes. One connection gets at most half.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.memory = Shares(capacity)
+
+    def hold(self, reply: Any, peer: str, task: asyncio.Task[Any]) -> None:
+        """Counts a reply until the task ends, which it does when the reply has been sent.
+
+        Args:
+            reply: bytes, or a message that will become bytes.
+
+        Raises:
+            ResourceExhausted: the caller, or all callers, have too much left to read.
+        """
+        size = reply.ByteSize() if hasattr(reply, "ByteSize") else len(reply)
+        if size < _SMALL_BYTES:
+            return
+        if not self.memory.take(peer, size):
+            raise ResourceExhausted(
+                f"there is no room for the reply of {size} bytes beside those that this and other "
+                "connections have not read; read replies while you send requests"
+            )
+        task.add_done_callback(partial(self._sent, peer, size))
+
+    def _sent(self, peer: str, size: int, _: asyncio.Task[Any]) -> None:
+        self.memory.give_back(peer, size)
+        release_soon(self.memory)
