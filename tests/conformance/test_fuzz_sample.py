@@ -19,7 +19,7 @@ from headrace.testing.fuzz.worker import run_device, run_reference
 
 SEED = 20
 LIMIT_SECONDS = 60.0
-SWEPT = ("Attention", "DFT", "QLinearConv", "STFT", "SequenceInsert", "ai.onnx.ml.Scaler")
+SWEPT = ("Attention", "DFT", "QLinearConv", "STFT", "SequenceInsert", "ai.onnx.ml.Normalizer")
 SAMPLES = {"CPU": 40, "OPENVINO": 20, "TEMPLATE": 20}
 
 

@@ -121,6 +121,10 @@ def _divide(node: ir.Node, guard: Guard) -> None:
         node.replace_input_with(0, guard.layer("Mul", dividend, sign))
 
 
+def _features(node: ir.Node, guard: Guard) -> None:
+    inputs.each(node, range(len(node.inputs)), guard.not_empty)
+
+
 def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
     """Guards that each row of scores, and each place in it, has a class, that none is negative
     except `ignore_index`, and that each class has one weight. The backend accepts fewer classes and
@@ -268,6 +272,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "QLinearMatMul": inputs.not_empty(3),  # as ConvInteger
         "QuantizeLinear": _quantize,  # it divides by the empty axis
         **_CONTRIBUTED,
+        "ai.onnx.ml.FeatureVectorizer": _features,  # it divides by the number of columns
         "ReverseSequence": inputs.of_rank(2),
         "Resize": windows.resize,
         "STFT": windows.stft,  # for frames of length 0 it divides by zero
