@@ -779,7 +779,7 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         "(float[N,C,H] x, float[S] s) => (float[A,B,D] y)"
         " { y = BatchNormalization(x, s, s, s, s) }",
         [{"x": floats(2, count, 4), "s": floats(count)} for count in (3, 1)],
-        [({"x": floats(2, count, 4), "s": floats(3)}, f"{UNLIKE}|mismatch") for count in (1, 17)],
+        [({"x": floats(2, count, 4), "s": floats(3)}, f"{UNLIKE}|match") for count in (1, 17)],
     ),
     "scatter_of_one_index": (
         "(float[A,B] x, int64[K] i, float[N] u) => (float[C,D] y) { y = ScatterND(x, i, u) }",
