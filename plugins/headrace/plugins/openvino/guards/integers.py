@@ -56,11 +56,10 @@ def in_floats(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _exact(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernels keep only 32 bits, which is right for types that have no more bits."""
     if _runs_in_floats(operation):
         yield from _no_more(operation, _IN_FLOATS)
-    elif operation.get_type_name() in _COMBINED and operation.get_output_element_type(0).size == 8:
-        yield from _no_more(operation, _IN_32_BITS)
+    elif operation.get_type_name() in _COMBINED:
+        yield from _in_32_bits(operation)
 
 
 def _runs_in_floats(operation: openvino.Node) -> bool:
@@ -105,6 +104,12 @@ def _cast(operation: openvino.Node) -> Iterator[Condition]:
     inside = operations.less(size, np.float32(2**31))
     outside = operations.logical_not(operations.less(size, np.float32(beyond)))  # NaN is outside
     yield all_hold(operations.logical_or(inside, outside)), _WIDE
+
+
+def _in_32_bits(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernels compute in 32 bits, which is right for types that have no more bits."""
+    if operation.get_output_element_type(0).size == 8:
+        yield from _no_more(operation, _IN_32_BITS)
 
 
 def _no_more(operation: openvino.Node, most: float) -> Iterator[Condition]:
@@ -163,6 +168,10 @@ def _sum(operation: openvino.Node, values: openvino.Node, _: openvino.Node) -> o
     return operations.reduce_sum(values, operation.input_value(1))
 
 
+def _factors(operation: openvino.Node, values: openvino.Node, _: openvino.Node) -> openvino.Node:
+    return operations.reduce_prod(values, operation.input_value(1))
+
+
 def _squares(operation: openvino.Node, values: openvino.Node, _: openvino.Node) -> openvino.Node:
     return operations.reduce_sum(operations.multiply(values, values), operation.input_value(1))
 
@@ -177,24 +186,31 @@ _BEYOND: Final[Mapping[str, float]] = MappingProxyType(
 """The least number that is too large for a type with more integers than the kernels have."""
 _COMBINED: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
     {
+        "Abs": lambda _, value: value,
         "Add": lambda _, *values: operations.add(*values),
+        "CumSum": _sum,
         "Einsum": _einstein,
         "MatMul": _product,
         "Multiply": lambda _, *values: operations.multiply(*values),
+        "Negative": lambda _, value: value,  # the least integer has no opposite
         "Power": lambda _, *values: operations.power(*values),
         "ReduceL1": _sum,
         "ReduceL2": _squares,
         "ReduceMean": _sum,
+        "ReduceProd": _factors,
         "ReduceSum": _sum,
         "Subtract": lambda _, *values: operations.add(*values),
     }
 )
 """The results of operations whose result may be larger than their largest input."""
+_REDUCING: Final = frozenset(["CumSum", "ReduceProd"])
+"""Other operations with kernels for integers of 32 bits."""
 INTEGERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
     {
         **dict.fromkeys(_FLOATING, in_floats),
         **dict.fromkeys(_EXACT, _exact),
         **dict.fromkeys(_COMBINED.keys() - _EXACT, in_floats),
+        **dict.fromkeys(_REDUCING, _in_32_bits),
         "Convert": _cast,
         "Divide": _division,
         "FloorMod": _division,

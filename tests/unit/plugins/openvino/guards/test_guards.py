@@ -588,6 +588,26 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             (integers(np.int64, x=[2**31 - 1, 0], d=[-(2**31), 0]), EXACT),
         ],
     ),
+    "opposites_of_64_bits": (
+        "(int64[N] x) => (int64[N] y, int64[N] z) { y = Neg(x) z = Abs(x) }",
+        [integers(np.int64, x=[2**30, -(2**30)])],
+        [(integers(np.int64, x=[-(2**31), 0]), EXACT)],
+    ),
+    **{
+        f"factors_of_{name}": (
+            f"({name}[N,2] x) => ({name}[1,2] y)"
+            " { a = Constant<value = int64[1] {0}>() y = ReduceProd(x, a) }",
+            [integers(dtype, x=[[2**24 + 1, 2], [3, 0]]), integers(dtype, x=np.ones((0, 2)))],
+            [(integers(dtype, x=[[2**16 + 1, 1], [2**16 + 1, 1]]), EXACT)],
+        )
+        for name, dtype in (("int64", np.int64), ("uint64", np.uint64))
+    },
+    "running_sum_of_64_bits": (
+        "(int64[N] x) => (int64[N] y) { a = Constant<value = int64 {0}>()"
+        " y = CumSum<reverse = 1, exclusive = 1>(x, a) }",
+        [integers(np.int64, x=[-1, 2**24 + 1, 3])],
+        [(integers(np.int64, x=[1, 1, 2**31 - 1]), EXACT)],
+    ),
     "product_of_einstein": (
         "(int64[N,2] x, int64[2,M] w) => (int64[N,M] y)"
         ' { y = Einsum<equation = "ij,jk->ik">(x, w) }',
