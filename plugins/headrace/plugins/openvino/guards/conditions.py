@@ -87,13 +87,15 @@ def _scatter_elements(operation: openvino.Node) -> Iterator[Condition]:
     rank = len(data.get_partial_shape())
     axis = operation.input_value(3).get_node().data.item() % rank
     others = [at for at in range(rank) if at != axis]
+    sizes = sizes_along(data, others or [axis])
+    fits = operations.less_equal(sizes_along(indices, others or [axis]), sizes)
     if not all(is_known(value, at) for value in (data, indices) for at in others):
-        sizes, zeros = sizes_along(data, others), operations.constant(np.zeros(rank - 1, np.int64))
-        fits = operations.less_equal(sizes_along(indices, others), sizes)
+        zeros = operations.constant(np.zeros(rank - 1, np.int64))
         ones, axes = operations.constant(np.ones(rank - 1, np.int64)), np.array(others)
         for port in (operation.input(1), operation.input(2)):
             kept = operations.slice(port.get_source_output(), zeros, sizes, ones, axes)
             port.replace_source_output(kept.output(0))
+    if others:
         yield all_hold(fits), UNLIKE
     yield _bounded(operation, _size(operation, 3)), _INDEX
 
@@ -231,6 +233,8 @@ def _slopes(operation: openvino.Node) -> Iterator[Condition]:
     repeated to that shape. A list of slopes may belong to the second axis (`limits`)."""
     yield from in_floats(operation)
     data, slope = operation.input_values()
+    if len(slope.get_partial_shape()) > len(data.get_partial_shape()):
+        yield operations.constant(np.array([0])), UNLIKE
     for axis in range(-min(len(each.get_partial_shape()) for each in (data, slope)), 0):
         sizes = sizes_along(slope, [axis])
         holds = operations.logical_or(

@@ -951,6 +951,10 @@ NEVER_RIGHT = {
     " { y = Slice(x, s, e, a) }",
     "slice_of_nothing": "(float[0,4] x, int64[1] a) => (float[A,B] y)"
     " <int64[1] s = {1}, int64[1] e = {3}> { y = Slice(x, s, e, a) }",
+    "slopes": "(float[3] x, float[2,3] s) => (float[A,B] y) { t = PRelu(x, s)"
+    " f = Constant<value = int64[2] {1, -1}>() y = Reshape(t, f) }",
+    "scatter_elements": "(float[2,3] x, int64[1,4] i, float[1,4] u) => (float[2,3] y)"
+    " { y = ScatterElements(x, i, u) }",
     "squeeze": "(float[N,2] x) => (float[A] y) <int64[1] a = {-1}> { t = Squeeze(x, a)"
     " n = Neg(t) f = Constant<value = int64[1] {-1}>() y = Reshape(n, f) }",
     "tile": "(float[2,2] x, int64[0] r) => (float[A,B] y) { y = Tile(x, r) }",
