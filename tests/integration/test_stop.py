@@ -130,6 +130,26 @@ def test_sigterm_ends_a_server_that_is_still_loading_its_networks(tmp_path: Path
     assert b"error" not in logged, logged.decode()
 
 
+def test_a_load_that_cannot_be_stopped_keeps_no_server_from_stopping(tmp_path: Path) -> None:
+    """A large network takes seconds between two looks at whether its load was cancelled."""
+    settings = tmp_path / "headrace.toml"
+    settings.write_text("""
+        [plugins.GATED]
+        factory = "tests.support.gated_device:create_plugin"
+        config = { HOLD = "YES", DEAF = "YES" }
+    """)
+    options = ["--config", str(settings), "--devices", "GATED", "--grace-seconds", "0.2"]
+    with Server(*options) as server:
+        model = pb.ModelSource(data=networks.add().model.SerializeToString())
+        request = pb.LoadNetworkRequest(name="deaf", device="GATED", model=model)
+        load = server.stub.LoadNetwork.future(request)
+        until(lambda: server.stub.ListNetworks(pb.ListNetworksRequest()).networks)
+        assert server.stop() == 0, server.log()
+        assert load.code() is grpc.StatusCode.UNAVAILABLE
+        assert "still being loaded" in server.log()
+        assert "Traceback" not in server.log(), server.log()
+
+
 def test_an_interrupt_of_a_server_that_turns_out_unable_to_listen_leaves_no_traceback(
     tmp_path: Path,
 ) -> None:

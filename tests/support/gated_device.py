@@ -1,4 +1,7 @@
-"""TEMPLATE that compiles nothing while HOLD is set: a device that takes its time."""
+"""TEMPLATE that compiles nothing while HOLD is set: a device that takes its time.
+
+If DEAF is set, it does not hear that the load was cancelled, as a backend in the middle of a call.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 
 HOLD = Key("HOLD", bool, False, "Whether compiling waits.", scope="device")
+DEAF = Key("DEAF", bool, False, "Whether a cancelled load waits as well.", scope="device")
 
 
 class GatedPlugin(TemplatePlugin):
-    schema = ConfigSchema(*SCHEMA, HOLD)
+    schema = ConfigSchema(*SCHEMA, HOLD, DEAF)
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
         self._gate = threading.Event()
@@ -34,6 +38,8 @@ class GatedPlugin(TemplatePlugin):
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> TemplateNetwork:
+        if config[DEAF]:
+            self._gate.wait()
         token.attach(self._gate.set)
         self._gate.wait()
         token.detach(self._gate.set)

@@ -39,6 +39,10 @@ class App:
     Args:
         hosting: what the server takes from where it runs.
 
+    Attributes:
+        stuck: whether the server stopped while a thread was still loading or freeing a network.
+            Python does not end before that thread does.
+
     Raises:
         HeadraceError: a setting cannot be used.
     """
@@ -50,6 +54,7 @@ class App:
         check_address("http_port", settings.http_host, settings.http_port)
         self._grace = settings.grace_seconds
         self._hurried = asyncio.Event()
+        self.stuck = False
         self._watcher = Watcher()
         tls = server_tls(settings, self._watcher)
         self.backend = Backend(settings, hosting)
@@ -114,7 +119,13 @@ class App:
         await self._listeners.close_front_end(_CLOSE_SECONDS)
         await asyncio.to_thread(self._watcher.stop)
         deadline = max(deadline, time.monotonic() + _UNLOAD_SECONDS)
-        await asyncio.to_thread(self.backend.stop, deadline)
+        unloading = asyncio.create_task(asyncio.to_thread(self.backend.stop, deadline))
+        await asyncio.wait((unloading,), timeout=deadline - time.monotonic() + _UNLOAD_SECONDS)
+        self.stuck = not unloading.done()
+        if self.stuck:
+            _log.warning("a network is still being loaded or freed; the process ends without that")
+        else:
+            unloading.result()
         self._listeners.close()
         if self.backend.tracing:
             await asyncio.to_thread(self.backend.tracing.close, deadline - time.monotonic())

@@ -89,6 +89,9 @@ async def _serve(settings: Settings, *, json_output: bool) -> None:
         _tell_service_manager("READY=1")
 
     await app.run(ready)
+    if app.stuck:  # Python would wait for the thread
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _tell_service_manager(state: str) -> None:
