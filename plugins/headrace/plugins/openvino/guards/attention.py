@@ -44,8 +44,9 @@ def _attention(operation: openvino.Node) -> Iterator[Condition]:
 def _alike(
     one: openvino.Output, other: openvino.Output, axes: tuple[int, ...]
 ) -> Iterator[openvino.Node]:
-    """Whether both have the same sizes along the axes, if that is not known before a run."""
-    free = [axis for axis in axes if not is_known(one, axis) or not is_known(other, axis)]
+    """Whether both have the same sizes along the axes, if they are not known to have them."""
+    shape, beside = one.get_partial_shape(), other.get_partial_shape()
+    free = [axis for axis in axes if shape[axis].is_dynamic or shape[axis] != beside[axis]]
     if free:
         yield all_hold(operations.equal(sizes_along(one, free), sizes_along(other, free)))
 

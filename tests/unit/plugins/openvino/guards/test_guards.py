@@ -901,6 +901,8 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
 """Each with inputs that are right, and with some that are not and what is said of them."""
 
 NEVER_RIGHT = {
+    "queries_for_two_and_keys_for_one": "(float[2,3,4,5] q, float[1,3,6,5] k, float[1,3,6,5] v)"
+    " => (float[A,B,C,D] y) { y = Attention(q, k, v) }",
     "zero_point_for_each_of_many_kernels": "(uint8[1,1,2,2] x, uint8 a, uint8[2] b)"
     " => (int32[A,B,C,D] y) <uint8[1,1,1,1] w = {3}> { y = ConvInteger(x, w, a, b) }",
     "scale_for_each_of_many_channels": "(uint8[2,1,2] x, float[3] s) => (float[A,B,C] y)"
