@@ -38,6 +38,15 @@ def has_wide_mask(node: ir.Node) -> bool:
     return complete and width is not None and width > sum(known)
 
 
+def _frames(node: ir.Node, _: int) -> str | None:
+    """No case has a window of unknown length. If it is known, OpenVINO compares it with the length
+    of a frame."""
+    window = input_of(node, 2)
+    if window is not None and None in (sizes_of(window) or [None]):
+        return "OpenVINO takes the step, or repeats the window, if the window's length is not known"
+    return None
+
+
 SEQUENCES: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxyType(
-    {"GRU": _recurrent, "LSTM": _lstm, "RNN": _recurrent}
+    {"GRU": _recurrent, "LSTM": _lstm, "RNN": _recurrent, "STFT": _frames}
 )

@@ -191,6 +191,14 @@ def reasons(text: str, opset: int) -> list[str]:
         ),
         *(
             (
+                "(float[1,128,1] x, float[N] w) => (float[A,B,C,D] y) <int64 s = {127},"
+                f" int64 l = {{16}}> {{ y = STFT(x, s, w{length}) }}",
+                "window",
+            )
+            for length in ("", ", l")
+        ),
+        *(
+            (
                 f"(float[1,1,{size}] x, float[1,1,3] w) => (float[1,1,N] y)"
                 f" {{ y = ConvTranspose<strides = [2], {attribute}>(x, w) }}",
                 reason,
@@ -368,6 +376,8 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         " b = Constant<value = int64[1] {9223372036854775807}>() y = Slice(x, a, b) }",
         "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
         " { y = Attention<is_causal = 1, left_window_size = -1>(q, k, k) }",
+        "(float[1,128,1] x, float[16] w) => (float[A,B,C,D] y) <int64 s = {127}, int64 l = {16}>"
+        " { y = STFT(x, s, w, l) }",
         *(
             f"(float[1,1,{size}] x, float[1,1,3] w) => (float[1,1,N] y)"
             f" {{ y = ConvTranspose<strides = [2], output_padding = [1]{shape}>(x, w) }}"
