@@ -43,7 +43,6 @@ CHECKED: Final = frozenset(
         "QuantizeLinear",
         "QuickGelu",
         "Range",
-        "RotaryEmbedding",
         "SkipLayerNormalization",
         "SkipSimplifiedLayerNormalization",
         "Tokenizer",

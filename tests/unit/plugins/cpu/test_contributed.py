@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import pytest
 
 from headrace.plugins import cpu
@@ -87,7 +88,6 @@ def test_in_a_process_of_its_own_the_device_takes_any_operator(offered: Services
     ("operator", "others"),
     [  # which ended the process, or were answered with memory of others
         ("QLinearSoftmax", {"v": np.ones(0)}),
-        ("RotaryEmbedding", {"x": np.ones((1, 2, 0))}),
         ("SkipLayerNormalization", {"s": np.ones((0, 2, 4))}),
         ("SkipSimplifiedLayerNormalization", {"s": np.ones((0, 2, 4))}),
     ],
@@ -100,3 +100,18 @@ def test_inputs_that_a_kernel_does_not_survive_are_refused(
     given = {name: value.astype(feed[name].dtype) for name, value in others.items()}
     with pytest.raises(InvalidArgument, match="layer 'y'"):
         run(plugin, case, **given)
+
+
+@pytest.mark.parametrize("name", ["r", "v", "s", "u"])
+def test_a_scale_that_is_an_empty_constant_ends_no_process(plugin: Plugin, name: str) -> None:
+    case = next(case for case in CASES if case.operator == "com.microsoft.QLinearConcat")
+    value = case.data_sets[0][0][name]
+    model = onnx.ModelProto.FromString(undeclared(case))
+    (port,) = (each for each in model.graph.input if each.name == name)
+    model.graph.input.remove(port)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(value[None][:0], name))
+    given = Network.from_bytes(model.SerializeToString())
+    (layer,) = plugin.query_network(given, {}).unsupported
+    assert layer.op_type == "QLinearConcat"
+    with pytest.raises(UnsupportedLayers):
+        plugin.load_network(Load(given))

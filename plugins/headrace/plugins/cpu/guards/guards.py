@@ -83,6 +83,12 @@ def _concat(node: ir.Node, guard: Guard) -> None:
         node.replace_input_with(at, value)
 
 
+def _concat_quantized(node: ir.Node, guard: Guard) -> None:
+    """As for Concat. The backend reads each scale and zero point, even if it is empty."""
+    inputs.scalars(*(at for at in range(len(node.inputs)) if at < 2 or at % 3 != 2))(node, guard)
+    _concat(node, guard)
+
+
 def _concat_from_sequence(node: ir.Node, guard: Guard) -> None:
     """Guards as for Concat. If the same graph makes the sequence, guards its tensors before."""
     sequence = node.inputs[0]
@@ -229,9 +235,8 @@ _CONTRIBUTED: Final[Mapping[str, inputs.Rule]] = {
         "FusedConv": inputs.not_empty(1, 0),
         "FusedGemm": products.gemm,
         "FusedMatMul": products.transposed,
-        "QLinearConcat": _concat,
+        "QLinearConcat": _concat_quantized,
         "QLinearSoftmax": inputs.scalars(1, 2, 3, 4),
-        "RotaryEmbedding": inputs.not_empty(0),
         "SkipLayerNormalization": inputs.not_empty(1),  # it divides by the size
         "SkipSimplifiedLayerNormalization": inputs.not_empty(1),
         "TransposeMatMul": products.transposed,
