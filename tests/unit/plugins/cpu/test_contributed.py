@@ -87,6 +87,7 @@ def test_in_a_process_of_its_own_the_device_takes_any_operator(offered: Services
 @pytest.mark.parametrize(
     ("operator", "others"),
     [  # which ended the process, or were answered with memory of others
+        ("DynamicQuantizeLSTM", {"x": np.ones((2, 1, 0)), "w": np.ones((1, 0, 8))}),
         ("QLinearSoftmax", {"v": np.ones(0)}),
         ("SkipLayerNormalization", {"s": np.ones((0, 2, 4))}),
         ("SkipSimplifiedLayerNormalization", {"s": np.ones((0, 2, 4))}),

@@ -232,6 +232,7 @@ def _unique(node: ir.Node, guard: Guard) -> None:
 _CONTRIBUTED: Final[Mapping[str, inputs.Rule]] = {
     f"{contributed.DOMAIN}.{name}": rule
     for name, rule in {
+        "DynamicQuantizeLSTM": inputs.not_empty(0),  # an empty sum gives foreign memory
         "FusedConv": inputs.not_empty(1, 0),
         "FusedGemm": products.gemm,
         "FusedMatMul": products.transposed,
