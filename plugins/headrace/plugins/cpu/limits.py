@@ -101,6 +101,19 @@ def _rank(node: ir.Node, index: int = 0) -> int | None:
     return value.shape.rank() if value is not None and value.shape is not None else None
 
 
+def _batch_normalization(node: ir.Node) -> str | None:
+    """The backend writes a running mean or variance over the input that it follows from, also over
+    a constant or a caller's input, unless it is a result of the network. Then each request changes
+    what the next one gets. Of float16 the backend converts results, so they are never its own."""
+    for value in node.outputs[1:3]:
+        if not value.name:
+            continue
+        kept = isinstance(node.graph, ir.Graph) and value.is_graph_output()
+        if not kept or value.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
+            return "the backend writes the running mean and variance over its inputs"
+    return None
+
+
 def _pool(node: ir.Node) -> str | None:
     rank = _rank(node)
     if rank is not None and rank > 5:
@@ -249,6 +262,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
             ("AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"), _pool
         ),
         "Attention": _attention,
+        "BatchNormalization": _batch_normalization,
         "ConvInteger": _conv_integer,
         "ConvTranspose": _conv_transpose,
         "DFT": _has_axes(2),

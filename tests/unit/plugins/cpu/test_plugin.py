@@ -241,6 +241,39 @@ def test_what_loads_and_would_be_wrong_is_not_loaded(plugin: Plugin) -> None:
         load(plugin, text + "{ y = MaxUnpool<kernel_shape = [2,2], strides = [2,2]>(x, i, s) }")
 
 
+_TRAINED = "y, m, v = BatchNormalization<training_mode = 1>(x, s, s, mean, variance)"
+
+
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("body", [f"{_TRAINED} k = Neg(m)", f"{_TRAINED} k = Add(v, v)"])
+def test_a_running_mean_that_requests_would_change_is_not_computed(
+    plugin: Plugin, dtype: str, constant: bool, body: str
+) -> None:
+    """ONNX Runtime writes it over the constant, or over the caller's own memory."""
+    given = f"{dtype}[1] mean, {dtype}[1] variance"
+    inputs, constants = ("", f"<{given}>") if constant else (f", {given}", "")
+    constants = constants.replace("mean", "mean = {0}").replace("variance", "variance = {0}")
+    text = f"b (float[N,1,4] x, float[1] s{inputs}) => (float[N,1,4] y, {dtype}[1] k) "
+    with pytest.raises(UnsupportedLayers, match="over its inputs"):
+        load(plugin, f"{text}{constants} {{ {body} }}")
+
+
+@pytest.mark.parametrize("optional", ["YES", "NO"])
+def test_a_running_mean_that_is_a_result_is_the_same_for_equal_requests(
+    plugin: Plugin, optional: str
+) -> None:
+    text = """b (float[N,1,4] x, float[1] s) => (float[N,1,4] y, float[1] m, float[1] v)
+        <float[1] mean = {0}, float[1] variance = {1}> """
+    network = load(plugin, f"{text} {{ {_TRAINED} }}", {"DISABLE_TRANSFORMATIONS": optional})
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
+    for _ in range(3):
+        outputs = infer(network, x=x, s=np.ones(1, np.float32))
+        np.testing.assert_allclose(outputs["m"], [0.15], rtol=1e-6)
+        np.testing.assert_allclose(outputs["v"], [0.9 + 0.125], rtol=1e-6)
+    network.close()
+
+
 # -- cancelling --
 
 
