@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import numpy as np
 import psutil
 import pytest
@@ -15,8 +16,9 @@ from headrace.runtime.network.values import Value
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
+from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import decode_values
-from tests.integration.harness import CALL_SECONDS, Server, assert_settled, until
+from tests.integration.harness import CALL_SECONDS, Server, assert_settled, details_of, until
 from tests.integration.test_isolation import Load, await_next, children, relu
 
 KILLS = int(os.environ.get("KILLS", "1"))
@@ -53,6 +55,23 @@ def worker(server: Server) -> psutil.Process:
 
 def doubled(case: Case, turn: int) -> dict[str, Value]:
     return {name: np.asarray(value) * np.float32(turn + 1) for name, value in case.inputs.items()}
+
+
+def test_a_network_whose_static_shapes_no_memory_holds_is_too_much_for_its_load(
+    server: Server,
+) -> None:
+    """Kernels are made at the load, with an example of the shapes."""
+    text = """huge (float[1,1048576] x) => (float[1048576,1048576] y) {
+        t = Transpose(x)
+        y = Mul(x, t)
+    }"""
+    model = pb.ModelSource(data=parse(text, {}).SerializeToString())
+    request = pb.LoadNetworkRequest(name="huge", device="OPENCL", model=model)
+    with pytest.raises(grpc.RpcError) as refused:
+        server.stub.LoadNetwork(request, timeout=CALL_SECONDS)
+    details = details_of(refused.value)
+    assert details.code is grpc.StatusCode.RESOURCE_EXHAUSTED, details
+    assert "no memory for the network" in details.message
 
 
 def test_a_hundred_requests_at_once_on_two_networks_get_their_own_outputs(server: Server) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import metadata
 
@@ -21,6 +20,7 @@ from headrace.plugins.opencl.evaluation.kept_trials import KeptTrials
 from headrace.plugins.opencl.evaluation.session import Session
 from headrace.plugins.opencl.evaluation.trial import why_not
 from headrace.plugins.opencl.executable_network import OpenClNetwork
+from headrace.plugins.opencl.failures import run_failure
 from headrace.plugins.opencl.support import LayerSupport
 from headrace.plugins.opencl.transformations import TRANSFORMATIONS
 from headrace.runtime.config.schema import Configuration
@@ -115,8 +115,7 @@ class OpenClPlugin(CompiledPlugin):
             capacity = config[JIT_CACHE_CAPACITY]
             session = Session(network.model, f"CL:{number}", capacity, self._kernels, widens=widens)
             if example is not None and session.can_be_warmed:
-                with suppress(InvalidArgument):  # the example may not suit the network
-                    session.warm(example, token)
+                _warm(session, example, token)
             return session
 
         session = self._backend.run(make, token)
@@ -128,6 +127,19 @@ class OpenClPlugin(CompiledPlugin):
         kept = KeptTrials(trials_file(os.environ), f"{self.backend_version} {device}")
         ask = partial(why_not, device=f"CL:{number}")
         return lambda network: self._backend.run(lambda: kept.reason(network, ask))
+
+
+def _warm(session: Session, example: Mapping[str, np.ndarray], token: CancelToken) -> None:
+    """Raises ResourceExhausted if no memory holds what the network computes."""
+    try:
+        session.warm(example, token)
+    except Exception as error:
+        failure = run_failure(error, "the network")
+        if isinstance(failure, InvalidArgument):
+            return  # the example may not suit the network
+        if failure is error:
+            raise
+        raise failure from error
 
 
 def _capabilities(device: Found) -> tuple[str, ...]:
