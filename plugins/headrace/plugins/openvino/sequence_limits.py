@@ -39,11 +39,13 @@ def has_wide_mask(node: ir.Node) -> bool:
 
 
 def _frames(node: ir.Node, _: int) -> str | None:
-    """No case has a window of unknown length. If it is known, OpenVINO compares it with the length
-    of a frame."""
+    """No case has a window of unknown length, and none has neither a window nor a length. If the
+    window's length is known, OpenVINO compares it with the length of a frame."""
     window = input_of(node, 2)
     if window is not None and None in (sizes_of(window) or [None]):
         return "OpenVINO takes the step, or repeats the window, if the window's length is not known"
+    if window is None and input_of(node, 3) is None:
+        return "OpenVINO takes the step for the length of frames, because the layer gives none"
     return None
 
 

@@ -99,6 +99,11 @@ def reasons(text: str, opset: int) -> list[str]:
             "peepholes",
         ),
         (
+            "(float[1,16,1] x, float[N] w) => (float[A,B,C,D] y) <int64 s = {4}>"
+            " { y = STFT(x, s, w) }",
+            "length of frames",
+        ),
+        (
             "(float[1,5,4] x, float[1,9,4] w, float[1,9,3] r) => (float[1,5,1,3] y)"
             " { y = GRU<hidden_size = 3, layout = 1>(x, w, r) }",
             "layout",
