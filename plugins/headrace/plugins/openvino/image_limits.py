@@ -119,17 +119,21 @@ def _lp_pool(node: ir.Node, _: int) -> str | None:
 
 def _max_pool(node: ir.Node, _: int) -> str | None:
     """test_maxpool_2d_ceil_output_size_reduce_by_one. The only case with storage_order=1 has a
-    square image. Transposed indices are right for a square image, but for no other image."""
+    square image. Transposed indices are right for a square image, but for no other image. No case
+    has a window that lies in the padding."""
     attributes = node.attributes
     if attributes.get_int("storage_order", 0) and len(node.outputs) > 1:
         return "OpenVINO returns wrong indices for storage_order=1"
-    if not attributes.get_int("ceil_mode", 0):
-        return None
     kernel = attributes.get_ints("kernel_shape", [])
     rank = len(kernel)
-    strides = attributes.get_ints("strides", [1] * rank)
     pads = attributes.get_ints("pads", [0] * (2 * rank))
     dilations = attributes.get_ints("dilations", [1] * rank)
+    reach = [(size - 1) * gap for size, gap in zip(kernel, dilations, strict=False)]
+    if any(pad > most for pad, most in zip(pads, 2 * reach, strict=False)):
+        return "OpenVINO's largest element of padding alone is not infinite"
+    if not attributes.get_int("ceil_mode", 0):
+        return None
+    strides = attributes.get_ints("strides", [1] * rank)
     sizes = (sizes_of(input_of(node, 0)) or [None] * (rank + 2))[2:]
     if {len(sizes), len(strides), len(dilations), len(pads) / 2} != {rank}:
         return "the attributes do not fit the rank of the image"

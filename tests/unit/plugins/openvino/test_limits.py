@@ -103,6 +103,13 @@ def reasons(text: str, opset: int) -> list[str]:
             " { y = STFT(x, s, w) }",
             "length of frames",
         ),
+        *(
+            (f"(float[1,1,4,4] x) => (float[1,1,A,B] y) {{ y = MaxPool<{each}>(x) }}", "alone")
+            for each in (
+                "kernel_shape = [2,2], pads = [0,2,0,0]",
+                "kernel_shape = [2,2], pads = [0,0,0,3], dilations = [1,2]",
+            )
+        ),
         (
             "(float[1,5,4] x, float[1,9,4] w, float[1,9,3] r) => (float[1,5,1,3] y)"
             " { y = GRU<hidden_size = 3, layout = 1>(x, w, r) }",
