@@ -16,6 +16,7 @@ from headrace.plugins.openvino.graph.empty_tensors import axes_to_guard, is_empt
 from headrace.plugins.openvino.guards.attention import ATTENTION, ATTENTION_LAYERS
 from headrace.plugins.openvino.guards.indices import INDICES, batches
 from headrace.plugins.openvino.guards.integers import INTEGERS, in_floats
+from headrace.plugins.openvino.guards.products import PRODUCTS
 from headrace.plugins.openvino.guards.sequences import SEQUENCES
 from headrace.plugins.openvino.guards.sizes import SIZES
 from headrace.plugins.openvino.guards.terms import (
@@ -23,10 +24,7 @@ from headrace.plugins.openvino.guards.terms import (
     UNLIKE,
     Condition,
     all_hold,
-    is_constant,
     is_known,
-    keep_fitting,
-    keep_length,
     same,
     sizes_along,
 )
@@ -52,33 +50,6 @@ def _range(operation: openvino.Node) -> Iterator[Condition]:
     step = operation.input_value(2)
     zero = operations.constant(0, step.get_element_type())
     yield all_hold(operations.not_equal(step, zero)), "gets a step of 0"
-
-
-def _product(operation: openvino.Node) -> Iterator[Condition]:
-    """With constant weights, the kernel does not compare the number of columns with theirs. It
-    would read beyond rows that are too short, so it gets rows of the right length. Neither does the
-    kernel of two products with a softmax between them, if one of the numbers is 1."""
-    yield from in_floats(operation)
-    first, second = operation.input_values()
-    shape, weights = first.get_partial_shape(), second.get_partial_shape()
-    if shape.rank.is_dynamic or weights.rank.is_dynamic or min(len(shape), len(weights)) < 2:
-        return
-    turned = operation.get_attributes()
-    columns, rows = -2 if turned["transpose_a"] else -1, -1 if turned["transpose_b"] else -2
-    if is_known(first, columns) and is_known(second, rows):
-        return
-    ((fits, broken),) = same(first, columns, second, rows)
-    yield fits, broken
-    if is_constant(second) and weights.is_static:
-        if length := weights[rows].get_length():
-            keep_length(operation, columns, length)
-        return
-    made = operation.output(0)
-    free = [at for at in range(len(made.get_partial_shape())) if not is_known(made, at)]
-    if free:  # a layer that reads a product's shape keeps it out of that kernel
-        yield operations.maximum(sizes_along(made, free[:1]), np.int64(1)), broken
-    else:
-        keep_fitting(operation.input(1), fits)
 
 
 def _distinct(operation: openvino.Node) -> Iterator[Condition]:
@@ -177,13 +148,13 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         **ATTENTION,
         **INDICES,
         **INTEGERS,
+        **PRODUCTS,
         **SEQUENCES,
         **SIZES,
         "BatchNormInference": _channels,
         "Concat": _joined,
         "FakeQuantize": _levels,
         "GroupNormalization": _channels,
-        "MatMul": _product,
         "PRelu": _slopes,
         "Range": _range,
         "Unique": _distinct,

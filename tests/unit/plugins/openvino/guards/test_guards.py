@@ -74,11 +74,13 @@ def heads(*shapes: tuple[int, ...]) -> Inputs:
     return {name: floats(*shape) / 99 for name, shape in zip("qkv", shapes, strict=True)}
 
 
-def masked(*shapes: tuple[int, ...], dtype: type = np.float32) -> Inputs:
+def masked(*shapes: tuple[int, ...], kind: str = "float") -> Inputs:
     """The query, the keys, the values and the mask of Attention."""
-    mask = np.zeros(shapes[3], dtype) if dtype is not bool else np.ones(shapes[3], bool)
+    mask = np.ones(shapes[3], bool) if kind == "bool" else np.zeros(shapes[3], np.float32)
     return {**heads(*shapes[:3]), "m": mask}
 
+
+_Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 NEW = "in operator set 24: "
 GATHER_ND = "(float[N] x, int64[M,1] i) => (float[K] y) {{ {0} }}"
@@ -133,6 +135,18 @@ _UNLIKE_KEYS = (
     ((2, 3, 4, 5), (2, 3, 1, 5), (2, 3, 6, 7)),
 )
 _UNLIKE_HEADS = (*_UNLIKE_LENGTHS, *_UNLIKE_KEYS)
+_MASKED: tuple[tuple[str, str, str, str, str], ...] = (
+    ("", *_OF_HEADS, "float", "is_causal = 0"),
+    ("_of_known_keys", "float[2,3,Q,8]", "float[2,3,6,8]", "bool", "scale = 0.5"),
+    ("_causal", *_OF_HEADS, "bool", "is_causal = 1"),
+    ("_capped", *_OF_HEADS, "float", "softcap = 1.0"),
+)
+_OF_PRODUCTS: tuple[tuple[str, str, str, str, tuple[_Shapes, ...]], ...] = (
+    ("of_any_size", *_OF_HEADS, "float[I,J,K,L]", _UNLIKE_HEADS),
+    ("of_any_keys", "float[2,3,4,5]", "float[2,3,G,5]", "float[2,3,K,7]", _UNLIKE_KEYS),
+    ("of_any_length", "float[2,3,4,D]", "float[2,3,6,H]", "float[2,3,6,7]", _UNLIKE_LENGTHS),
+    ("of_any_values", "float[2,3,4,5]", "float[2,3,6,5]", "float[2,3,K,7]", _UNLIKE_KEYS[:1]),
+)
 
 NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "gather_nd": (
@@ -697,24 +711,19 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             f"{NEW}({q} q, {k} k, {k} v, {kind}[N,O] m) => (float[S,T,U,W] y)"
             f" {{ y = Attention<{attributes}>(q, k, v, m) }}",
             [
-                masked((2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8), (rows, columns), dtype=dtype)
+                masked((2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8), (rows, columns), kind=kind)
                 for rows in ((4,) if "causal" in attributes else (1, 4))
                 for columns in (4, 6)
             ],
             [
                 (
-                    masked((2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8), (4, columns), dtype=dtype),
+                    masked((2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8), (4, columns), kind=kind),
                     "is wider",
                 )
                 for columns in (7, 16)
             ],
         )
-        for name, q, k, kind, dtype, attributes in (
-            ("", "float[A,B,C,D]", "float[E,F,G,H]", "float", np.float32, "is_causal = 0"),
-            ("_of_known_keys", *["float[2,3,Q,8]", "float[2,3,6,8]"], "bool", bool, "scale = 0.5"),
-            ("_causal", "float[A,B,C,D]", "float[E,F,G,H]", "bool", bool, "is_causal = 1"),
-            ("_capped", "float[A,B,C,D]", "float[E,F,G,H]", "float", np.float32, "softcap = 1.0"),
-        )
+        for name, q, k, kind, attributes in _MASKED
     },
     **{
         f"attention_of_products_{name}": (
@@ -724,20 +733,7 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             [heads((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 7))],
             [(heads(*shapes), f"{NO_FIT}|Incompatible") for shapes in wrong],
         )
-        for name, q, k, v, wrong in (
-            ("of_any_size", *_OF_HEADS, "float[I,J,K,L]", _UNLIKE_HEADS),
-            ("of_any_keys", *["float[2,3,4,5]", "float[2,3,G,5]", "float[2,3,K,7]"], _UNLIKE_KEYS),
-            (
-                "of_any_length",
-                *["float[2,3,4,D]", "float[2,3,6,H]", "float[2,3,6,7]"],
-                _UNLIKE_LENGTHS,
-            ),
-            (
-                "of_any_values",
-                *["float[2,3,4,5]", "float[2,3,6,5]", "float[2,3,K,7]"],
-                _UNLIKE_KEYS[:1],
-            ),
-        )
+        for name, q, k, v, wrong in _OF_PRODUCTS
     },
     "expansion": (
         "(float[1,2] x, int64[1] s) => (float[A,B] y) { y = Expand(x, s) }",
