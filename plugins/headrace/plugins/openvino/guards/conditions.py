@@ -24,8 +24,6 @@ from headrace.plugins.openvino.guards.terms import (
     UNLIKE,
     Condition,
     all_hold,
-    is_known,
-    same,
     sizes_along,
 )
 from headrace.plugins.openvino.library import change_readers, openvino, operations
