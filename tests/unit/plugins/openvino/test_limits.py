@@ -99,8 +99,7 @@ def reasons(text: str, opset: int) -> list[str]:
             "peepholes",
         ),
         (
-            "(float[1,16,1] x, float[N] w) => (float[A,B,C,D] y) <int64 s = {4}>"
-            " { y = STFT(x, s, w) }",
+            "(float[1,16,1] x) => (float[A,B,C,D] y) <int64 s = {4}> { y = STFT(x, s) }",
             "length of frames",
         ),
         *(
