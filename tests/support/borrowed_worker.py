@@ -29,7 +29,8 @@ class _Borrowed(WorkerProcess):
         self.ended.set()
 
     def join(self) -> None:
-        """The process goes on."""
+        """Waits until it is given back. The process goes on."""
+        self.ended.wait()
 
 
 @contextmanager
