@@ -280,6 +280,16 @@ def local_function(body: str = "Add(v, v)") -> Case:
     return Case("local_function", parse(text), {"x": random(3)})
 
 
+def function_of_another_operator_set() -> Case:
+    """A call of a function that imports a newer operator set than the model."""
+    text = """newer (float[1,1,4,4] x, float[1,1,3,3] w) => (float[1,1,2,2] y) {
+        [call] y = headrace.test.Own(x, w)
+    }
+    <domain: "headrace.test", opset_import: ["": 23]>
+    Own (v, u) => (c) { c = Conv(v, u) }"""
+    return Case("newer", parse(text), {"x": random(1, 1, 4, 4), "w": random(1, 1, 3, 3)})
+
+
 def endless() -> Case:
     """A Loop that never ends by itself. Only a cancel ends it."""
     text = """endless (float[2] x) => (float[2] y) {

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from headrace.plugins.cpu import contributed, limits, saturation
 from headrace.plugins.cpu.config import SCHEMA
@@ -36,6 +35,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.work import multiply_adds
 from headrace.runtime.system.processors import usable_processors
+from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.options import NetworkOptions
 
 
@@ -71,7 +71,7 @@ class CpuPlugin(SessionPlugin):
         transformed = super().transform_network(network, config, options)
         model = transformed.model
         if _changes_functions(model):
-            tracked(model, lambda each: InlinePass()(each).modified)
+            tracked(model, inline_functions)
             infer_types(model)
             name_layers(model.graph)
         notes = (*transformed.notes, *notes_on_float64(model), *saturation.note(model))

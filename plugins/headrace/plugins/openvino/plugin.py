@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from headrace.plugins.openvino import config as settings
 from headrace.plugins.openvino.constants.raw_constants import make_raw
@@ -30,6 +29,7 @@ from headrace.runtime.intake.provenance import Transformation, tracked
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.work import multiply_adds
+from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.options import NetworkOptions
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class OpenVinoPlugin(CompiledPlugin):
         transformed = super().transform_network(network, config, options)
         model = transformed.model
         if model.functions:
-            tracked(model, lambda each: InlinePass()(each).modified)
+            tracked(model, inline_functions)
             infer_types(model)
             name_layers(model.graph)
             transformed = Network(model)

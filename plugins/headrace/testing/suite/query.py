@@ -6,11 +6,11 @@ import pytest
 
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument
 from headrace.runtime.transform.options import InputOptions, NetworkOptions
 from headrace.testing import networks
 from headrace.testing.case import Case
-from headrace.testing.suite.fixtures import DeviceFixtures
+from headrace.testing.suite.fixtures import DeviceFixtures, Loader
 
 _CASES = (
     networks.add(),
@@ -47,6 +47,17 @@ class QueryConformance(DeviceFixtures):
         if plugin.query_network(network, {}).unsupported:
             pytest.skip("the device does not support it")
         plugin.load_network(Load(network)).close()
+
+    def test_a_function_of_another_operator_set_is_run_or_refused(
+        self, plugin: Plugin, load: Loader
+    ) -> None:
+        case = networks.function_of_another_operator_set()
+        try:
+            loaded = load(case)
+        except FailedPrecondition as error:
+            assert "call" in str(error) or "Opset mismatch" in str(error)
+        else:
+            self.check(loaded, case)
 
     def test_an_operator_that_no_device_has_is_listed_with_its_reason(self, plugin: Plugin) -> None:
         result = plugin.query_network(networks.unknown_operators().network, {})

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
+from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.intake import naming
 from headrace.runtime.intake.provenance import ORIGINS, origins, stamp
 from headrace.runtime.system.graph_memory import watched
+from headrace.runtime.transform.functions import inline_functions
 
 _DOMAINS = ("", "ai.onnx.ml")
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
@@ -53,10 +54,9 @@ def to_float32(model: ir.Model) -> Conversion:
         return Conversion(model)
     clone = watched(model.clone())
     try:
-        if clone.functions:
-            InlinePass()(clone)
-    except Exception as error:  # noqa: BLE001 - onnx-ir wraps all that it cannot inline
-        return Conversion(model, f"its functions cannot be inlined: {error.__cause__ or error}")
+        inline_functions(clone)
+    except FailedPrecondition as error:
+        return Conversion(model, str(error))
     reason = _obstacle(clone)
     if reason:
         return Conversion(model, reason)
