@@ -15,7 +15,7 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
-from headrace.plugins.openvino import limits
+from headrace.plugins.openvino.limits import limits
 from headrace.plugins.openvino.session import tensors
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.intake.naming import bodies, walk

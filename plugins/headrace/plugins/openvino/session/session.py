@@ -21,7 +21,7 @@ from headrace.plugins.openvino.graph.fusion import name_operations
 from headrace.plugins.openvino.graph.repairs import repair
 from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guards, add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
-from headrace.plugins.openvino.limits import SSE4
+from headrace.plugins.openvino.limits.limits import SSE4
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.system.buffers import joined

@@ -805,6 +805,14 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             for index, count in (((2, 1), 2), ((2, 1), 1), ((1,), 0), ((1,), 5), ((), 2))
         ],
     ),
+    "loss": (
+        "(float[N,C] x, int64[M] t) => (float y) { y = SoftmaxCrossEntropyLoss(x, t) }",
+        [{"x": floats(3, 4), "t": indices(0, 3, 2)}],
+        [
+            ({"x": floats(rows, 4), "t": indices(*target)}, "not consistent")
+            for rows, target in ((3, (0, 3)), (5, (0, 3, 2)), (3, (1,)))
+        ],
+    ),
     "groups": (
         "(float[1,4,2] x, float[4] s, float[N] b) => (float[A,B,C] y)"
         " { y = GroupNormalization<num_groups = 2>(x, s, b) }",

@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from headrace.plugins.openvino import limits
+from headrace.plugins.openvino.limits import limits
 from headrace.plugins.openvino.support import LayerSupport, known_limits
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.network import Network
@@ -58,6 +58,17 @@ def reasons(text: str, opset: int) -> list[str]:
         ("(float[1,2,2] x, float[2] s) => (float[1,2,2] y) { y = PRelu(x, s) }", "second axis"),
         ("(float[1,N,2] x, float[2] s) => (float[1,N,2] y) { y = PRelu(x, s) }", "second axis"),
         ("(float[2,1] x, int64 a) => (float[2] y) { y = Squeeze(x, a) }", "has 0 axes"),
+        *(
+            (f"({shapes}) => (float y) {{ y = {loss}({arguments}) }}", why)
+            for loss in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+            for shapes, arguments, why in (
+                ("float[3,4] x, int64[3] t, float[5] w", "x, t, w", "number of weights"),
+                ("float[3,4] x, int64[3] t, float[1] w", "x, t, w", "number of weights"),
+                ("float[3,4] x, int64[3] t, float[N] w", "x, t, w", "number of weights"),
+                ("float[3,N] x, int64[3] t, float[4] w", "x, t, w", "number of weights"),
+                ("float[3,4,2] x, int64[3] t", "x, t", "must have 2"),
+            )
+        ),
         (
             "(float[2,1] x, int64 k) => (float[A,B] y, int64[C,D] i) { y, i = TopK(x, k) }",
             "has 0 axes",

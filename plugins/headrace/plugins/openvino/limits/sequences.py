@@ -27,17 +27,6 @@ def _recurrent(node: ir.Node, _: int) -> str | None:
     return None
 
 
-def has_wide_mask(node: ir.Node) -> bool:
-    """Whether an Attention's mask is known to be wider than its keys. `guards` finds it if a width
-    is not known before a run. No case has such a mask."""
-    key, mask, past = (sizes_of(input_of(node, at)) for at in (1, 3, 4))
-    keys = [each[-2] for each in (key, past) if each is not None and len(each) > 1]
-    width = mask[-1] if mask else None
-    known = [each for each in keys if each is not None]
-    complete = len(known) == 1 + (input_of(node, 4) is not None)
-    return complete and width is not None and width > sum(known)
-
-
 def _frames(node: ir.Node, _: int) -> str | None:
     """No case has a window of unknown length, and none has neither a window nor a length. If the
     window's length is known, OpenVINO compares it with the length of a frame."""

@@ -15,7 +15,7 @@ _QUANTIZED_ALONG_AN_AXIS: Final = 13
 """The operator set since which QuantizeLinear has an axis."""
 
 
-def onnx_runtimes(node: ir.Node) -> str | None:
+def of_onnx_runtime(node: ir.Node) -> str | None:
     """Checks operators that ONNX Runtime defines, for example DynamicQuantizeLSTM. Real networks
     with these operators were wrong by a quarter of the output's range."""
     if node.domain == "com.microsoft" and node.op_type.startswith("DynamicQuantize"):

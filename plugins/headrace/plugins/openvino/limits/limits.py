@@ -13,23 +13,19 @@ from typing import Final, TypeAlias
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino import quantizing_limits
 from headrace.plugins.openvino.constants import empty_constants, wide_integers
 from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
-from headrace.plugins.openvino.image_limits import IMAGES
-from headrace.plugins.openvino.ranks import other_rank
-from headrace.plugins.openvino.sequence_limits import SEQUENCES, has_wide_mask
+from headrace.plugins.openvino.limits.attention import ATTENTION
+from headrace.plugins.openvino.limits.images import IMAGES
+from headrace.plugins.openvino.limits.losses import LOSSES
+from headrace.plugins.openvino.limits.quantizing import QUANTIZING, of_onnx_runtime
+from headrace.plugins.openvino.limits.ranks import other_rank
+from headrace.plugins.openvino.limits.sequences import SEQUENCES
 
 Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
 
 _SIGNED: Final = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64)
 SSE4: Final = "SSE4"  # the capability of a processor that has no AVX to OpenVINO
-_PRECISIONS: Final = (
-    ir.DataType.FLOAT,
-    ir.DataType.FLOAT16,
-    ir.DataType.DOUBLE,
-    ir.DataType.BFLOAT16,
-)
 _NEED_AVX: Final = ("Resize", "RoiAlign", "Softsign", "Upsample")
 _MOST_AXES: Final = 32
 _SLOPES_OF_LAST_AXIS: Final = 7
@@ -44,7 +40,7 @@ def reason(node: ir.Node, version: int, capabilities: Collection[str] = ()) -> s
     known. `version` is that of the node's operator set, and `capabilities` are the device's
     OPTIMIZATION_CAPABILITIES."""
     if node.domain not in ("", "ai.onnx"):
-        return quantizing_limits.onnx_runtimes(node)
+        return of_onnx_runtime(node)
     rule = _RULES.get(node.op_type)
     known = rule(node, version) if rule is not None else None
     return (
@@ -86,41 +82,6 @@ def _doubles(node: ir.Node) -> str | None:
     values = (each for each in node.inputs if not casts or constant(each) is None)
     if any(v is not None and v.dtype == ir.DataType.DOUBLE for v in (*values, *node.outputs)):
         return "OpenVINO computes float64 in float32"
-    return None
-
-
-def _attention(node: ir.Node, version: int) -> str | None:
-    """test_attention_local_window, test_attention_bidirectional_window: windows are ignored.
-    test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal: before operator set 24
-    the causal mask counts from the first key. The backend counts from the first new key.
-    test_attention_4d_causal_padded_kv_bf16: wrong on processors without bfloat16."""
-    attributes = node.attributes
-    windows = [attributes.get(f"{side}_window_size") for side in ("left", "right")]
-    if any(size is not None and size.as_int() >= 0 for size in windows):
-        return "OpenVINO ignores the attention window"
-    scale = attributes.get_float("scale", 1.0)
-    if scale == 0:  # only if `transformations` are switched off
-        return "OpenVINO takes a scale of 0 for the default"
-    if scale < 0:
-        return "OpenVINO multiplies by a negative scale, and ONNX multiplies by its root"
-    if attributes.get_int("softmax_precision", 1) not in _PRECISIONS:
-        return "softmax_precision is not a floating-point type, and OpenVINO ignores it"
-    ranks = {len(sizes) for at in range(3) if (sizes := sizes_of(input_of(node, at))) is not None}
-    if len(ranks) > 1:
-        return "OpenVINO reshapes a query, a key or a value of another rank than the others have"
-    for at, name in enumerate(("q_num_heads", "kv_num_heads")):
-        sizes = sizes_of(input_of(node, at)) or []
-        if len(sizes) == 4 and attributes.get_int(name, sizes[1]) != sizes[1]:
-            return f"OpenVINO ignores {name}, and the tensor's number of heads may differ"
-    causal = attributes.get_int("is_causal", 0)
-    if version < 24 and causal and input_of(node, 4) is not None:
-        return "after past keys, OpenVINO uses the causal mask of operator set 24"
-    if has_wide_mask(node):
-        return "OpenVINO cuts off the columns of a mask that is wider than its keys"
-    query = input_of(node, 0)
-    dtype = query.dtype if query is not None else None
-    if causal and input_of(node, 6) is not None and dtype in (None, ir.DataType.BFLOAT16):
-        return "if all keys of a query are masked, OpenVINO averages all values in bfloat16"
     return None
 
 
@@ -274,10 +235,11 @@ def _tile(node: ir.Node, _: int) -> str | None:
 
 _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
+        **ATTENTION,
         **IMAGES,
-        **quantizing_limits.QUANTIZING,
+        **LOSSES,
+        **QUANTIZING,
         **SEQUENCES,
-        "Attention": _attention,
         "BitShift": _bit_shift,
         "Cast": _cast,
         "CastLike": _cast,

@@ -1,0 +1,1 @@
+"""What OpenVINO accepts, but does not compute as ONNX says."""
