@@ -23,8 +23,8 @@ from headrace.plugins.cpu import contributed, limits
 from headrace.plugins.cpu.graph.inserted import opset_of
 from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.plugins.cpu.graph.repairs import REDUCTIONS
-from headrace.plugins.cpu.guards import inputs, products, windows
-from headrace.plugins.cpu.guards.guard_layers import END, Guard
+from headrace.plugins.cpu.guards import inputs, products, shapes, windows
+from headrace.plugins.cpu.guards.guard_layers import Guard
 from headrace.runtime.intake.naming import value_names, walk
 
 _NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # neither Unicode's space nor Python's
@@ -131,35 +131,6 @@ def _features(node: ir.Node, guard: Guard) -> None:
     inputs.each(node, range(len(node.inputs)), guard.not_empty)
 
 
-def _negative_log_likelihood(node: ir.Node, guard: Guard) -> None:
-    """Guards that each row of scores, and each place in it, has a class, that none is negative
-    except `ignore_index`, and that each class has one weight. The backend accepts fewer classes and
-    more weights, and counts from the last."""
-    scores, classes = node.inputs[:2]
-    if scores is None or classes is None:
-        return
-    sizes = guard.layer("Shape", scores)
-    places = guard.slice(sizes, 0, 1), guard.slice(sizes, 2, END)
-    wanted, given = guard.layer("Concat", *places, axis=0), guard.layer("Shape", classes)
-    truth = ir.TensorType(ir.DataType.BOOL)
-    weights = node.inputs[2] if len(node.inputs) > 2 else None
-    if weights is not None:
-        count = guard.layer("Shape", weights)
-        complete = guard.layer("Equal", count, guard.slice(sizes, 1, 2), type=truth)
-        node.replace_input_with(2, guard.only_if(weights, complete, "shape"))
-    alike = guard.layer("Equal", given, wanted, type=truth)
-    classes = guard.only_if(classes, alike, "shape")
-    if classes.dtype is not None:  # otherwise the backend refuses the layer
-        ignored = node.attributes.get_int("ignore_index", 0)
-        numbers = (np.array(each, classes.dtype.numpy()) for each in (-1, ignored))
-        least, left_out = map(guard.constant, numbers)
-        known = guard.layer("Greater", classes, least, type=truth)
-        omitted = guard.layer("Equal", classes, left_out, type=truth)
-        allowed = guard.layer("Or", known, omitted, type=truth)
-        classes = guard.only_if(classes, allowed, "class")
-    node.replace_input_with(1, classes)
-
-
 def _quantize(node: ir.Node, guard: Guard) -> None:
     if node.attributes.get_int("block_size", 0):
         inputs.each(node, [0], guard.not_empty)
@@ -261,6 +232,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "Dropout": inputs.scalars(1, 2),
         "Einsum": products.einsum,
         "GRU": inputs.not_empty(0),  # it raises in a thread
+        "GatherND": shapes.gather_nd,
         "Gemm": products.gemm,
         "InstanceNormalization": inputs.not_empty(0, 0),  # it crashes on an empty mean
         "LSTM": _recurrent,
@@ -269,7 +241,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "MatMulInteger": inputs.not_empty(1),  # as ConvInteger
         "MelWeightMatrix": windows.mel_weight_matrix,
         "Mod": _divide,
-        "NegativeLogLikelihoodLoss": _negative_log_likelihood,
+        "NegativeLogLikelihoodLoss": shapes.loss,
         "NonZero": inputs.of_rank(1),
         "NonMaxSuppression": inputs.scalars(2, 3, 4),
         "OneHot": inputs.scalars(1),
@@ -285,7 +257,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "Scan": _scan,  # it divides by the empty axis
         **dict.fromkeys(("SequenceAt", "SequenceErase"), inputs.scalars(1)),
         "SequenceInsert": inputs.scalars(2),
-        "SoftmaxCrossEntropyLoss": _negative_log_likelihood,
+        "SoftmaxCrossEntropyLoss": shapes.loss,
         "Split": inputs.not_empty(1),  # it treats empty lengths like missing ones
         "SplitToSequence": inputs.not_empty(1),
         "Squeeze": _squeeze,

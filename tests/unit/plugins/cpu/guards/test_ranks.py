@@ -56,6 +56,7 @@ _PAST = """g (float q, float k, float p) => (float y, float a, float b) {
 _QUANTISED = """g (uint8 x, uint8 w) => (uint8 y) <float s = {1}, uint8 z = {0}> {
     y = QLinearConv(x, s, z, w, s, z, s, z)
 }"""
+_BATCHES = "g (float x, int64 i) => (float y) { y = GatherND<batch_dims = 1>(x, i) }"
 _LOSS = "g (float x, int64 t, float w) => (float y) { y = LOSS(x, t, w) }"
 _TARGET = np.array([0, 3, 2])
 
@@ -88,6 +89,14 @@ def rankless(text: str, **weights: Any) -> Network:
             [np.ones((1, 1, 2, 2), np.uint8)] * 2,
         ),
         ("g (float x) => (int64 y) { y = NonZero(x) }", [ones()], [ones(2)]),
+        *(
+            (
+                _BATCHES,
+                [ones(*shape), np.zeros((2, 1, 1), np.int64)],
+                [ones(2, 2, 1), np.zeros((2, 1, 1), np.int64)],
+            )
+            for shape in ((1, 2, 1), (4, 2, 1), (0, 2, 1))
+        ),
         *(
             (
                 _LOSS.replace("LOSS", loss),

@@ -1,0 +1,53 @@
+"""Rules that guard inputs whose shapes must fit each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.plugins.cpu.guards.guard_layers import END, Guard
+
+
+def gather_nd(node: ir.Node, guard: Guard) -> None:
+    """Guards that the data and the indices have the same batches. The backend repeats the data's
+    batches for as many times more batches of indices."""
+    count = node.attributes.get_int("batch_dims", 0)
+    data, indices = node.inputs[:2]
+    if count < 1 or data is None or indices is None:
+        return
+    known = [guard.proven.dimensions(each) for each in (data, indices)]
+    one, other = ((each or ())[:count] for each in known)
+    if len(one) == count and None not in one and one == other:
+        return
+    sizes = [guard.slice(guard.layer("Shape", each), 0, count) for each in (data, indices)]
+    alike = guard.layer("Equal", *sizes, type=ir.TensorType(ir.DataType.BOOL))
+    node.replace_input_with(1, guard.only_if(indices, alike, "shape"))
+
+
+def loss(node: ir.Node, guard: Guard) -> None:
+    """Guards that each row of scores, and each place in it, has a class, that none is negative
+    except `ignore_index`, and that each class has one weight. The backend accepts fewer classes and
+    more weights, and counts from the last."""
+    scores, classes = node.inputs[:2]
+    if scores is None or classes is None:
+        return
+    sizes = guard.layer("Shape", scores)
+    places = guard.slice(sizes, 0, 1), guard.slice(sizes, 2, END)
+    wanted, given = guard.layer("Concat", *places, axis=0), guard.layer("Shape", classes)
+    truth = ir.TensorType(ir.DataType.BOOL)
+    weights = node.inputs[2] if len(node.inputs) > 2 else None
+    if weights is not None:
+        count = guard.layer("Shape", weights)
+        complete = guard.layer("Equal", count, guard.slice(sizes, 1, 2), type=truth)
+        node.replace_input_with(2, guard.only_if(weights, complete, "shape"))
+    alike = guard.layer("Equal", given, wanted, type=truth)
+    classes = guard.only_if(classes, alike, "shape")
+    if classes.dtype is not None:  # otherwise the backend refuses the layer
+        ignored = node.attributes.get_int("ignore_index", 0)
+        numbers = (np.array(each, classes.dtype.numpy()) for each in (-1, ignored))
+        least, left_out = map(guard.constant, numbers)
+        known = guard.layer("Greater", classes, least, type=truth)
+        omitted = guard.layer("Equal", classes, left_out, type=truth)
+        allowed = guard.layer("Or", known, omitted, type=truth)
+        classes = guard.only_if(classes, allowed, "class")
+    node.replace_input_with(1, classes)
