@@ -200,7 +200,7 @@ class Fuzzer:
 
 
 def _rounded(variant: Variant) -> Variant:
-    """The variant with its requests again and again, each number moved by one step of its type."""
+    """The variant with its requests again and again, and their numbers moved by some steps."""
     rng = np.random.default_rng(0)
     feeds = tuple(
         {

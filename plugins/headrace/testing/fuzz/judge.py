@@ -80,7 +80,7 @@ def judge(
     Args:
         reference, second: called only where their answers are needed; None if there is none.
         rounded: the reference's answers to all requests, again and again, with their numbers moved
-            by one step of their type; called where the network may rest on how they are rounded.
+            by some steps of their type; called where the network may rest on how they are rounded.
     """
     if device.how in (How.ENDED, How.HUNG):
         verdict = Verdict.ENDED if device.how is How.ENDED else Verdict.HUNG
