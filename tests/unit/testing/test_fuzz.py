@@ -590,6 +590,21 @@ def test_a_process_that_ends_at_its_start_says_why() -> None:
         device.start()
 
 
+def test_a_process_that_ends_by_an_exception_says_which() -> None:
+    class Broken:
+        def __reduce__(self) -> Any:
+            return int, ("x",)
+
+    reference = Lane("reference", run_reference, (), 20)
+    broken: Any = Broken()
+    try:
+        answer = reference.ask(broken)
+    finally:
+        reference.stop()
+    assert answer.how is How.ENDED
+    assert answer.text.startswith("exit status 1 ValueError: ")
+
+
 def test_an_operator_that_ends_the_process_again_and_again_is_skipped() -> None:
     class Ending(Lane):
         def start(self) -> None:

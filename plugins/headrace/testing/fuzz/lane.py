@@ -94,6 +94,8 @@ class Lane:
                 stage = message
         except (EOFError, OSError):
             ending = self._process.ending()
+            if ending.startswith("exit status"):  # an exception that nobody caught
+                ending = " ".join((ending, *self._process.last_words().splitlines()[-1:]))
             self.stop()
             return Answer(How.ENDED, stage, text=ending)
         self.stop()

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import resource
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -101,7 +102,8 @@ def _prepare() -> None:
 
 def _be_silent() -> None:
     """Backends write about every network that is refused. What they write before is the reason of
-    a start that fails."""
+    a start that fails. Python's own last words, about an exception that nobody caught, are kept."""
+    sys.stderr = os.fdopen(os.dup(2), "w")
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)
