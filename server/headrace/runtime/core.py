@@ -128,7 +128,6 @@ class Core:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
             The future raises what `Plugin.load_network` and `network` raise.
         """
-
         device = self._resolve(request.device)
         span = self._load_span(request, replace)
         load = self._life.load(
@@ -225,18 +224,19 @@ class Core:
     ) -> Future[QueryResult]:
         """Returns which layers the device would run, and the network's graph if `graph` is True.
         Raises as `Plugin.query_network`, and as `graph_of` if `graph` is True."""
-        resolved = self._resolve(device)
-        plugin = self.plugins.plugin(resolved.type)
+        members, plugin = self._resolve(device).members, self.plugins.plugin(device.type)
 
         def query(queried: Network) -> QueryResult:
-            own = own_config(config, device)
-            wanted = replace(options, members=resolved.members)
-            result = plugin.query_network(queried, own, wanted)
-            if not graph:
-                return result
-            return replace(result, graph=graph_of(queried, result.supported_layers))
+            wanted = replace(options, members=members)
+            found = plugin.query_network(queried, own_config(config, device), wanted)
+            drawn = graph_of(queried, found.supported_layers) if graph else None
+            return replace(found, graph=drawn)
 
         return self._loads.submit(lambda: use(network, query))
+
+    def cancel_query(self, query: Future[QueryResult]) -> None:
+        """As `cancel_load`."""
+        self._loads.give_up(query, Cancelled("the caller cancelled the query"))
 
     def export_network(self, name: str, version: str = "") -> Iterator[bytes]:
         """The blob of a loaded network in pieces of at most 1 MiB.

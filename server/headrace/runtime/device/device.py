@@ -23,6 +23,7 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, NotFound
 from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.system.interruption import interruptible
 from headrace.runtime.system.processors import usable_processors
 
 
@@ -173,7 +174,8 @@ class Device(Plugin):
         """
         token = load.token
         try:
-            made = make()
+            with interruptible(token):
+                made = make()
         except Exception as error:
             if token.error is not None:
                 raise token.error from error

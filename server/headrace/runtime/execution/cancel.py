@@ -10,8 +10,15 @@ import logging
 from collections.abc import Callable
 
 from headrace.runtime.errors import HeadraceError
+from headrace.runtime.system import interruption
 
 _log = logging.getLogger(__name__)
+
+
+def current_token() -> CancelToken | None:
+    """The token of the load or query that this thread works on, if there is one."""
+    token = interruption.current()
+    return token if isinstance(token, CancelToken) else None
 
 
 def _right_to_cancel() -> None:

@@ -24,6 +24,7 @@ from headrace.runtime.intake.declarations import (
 )
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.tensors import TensorData
+from headrace.runtime.system.interruption import wanted
 
 Outer: TypeAlias = tuple[tuple[set[str], set[str]], ...]
 """For each graph around a body, the values produced so far and all values."""
@@ -128,7 +129,7 @@ class _Check:
         self,
         owner: onnx.GraphProto | onnx.FunctionProto,
         given: Iterable[str],
-        outputs: Iterable[str],
+        outputs: Sequence[str],
         outer: Outer,
         scope: _Scope,
         what: str,
@@ -140,7 +141,7 @@ class _Check:
         if (twice := _twice([*seen, *produced])) is not None:
             raise invalid(f"the value {twice!r}{where} has more than one producer")
         everything = seen.union(produced)
-        for node in owner.node:
+        for node in wanted(owner.node):
             label = f"layer {node.name or next(iter(node.output), node.op_type)!r}{where}"
             self._node(node, scope, label)
             for name in node.input:
@@ -156,10 +157,9 @@ class _Check:
                 around = ((seen, everything), *outer)
                 self.attribute(attribute, scope, around, label, is_custom=is_custom)
             seen.update(node.output)
-        names = list(outputs)
-        if (twice := _twice(names)) is not None:
+        if (twice := _twice(outputs)) is not None:
             raise invalid(f"the output {twice!r}{where} is listed twice; give one an Identity")
-        for name in names:
+        for name in outputs:
             if name not in everything:
                 raise invalid(
                     f"the output {name!r}{where} is not produced there; if it comes from an "
@@ -290,7 +290,7 @@ def _kind_name(kind: int) -> str:
 _KNOWN_KINDS = frozenset(onnx.AttributeProto.AttributeType.values())
 
 
-def _twice(names: list[str]) -> str | None:
+def _twice(names: Sequence[str]) -> str | None:
     """A name that is empty or occurs twice, if any."""
     seen: set[str] = set()
     for name in names:

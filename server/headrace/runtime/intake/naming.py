@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
+from headrace.runtime.system.interruption import wanted
+
 
 def bodies(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
     """The graphs that `node` holds, each with its branch. The branch is the attribute's name, or
@@ -31,8 +33,9 @@ def bodies(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
 
 
 def walk(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
-    """Every node of `graph`, each followed by the nodes in its bodies."""
-    for node in graph:
+    """Every node of `graph`, each followed by the nodes in its bodies. It ends the work if nobody
+    wants its result any more."""
+    for node in wanted(graph):
         yield node
         for _, body in bodies(node):
             yield from walk(body)
@@ -71,12 +74,12 @@ def name_layers(graph: ir.Graph | ir.Function) -> None:
 
 
 def _name(graph: ir.Graph | ir.Function, prefix: str, names: Names) -> None:
-    nodes = list(graph)
+    nodes = list(wanted(graph))
     own = [_own_name(node, prefix) for node in nodes]
     counts = Counter(own)
     kept = {name for name in counts if name and counts[name] == 1} - names.taken
     names.taken |= kept
-    for node, name in zip(nodes, own, strict=True):
+    for node, name in wanted(zip(nodes, own, strict=True)):
         if name not in kept:
             output = next((value.name for value in node.outputs if value.name), "")
             name = names.fresh(prefix + output if output else name or prefix + node.op_type)

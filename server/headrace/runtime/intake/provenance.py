@@ -26,6 +26,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.system.interruption import wanted
 
 METADATA_PREFIX = "headrace."
 ORIGINS = METADATA_PREFIX + "origins"
@@ -52,12 +53,12 @@ def tracked(model: ir.Model, transformation: Transformation) -> bool:
     modified = bool(transformation(model))
     after = dict.fromkeys(walk(model.graph))
     extra = _heirs(before, after)
-    for node in before.keys() & after.keys():
+    for node in wanted(before.keys() & after.keys()):
         before[node].restore(node)
     for node, inherited in extra.items():
         stamp(node, (*origins(node), *inherited))
     unstamped = [node for node in after if ORIGINS not in node.metadata_props]
-    for node in reversed(unstamped):
+    for node in wanted(reversed(unstamped)):
         readers = (reader for value in node.outputs for reader, _ in value.uses())
         names = [name for reader in readers for name in origins(reader)]
         if names:
@@ -102,7 +103,7 @@ def _readers_first(
 ) -> Iterator[tuple[ir.Node, ir.Node | None]]:
     """All nodes, each with the node whose body contains it. Each node comes after all nodes that
     read its results."""
-    for node in reversed(list(graph)):
+    for node in wanted(reversed(list(graph))):
         yield node, owner
         for _, body in bodies(node):
             yield from _readers_first(body, node)
@@ -118,7 +119,7 @@ def _heirs(
             if value.name:
                 producers[value.name] = node
     heirs: dict[ir.Node, dict[ir.Node, None]] = {}
-    for node, record in before.items():
+    for node, record in wanted(before.items()):
         if node in after:
             continue
         found = heirs[node] = {}

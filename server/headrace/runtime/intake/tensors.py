@@ -18,6 +18,7 @@ from headrace.runtime.intake.numbers import count_numbers, decode_integers, fiel
 from headrace.runtime.intake.onnx_bytes import refer
 from headrace.runtime.intake.stripping import Place, Ranges
 from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.system.interruption import wanted
 from headrace.runtime.system.mapped_files import MappedFiles
 
 _OWN: Final = "\0own "
@@ -200,7 +201,7 @@ def _replace_external(
         for value in graph.initializers.values():
             if value.const_value is not None:
                 value.const_value = replaced(value.const_value)
-    for node in _all_nodes(model):
+    for node in wanted(_all_nodes(model)):
         for name, attribute in list(node.attributes.items()):
             if attribute.is_ref():
                 continue

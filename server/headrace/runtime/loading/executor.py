@@ -7,9 +7,18 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from headrace.runtime.errors import Internal, ResourceExhausted, ShuttingDown
+from headrace.runtime.errors import (
+    HeadraceError,
+    Internal,
+    ResourceExhausted,
+    ShuttingDown,
+    Stopped,
+)
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.system.interruption import interruptible
 
 T = TypeVar("T")
 
@@ -17,19 +26,21 @@ T = TypeVar("T")
 class LoadExecutor:
     """Runs a bounded number of tasks on a few threads, and closes networks on a separate thread.
 
-    Thread-safe: `_lock` guards the count and the flag that it has stopped.
+    Thread-safe: `_lock` guards the count, the tokens and the flag that it has stopped.
     """
 
     def __init__(self, threads: int = 2, capacity: int = 256) -> None:
         self._lock = threading.Lock()
         self._capacity = capacity
         self._pending = 0
+        self._tokens: dict[Future[Any], CancelToken] = {}
         self._stopped = False
         self._loading = ThreadPoolExecutor(threads, thread_name_prefix="headrace-load")
         self._closing = ThreadPoolExecutor(1, thread_name_prefix="headrace-close")
 
     def submit(self, task: Callable[[], T]) -> Future[T]:
         """Runs a client's task, in the context of the caller. So the log knows its request.
+        `give_up` and `stop_loading` end the task at its next layer.
 
         Raises:
             ResourceExhausted: too many tasks wait already.
@@ -46,18 +57,32 @@ class LoadExecutor:
                     f"try again later"
                 )
             self._pending += 1
-            future = self._loading.submit(copy_context().run, _run, task)
+            token = CancelToken()
+            future = self._loading.submit(copy_context().run, _run, partial(_heeding, token, task))
+            self._tokens[future] = token
         future.add_done_callback(self._ended)
         return future
+
+    def give_up(self, future: Future[T], error: HeadraceError) -> None:
+        """Ends a task whose result nobody wants. Its future raises `error`, or is cancelled if the
+        task has not begun."""
+        with self._lock:
+            token = self._tokens.get(future)
+        if token is not None and not future.cancel():
+            token.cancel(error)
 
     def close(self, task: Callable[[], T]) -> Future[T]:
         """Runs a task that frees something. The executor never refuses it before `stop`."""
         return self._closing.submit(_run, task)
 
     def stop_loading(self) -> None:
-        """Drops the tasks that have not begun and waits for the others. Closing goes on."""
+        """Drops the tasks that have not begun, ends the others at their next layer and waits for
+        them. Closing goes on."""
         with self._lock:
             self._stopped = True
+            tokens = list(self._tokens.values())
+        for token in tokens:
+            token.cancel(Stopped("the server is shutting down; use another one"))
         self._loading.shutdown(cancel_futures=True)
 
     def stop(self) -> None:
@@ -65,9 +90,15 @@ class LoadExecutor:
         self.stop_loading()
         self._closing.shutdown()
 
-    def _ended(self, _: Future[T]) -> None:
+    def _ended(self, future: Future[T]) -> None:
         with self._lock:
             self._pending -= 1
+            del self._tokens[future]
+
+
+def _heeding(token: CancelToken, task: Callable[[], T]) -> T:
+    with interruptible(token):
+        return task()
 
 
 def _run(task: Callable[[], T]) -> T:

@@ -30,6 +30,7 @@ from headrace.runtime.metrics.series import NOTES
 from headrace.runtime.network.memory import Weights, forget_locals
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.graph_memory import free_graphs
+from headrace.runtime.system.interruption import interruptible
 from headrace.runtime.transform.options import LoadRequest
 
 _log = logging.getLogger(__name__)
@@ -225,16 +226,16 @@ class NetworkLife:
         read: Callable[[], Network],
         compile_network: Callable[[NetworkEntry], ExecutableNetwork],
     ) -> NetworkEntry:
-        start = time.monotonic()
-        entry = load.entry
+        start, entry = time.monotonic(), load.entry
         request: LoadRequest = entry.record.request
         try:
             self._raise_if_cancelled(entry)
-            network = read()
-            check_batch_size(network, request)
-            entry.record = Record(request, network)
-            self._networks.count_bytes(entry, lambda: sum(map(len, network.chunks())))
-            executable = compile_network(entry)
+            with interruptible(entry.token):
+                network = read()
+                check_batch_size(network, request)
+                entry.record = Record(request, network)
+                self._networks.count_bytes(entry, lambda: sum(map(len, network.chunks())))
+                executable = compile_network(entry)
             try:
                 if request.warm_up is not None:
                     run_warm_up(executable, request.warm_up, entry.token)

@@ -12,6 +12,7 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.intake import naming
 from headrace.runtime.network.network import Layer, Network, Port, port_of
 from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.system.interruption import wanted
 
 MAX_CHARACTERS: Final = 64 * 2**20
 """The limit for all names in a graph. 100,000 layers with names of a hundred characters use half of
@@ -67,7 +68,7 @@ def graph_of(
     inner = model.graph
     outer = {*inner.inputs, *(value for node in inner for value in node.outputs)}
     layers, tensors, characters = [], [], 0
-    for node in inner:
+    for node in wanted(inner):
         layer = _layer(node, outer, devices)
         made = [port_of(value) for value in node.outputs if value.name]
         names = (layer.name, *layer.inputs, *layer.outputs, *layer.outputs)  # again as tensors

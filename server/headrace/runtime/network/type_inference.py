@@ -20,6 +20,7 @@ from onnx_ir.convenience import get_const_tensor
 
 from headrace.runtime.intake.naming import bodies, walk
 from headrace.runtime.network.ranks import give_ranks
+from headrace.runtime.system.interruption import check
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class TypeInference:
 
     def add(self, node: ir.Node) -> None:
         """Infers `node`, at once or at the next `flush`."""
+        check()
         if _settled(node) or self._left <= 0:
             return
         self._left -= 1
@@ -200,7 +202,7 @@ def _stub(node: ir.Node) -> onnx.NodeProto:
     """The node, with bodies that have no layers. The bodies' outputs have been inferred already."""
     held = {name for name, each in node.attributes.items() if not each.is_ref() and _graphs(each)}
     if not held:
-        return ir.to_proto(node)
+        return ir.serde.serialize_node(node)  # `ir.to_proto` looks for the type, which takes long
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name or "")
     proto.input.extend("" if value is None else value.name or "" for value in node.inputs)
     proto.output.extend(value.name or "" for value in node.outputs)

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from headrace.runtime.intake.naming import walk
+from headrace.runtime.system.interruption import wanted
 
 _SMALL_BYTES = 1024
 
@@ -22,7 +23,7 @@ def eliminate_identity(model: ir.Model) -> bool:
     An Identity that gives a graph output its name stays, unless its input can take that name.
     """
     modified = False
-    for node in list(walk(model.graph)):
+    for node in wanted(list(walk(model.graph))):
         modified |= _pass_through(node)
     return modified
 
@@ -69,7 +70,7 @@ def deduplicate_initializers(model: ir.Model) -> bool:
     modified = False
     for graph in model.graphs():
         kept: dict[tuple[object, ...], ir.Value] = {}
-        for name, value in list(graph.initializers.items()):
+        for name, value in wanted(list(graph.initializers.items())):
             tensor = value.const_value
             if tensor is None or value.is_graph_input() or value.is_graph_output():
                 continue

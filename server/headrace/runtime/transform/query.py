@@ -21,6 +21,7 @@ from headrace.runtime.intake import naming
 from headrace.runtime.intake.provenance import origins
 from headrace.runtime.network.graph import Graph
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.interruption import wanted
 
 Support: TypeAlias = Callable[[ir.Node], str | None]
 """None if the device runs the node, otherwise the reason why it does not."""
@@ -73,7 +74,7 @@ def query_network(
             for name in names:
                 reasons.setdefault(name, reason)
     nodes = list(original.nodes())
-    for node in reversed(nodes):  # a constant's readers come after it
+    for node in wanted(reversed(nodes)):  # a constant's readers come after it
         name = node.name or ""
         if name not in reasons and _is_constant(node) and not _is_read(node, reasons):
             reasons[name] = "a constant that only unsupported layers read"
@@ -94,7 +95,7 @@ def _verdicts(
 ) -> Iterator[tuple[ir.Node, str | None]]:
     """Each node, with the reason why the device does not run it. `outside` is the reason why the
     device runs no node of this graph."""
-    for node in graph:
+    for node in wanted(graph):
         reason = support(node)
         inside: list[tuple[ir.Node, str | None]] = []
         for _, body in naming.bodies(node):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
@@ -12,13 +12,14 @@ from headrace.runtime.intake import naming
 from headrace.runtime.intake.provenance import Transformation, origins, stamp, tracked
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.system.interruption import check
 from headrace.runtime.transform.options import InputOptions, OutputOptions
 from headrace.runtime.transform.passes import simplify
 from headrace.runtime.transform.precision import to_float32
 from headrace.runtime.transform.preprocessing import add_postprocessing, add_preprocessing
 
 if TYPE_CHECKING:
-    from onnxscript.rewriter.pattern import RewriteRuleClassBase
+    from onnxscript.rewriter.pattern import RewriteRule, RewriteRuleClassBase
 
 __all__ = ["Transformation", "origins", "rewriting", "transform_network"]
 
@@ -112,7 +113,19 @@ def rewriting(*rules: type[RewriteRuleClassBase]) -> Transformation:
 
         # Make the rules again each time. A rule keeps the graph that it was last applied to. Two
         # threads would mix it up, and its weights would stay after their network is gone.
-        made = [rule.rule() for rule in rules]  # type: ignore[no-untyped-call]
+        made = [_heeding(rule.rule()) for rule in rules]  # type: ignore[no-untyped-call]
         return RewriteRuleSet(made).apply_to_model(model) > 0
 
     return rewrite
+
+
+def _heeding(rule: RewriteRule) -> RewriteRule:
+    """The rule, which ends the work at its next layer once nobody wants the result any more."""
+    try_rewrite = rule.try_rewrite
+
+    def attempt(*arguments: Any, **named: Any) -> Any:
+        check()
+        return try_rewrite(*arguments, **named)
+
+    rule.try_rewrite = attempt  # type: ignore[method-assign]
+    return rule

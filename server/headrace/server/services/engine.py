@@ -119,14 +119,15 @@ class Servicer:
     async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
         query = await _in_thread(self._load_request, request)
         await _in_thread(self._core.plugin, query.device)
+        network = self._network(request.model)
         future = self._core.query_network(
-            query.device,
-            query.config,
-            query.options,
-            self._network(request.model),
-            graph=request.graph,
+            *(query.device, query.config, query.options), network, graph=request.graph
         )
-        return convert.query_reply(await _result(future))
+        try:
+            return convert.query_reply(await _result(future))
+        except asyncio.CancelledError:
+            self._core.cancel_query(future)
+            raise
 
     def _load_request(
         self, request: pb.LoadNetworkRequest | pb.QueryNetworkRequest, name: str = ""
@@ -187,10 +188,7 @@ class Servicer:
         loop = asyncio.get_running_loop()
         name = self._networks.existing(request.name)
         pieces = await _in_thread(self._core.export_network, name, request.version)
-        while True:
-            piece = await loop.run_in_executor(None, next, pieces, None)
-            if piece is None:
-                return
+        while (piece := await loop.run_in_executor(None, next, pieces, None)) is not None:
             yield pb.ExportNetworkReply(chunk=piece).SerializeToString()
 
     # -- metrics and configuration --

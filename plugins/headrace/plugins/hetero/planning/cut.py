@@ -18,6 +18,7 @@ from headrace.plugins.hetero.planning.partition import Part
 from headrace.runtime.intake import naming
 from headrace.runtime.intake.inlining import calls
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.interruption import wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def is_constant(node: ir.Node) -> bool:
 
 def walk(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
     """The nodes, each followed by the nodes in its bodies."""
-    for node in nodes:
+    for node in wanted(nodes):
         yield node
         for _, body in naming.bodies(node):
             yield from naming.walk(body)
@@ -64,7 +65,7 @@ def walk(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
 def outer_reads(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
     """The values that nodes and their bodies read from outside of those bodies. A value that is
     read several times may come several times."""
-    for node in nodes:
+    for node in wanted(nodes):
         if not node.attributes:
             yield from (value for value in node.inputs if value is not None)
             continue
@@ -98,10 +99,12 @@ class Cutter:
         members = {self._nodes[index] for index in part.nodes}
         ours = [
             node
-            for index in part.nodes
+            for index in wanted(part.nodes)
             if not is_constant(node := self._nodes[index]) or node.outputs[0].is_graph_output()
         ]
-        outputs = [value for node in ours for value in node.outputs if self._leaves(value, members)]
+        outputs = [
+            value for node in wanted(ours) for value in node.outputs if self._leaves(value, members)
+        ]
         if not outputs:
             return None
         reads = list(dict.fromkeys(outer_reads(ours)))

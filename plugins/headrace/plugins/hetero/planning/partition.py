@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 
 from headrace.plugins.hetero.planning.quotient import Quotient
+from headrace.runtime.system.interruption import wanted
 
 _TRIES = 48  # divisions tried at most
 _WORK = 200_000  # nodes and edges of all divisions tried together; at least two are tried
@@ -69,7 +70,7 @@ def partition(
     colours = [number[device] for device in affinities]
     divisions = _divisions(len(devices), len(affinities) + len(graph.edges))
     groups = min(
-        (_divided(graph, colours, turns, backwards) for turns, backwards in divisions),
+        (_divided(graph, colours, turns, backwards) for turns, backwards in wanted(divisions)),
         key=lambda found: _cost(found, colours, len(devices)),
     )
     return tuple(

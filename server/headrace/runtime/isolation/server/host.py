@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.runtime.device.state import DeviceState, DeviceStates
 from headrace.runtime.errors import EndedWorker, HeadraceError, Internal, Unavailable
-from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.cancel import CancelToken, current_token
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.blame import Blamed, End, Work
 from headrace.runtime.isolation.server.process import Answer, WorkerLost, WorkerProcess
@@ -138,7 +138,7 @@ class WorkerHost:
 
         def ask(worker: WorkerProcess) -> Answer:
             with worker.doing(work):
-                return worker.call("query", arguments, files)
+                return worker.call("query", arguments, files, token=current_token())
 
         self._admit(work, ask)
         with self._blaming(work):

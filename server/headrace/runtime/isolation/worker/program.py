@@ -36,6 +36,7 @@ from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import Call, WorkerDevice
 from headrace.runtime.isolation.worker.lane import WorkerLane
 from headrace.runtime.system.allocator import tune_allocator
+from headrace.runtime.system.interruption import interruptible
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +113,8 @@ class Worker:
             with ExitStack() as files:
                 token = self._cancellations.begin(number)
                 try:
-                    result, sent = self._call(message, token, files)
+                    with interruptible(token):
+                        result, sent = self._call(message, token, files)
                 finally:
                     self._cancellations.end(number)
                 self._control.send({"call": number, "result": result}, (), sent)
