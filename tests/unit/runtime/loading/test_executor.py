@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.runtime.errors import Internal, ResourceExhausted, Unavailable
+from headrace.runtime.errors import Cancelled, Internal, ResourceExhausted, Stopped, Unavailable
 from headrace.runtime.loading.executor import LoadExecutor
+from headrace.runtime.system.interruption import check
 from tests.support.gate import PATIENCE_SECONDS, Gate
 
 
@@ -63,3 +64,39 @@ def test_after_the_end_of_loading_closing_goes_on(executor: LoadExecutor) -> Non
     with pytest.raises(Unavailable, match="shutting down"):
         executor.submit(lambda: 1)
     assert executor.close(lambda: "closed").result(PATIENCE_SECONDS) == "closed"
+
+
+def test_a_task_that_nobody_wants_ends_at_its_next_layer(executor: LoadExecutor) -> None:
+    gate, went_on = Gate(), []
+
+    def task() -> None:
+        gate()
+        check()
+        went_on.append("after the check")
+
+    running, waiting = executor.submit(task), executor.submit(lambda: went_on.append("at all"))
+    gate.await_arrivals()
+    executor.give_up(running, Cancelled("its caller left"))
+    executor.give_up(waiting, Cancelled("its caller left"))
+    gate.open()
+    with pytest.raises(Cancelled, match="its caller left"):
+        running.result(PATIENCE_SECONDS)
+    assert waiting.cancelled()
+    assert executor.submit(lambda: 1).result(PATIENCE_SECONDS) == 1
+    assert went_on == []
+
+
+def test_a_stop_ends_what_runs_at_its_next_layer() -> None:
+    executor, gate = LoadExecutor(threads=1), Gate()
+
+    def task() -> None:
+        gate()
+        while True:
+            check()
+
+    running = executor.submit(task)
+    gate.await_arrivals()
+    gate.open()
+    executor.stop()
+    with pytest.raises(Stopped, match="shutting down"):
+        running.result(PATIENCE_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from headrace.runtime.config.device_name import DeviceName
@@ -21,11 +23,12 @@ from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.errors import Cancelled, InvalidModel, NotFound, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.naming import walk
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.metrics import families
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
 from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.testing.counted import numbers
@@ -128,6 +131,54 @@ def test_a_load_that_is_cancelled_while_it_compiles_never_succeeds(
         loading.result(PATIENCE_SECONDS)
     assert [each.closed for each in plugin.compiled] == [1]
     assert (core.networks.entries(), store.networks) == ([], {})
+
+
+def test_a_load_that_is_cancelled_while_it_is_read_is_neither_transformed_nor_compiled(
+    core: Core, plugin: HookPlugin
+) -> None:
+    gate, transformed = Gate(), []
+    plugin.passes = [lambda _: bool(transformed.append("it"))]
+
+    def read() -> Network:
+        gate()
+        return small()
+
+    loading = load(core, read=read)
+    gate.await_arrivals()
+    core.cancel_load(loading)
+    gate.open()
+    with pytest.raises(Cancelled, match="the caller cancelled"):
+        loading.result(PATIENCE_SECONDS)
+    assert (transformed, plugin.compiled) == ([], [])
+
+
+def test_loads_and_queries_that_are_given_up_leave_their_threads_to_others(
+    core: Core, plugin: HookPlugin
+) -> None:
+    """As large networks do, these have passes over their layers without end."""
+    began, wanted = Gate(), threading.Event()
+
+    def endless(model: ir.Model) -> bool:
+        began()
+        while not wanted.is_set():
+            list(walk(model.graph))
+        return False
+
+    began.open()
+    plugin.passes = [endless]
+    device, options = DeviceName.parse("HOOK"), NetworkOptions()
+    loading, query = load(core), core.query_network(device, {}, options, small)
+    began.await_arrivals(2)
+    plugin.passes = []
+    core.cancel_load(loading)
+    core.cancel_query(query)
+    try:
+        load(core, "other").result(PATIENCE_SECONDS)
+    finally:
+        wanted.set()
+    for given_up in (loading, query):
+        with pytest.raises(Cancelled, match="the caller cancelled"):
+            given_up.result(PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("how", ["cancelled", "unloaded"])

@@ -113,6 +113,34 @@ def test_an_error_of_a_load_whose_caller_left_is_no_news(caplog: pytest.LogCaptu
     assert not caplog.records
 
 
+class QueryingCore(LoadingCore):
+    """A core that answers one query when the test likes."""
+
+    def query_network(self, *_: object, **__: object) -> Future[Any]:
+        self.asked.set()
+        return self.load
+
+    def cancel_query(self, query: Future[Any]) -> None:
+        self.cancel_load(query)
+
+
+def test_a_query_whose_caller_left_is_cancelled() -> None:
+    async def scenario() -> None:
+        core, health = QueryingCore(), HealthReporter(NETWORKS)
+        core_: Any = core
+        nothing: Any = None
+        servicer = Servicer(core_, NETWORKS, nothing, nothing, health)
+        request = pb.QueryNetworkRequest(device="CPU", model=pb.ModelSource(data=b"model"))
+        call = asyncio.create_task(servicer.query_network(request, None))
+        await core.asked.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert core.cancelled
+
+    asyncio.run(scenario())
+
+
 class ImportingCore(LoadingCore):
     """Takes its time to look at the blob."""
 
