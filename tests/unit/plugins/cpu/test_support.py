@@ -16,8 +16,10 @@ from headrace.plugins.cpu.session.session import Provider
 from headrace.plugins.cpu.support import Trials
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.errors import UnsupportedLayers
+from headrace.runtime.errors import Cancelled, UnsupportedLayers
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.interruption import interruptible
 from headrace.runtime.transform import single_layer
 from headrace.runtime.transform.transform import transform_network
 from headrace.testing import networks
@@ -277,6 +279,17 @@ def test_the_table_of_answers_is_bounded_and_forgets_the_oldest() -> None:
     for opset in (13, 14, 13, 15):
         assert trials.reason(relu(opset)) is None
     assert len(trials) == 2
+
+
+def test_a_trial_that_nobody_wants_is_ended_and_is_no_answer() -> None:
+    """A layer that calls functions that call functions takes ONNX Runtime a minute."""
+    trials, token = Trials(Provider()), CancelToken()
+    token.cancel(Cancelled("the caller left"))
+    relu = parse("a (float[2] x) => (float[2] y) { y = Relu(x) }")
+    with pytest.raises(Cancelled, match="the caller left"), interruptible(token):
+        trials.reason(relu)
+    assert len(trials) == 0
+    assert trials.reason(relu) is None
 
 
 def test_a_layer_that_the_provider_leaves_to_another_one_has_no_kernel_there() -> None:

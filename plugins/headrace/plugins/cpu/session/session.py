@@ -24,9 +24,10 @@ from onnxruntime.capi import _pybind_state as binding
 from headrace.plugins.cpu import failures
 from headrace.plugins.cpu.session import custom_ops, tensors
 from headrace.runtime.errors import HeadraceError, Internal, InvalidModel, Unavailable
-from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.cancel import CancelToken, current_token
 from headrace.runtime.network.values import Array
 from headrace.runtime.system.graph_memory import watched
+from headrace.runtime.system.interruption import check
 
 CPU_PROVIDER = "CPUExecutionProvider"
 _FATAL = 4  # ONNX Runtime's log level: failures are raised, and printed nowhere
@@ -157,6 +158,7 @@ def _open(
     def cancel() -> None:
         options.set_load_cancellation_flag(True)
 
+    token = token or current_token()  # a trial of a layer has none of its own
     if token is not None:
         token.attach(cancel)
     order = (provider, *provider.behind)
@@ -166,6 +168,7 @@ def _open(
             [each.name for each in order], [dict(each.options) for each in order], set()
         )
     except Exception as error:
+        check()  # a trial must not take the cancel for a refusal
         raise failures.load_failure(error) from error
     finally:
         if token is not None:
