@@ -32,6 +32,10 @@ without large networks, which takes 2 ms. Python itself skips it until a quarter
 _LARGE_BYTES = 2**20
 """A network that does not have more bytes of weights than this is not tracked."""
 
+_MANY_LAYERS = 1000
+"""Freeing a network of more layers takes long, so who asks for it waits. Otherwise queries would
+make networks faster than they are freed."""
+
 
 def look_for_garbage_seldom() -> None:
     """Makes full runs of the garbage collector rare, and excludes all present objects from them."""
@@ -51,11 +55,14 @@ class Weights:
     def __init__(self, network: Network | None) -> None:
         large = network is not None and network.weight_bytes > _LARGE_BYTES
         self._tensors = _tensors(network) if network is not None and large else []
+        layers = 0 if network is None else len(network.model.graph)
+        self._wait = bool(self._tensors) or layers > _MANY_LAYERS
 
     def give_back(self) -> None:
         """Gives the memory of the tensors back to the system. The caller must not refer to the
-        network any more."""
-        free_graphs()
+        network any more. A small network does not wait while another thread frees a large one:
+        that thread frees it too."""
+        free_graphs(wait=self._wait)
         if any(tensor() is not None for tensor in self._tensors):
             gc.collect()  # a cycle of references keeps the tensors alive
         if self._tensors:

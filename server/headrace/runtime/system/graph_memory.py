@@ -54,15 +54,32 @@ def _leave(
     _left.update(each for each in (graph(), *functions.values()) if each is not None)
 
 
-def free_graphs() -> None:
-    """Frees the graphs of watched models that are gone, unless something refers to a part."""
-    with _one_at_a_time:  # two threads that look at one graph would see each other's references
-        while _left:
-            try:
-                objects: list[object] = [_left.pop()]
-            except KeyError:
-                return
-            _free(objects)
+def free_graphs(*, wait: bool = True) -> None:
+    """Frees the graphs of watched models that are gone, unless something refers to a part.
+
+    Args:
+        wait: whether to wait if another thread frees graphs. That thread then frees these too.
+    """
+    while _left:
+        # Two threads that look at one graph would see each other's references.
+        if not _one_at_a_time.acquire(blocking=wait):
+            return  # the other thread looks again for graphs after it has released the lock
+        try:
+            _free_left()
+        finally:
+            _one_at_a_time.release()
+    if wait:
+        with _one_at_a_time:
+            pass  # another thread has taken the last graph, and frees it
+
+
+def _free_left() -> None:
+    while _left:
+        try:
+            objects: list[object] = [_left.pop()]
+        except KeyError:
+            return
+        _free(objects)
 
 
 def _free(objects: list[object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -19,7 +19,7 @@ from headrace.runtime.transform.precision import to_float32
 from headrace.runtime.transform.preprocessing import add_postprocessing, add_preprocessing
 
 if TYPE_CHECKING:
-    from onnxscript.rewriter.pattern import RewriteRule, RewriteRuleClassBase
+    from onnxscript.rewriter.pattern import RewriteRuleClassBase
 
 __all__ = ["Transformation", "origins", "rewriting", "transform_network"]
 
@@ -113,19 +113,23 @@ def rewriting(*rules: type[RewriteRuleClassBase]) -> Transformation:
 
         # Make the rules again each time. A rule keeps the graph that it was last applied to. Two
         # threads would mix it up, and its weights would stay after their network is gone.
-        made = [_heeding(rule.rule()) for rule in rules]  # type: ignore[no-untyped-call]
-        return RewriteRuleSet(made).apply_to_model(model) > 0
+        made = [rule.rule() for rule in rules]  # type: ignore[no-untyped-call]
+        for rule in made:
+            rule.try_rewrite = _heeding(rule.try_rewrite)
+        try:
+            return RewriteRuleSet(made).apply_to_model(model) > 0
+        finally:
+            for rule in made:
+                del rule.try_rewrite  # the rule and its method would keep each other and the graph
 
     return rewrite
 
 
-def _heeding(rule: RewriteRule) -> RewriteRule:
-    """The rule, which ends the work at its next layer once nobody wants the result any more."""
-    try_rewrite = rule.try_rewrite
+def _heeding(try_rewrite: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, which ends the work at its next layer if nobody wants the result any more."""
 
     def attempt(*arguments: Any, **named: Any) -> Any:
         check()
         return try_rewrite(*arguments, **named)
 
-    rule.try_rewrite = attempt  # type: ignore[method-assign]
-    return rule
+    return attempt
