@@ -137,11 +137,16 @@ def test_a_load_that_is_cancelled_while_it_is_read_is_neither_transformed_nor_co
     core: Core, plugin: HookPlugin
 ) -> None:
     gate, transformed = Gate(), []
-    plugin.passes = [lambda _: bool(transformed.append("it"))]
+
+    def note(_: ir.Model) -> bool:
+        transformed.append("it")
+        return False
 
     def read() -> Network:
         gate()
         return small()
+
+    plugin.passes = [note]
 
     loading = load(core, read=read)
     gate.await_arrivals()

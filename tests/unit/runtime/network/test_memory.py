@@ -13,13 +13,14 @@ import pytest
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import installed_plugins
-from headrace.runtime.errors import InvalidModel, UnsupportedLayers
+from headrace.runtime.errors import Cancelled, InvalidModel, UnsupportedLayers
 from headrace.runtime.network import memory as network_memory
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.occupied import eventually
+from tests.support.gate import Gate
 from tests.support.model_zoo import model, network, node, value
 
 PATIENCE_SECONDS = 60.0
@@ -139,6 +140,30 @@ def test_the_weights_of_a_load_that_failed_are_gone_without_a_look_for_garbage(
         DeviceName.parse("CPU"), {}, NetworkOptions(), large
     ).result(PATIENCE_SECONDS)
     assert not watched.there
+
+
+@pytest.mark.usefixtures("nobody_looks")
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_weights_of_a_load_that_was_cancelled_are_gone_without_a_look_for_garbage(
+    core: Core, device: str
+) -> None:
+    watched, gate = Watched(), Gate()
+
+    def read() -> Network:
+        given = watched()
+        gate()
+        return given
+
+    loading = core.load_network(LoadRequest("m", DeviceName.parse(device), {}), read)
+    gate.await_arrivals()
+    core.cancel_load(loading)
+    gate.open()
+    with pytest.raises(Cancelled):
+        loading.result(PATIENCE_SECONDS)
+    core.query_network(DeviceName.parse("CPU"), {}, NetworkOptions(), large).result(
+        PATIENCE_SECONDS
+    )
+    eventually(lambda: not watched.there, "the weights are gone")
 
 
 @pytest.mark.usefixtures("nobody_looks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from headrace.runtime.network.network import Network
 from headrace.runtime.system import graph_memory
 from headrace.runtime.system.graph_memory import free_graphs, watched
+from tests.support.gate import Gate, join
 from tests.support.model_zoo import branches, image_network, network
 
 
@@ -177,3 +179,28 @@ def test_a_graph_that_another_model_has_too_stays() -> None:
     del it
     free_graphs()
     assert len(list(other.graph.all_nodes())) == count
+
+
+def test_who_does_not_wait_leaves_its_graphs_to_the_thread_that_frees_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate, free = Gate(), graph_memory._free
+
+    def slow(objects: list[object]) -> None:
+        gate()
+        free(objects)
+
+    free_graphs()
+    monkeypatch.setattr(graph_memory, "_free", slow)
+    large, small = network(image_network()), network(branches())
+    left = [*parts(large.model), *parts(small.model)]
+    del large
+    freeing = threading.Thread(target=free_graphs)
+    freeing.start()
+    gate.await_arrivals()
+    del small
+    free_graphs(wait=False)
+    assert alive(left) == len(left)
+    gate.open()
+    join(freeing)
+    assert alive(left) == 0
