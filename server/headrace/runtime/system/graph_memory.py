@@ -32,6 +32,10 @@ import onnx_ir as ir
 _AT_ONCE: Final = 1000
 """How many objects are looked at or freed in one go, while other threads wait."""
 
+_LARGE: Final = 20_000
+"""Python's collector looks twice at every element of a new container. So before one grows larger
+than this, the new objects are looked at, so that it is no longer new."""
+
 (_OWN,) = map(sys.getrefcount, [object()])
 """The `sys.getrefcount` of an object that only a list refers to."""
 
@@ -115,7 +119,11 @@ def _reach(objects: list[object]) -> None:
     """Adds to the list all objects that its objects reach."""
     known = set(map(id, objects))
     done = 0
+    large = False
     while done < len(objects):
+        if len(objects) > _LARGE and not large:
+            large = True
+            gc.collect(1)
         referents: list[object] = gc.get_referents(*objects[done : done + _AT_ONCE])
         done = min(done + _AT_ONCE, len(objects))
         for each in referents:
@@ -127,6 +135,8 @@ def _reach(objects: list[object]) -> None:
 def _references(objects: list[object]) -> Counter[int]:
     """How often the objects refer to each one, by its id."""
     references: Counter[int] = Counter()
+    if len(objects) > _LARGE:
+        gc.collect(1)
     for start in range(0, len(objects), _AT_ONCE):
         references.update(map(id, gc.get_referents(*objects[start : start + _AT_ONCE])))
     return references
