@@ -13,11 +13,13 @@ from typing import Any
 import grpc
 import h2.events
 import h2.settings
+import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from headrace.testing import networks
+from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import (
@@ -229,18 +231,46 @@ def test_calls_that_one_connection_keeps_open_leave_others_their_places(
     until(lambda: sixteen.start("add", case.inputs).code() is grpc.StatusCode.OK)
 
 
-def test_a_call_keeps_its_place_until_its_reply_is_read(sixteen: Server) -> None:
+@pytest.fixture(scope="module", params=["1", "2"])
+def narrow(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of so many processes that takes sixteen calls, and messages of two mebibytes."""
+    bounds = ("--max-concurrent-rpcs", "16", "--max-message-bytes", str(2 << 20))
+    with Server(*BASIC, *bounds, "--processes", request.param) as running:
+        running.load(networks.add(), "TEMPLATE")
+        running.load(SPREAD, "TEMPLATE")
+        yield running
+        assert running.stop() == 0, running.log()
+        assert "Traceback" not in running.log(), running.log()
+
+
+SPREAD = Case(
+    "spread",
+    parse(
+        "spread (float[n,1,1] a, float[1,m,1] b, float[1,1,k] c) => (float[n,m,k] y) "
+        "{ d = Add(a, b) y = Add(d, c) }"
+    ),
+    {
+        "a": np.ones((80, 1, 1), np.float32),
+        "b": np.ones((1, 80, 1), np.float32),
+        "c": np.ones((1, 1, 80), np.float32),
+    },
+)
+"""Its reply takes two megabytes, and its request little."""
+
+
+@pytest.mark.parametrize(("case", "kept"), [(networks.add(), 9), (SPREAD, 5)])
+def test_a_call_keeps_its_place_and_its_bytes_until_its_reply_is_read(
+    narrow: Server, case: Case, kept: int
+) -> None:
     """Otherwise one connection that reads nothing fills the server's memory with replies."""
-    case = networks.add()
-    data = infer_request("add", case.inputs).SerializeToString()
+    data = infer_request(case.name, case.inputs).SerializeToString()
     message = struct.pack(">BI", 0, len(data)) + data
 
-    def refused() -> float:
-        labels = {"method": "Infer", "code": "RESOURCE_EXHAUSTED"}
-        return sixteen.total("headrace_grpc_requests_total", **labels)
+    def ended(code: str) -> float:
+        return narrow.total("headrace_grpc_requests_total", method="Infer", code=code)
 
-    before = refused()
-    with Raw(sixteen.address) as greedy, closing(sixteen.connect()) as other:
+    before = ended("OK"), ended("RESOURCE_EXHAUSTED")
+    with Raw(narrow.address) as greedy, closing(narrow.connect()) as other:
         greedy.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
         greedy.flush()
         greedy.events(h2.events.SettingsAcknowledged)
@@ -248,10 +278,11 @@ def test_a_call_keeps_its_place_until_its_reply_is_read(sixteen: Server) -> None
             call = greedy.headers(path="/headrace.v1.InferenceEngine/Infer")
             greedy.h2.send_data(call, message, end_stream=True)
             greedy.flush()
-        until(lambda: refused() >= before + MANY - 9, "all but nine were to be refused")
+        until(lambda: ended("OK") + ended("RESOURCE_EXHAUSTED") >= sum(before) + MANY)
+        assert ended("OK") - before[0] == kept, "all others are refused"
         stub = rpc.InferenceEngineStub(other)  # type: ignore[no-untyped-call]
-        stub.Infer(infer_request("add", case.inputs), timeout=CALL_SECONDS)
-    until(lambda: sixteen.start("add", case.inputs).code() is grpc.StatusCode.OK)
+        stub.Infer(infer_request(case.name, case.inputs), timeout=CALL_SECONDS)
+    until(lambda: narrow.start(case.name, case.inputs).code() is grpc.StatusCode.OK)
 
 
 def test_a_burst_of_calls_ends_with_replies_and_refusals_alone(small: Server) -> None:

@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 
 _FAILED: Final = "the call failed; the server's log says why"
 _UNWRITTEN_MESSAGES: Final = 4
-"""The messages of a stream that may be under way to the caller. Results that finish meanwhile
-gather into the next message."""
+"""The messages of a stream that may be under way to the caller, if they are small. Results that
+finish meanwhile gather into the next message."""
 
 
 class _Aborted(Exception):
@@ -47,10 +47,13 @@ class RelayedCall:
         self._consumed = 0  # bytes that were read since the front end was last told
         self._messages: deque[bytes] = deque()
         self._last = False
-        self._unwritten = 0
+        self._unwritten: deque[int] = deque()  # the sizes of messages that the caller has not read
+        self._unwritten_bytes = 0
         self._readable, self._writable = asyncio.Event(), asyncio.Event()
         self._trailing: heads.Metadata = ()
         self.gone = False  # nobody waits for the call's status any more
+        self._done: asyncio.Future[None] | None = None  # while `done` waits
+        self._is_done = False
 
     def peer(self) -> str:
         return self._begin.caller.peer
@@ -86,10 +89,16 @@ class RelayedCall:
         return message
 
     async def write(self, message: bytes) -> None:
-        """Returns when there is room for the next message."""
-        self._unwritten += 1
+        """Returns when there is room for the next message. So a large message has been written,
+        and its writer counts its bytes for as long as the front end holds them."""
+        size = len(message) + frames.OVERHEAD
+        self._unwritten.append(size)
+        self._unwritten_bytes += size
         self._link.send_message(frames.MESSAGE, self._number, b"", message)
-        while self._unwritten >= _UNWRITTEN_MESSAGES:
+        while (
+            len(self._unwritten) >= _UNWRITTEN_MESSAGES
+            or self._unwritten_bytes >= frames.WINDOW_BYTES
+        ):
             self._writable.clear()
             await self._writable.wait()
 
@@ -111,6 +120,12 @@ class RelayedCall:
         else:
             self._link.send_message(frames.END, self._number, body, reply)
 
+    async def done(self) -> None:
+        """Returns when the caller has read everything, after `end`."""
+        if not self._is_done:
+            self._done = asyncio.get_running_loop().create_future()
+            await self._done
+
     # -- what the front end says --
 
     def take(self, message: bytes) -> None:
@@ -129,10 +144,18 @@ class RelayedCall:
         self._readable.set()
 
     def take_room(self, messages: int) -> None:
-        if not 0 < messages <= self._unwritten:
+        if not 0 < messages <= len(self._unwritten):
             raise Broken("messages were written that were not sent")
-        self._unwritten -= messages
+        for _ in range(messages):
+            self._unwritten_bytes -= self._unwritten.popleft()
         self._writable.set()
+
+    def take_done(self) -> None:
+        if not self.gone or self._is_done:
+            raise Broken("a caller has a status that was not sent")
+        self._is_done = True
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)
 
     def _give_room(self, size: int) -> None:
         self._room += size
@@ -185,6 +208,8 @@ class Calls:
             call.take_last()
         elif frame.kind == frames.ROOM:
             call.take_room(frames.parse_number(frame.body))
+        elif frame.kind == frames.DONE:
+            call.take_done()
         elif frame.kind == frames.CANCEL:
             call.gone = True
             task.cancel()
@@ -214,6 +239,8 @@ class Calls:
         task.add_done_callback(lambda _: self._open.pop(number, None))
 
     async def _run(self, path: str, call: RelayedCall) -> None:
+        """Runs a call until its caller has read everything. Its place and the bytes of its reply
+        count until then, as gRPC's own tasks do it in a server of one process."""
         ASKING.set(self._asking)
         metadata: Any = call.invocation_metadata()
         method: Any = self._handlers.service(Call(path, metadata))
@@ -233,3 +260,4 @@ class Calls:
         except Exception:  # noqa: BLE001 - the caller needs a status in any case
             _log.exception("a call failed behind the boundary")
             call.end(grpc.StatusCode.UNKNOWN.value[0], _FAILED)
+        await call.done()

@@ -35,6 +35,9 @@ STOP: Final = 10
 """To the front end: end, after the statuses that came before this frame."""
 ASK: Final = 11
 """To the front end: whose connection is this call on? To the engine: the number of that user."""
+# One more of a call:
+DONE: Final = 12
+"""The caller has the status, and has read the replies before it. Front end to engine."""
 
 # Flags of a frame: where its message is.
 INLINE: Final = 1

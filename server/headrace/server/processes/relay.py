@@ -54,17 +54,20 @@ class _Call:
 
     Attributes:
         room: the bytes of messages that the engine takes now.
+        begun: whether the engine knows of the call.
         ended: whether the engine has sent its status.
+        place: the peer whose place the call has taken to be read ahead, if it has.
     """
 
-    __slots__ = ("_coming", "_waiter", "ended", "room", "roomy", "task")
+    __slots__ = ("_coming", "_waiter", "begun", "ended", "place", "room", "roomy", "task")
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self._coming: deque[Coming] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self.room = 0
         self.roomy: Callable[[], None] | None = None
-        self.ended = False
+        self.begun = self.ended = False
+        self.place: str | None = None
         self.task = task
 
     def put(self, what: Coming) -> None:
@@ -167,26 +170,20 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _unary(self, method: int, _: Any, context: Any) -> bytes | None:
         await self._refuse_if_stopping(context)
         number, call = self._begin()
-        begun, place = False, None
-        try:
-            caller, peer, eager = self._caller(context)
-            message = None
-            if eager and self._places.take(peer):
-                place = peer
-                message = await context.read()
-            body = heads.begin(_deadline(context), method, caller)
-            begun = True
-            self._send(frames.BEGIN, number, body, message)
+        caller, peer, eager = self._caller(context)
+        message = None
+        if eager and self._places.take(peer):
+            call.place = peer
+            message = await context.read()
+        body = heads.begin(_deadline(context), method, caller)
+        call.begun = True
+        self._send(frames.BEGIN, number, body, message)
+        coming = await call.next()
+        while coming is None:  # the engine asks for the message
+            self._send(frames.MESSAGE, number, b"", await context.read())
             coming = await call.next()
-            while coming is None:  # the engine asks for the message
-                self._send(frames.MESSAGE, number, b"", await context.read())
-                coming = await call.next()
-            assert not isinstance(coming, bytes)
-            return await _end(context, *coming)
-        finally:
-            if place is not None:
-                self._places.give_back(place)
-            self._leave(number, call, begun=begun)
+        assert not isinstance(coming, bytes)
+        return await _end(context, *coming)
 
     def _send(self, kind: int, number: int, body: bytes, message: Any) -> None:
         """Sends a message, or that there is none. None: it has not been read."""
@@ -202,11 +199,11 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _stream(self, method: int, _: Any, context: Any) -> bytes | None:
         await self._refuse_if_stopping(context)
         number, call = self._begin()
-        begun, reading = False, None
+        reading = None
         try:
             caller, _, eager = self._caller(context)
             body = heads.begin(_deadline(context), method, caller)
-            begun = True
+            call.begun = True
             self._link.send(frames.BEGIN, number, body, frames.EAGER if eager else 0)
             call.room = frames.WINDOW_BYTES if eager else 0
             reading = asyncio.get_running_loop().create_task(self._read(number, call, context))
@@ -220,7 +217,6 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
         finally:
             if reading is not None:
                 reading.cancel()
-            self._leave(number, call, begun=begun)
 
     async def _read(self, number: int, call: _Call, context: Any) -> None:
         """Reads the messages of a call while the engine has room for them."""
@@ -251,13 +247,16 @@ class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
             number = (number + 1) % _MOST_NUMBERS
         self._numbers = (number + 1) % _MOST_NUMBERS
         call = self._open[number] = _Call(task)
+        # gRPC's task of a call ends when the caller has its status, or has left.
+        task.add_done_callback(partial(self._leave, number, call))
         return number, call
 
-    def _leave(self, number: int, call: _Call, *, begun: bool) -> None:
-        if begun and not call.ended:
-            self._link.send(frames.CANCEL, number)
-        if self._open.get(number) is call:
-            del self._open[number]
+    def _leave(self, number: int, call: _Call, _: asyncio.Task[Any]) -> None:
+        del self._open[number]
+        if call.place is not None:
+            self._places.give_back(call.place)
+        if call.begun:
+            self._link.send(frames.DONE if call.ended else frames.CANCEL, number)
 
     def _caller(self, context: Any) -> tuple[bytes, str, bool]:
         """The caller as bytes, its peer, and whether its credential is valid."""

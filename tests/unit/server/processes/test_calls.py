@@ -187,6 +187,51 @@ def test_a_stream_reads_while_it_waits_for_room_to_write() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("message", [b"small", b""])
+def test_a_call_lasts_until_its_caller_has_the_status(message: bytes) -> None:
+    """Its place and the bytes of its reply count until then."""
+
+    async def handler(call: RelayedCall) -> bytes:
+        data: bytes = await call.read()
+        if data is grpc.aio.EOF:
+            await call.abort(grpc.StatusCode.INVALID_ARGUMENT, "no message")
+        return bytes(10_000_000)
+
+    async def test() -> None:
+        async with world(handler) as w:
+            w.front_end.begin(flags=frames.LAST, message=message)
+            await w.front_end.next(frames.END)
+            assert len(w.calls) == 1
+            w.front_end.link.send(frames.DONE, 1)
+            async with asyncio.timeout(SECONDS):
+                while len(w.calls):
+                    await asyncio.sleep(0)
+            assert not w.lost.done()
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [10, frames.WINDOW_BYTES])
+def test_a_large_message_has_been_written_when_the_write_returns(size: int) -> None:
+    """Whoever writes it counts its bytes until then."""
+
+    async def test() -> None:
+        returned = asyncio.Event()
+
+        async def handler(call: RelayedCall) -> None:
+            await call.write(bytes(size))
+            returned.set()
+
+        async with world(handler) as w:
+            w.front_end.begin(method=STREAM, flags=frames.EAGER)
+            await w.front_end.next(frames.MESSAGE)
+            assert returned.is_set() == (size == 10)
+            w.front_end.link.send(frames.ROOM, 1, frames.number(1))
+            await w.front_end.next(frames.END)
+
+    run(test)
+
+
 def test_a_cancel_ends_the_task_and_later_frames_of_the_call_are_ignored() -> None:
     async def test() -> None:
         cancelled = asyncio.Event()
@@ -257,6 +302,7 @@ MESSAGE = (frames.MESSAGE, 1, bytes(1000), frames.INLINE)
         hostile(EAGER, (frames.ROOM, 1, frames.number(1), 0)),
         hostile(EAGER, (frames.ROOM, 1, frames.number(0), 0)),
         hostile(EAGER, (frames.ROOM, 1, b"", 0)),
+        hostile(EAGER, (frames.DONE, 1, b"", 0)),
         hostile(EAGER, (frames.STOP, 1, b"", 0)),
         hostile((frames.MESSAGE, 1, bytes((1 << 20) + 1), frames.INLINE)),
         hostile((frames.ASK, 1, b"", 0)),
