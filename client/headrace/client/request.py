@@ -12,6 +12,7 @@ import grpc
 from headrace.client import errors
 from headrace.client.errors import Target
 from headrace.client.outputs import Outputs, decode_reply
+from headrace.client.plans.plan import patience
 
 
 class OutcomeFuture(ABC):
@@ -70,7 +71,7 @@ class InferRequest:
             False when time was up first.
         """
         try:
-            self._future.exception(timeout)
+            self._future.exception(patience(timeout))
         except (grpc.FutureTimeoutError, TimeoutError):
             return False
         except grpc.FutureCancelledError:

@@ -566,6 +566,19 @@ def test_a_timeout_that_is_none_is_refused_by_name(client: Any, timeout: Any) ->
         assert caught.value.details.field == "timeout"
 
 
+@pytest.mark.parametrize("timeout", [1e10, 1e300, pytest.param(10**400, id="long"), math.inf])
+def test_a_timeout_that_no_clock_can_hold_is_none_at_all(
+    client: Any, fake: Fake, timeout: Any
+) -> None:
+    network = client.network("echo")
+    for call in (
+        client.devices,
+        partial(network.infer, {"x": X}),
+        partial(client.load_network, b"model", name="m"),
+    ):
+        call(timeout=timeout)
+
+
 def test_sending_again_is_bounded(client: Any, fake: Fake) -> None:
     fake.failures.extend([refused(grpc.StatusCode.UNAVAILABLE, reason="DRAINING")] * 9)
     with pytest.raises(errors.Unavailable, match=r"^no$"):

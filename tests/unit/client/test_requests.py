@@ -52,6 +52,11 @@ def test_a_started_request_is_waited_for(network: Any) -> None:
     assert not request.cancel()
 
 
+@pytest.mark.parametrize("timeout", [1e300, float("inf")])
+def test_waiting_takes_a_time_that_no_clock_can_hold(network: Any, timeout: float) -> None:
+    assert network.start_async(*inputs(5)).wait(timeout=timeout)
+
+
 def test_waiting_ends_when_time_is_up(network: Any) -> None:
     request = network.start_async(*inputs(ENDLESS))
     assert not request.wait(timeout=0.05)

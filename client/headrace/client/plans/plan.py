@@ -110,17 +110,26 @@ def present(method: Callable[..., Any], plan: Callable[..., Any], *, bound: bool
     method.__signature__ = inspect.Signature([this, *parameters])  # type: ignore[attr-defined]
 
 
-def checked_seconds(timeout: object) -> float:
-    """The timeout, if it is valid.
+_ENDLESS_SECONDS: Final = 1e9
+
+
+def checked_seconds(timeout: Any) -> float:
+    """The timeout, if it is valid. One of more than thirty years is infinite, because gRPC takes
+    times that its clock cannot hold for times that are over.
 
     Raises:
         InvalidArgument: it is not a number, or it is negative.
     """
     # `Real` is an abstract class, and slow to ask.
-    if isinstance(timeout, (float, int, Real)) and float(timeout) >= 0:  # False for NaN
-        return float(timeout)
+    if isinstance(timeout, (float, int, Real)) and timeout >= 0:  # False for NaN
+        return float(timeout) if timeout <= _ENDLESS_SECONDS else math.inf
     message = f"timeout is {timeout!r}; pass a number of seconds from 0, math.inf for no limit"
     raise invalid("timeout", message)
+
+
+def patience(timeout: float | None) -> float | None:
+    """How long to wait for a request, as Python's clocks take it: None for ever."""
+    return None if timeout is None or timeout > _ENDLESS_SECONDS else timeout
 
 
 class Run(Generic[T]):

@@ -12,7 +12,7 @@ import grpc
 from headrace.client import errors
 from headrace.client.errors import Target
 from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.plans.plan import Budget, seconds
+from headrace.client.plans.plan import Budget, patience, seconds
 from headrace.client.request import InferRequest
 from headrace.client.shared_memory.call import started
 from headrace.client.shared_memory.loan import Loan, Packed
@@ -83,7 +83,7 @@ class SessionRequest(InferRequest):
         return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        return bool(futures.wait([self._outcome], timeout).done)
+        return bool(futures.wait([self._outcome], patience(timeout)).done)
 
     def result(self) -> Outputs:
         try:
