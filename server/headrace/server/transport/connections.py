@@ -8,6 +8,7 @@ calls as UNAVAILABLE. So the connections are closed before the core stops.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -20,6 +21,8 @@ _DESCRIPTORS = Path("/proc/self/fd")
 _TCP = (socket.AF_INET, socket.AF_INET6)
 _UNIX = (socket.AF_UNIX,)
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
+FULL = (errno.EMFILE, errno.ENFILE)
+"""The process, or the system, has no descriptor left."""
 
 
 def cut_connections(local: int | str) -> int:
@@ -69,6 +72,9 @@ class Connections:
 
         Args:
             now: the time, on any clock.
+
+        Raises:
+            OSError: there is no descriptor left to look with. The next look may succeed.
         """
         found: dict[int, tuple[str, str | None, float]] = {}
         for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - cheaper, and there may be thousands
@@ -134,10 +140,16 @@ def _copy(
     number: int, families: Collection[socket.AddressFamily] = _TCP
 ) -> Iterator[socket.socket | None]:
     """A copy of a socket of these families. gRPC may close its own at any time. None for anything
-    else."""
+    else.
+
+    Raises:
+        OSError: there is no descriptor left for a copy.
+    """
     try:
         found = socket.socket(fileno=os.dup(number))
-    except OSError:
+    except OSError as error:
+        if error.errno in FULL:  # it is open, and nobody knows whose it is
+            raise
         yield None  # closed already
         return
     with closing(found):

@@ -7,6 +7,7 @@ a valid credential, and lets one address take every connection.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import defaultdict
@@ -14,13 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headrace.server.logs import log_internal_error
-from headrace.server.transport.connections import Connections
+from headrace.server.transport.connections import FULL, Connections
 
 _log = logging.getLogger(__name__)
 
 STRANGER_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 _STOP_SECONDS = 2.0
+_QUIET_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ class Strangers:
         self._clock = clock
         self._met: set[str] = set()
         self.connections = 0
+        self._quiet_until = -math.inf  # a look that fails then is not logged
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -135,10 +138,7 @@ class Strangers:
 
         def run() -> None:
             while not self._stopped.wait(_LOOK_SECONDS):
-                try:
-                    self.look(connections)
-                except Exception as error:  # noqa: BLE001 - the next look may succeed
-                    log_internal_error(error, where="looking at the connections")
+                self.try_look(connections)
 
         self._thread = threading.Thread(target=run, name="headrace-strangers", daemon=True)
         self._thread.start()
@@ -147,6 +147,24 @@ class Strangers:
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_STOP_SECONDS)
+
+    def try_look(self, connections: Connections) -> None:
+        """Looks. A failure is logged at most once a minute, because the next look may succeed."""
+        try:
+            self.look(connections)
+        except Exception as error:  # noqa: BLE001 - as above
+            now = self._clock()
+            if now < self._quiet_until:
+                return
+            self._quiet_until = now + _QUIET_SECONDS
+            if isinstance(error, OSError) and error.errno in FULL:
+                _log.warning(
+                    "cannot look for unwanted connections: %s; allow more open files (ulimit -n, "
+                    "or LimitNOFILE= in systemd), or fewer connections (--max-concurrent-rpcs)",
+                    error.strerror,
+                )
+            else:
+                log_internal_error(error, where="looking at the connections")
 
     def look(self, connections: Connections) -> None:
         """Ends the unwanted connections, and forgets peers that have left."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
+import resource
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -150,3 +155,55 @@ def test_a_peer_that_left_is_forgotten_and_one_that_comes_back_must_show_its_cre
     strangers.met("ipv4:127.0.0.1:1")
     strangers.look(Connections(port.number))
     assert not strangers._met
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Leaves this process no descriptor."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        # Those below the highest one are taken, because the limit bounds a descriptor's number.
+        highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+        while (taken := os.dup(0)) < highest:
+            stack.callback(os.close, taken)
+        os.close(taken)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_without_descriptors_looks_cost_a_line_a_minute(
+    port: Port, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    strangers, connections = Strangers(100, None, clock=lambda: now[0]), Connections(port.number)
+    port.connect()
+    with no_descriptors(), caplog.at_level(logging.WARNING):
+        for second in range(119):
+            now[0] = second
+            strangers.try_look(connections)
+    assert len(caplog.records) == 2
+    for record in caplog.records:
+        assert record.exc_info is None
+        assert "ulimit -n" in record.getMessage()
+    strangers.try_look(connections)
+    assert strangers.connections == 1
+
+
+def test_a_connection_that_came_when_the_last_descriptor_went_is_seen_later(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may take the descriptor in the middle of a look."""
+    strangers, connections = Strangers(100, None), Connections(port.number)
+    port.connect()
+
+    def full(number: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup", full)
+        strangers.try_look(connections)
+    strangers.try_look(connections)
+    assert strangers.connections == 1
