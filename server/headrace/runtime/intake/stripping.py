@@ -98,7 +98,7 @@ def strip(data: Buffer, limits: Limits) -> tuple[Buffer, Ranges]:
     try:
         pieces = stripper.message(_MODEL, 0, len(data), 0)
     except IndexError:  # a length or number runs over the end of the bytes
-        raise _malformed(len(data)) from None
+        raise _malformed(len(data) - 1) from None
     return joined(pieces) if pieces else data, stripper.ranges
 
 
@@ -148,7 +148,7 @@ class _Stripper:
                     length, position = read_varint(data, position - 1)
                 stop = position + length
                 if stop > end:
-                    raise _malformed(position)
+                    raise _malformed(start)
                 number = tag >> 3
                 child = children.get(number)
                 if child is None:
@@ -191,7 +191,7 @@ class _Stripper:
             else:
                 raise _malformed(start)
         if position != end:
-            raise _malformed(end)
+            raise _malformed(start)
         self._spend(fields, small)
         if pieces:
             pieces.append(self._view[kept:end])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
@@ -288,9 +289,12 @@ def test_every_truncation_is_refused_or_a_model() -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_garbage_is_refused(data: bytes) -> None:
-    with pytest.raises(InvalidModel):
+@example(b"abc")
+def test_garbage_is_refused_and_the_place_that_is_named_is_in_it(data: bytes) -> None:
+    with pytest.raises(InvalidModel) as caught:
         Network.from_bytes(data)
+    for place in re.findall(r"near byte (\d+)", caught.value.message):
+        assert int(place) < len(data)
 
 
 @settings(deadline=None)
