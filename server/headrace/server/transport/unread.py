@@ -38,9 +38,12 @@ class UnreadReplies:
         if size < _SMALL_BYTES:
             return
         if not self.memory.take(peer, size):
+            taken, capacity = self.memory.taken, self.memory.capacity
             raise ResourceExhausted(
-                f"there is no room for the reply of {size} bytes beside those that this and other "
-                "connections have not read; read replies while you send requests"
+                f"the call was carried out, but its reply of {size} bytes has no room: {taken} of "
+                f"at most {capacity} bytes of replies wait to be read (--max-message-bytes sets "
+                "the most), and one connection gets no more of them than are left; send fewer "
+                "requests at a time, or send them over InferStream, which waits for its reader"
             )
         task.add_done_callback(partial(self._sent, peer, size))
 

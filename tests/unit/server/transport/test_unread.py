@@ -25,7 +25,8 @@ def test_replies_that_are_not_read_are_bounded_and_leave_room_for_others() -> No
             for call in calls:
                 try:
                     unread.hold(REPLY, peer, call)
-                except ResourceExhausted:
+                except ResourceExhausted as error:
+                    assert "over InferStream, which waits" in error.message
                     break
                 count += 1
             return count
