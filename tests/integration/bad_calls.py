@@ -95,7 +95,12 @@ TENSORS = (
 
 MESSAGES = (
     *(
-        Bad(f"garbage for {name}", raw(name, b"\xff" * 64), INVALID, f"not a headrace.v1.{kind}")
+        Bad(
+            f"garbage for {name}",
+            raw(name, b"\xff" * 64),
+            INVALID,
+            f"of the type headrace.v1.{kind}",
+        )
         for name, kind in (
             ("Infer", "InferRequest"),
             ("LoadNetwork", "LoadNetworkRequest"),
@@ -110,13 +115,13 @@ MESSAGES = (
         "garbage for UploadModel",
         streamed("UploadModel", b"\xff" * 64),
         INVALID,
-        "not a headrace.v1.UploadModelRequest",
+        "of the type headrace.v1.UploadModelRequest",
     ),
     Bad(
         "garbage for ImportNetwork",
         streamed("ImportNetwork", b"\xff" * 64),
         INVALID,
-        "not a headrace.v1.ImportNetworkRequest",
+        "of the type headrace.v1.ImportNetworkRequest",
     ),
     Bad("an upload of nothing", streamed("UploadModel"), INVALID, "^chunk.*empty"),
     Bad("a method that is none", raw("LoadNetwrok", b""), "UNIMPLEMENTED", "Method"),

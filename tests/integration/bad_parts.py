@@ -35,7 +35,7 @@ PARTS = (
         "millions of inputs and a group",
         raw("Infer", b"\x5b\x5c" + b"\x1a\x00" * MILLIONS),
         INVALID,
-        "not a headrace.v1.InferRequest",
+        "of the type headrace.v1.InferRequest",
     ),
     *(
         Bad(

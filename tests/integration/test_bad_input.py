@@ -123,7 +123,7 @@ def test_garbage_for_another_service_is_an_invalid_argument_as_well(
     with pytest.raises(grpc.RpcError) as caught:
         list(sound.channel.stream_stream(f"/{method}")(iter([b"\xff\xff"]), timeout=CALL_SECONDS))
     assert caught.value.code().name == INVALID
-    assert caught.value.details() == f"the bytes are not a {kind}"
+    assert caught.value.details() == f"the bytes are not a message of the type {kind}"
     assert "Traceback" not in sound.log()[logged:]
 
 
@@ -137,7 +137,7 @@ def test_a_call_without_a_message_is_told_so(sound: Server) -> None:
 @pytest.mark.parametrize(
     ("message", "says"),
     [
-        (b"\xff" * 32, "not a headrace.v1.InferStreamRequest"),
+        (b"\xff" * 32, "of the type headrace.v1.InferStreamRequest"),
         (field(1, b"") * 20_000, "^requests.* 4096 .*send more"),
         (field(1, field(3, b"\x1a\x00" * 10_000)) * 200, r"^requests\.inputs: .* parts.*fewer"),
     ],

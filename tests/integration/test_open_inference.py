@@ -268,7 +268,7 @@ def test_garbage_is_refused(serving: Server) -> None:
     call = serving.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
     error = refused(call, b"\xff")
     assert error.code() is Refused.INVALID_ARGUMENT
-    assert "not a inference.ModelInferRequest" in error.details()
+    assert "of the type inference.ModelInferRequest" in error.details()
 
 
 def test_a_timeout_in_the_request_ends_it(serving: Server, stub: Any) -> None:

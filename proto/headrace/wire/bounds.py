@@ -53,7 +53,7 @@ def check_parts(message_type: Any, data: bytes, limit: int) -> None:
 
 def malformed(descriptor: Any) -> CodecError:
     """The error for bytes that are not a message of this type."""
-    return CodecError("", f"the bytes are not a {descriptor.full_name}")
+    return CodecError("", f"the bytes are not a message of the type {descriptor.full_name}")
 
 
 class _Kind:

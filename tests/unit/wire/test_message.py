@@ -111,7 +111,7 @@ def test_garbage_is_judged_as_protobuf_judges_it(garbage: bytes, large: bool) ->
     try:
         expected = plain(pb.InferRequest, data)
     except Exception:  # noqa: BLE001 - protobuf's implementations raise different classes
-        with pytest.raises(CodecError, match=r"not a headrace\.v1\.InferRequest"):
+        with pytest.raises(CodecError, match=r"of the type headrace\.v1\.InferRequest"):
             message.parse_infer_request(data)
     else:
         assert complete(*message.parse_infer_request(data)) == expected

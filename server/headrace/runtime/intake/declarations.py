@@ -135,7 +135,7 @@ def check_text(message: Message) -> None:
         if descriptor.type == FieldDescriptor.TYPE_STRING:
             for text in (value,) if isinstance(value, str | bytes) else value:
                 if not isinstance(text, str):
-                    raise invalid(f"{text[:80]!r}, a {descriptor.full_name}, is not UTF-8")
+                    raise invalid(f"{text[:80]!r} in {descriptor.full_name} is not UTF-8")
         elif descriptor.type == FieldDescriptor.TYPE_MESSAGE:
             for inner in (value,) if isinstance(value, Message) else value:
                 check_text(inner)
