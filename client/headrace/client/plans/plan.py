@@ -113,16 +113,17 @@ def present(method: Callable[..., Any], plan: Callable[..., Any], *, bound: bool
 _ENDLESS_SECONDS: Final = 1e9
 
 
-def checked_seconds(timeout: Any) -> float:
+def checked_seconds(timeout: object) -> float:
     """The timeout, if it is valid. One of more than thirty years is infinite, because gRPC takes
     times that its clock cannot hold for times that are over.
 
     Raises:
         InvalidArgument: it is not a number, or it is negative.
     """
+    number: Any = timeout
     # `Real` is an abstract class, and slow to ask.
-    if isinstance(timeout, (float, int, Real)) and timeout >= 0:  # False for NaN
-        return float(timeout) if timeout <= _ENDLESS_SECONDS else math.inf
+    if isinstance(timeout, (float, int, Real)) and number >= 0:  # False for NaN
+        return float(number) if number <= _ENDLESS_SECONDS else math.inf
     message = f"timeout is {timeout!r}; pass a number of seconds from 0, math.inf for no limit"
     raise invalid("timeout", message)
 
