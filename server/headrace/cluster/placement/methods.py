@@ -122,6 +122,9 @@ class Serialised(NamedTuple):
 
     data: bytes
 
+    def ByteSize(self) -> int:  # noqa: N802 - protobuf's name
+        return len(self.data)
+
     def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
         return self.data
 

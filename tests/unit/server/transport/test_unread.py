@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from headrace.cluster.placement.methods import Serialised
 from headrace.runtime.errors import ResourceExhausted
 from headrace.server.transport.unread import UnreadReplies
 from headrace.v1 import inference_engine_pb2 as pb
@@ -52,6 +53,22 @@ def test_small_replies_are_bounded_by_the_places_of_calls_alone(reply: object) -
         call = asyncio.create_task(asyncio.sleep(0))
         unread.hold(reply, GREEDY, call)
         assert unread.memory.taken == 0
+        await call
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [REPLY, pb.InferReply(id=REPLY.decode()), Serialised(REPLY)],
+    ids=lambda it: type(it).__name__,
+)
+def test_replies_of_every_form_are_counted(reply: object) -> None:
+    async def scenario() -> None:
+        unread = UnreadReplies(1 << 20)
+        call = asyncio.create_task(asyncio.sleep(0))
+        unread.hold(reply, GREEDY, call)
+        assert unread.memory.taken >= len(REPLY)
         await call
 
     asyncio.run(scenario())
