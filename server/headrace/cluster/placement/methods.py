@@ -224,8 +224,7 @@ class Passing:
                     yield message
                     message = await context.read()
 
-            reply = await self._forwarding.client_stream(name, path, messages(), context)
-            return Serialised(reply)
+            return Serialised(await self._forwarding.client_stream(name, path, messages(), context))
 
         return handle
 
