@@ -323,8 +323,7 @@ class NetworkLife:
         def close(entry: NetworkEntry) -> None:
             self._close_later(entry).add_done_callback(partial(pass_on, closed(entry.key)))
 
-        leaving = self._networks.retire(name, close, but=but)
-        return together([closed(entry.key) for entry in leaving])
+        return together([closed(each.key) for each in self._networks.retire(name, close, but=but)])
 
     def _close_later(self, entry: NetworkEntry) -> Future[None]:
         return self._loads.close(lambda: self._close(entry))
@@ -332,8 +331,7 @@ class NetworkLife:
     def _close(self, entry: NetworkEntry) -> None:
         executable, network = entry.executable, entry.record.network
         name, version, _ = entry.key
-        entry.executable = None
-        entry.record = replace(entry.record, network=None)
+        entry.executable, entry.record = None, replace(entry.record, network=None)
         weights = Weights(network)
         try:
             if executable is not None:
