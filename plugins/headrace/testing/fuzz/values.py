@@ -14,7 +14,8 @@ Generator = np.random.Generator
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-40, -1e-40, 1e10, -1e10, 3e38, np.nan, np.inf, -np.inf)
 INTEGERS = (0, 1, -1, 2, -2, 3, 7, 100, 2**30, -(2**30), 2**31 - 1, -(2**31), 2**40, -(2**40))
 _HUGE = 1e6
-_STEPS = 8
+_FINE = 2.0**-23
+_STEPS = 64
 TEXTS = ("", " ", "a", "ß→漢字", "\n", "0", "nan", "-1", "a" * 300)
 
 
@@ -77,13 +78,15 @@ def resized(array: Array, shape: Sequence[int]) -> Array:
 
 def rounded(array: Array, rng: Generator) -> Array:
     """The numbers, if they are floats, each moved by about one step of their type, and all by some
-    more. So sums of many equal numbers are rounded differently too."""
+    more, in the steps of float32. So sums of many equal numbers are rounded differently too."""
     if array.dtype == object or not is_float(array.dtype):
         return array
     info: Any = ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
-    steps = rng.integers(-_STEPS, _STEPS + 1) + rng.choice([-1.0, 1.0], size=array.shape)
+    step = float(info.eps)
+    together = min(step, _FINE) * rng.integers(-_STEPS, _STEPS + 1)
+    apart = step * rng.choice([-1.0, 1.0], size=array.shape)
     with np.errstate(all="ignore"):
-        moved = array.astype(np.float64) * (1 + float(info.eps) * steps)
+        moved = array.astype(np.float64) * (1 + together + apart)
         return np.asarray(moved.astype(array.dtype))
 
 
