@@ -252,7 +252,9 @@ def test_numbers_move_by_some_steps_and_others_not_at_all() -> None:
         assert moved.dtype == value.dtype
         assert 1 < len({*moved.tolist()}) <= 2
         info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-        np.testing.assert_allclose(moved.astype(float), 0.75, rtol=2 * float(info.eps) + 64 * 2.0**-23)
+        np.testing.assert_allclose(
+            moved.astype(float), 0.75, rtol=2 * float(info.eps) + 64 * 2.0**-23
+        )
     flat = np.full(38416, 0.84396827, np.float32)
     variances = []
     for _ in range(8):
@@ -603,6 +605,25 @@ def test_a_process_that_ends_by_an_exception_says_which() -> None:
         reference.stop()
     assert answer.how is How.ENDED
     assert answer.text.startswith("exit status 1 ValueError: ")
+
+
+def test_an_exception_before_a_variant_is_not_its_own() -> None:
+    class Late:
+        """Cannot be read at first."""
+
+        def __init__(self) -> None:
+            self.states = iter([(int, ("x",)), (str, ())])
+
+        def __reduce__(self) -> Any:
+            return next(self.states)
+
+    reference = Lane("reference", run_reference, (), 20)
+    broken: Any = Late()
+    try:
+        answer = reference.ask(broken)
+    finally:
+        reference.stop()
+    assert (answer.how, reference.restarts) == (How.REFUSED, 1)
 
 
 def test_an_operator_that_ends_the_process_again_and_again_is_skipped() -> None:

@@ -13,6 +13,7 @@ from headrace.testing.fuzz.variant import Variant
 from headrace.testing.guarded import GuardedProcess
 
 _START_SECONDS = 120.0
+_EXCEPTION = "exit status"  # in what an end is called, if it was an exception that nobody caught
 _ATTEMPTS = 3  # of a device that has started before: the machine may be busy
 
 
@@ -72,11 +73,20 @@ class Lane:
         self.version = greeting
 
     def ask(self, variant: Variant, patience: float = 1.0) -> Answer:
-        """The result of the variant; ENDED or HUNG if that is what the process does.
+        """The result of the variant; ENDED or HUNG if that is what the process does. An exception
+        in the process before it has begun with the variant is about what came before: for example,
+        memory that was not given back. Then the variant gets a new process.
 
         Args:
             patience: the factor of the time limit, unless the machine's load is a larger factor.
         """
+        answer = self._ask(variant, patience)
+        early = answer.how is How.ENDED and answer.stage is Stage.START
+        if early and answer.text.startswith(_EXCEPTION):
+            answer = self._ask(variant, patience)
+        return answer
+
+    def _ask(self, variant: Variant, patience: float) -> Answer:
         self.start()
         assert self._process is not None
         connection = self._process.connection
@@ -94,7 +104,7 @@ class Lane:
                 stage = message
         except (EOFError, OSError):
             ending = self._process.ending()
-            if ending.startswith("exit status"):  # an exception that nobody caught
+            if ending.startswith(_EXCEPTION):
                 ending = " ".join((ending, *self._process.last_words().splitlines()[-1:]))
             self.stop()
             return Answer(How.ENDED, stage, text=ending)
