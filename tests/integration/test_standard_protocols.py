@@ -128,7 +128,7 @@ def test_reflection_is_there_under_both_names_and_describes_itself(
     ("message", "reason"),
     [
         (b"\x12\x80\x80\x04" + bytes(1 << 16), "at most 65536 bytes"),
-        (b"\xff", "not a grpc.reflection.v1alpha.ServerReflectionRequest"),
+        (b"\xff", "not a message of the type grpc.reflection.v1alpha.ServerReflectionRequest"),
     ],
 )
 def test_reflection_takes_no_long_question_and_no_garbage(

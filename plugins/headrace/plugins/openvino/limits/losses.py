@@ -15,13 +15,12 @@ def _loss(node: ir.Node, _: int) -> str | None:
     """No case has another number of weights than of classes, or a target of other sizes than the
     scores. The backend compares the sizes of targets in a run."""
     scores, target, weights = (sizes_of(input_of(node, at)) for at in range(3))
-    if scores is None or len(scores) < 2:
-        return "OpenVINO takes scores without an axis of classes, or of unknown rank"
-    if target is not None and len(target) != len(scores) - 1:
+    if scores is not None and len(scores) < 2:
+        return "OpenVINO takes scores without an axis of classes"
+    if scores is not None and target is not None and len(target) != len(scores) - 1:
         return f"the target has {len(target)} axes; it must have {len(scores) - 1}"
-    if input_of(node, 2) is None:
-        return None
-    if weights is None or len(weights) != 1 or weights[0] is None or weights[0] != scores[1]:
+    known = scores is not None and scores[1] is not None and weights == [scores[1]]
+    if input_of(node, 2) is not None and not known:
         return "OpenVINO takes another number of weights than of classes"
     return None
 
