@@ -29,7 +29,6 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.series import NOTES
 from headrace.runtime.network.memory import Weights, forget_locals
 from headrace.runtime.network.network import Network
-from headrace.runtime.system.garbage import exclude
 from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.system.interruption import interruptible
 from headrace.runtime.transform.options import LoadRequest
@@ -250,7 +249,6 @@ class NetworkLife:
             self._fail(load, error)
             raise
         network.forget_pages()  # not entry.record.network: it may be None by now
-        entry.excluded = exclude()
         return entry
 
     def _ended(self, future: Future[NetworkEntry]) -> None:
@@ -339,7 +337,7 @@ class NetworkLife:
                 executable.close()
         finally:
             del executable, network
-            weights.give_back(entry.excluded)
+            weights.give_back()
         facts = {"network": name, "version": version}
         _log.info("network %s is unloaded", shown(entry), extra=facts)
 
