@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from types import SimpleNamespace
@@ -55,6 +55,24 @@ class LoadingCore:
         self.cancelled = True
 
 
+LOAD = pb.LoadNetworkRequest(name="net", device="CPU", model=pb.ModelSource(data=b"model"))
+QUERY = pb.QueryNetworkRequest(device="CPU", model=pb.ModelSource(data=b"model"))
+
+
+def servicer_of(core: Any, uploads: Any = None, health: HealthReporter | None = None) -> Servicer:
+    tracing: Any = None
+    return Servicer(core, NETWORKS, uploads, tracing, health or HealthReporter(NETWORKS))
+
+
+async def leave(core: LoadingCore, call: Coroutine[Any, Any, Any]) -> None:
+    """Makes a call, and leaves it when the core has been asked."""
+    task = asyncio.create_task(call)
+    await core.asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def check(health: HealthReporter, name: str) -> int:
     request = health_pb2.HealthCheckRequest(service=name)
     reply = await health.service.check(request, None)
@@ -67,16 +85,7 @@ def test_a_network_is_healthy_while_it_is_there_although_whoever_loaded_it_left(
 ) -> None:
     async def scenario() -> None:
         core, health = LoadingCore(), HealthReporter(NETWORKS)
-        core_: Any = core
-        nothing: Any = None
-        servicer = Servicer(core_, NETWORKS, nothing, nothing, health)
-        model = pb.ModelSource(data=b"model")
-        request = pb.LoadNetworkRequest(name="net", device="CPU", model=model)
-        call = asyncio.create_task(servicer.load_network(request, None))
-        await core.asked.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        await leave(core, servicer_of(core, health=health).load_network(LOAD, None))
         assert core.cancelled
         core.load.set_result(SimpleNamespace(state=state))
         await asyncio.sleep(0)  # the loop hears of it
@@ -92,19 +101,10 @@ def test_an_error_of_a_load_whose_caller_left_is_no_news(caplog: pytest.LogCaptu
     """A cancelled load fails. Any client could fill the log with tracebacks."""
 
     async def scenario() -> None:
-        core, health = LoadingCore(), HealthReporter(NETWORKS)
-        core_: Any = core
-        nothing: Any = None
-        servicer = Servicer(core_, NETWORKS, nothing, nothing, health)
-        model = pb.ModelSource(data=b"model")
-        request = pb.LoadNetworkRequest(name="net", device="CPU", model=model)
-        call = asyncio.create_task(servicer.load_network(request, None))
-        await core.asked.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        core = LoadingCore()
+        await leave(core, servicer_of(core).load_network(LOAD, None))
         core.load.set_exception(Cancelled("the caller cancelled the load"))
-        del core, core_, servicer, call
+        del core
         await asyncio.sleep(0)  # the loop hears of it
         await asyncio.sleep(0)
         gc.collect()  # asyncio tells of errors that nobody heard of when their futures go
@@ -126,16 +126,8 @@ class QueryingCore(LoadingCore):
 
 def test_a_query_whose_caller_left_is_cancelled() -> None:
     async def scenario() -> None:
-        core, health = QueryingCore(), HealthReporter(NETWORKS)
-        core_: Any = core
-        nothing: Any = None
-        servicer = Servicer(core_, NETWORKS, nothing, nothing, health)
-        request = pb.QueryNetworkRequest(device="CPU", model=pb.ModelSource(data=b"model"))
-        call = asyncio.create_task(servicer.query_network(request, None))
-        await core.asked.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        core = QueryingCore()
+        await leave(core, servicer_of(core).query_network(QUERY, None))
         assert core.cancelled
 
     asyncio.run(scenario())
@@ -179,11 +171,8 @@ class Parts:
 def test_a_blob_is_looked_at_beside_the_loop_and_given_up_with_its_caller() -> None:
     async def scenario() -> None:
         core = ImportingCore()
-        core_: Any = core
-        nothing: Any = None
         with closing(Uploads(100, 100)) as uploads:
-            servicer = Servicer(core_, NETWORKS, uploads, nothing, HealthReporter(NETWORKS))
-            call = asyncio.create_task(servicer.import_network(Parts()))
+            call = asyncio.create_task(servicer_of(core, uploads).import_network(Parts()))
             await core.asked.wait()
             assert threading.get_ident() not in core.threads
             call.cancel()
@@ -219,8 +208,7 @@ def test_a_device_whose_backend_does_not_start_when_it_is_looked_at_is_down_with
     try:
         assert core.devices_up() == {"LATE": True}
         nothing: Any = None
-        servicer = Servicer(core, NETWORKS, nothing, nothing, HealthReporter(NETWORKS))
-        reply = asyncio.run(servicer.list_devices(nothing, nothing))
+        reply = asyncio.run(servicer_of(core).list_devices(nothing, nothing))
         (device,) = reply.devices
         assert (device.state, device.reason) == (pb.DOWN, "the driver is missing")
         assert core.devices_up() == {"LATE": False}
@@ -236,8 +224,7 @@ def test_a_device_without_an_id_is_listed_with_none() -> None:
     core = Core(sources, blob_key=b"key")
     try:
         nothing: Any = None
-        servicer = Servicer(core, NETWORKS, nothing, nothing, HealthReporter(NETWORKS))
-        reply = asyncio.run(servicer.list_devices(nothing, nothing))
+        reply = asyncio.run(servicer_of(core).list_devices(nothing, nothing))
         listed = {device.name: list(device.device_ids) for device in reply.devices}
         assert listed == {"TEMPLATE": ["0"], "HETERO": []}
     finally:
