@@ -24,8 +24,8 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.network.memory import look_for_garbage_seldom
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.garbage import look_seldom
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.case import parse
 from tests.benchmark.deep_transformer import deep_transformer
@@ -138,7 +138,7 @@ def main() -> None:
     }
     sys.setswitchinterval(0.0005)  # as the server has it
     core = Core(list(installed_plugins().values()), blob_key=b"key")
-    look_for_garbage_seldom()
+    look_seldom()
     print(f"{'network':16} {'device':20} {'action':6} {'longest':>8}  target <= {TARGET_MS:.0f} ms")
     try:
         for name, make in models.items():

@@ -16,8 +16,8 @@ import typer
 import uvloop
 
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.network.memory import look_for_garbage_seldom
 from headrace.runtime.system.allocator import tune_allocator
+from headrace.runtime.system.garbage import look_seldom
 from headrace.runtime.system.processors import schedule_as_batch
 from headrace.server.app import App
 from headrace.server.listeners import Addresses
@@ -76,7 +76,7 @@ async def _serve(settings: Settings, *, json_output: bool) -> None:
     # A worker that holds the interpreter lock gives the event loop a turn after 0.5 ms.
     sys.setswitchinterval(0.0005)
     app = App(settings)
-    look_for_garbage_seldom()  # devices and libraries stay alive: this saves 30 ms each time
+    look_seldom()  # devices and libraries stay alive: this saves 30 ms each time
 
     def ready(addresses: Addresses) -> None:
         if json_output:

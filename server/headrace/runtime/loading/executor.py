@@ -18,6 +18,7 @@ from headrace.runtime.errors import (
     Stopped,
 )
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.system.garbage import undisturbed
 from headrace.runtime.system.interruption import interruptible
 
 T = TypeVar("T")
@@ -106,7 +107,8 @@ def _run(task: Callable[[], T]) -> T:
     native library would end the thread that waits for the future, and a future cannot carry a
     StopIteration."""
     try:
-        return task()
+        with undisturbed():
+            return task()
     except BaseException as error:
         if isinstance(error, Exception) and not isinstance(error, StopIteration):
             raise

@@ -1,13 +1,12 @@
 """Frees the memory of networks that are no longer needed.
 
 Their graphs are freed one by one (`graph_memory.py`). A full run of Python's garbage collector
-stops every thread, so it runs seldom. This module starts one only if large weights are still in
-memory after their graph was freed.
+stops every thread, so it runs seldom (`garbage.py`). This module starts one only if large weights
+are still in memory after their graph was freed.
 """
 
 from __future__ import annotations
 
-import gc
 import traceback
 import weakref
 from collections.abc import Callable
@@ -17,17 +16,11 @@ import onnx_ir as ir
 
 from headrace.runtime.errors import HeadraceError, Internal, chain, forget_frames
 from headrace.runtime.network.network import Network
+from headrace.runtime.system import garbage
 from headrace.runtime.system.allocator import release_memory
 from headrace.runtime.system.graph_memory import free_graphs
 
 T = TypeVar("T")
-
-_OLD_GENERATIONS = 100
-"""How many collections of the middle generation come before a collection of the oldest one. That is
-some 700,000 objects that were created and not freed. Connections and failed calls leave cycles of
-references within gRPC, uvicorn and uvloop. With 1000, they took 10 MiB more each minute of a busy
-server for half an hour. A collection looks at what was made since the start: some 26,000 objects
-without large networks, which takes 2 ms. Python itself skips it until a quarter more have come."""
 
 _LARGE_BYTES = 2**20
 """A network that does not have more bytes of weights than this is not tracked."""
@@ -35,14 +28,6 @@ _LARGE_BYTES = 2**20
 _MANY_LAYERS = 1000
 """Freeing a network of more layers takes long, so who asks for it waits. Otherwise queries would
 make networks faster than they are freed."""
-
-
-def look_for_garbage_seldom() -> None:
-    """Makes full runs of the garbage collector rare, and excludes all present objects from them."""
-    gc.collect()
-    gc.freeze()
-    new, middle, _ = gc.get_threshold()
-    gc.set_threshold(new, middle, _OLD_GENERATIONS)
 
 
 class Weights:
@@ -58,13 +43,19 @@ class Weights:
         layers = 0 if network is None else len(network.model.graph)
         self._wait = bool(self._tensors) or layers > _MANY_LAYERS
 
-    def give_back(self) -> None:
+    def give_back(self, objects: int = 0) -> None:
         """Gives the memory of the tensors back to the system. The caller must not refer to the
         network any more. A small network does not wait while another thread frees a large one:
-        that thread frees it too."""
+        that thread frees it too.
+
+        Args:
+            objects: as `garbage.count_gone`.
+        """
         free_graphs(wait=self._wait)
         if any(tensor() is not None for tensor in self._tensors):
-            gc.collect()  # a cycle of references keeps the tensors alive
+            garbage.look_at_all()  # a cycle of references keeps the tensors alive
+        else:
+            garbage.count_gone(objects)
         if self._tensors:
             release_memory()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +13,9 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import Cancelled, InvalidModel, UnsupportedLayers
-from headrace.runtime.network import memory as network_memory
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
+from headrace.runtime.system import garbage
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.occupied import eventually
@@ -41,7 +40,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     gc.collect()
     gc.disable()
     asked: list[bool] = []
-    monkeypatch.setattr(network_memory, "gc", SimpleNamespace(collect=lambda: asked.append(True)))
+    monkeypatch.setattr(garbage, "look_at_all", lambda: asked.append(True))
     yield asked
     gc.enable()
 

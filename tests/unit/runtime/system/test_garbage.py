@@ -1,0 +1,174 @@
+"""When Python's garbage collector looks at all objects."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.device.plugin_source import installed_plugins
+from headrace.runtime.network.network import Network
+from headrace.runtime.system import garbage
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions
+from headrace.testing.occupied import eventually
+from tests.support.model_zoo import model, network, node, value
+
+LAYERS = 2000  # some 60,000 objects on CPU
+PATIENCE_SECONDS = 120.0
+DEVICES = ("CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU")
+CLEAN = ("CPU", "AUTO:CPU", "BATCH:CPU(4)")
+"""Their networks are freed without a look. TEMPLATE leaves rings of `onnx.reference`."""
+
+
+class Ring:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.ring = self
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """The looks at all objects since looks are seldom. True is one that began during a task."""
+    monkeypatch.setattr(garbage, "_looks", garbage._Looks())
+    began: list[bool] = []
+
+    def note(phase: str, facts: Mapping[str, int]) -> None:
+        if phase == "start" and facts["generation"] == 2:
+            began.append(garbage._looks._tasks > 0)
+
+    thresholds = gc.get_threshold()
+    garbage.look_seldom()
+    gc.callbacks.append(note)
+    yield began
+    gc.callbacks.remove(note)
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+@pytest.fixture
+def core() -> Iterator[Core]:
+    wanted = ("CPU", "TEMPLATE", "HETERO", "AUTO", "BATCH")
+    built = Core([installed_plugins()[name] for name in wanted], blob_key=b"key")
+    yield built
+    built.stop()
+
+
+def chain() -> Network:
+    names = ["x", *(f"v{at}" for at in range(LAYERS - 1)), "y"]
+    nodes = [node("Relu", [names[at]], [names[at + 1]], name=f"layer{at}") for at in range(LAYERS)]
+    return network(model(nodes, [value("x", ("N", 4))], [value("y", ("N", 4))]))
+
+
+def load(core: Core, name: str, device: str) -> None:
+    request = LoadRequest(name, DeviceName.parse(device), {})
+    core.load_network(request, chain).result(PATIENCE_SECONDS)
+
+
+@pytest.mark.usefixtures("looks")
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_look_does_not_pass_over_the_networks_that_are_loaded(core: Core, device: str) -> None:
+    there = len(gc.get_objects())
+    for name in ("first", "second"):
+        load(core, name, device)
+        assert len(gc.get_objects()) - there < LAYERS
+
+
+@pytest.mark.usefixtures("looks")
+@pytest.mark.parametrize("device", CLEAN)
+def test_a_network_that_is_unloaded_leaves_no_objects(core: Core, device: str) -> None:
+    load(core, "m", device)  # what is made once
+    core.unload_network("m").result(PATIENCE_SECONDS)
+    there = gc.get_freeze_count() + len(gc.get_objects())
+    for _ in range(2):
+        load(core, "m", device)
+        core.unload_network("m").result(PATIENCE_SECONDS)
+    eventually(
+        lambda: gc.get_freeze_count() + len(gc.get_objects()) - there < LAYERS,
+        "the objects to be gone",
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_look_begins_during_a_load_a_query_or_an_unload(
+    core: Core, device: str, looks: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "_USUALLY", 1)  # as often as Python itself ever looks
+    name = DeviceName.parse(device)
+    load(core, "m", device)
+    core.query_network(name, {}, NetworkOptions(), chain).result(PATIENCE_SECONDS)
+    core.unload_network("m").result(PATIENCE_SECONDS)
+    assert not any(looks)
+
+
+def test_python_looks_as_before_once_the_task_is_over(looks: list[bool]) -> None:
+    before = gc.get_threshold()
+    with garbage.undisturbed(), garbage.undisturbed():
+        assert gc.get_threshold()[2] > before[2]
+    assert gc.get_threshold() == before
+    assert not looks
+
+
+def test_a_process_that_did_not_ask_for_it_excludes_nothing(core: Core) -> None:
+    before = gc.get_freeze_count(), gc.get_threshold()
+    load(core, "m", "CPU")
+    assert (gc.get_freeze_count(), gc.get_threshold()) == before
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few objects are many."""
+    for name in ("_MANY", "_UNCOUNTED", "_LEFT"):
+        monkeypatch.setattr(garbage, name, 1000)
+
+
+@pytest.mark.usefixtures("few")
+def test_rings_that_were_excluded_are_found_when_they_are_many(looks: list[bool]) -> None:
+    alive: list[weakref.ref[Ring]] = []
+    garbage._looks._counted = 0  # other tests have left objects in this process
+    for _ in range(1000):
+        with garbage.undisturbed():
+            rings = [Ring() for _ in range(2000)]
+        alive = [each for each in alive if each() is not None] + [weakref.ref(rings[0])]
+        del rings
+        garbage.count_gone(0)
+        if looks:
+            break
+    assert looks == [False]
+    assert not any(each() for each in alive)
+
+
+@pytest.mark.usefixtures("few")
+def test_the_objects_of_networks_that_are_loaded_are_not_taken_for_rings(
+    looks: list[bool],
+) -> None:
+    networks, objects = [], []
+    base = gc.get_freeze_count()
+    while gc.get_freeze_count() < 6 * base:
+        before = garbage.made()
+        with garbage.undisturbed():
+            networks.append([Ring() for _ in range(20_000)])
+        objects.append(garbage.made() - before)
+        garbage.count_kept(objects[-1])
+        garbage.count_gone(0)
+    for each in objects:
+        for ring in networks.pop(0):
+            del ring.ring  # as a graph is freed
+        garbage.count_gone(each)
+    assert not looks
+
+
+@pytest.mark.usefixtures("looks")
+def test_a_look_at_all_finds_what_was_excluded() -> None:
+    ring = Ring()
+    alive = weakref.ref(ring)
+    gc.freeze()
+    del ring
+    gc.collect()
+    assert alive() is not None
+    garbage.look_at_all()
+    assert alive() is None
