@@ -43,19 +43,19 @@ class Weights:
         layers = 0 if network is None else len(network.model.graph)
         self._wait = bool(self._tensors) or layers > _MANY_LAYERS
 
-    def give_back(self, objects: int = 0) -> None:
+    def give_back(self, made: int = 0) -> None:
         """Gives the memory of the tensors back to the system. The caller must not refer to the
         network any more. A small network does not wait while another thread frees a large one:
         that thread frees it too.
 
         Args:
-            objects: as `garbage.count_gone`.
+            made: as `garbage.count_gone`.
         """
         free_graphs(wait=self._wait)
         if any(tensor() is not None for tensor in self._tensors):
             garbage.look_at_all()  # a cycle of references keeps the tensors alive
         else:
-            garbage.count_gone(objects)
+            garbage.count_gone(made)
         if self._tensors:
             release_memory()
 

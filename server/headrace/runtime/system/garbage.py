@@ -4,16 +4,20 @@ A loaded network has some 30 objects a layer, and a look at a million objects ta
 second. So once `look_seldom` was called, this holds:
 
 - No look begins while a load, a query or an unload runs (`undisturbed`).
-- After one, if many objects were made, all that are there are excluded from later looks. Networks'
-  graphs are freed by `graph_memory.py`, so they need no look.
-- Rings of references that were excluded stay in memory. So what is excluded is counted, but not
-  often: it takes 0.06 s for a million objects. If more is left than the loaded networks have, one
-  look at everything finds the rings.
+- After one, if much has been made, all objects are excluded from later looks. Networks' graphs are
+  freed by `graph_memory.py`, so they need no look.
+- Rings of references that were excluded stay in memory. If the process has more memory than loaded
+  networks account for, one look at everything finds them.
+
+Memory is counted in the blocks that Python has allocated, some two for each object. To count the
+objects themselves takes long, and a list of them gives references to tuples that other threads are
+just making, which then fail.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,14 +34,11 @@ _MEANWHILE: Final = 2000
 """The same while a load runs. A load of 20,000 layers takes 250. It is not endless, because a
 backend may never come back."""
 
-_MANY: Final = 40_000
-"""A look at more objects takes longer than 5 ms."""
+_MANY: Final = 100_000
+"""So many blocks make a look some 5 ms longer."""
 
-_LEFT: Final = 50_000
-"""Rings of fewer objects, some 5 MiB, are not worth a look at everything."""
-
-_UNCOUNTED: Final = 1_000_000
-"""So many objects may be excluded before all that are excluded are counted."""
+_LEFT: Final = 200_000
+"""Rings of fewer blocks, some 15 MiB, are not worth a look at everything."""
 
 
 class _Looks:
@@ -47,11 +48,9 @@ class _Looks:
         self._lock = threading.Lock()
         self._seldom = False
         self._tasks = 0
-        self._before = 0  # what was made before the first task began, or what `_new` has counted
-        self._new = 0  # what was made while tasks ran, and is not excluded
-        self._known = 0  # what was excluded at the start, and what loaded networks made
-        self._counted = 0  # what was excluded when it was counted
-        self._since = 0  # what was excluded since
+        self._excluded = 0  # how many blocks there were when objects were excluded, or fewer later
+        self._since = 0  # how many blocks were excluded since the last look at everything
+        self._known = 0  # how many blocks were there then, and those that networks have made since
 
     def seldom(self) -> None:
         with self._lock:
@@ -61,35 +60,30 @@ class _Looks:
 
     def begin(self) -> None:
         with self._lock:
-            if not self._tasks:
-                self._before = made()
             self._look_after(_MEANWHILE)
             self._tasks += 1
 
     def end(self) -> None:
         with self._lock:
-            now = made()
-            self._new += now - self._before
-            self._before = now
-            if self._seldom and self._new > _MANY:
+            now = blocks()
+            new = now - self._excluded
+            if self._seldom and new > _MANY:
                 gc.freeze()
-                self._since += self._new
-                self._new = 0
+                self._since += new
+            if new < 0 or new > _MANY:
+                self._excluded = now
             self._tasks -= 1
             self._look_after(_MEANWHILE if self._tasks else _USUALLY)
 
-    def kept(self, objects: int) -> None:
+    def kept(self, made: int) -> None:
         with self._lock:
-            self._known += objects
+            self._known += made
 
-    def gone(self, objects: int) -> None:
+    def gone(self, made: int) -> None:
         with self._lock:
-            self._known -= objects
-            if self._since <= max(_UNCOUNTED, 4 * self._counted):
-                return
-            self._since = 0
-            self._counted = gc.get_freeze_count()
-            if self._counted - self._known > max(_LEFT, self._counted // 4):
+            self._known -= made
+            left = min(blocks() - self._known, self._since)
+            if left > max(_LEFT, self._known // 4):
                 self._at_all()
 
     def at_all(self) -> None:
@@ -103,8 +97,8 @@ class _Looks:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        self._new = self._since = 0
-        self._known = self._counted = gc.get_freeze_count()
+        self._since = 0
+        self._known = self._excluded = blocks()
 
     def _look_after(self, collections: int) -> None:
         if self._seldom:
@@ -130,30 +124,27 @@ def undisturbed() -> Iterator[None]:
         _looks.end()
 
 
-def made() -> int:
-    """How many objects the process has made and kept so far, at most: when as many as the first
-    threshold are new, there is a collection. `gc.get_objects` would tell how many are there now,
-    but it gives references to tuples that other threads are just making, which then fail."""
-    collections: int = sum(each["collections"] for each in gc.get_stats())
-    return collections * gc.get_threshold()[0]
+def blocks() -> int:
+    """How many blocks of memory Python has allocated."""
+    return sys.getallocatedblocks()
 
 
-def count_kept(objects: int) -> None:
-    """Tells that a network is loaded, so that its objects are not taken for rings.
+def count_kept(made: int) -> None:
+    """Tells that a network is loaded, so that its memory is not taken for rings.
 
     Args:
-        objects: how many were made by its load.
+        made: how many blocks its load has left.
     """
-    _looks.kept(objects)
+    _looks.kept(made)
 
 
-def count_gone(objects: int) -> None:
-    """Looks at all objects if too many are left that no network accounts for.
+def count_gone(made: int) -> None:
+    """Looks at all objects if too many blocks are left that no network accounts for.
 
     Args:
-        objects: as in `count_kept`, for a network that is gone.
+        made: as in `count_kept`, for a network that is gone.
     """
-    _looks.gone(objects)
+    _looks.gone(made)
 
 
 def look_at_all() -> None:

@@ -121,15 +121,14 @@ def test_a_process_that_did_not_ask_for_it_excludes_nothing(core: Core) -> None:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few objects are many."""
-    for name in ("_MANY", "_UNCOUNTED", "_LEFT"):
+    """A few blocks are many."""
+    for name in ("_MANY", "_LEFT"):
         monkeypatch.setattr(garbage, name, 1000)
 
 
 @pytest.mark.usefixtures("few")
 def test_rings_that_were_excluded_are_found_when_they_are_many(looks: list[bool]) -> None:
     alive: list[weakref.ref[Ring]] = []
-    garbage._looks._counted = 0  # other tests have left objects in this process
     for _ in range(1000):
         with garbage.undisturbed():
             rings = [Ring() for _ in range(2000)]
@@ -146,16 +145,16 @@ def test_rings_that_were_excluded_are_found_when_they_are_many(looks: list[bool]
 def test_the_objects_of_networks_that_are_loaded_are_not_taken_for_rings(
     looks: list[bool],
 ) -> None:
-    networks, objects = [], []
-    base = gc.get_freeze_count()
-    while gc.get_freeze_count() < 6 * base:
-        before = garbage.made()
+    networks, made = [], []
+    base = garbage.blocks()
+    while garbage.blocks() < 3 * base:
+        before = garbage.blocks()
         with garbage.undisturbed():
             networks.append([Ring() for _ in range(20_000)])
-        objects.append(garbage.made() - before)
-        garbage.count_kept(objects[-1])
+        made.append(garbage.blocks() - before)
+        garbage.count_kept(made[-1])
         garbage.count_gone(0)
-    for each in objects:
+    for each in made:
         for ring in networks.pop(0):
             del ring.ring  # as a graph is freed
         garbage.count_gone(each)
