@@ -54,7 +54,7 @@ class GuardedProcess:
             return "it closed its connection"
 
     def last_words(self) -> str:
-        """The end of what the process wrote to its standard error."""
+        """The last lines that the process wrote to its standard error."""
         size = os.fstat(self._errors.fileno()).st_size
         start = max(0, size - _LAST_WORDS_BYTES)
         said = os.pread(self._errors.fileno(), size - start, start)

@@ -129,8 +129,8 @@ def _with_rounded_up_pads(sizes: Sequence[int], options: Mapping[str, Any]) -> d
 
 
 def _with_fitting_windows(sizes: Sequence[int], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a pool. A window that is larger than the padded image by less than a stride
-    has larger pads, and makes one result of what is there, as ONNX's inference of shapes has it.
+    """The options of a pool. A window may be larger than the padded image by less than a stride.
+    Then the pads grow, and the window gives one result, as in ONNX's shape inference.
 
     Raises:
         ValueError: a window does not fit. If the number of results is rounded up, or padding keeps
