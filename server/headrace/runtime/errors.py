@@ -29,8 +29,9 @@ Each class has the name of its gRPC status. The server turns the name into a sta
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 
 class HeadraceError(Exception):
@@ -106,6 +107,8 @@ class UnsupportedLayer(NamedTuple):
 
 _LAYERS_TOLD = 3
 _REASONS_TOLD = 8
+_PARTICULAR: Final = re.compile(r"\B'[^']*'|\b\d+(?:\W+\d+)*")
+"""The names and the sizes in a reason."""
 
 
 class UnsupportedLayers(FailedPrecondition):
@@ -123,17 +126,28 @@ class UnsupportedLayers(FailedPrecondition):
 
 
 def _by_reason(layers: Sequence[UnsupportedLayer]) -> str:
-    groups: dict[str, list[str]] = {}
+    """Tells reasons that differ only in the layers' own names and sizes once."""
+    same: dict[str, list[str]] = {}
     for layer, op_type, reason, _ in layers:
-        groups.setdefault(reason, []).append(f"{layer} ({op_type})")
+        same.setdefault(reason, []).append(f"{layer} ({op_type})")
+    alike: dict[str, list[str]] = {}
+    for reason in same:
+        alike.setdefault(_PARTICULAR.sub("#", reason), []).append(reason)
     told = []
-    for reason, names in list(groups.items())[:_REASONS_TOLD]:
-        more = f" and {len(names) - _LAYERS_TOLD} more" if len(names) > _LAYERS_TOLD else ""
-        told.append(f"{', '.join(names[:_LAYERS_TOLD])}{more}: {reason}")
-    rest = sum(map(len, list(groups.values())[_REASONS_TOLD:]))
-    if rest:
-        told.append(f"{rest} more for other reasons; a query lists them all")
+    for first, *others in list(alike.values())[:_REASONS_TOLD]:
+        told.append(f"{_first(same[first])}: {first}")
+        if others:
+            told.append(f"likewise {_first([name for each in others for name in same[each]])}")
+    left = [reason for reasons in list(alike.values())[_REASONS_TOLD:] for reason in reasons]
+    if left:
+        count = sum(len(same[reason]) for reason in left)
+        told.append(f"{count} more for other reasons; a query lists them all")
     return "; ".join(told)
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LAYERS_TOLD} more" if len(names) > _LAYERS_TOLD else ""
+    return f"{', '.join(names[:_LAYERS_TOLD])}{more}"
 
 
 class RequestBusy(FailedPrecondition):

@@ -80,13 +80,25 @@ def test_unsupported_layers_are_told_by_reason_and_the_first_by_name() -> None:
     assert len(error.layers) == 686
 
 
+def test_a_reason_with_each_layers_own_names_and_sizes_is_told_once() -> None:
+    same = [UnsupportedLayer("c", "Conv", "(1, 3, 3) does not fit 'k0'")] * 2
+    own = [UnsupportedLayer(f"c{n}", "Conv", f"({n}, 3) does not fit 'k{n}'") for n in range(30)]
+    types = [UnsupportedLayer(f"t{n}", "Relu", f"no float{n}") for n in (16, 64)]
+    error = UnsupportedLayers("CPU", [*same, *own, *types])
+    assert error.message == (
+        "CPU does not support 34 layer(s): c (Conv), c (Conv): (1, 3, 3) does not fit 'k0'; "
+        "likewise c0 (Conv), c1 (Conv), c2 (Conv) and 27 more; "
+        "t16 (Relu): no float16; t64 (Relu): no float64"
+    )
+
+
 def test_unsupported_layers_are_all_kept_and_the_text_stays_short() -> None:
-    layers = [UnsupportedLayer(f"layer{n}", "Loop", f"reason {n}") for n in range(50)]
+    layers = [UnsupportedLayer(f"layer{n}", "Loop", f"reason r{n}") for n in range(50)]
     error = UnsupportedLayers("CPU", iter(layers))
     assert error.layers == tuple(layers)
     assert "50 layer(s)" in error.message
     assert error.message.endswith("; 42 more for other reasons; a query lists them all")
-    assert all(f"layer{n} (Loop): reason {n}" in error.message for n in range(8))
+    assert all(f"layer{n} (Loop): reason r{n}" in error.message for n in range(8))
     assert (error.field, error.metadata) == ("model", {"device": "CPU", "layers": "50"})
 
 

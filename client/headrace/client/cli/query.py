@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -50,6 +51,8 @@ _Full = Annotated[
 _LONG: Final = 40
 """In a table with more rows, layers with the same answer share one row."""
 _NAMED: Final = 3
+_PARTICULAR: Final = re.compile(r"\B'[^']*'|\b\d+(?:\W+\d+)*")
+"""The names and the sizes in a reason."""
 
 
 def query(
@@ -144,18 +147,20 @@ def _print_table(result: QueryResult, *, full: bool) -> None:
 
 
 def _grouped(rows: Sequence[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
-    """One row for all layers with the same answer; it names the first of them."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for layer, *answer in rows:
-        groups.setdefault((answer[0], answer[1], answer[2]), []).append(layer)
-    return [
-        (
-            ", ".join(layers[:_NAMED])
-            + (f" and {len(layers) - _NAMED:,} more" if len(layers) > _NAMED else ""),
-            *answer,
-        )
-        for answer, layers in groups.items()
-    ]
+    """One row for all layers with the same answer; it names the first of them. Reasons that differ
+    only in the layers' own names and sizes are the same answer."""
+    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for layer, where, number, reason in rows:
+        key = (where, number, _PARTICULAR.sub("#", reason))
+        groups.setdefault(key, []).append((layer, reason))
+    grouped = []
+    for (where, number, _), answers in groups.items():
+        more = f" and {len(answers) - _NAMED:,} more" if len(answers) > _NAMED else ""
+        layers = ", ".join(layer for layer, _ in answers[:_NAMED])
+        _, reason = answers[0]
+        alike = ", or the like" if any(other != reason for _, other in answers) else ""
+        grouped.append((f"{layers}{more}", where, number, f"{reason}{alike}"))
+    return grouped
 
 
 def _print_counts(result: QueryResult) -> None:

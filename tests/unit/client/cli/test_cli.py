@@ -277,6 +277,23 @@ def test_a_query_of_many_layers_groups_those_with_the_same_answer(
     assert len(capsys.readouterr().out.splitlines()) == 1 + 302 + 2
 
 
+def test_a_query_groups_reasons_that_differ_in_the_layers_own_names_and_sizes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    missing = [
+        UnsupportedLayer(f"c{n}", "Conv", f"'k{n}' has {n} of (1, {n}, 3)") for n in range(40)
+    ]
+    missing += [UnsupportedLayer(f"r{n}", "Relu", f"no float{n}") for n in (16, 64)]
+    query._print_table(QueryResult({}, missing, []), full=False)
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
+        "LAYER DEVICE SUBGRAPH REASON",
+        "c0, c1, c2 and 37 more - Conv: 'k0' has 0 of (1, 0, 3), or the like",
+        "r16 - Relu: no float16",
+        "r64 - Relu: no float64",
+        "0 supported layers, 42 unsupported layers",
+    ]
+
+
 def test_unload(run: Any, fake: Fake) -> None:
     assert run("unload", "echo").stdout == "unloaded echo\n"
     assert json_of(run("unload", "echo", "--json")) == {"unloaded": "echo"}
