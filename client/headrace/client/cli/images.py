@@ -20,6 +20,8 @@ from headrace.wire.codec import Array
 
 _LAYOUTS: Final = frozenset("".join(order) for order in (*permutations("CHW"), *permutations("HW")))
 _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
+_MOST_PIXELS: Final = 1 << 27
+"""A network may ask for any size, and a larger image could fill the memory."""
 
 
 class _Placement(NamedTuple):
@@ -59,6 +61,9 @@ def read_image(path: Path, port: Port, tell: Callable[[str], None]) -> Array:
         width if isinstance(width, int) else pixels.width,
         height if isinstance(height, int) else pixels.height,
     )
+    if size[0] * size[1] > _MOST_PIXELS:
+        message = f"the network takes images of {size[0]}x{size[1]}; pass a .npy file"
+        raise _bad(path, port, message)
     tell(_what_is_done(path, port, pixels.size, size))
     pixels = pixels.resize(size, Image.Resampling.BILINEAR)
     array: Array = np.asarray(pixels)
@@ -98,6 +103,8 @@ def _placement(path: Path, port: Port) -> _Placement:
     letters: dict[str, Any] = dict(zip(layout, shape, strict=False))
     if layout.removeprefix("N") not in _LAYOUTS or len(layout) != len(shape):
         raise _bad(path, port, f"cannot tell height from width in shape {shape}; pass a .npy file")
+    if 0 in (letters["H"], letters["W"]):
+        raise _bad(path, port, f"shape {shape} holds no pixels; pass a .npy file")
     if not port.layout and 1 in (letters["H"], letters["W"]):
         message = (
             f"shape {shape} does not look like a picture; pass a .npy file, or load with a layout"

@@ -218,6 +218,11 @@ def test_pixels_stay_numbers_to_255(picture: Path) -> None:
         ("float32", (10,), "cannot tell height from width"),
         ("float32", (1, 16), "does not look like a picture"),
         ("float32", (2, 3, 8, 8), "takes 2 images at a time"),
+        ("float32", (1, 3, 0, 8), "holds no pixels"),
+        ("uint8", ("N", 8, 0, 3), "holds no pixels"),
+        ("uint8", (0, 0), "holds no pixels"),
+        ("uint8", (1, 3, 12_000, 12_000), "takes images of 12000x12000"),
+        ("uint8", (1, 3, "H", 1 << 40), "takes images of 1099511627776x4"),
     ],
 )
 def test_inputs_that_hold_no_image_say_why(

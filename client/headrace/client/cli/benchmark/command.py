@@ -157,7 +157,7 @@ def benchmark(
             if callers is None:
                 callers = _number(loaded.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
             random = np.random.default_rng(seed)
-            files = read_inputs(inputs or [], loaded.inputs, sizes)
+            files = read_inputs(inputs or [], loaded.inputs, sizes, console.note)
             requests = [
                 loaded.encoder.encode_bytes(random_inputs(loaded.inputs, sizes, files, random))
                 for _ in range(_VARIETY)

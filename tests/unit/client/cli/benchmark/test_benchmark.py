@@ -25,6 +25,7 @@ from headrace.client.errors import InvalidArgument
 from headrace.client.info import Port, Ports
 from headrace.client.outputs import Outputs
 from headrace.v1 import inference_engine_pb2 as pb
+from tests.support import client_fake
 from tests.support.client_fake import REFUSED, Fake, running
 from tests.support.manual_clock import ManualClock
 
@@ -321,6 +322,21 @@ def test_failures_are_told_and_no_failure_of_the_benchmark(call: Any, tmp_path: 
     assert result.exit_code == 0, result.output
     assert "requests failed: INVALID_ARGUMENT" in result.stderr
     assert result.stdout.splitlines()[1] == "0 answers a second, 0 in all"
+
+
+def test_what_is_done_to_an_image_is_told(
+    call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (6, 4)).save(tmp_path / "p.png")
+    network = pb.NetworkInfo()
+    network.CopyFrom(client_fake.ECHO)
+    del network.inputs[0].shape[:]
+    network.inputs[0].shape.extend(pb.Dimension(size=size) for size in (1, 3, 8, 5))
+    monkeypatch.setattr(client_fake, "ECHO", network)
+    result = call("--network", "echo", "--input", f"x={tmp_path}/p.png", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "p.png is resized from 6x4 to 5x8, its values are 0 to 255" in result.stderr
 
 
 def test_a_model_is_unloaded_also_where_its_inputs_are_missing(
