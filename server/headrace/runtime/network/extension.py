@@ -37,7 +37,7 @@ def read_functions(data: bytes, limits: Limits = Limits()) -> list[ir.Function]:
     try:
         model = intake.from_bytes(data + _GRAPH, limits)
     except InvalidModel as error:
-        message = error.message
+        message = _reason(data, limits) or error.message
         if _is_function(data, limits):
             message = (
                 "this is a FunctionProto; put it into the functions of a ModelProto, which also "
@@ -72,6 +72,15 @@ def write_functions(functions: Sequence[ir.Function]) -> bytes:
         functions=[function.clone() for function in functions],
     )
     return b"".join(onnx_bytes.serialize(carrier))
+
+
+def _reason(data: bytes, limits: Limits) -> str | None:
+    """Why the bytes by themselves are no message of protobuf's; None if they are one."""
+    try:
+        stripping.strip(data, limits)
+    except InvalidModel as error:
+        return error.message
+    return None
 
 
 def _is_function(data: bytes, limits: Limits) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,14 @@ def test_a_function_without_a_model_around_it_is_refused_with_what_to_send() -> 
     data = function("f0", [node("Relu", ["a"], ["b"])]).SerializeToString()
     with pytest.raises(InvalidArgument, match=r"a FunctionProto; put it into .* a ModelProto"):
         read_functions(data)
+
+
+@pytest.mark.parametrize("data", [b"abc", b"\x0a\x7f", b"\xff" * 12])
+def test_the_byte_that_is_not_valid_is_one_of_the_extensions(data: bytes) -> None:
+    with pytest.raises(InvalidArgument, match=r"the bytes are not valid near byte \d") as caught:
+        read_functions(data)
+    (place,) = re.findall(r"near byte (\d+)", caught.value.message)
+    assert int(place) < len(data)
 
 
 def test_extensions_cannot_make_a_network_explode() -> None:
