@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -63,8 +64,8 @@ class Evaluator(CorrectedEvaluator):
     def __init__(self, proto: Any, **options: Any) -> None:
         super().__init__(proto, **options)
         timed = isinstance(self.proto_, onnx.ModelProto)  # a body's time counts for its layer
-        for node in self.rt_nodes_:
-            node.run = partial(_run, node.run, node.onnx_node, timed)
+        for node in self.rt_nodes_:  # a node that refers to itself would stay in memory
+            node.run = partial(_run, copy(node).run, node.onnx_node, timed)
 
 
 def _run(run: Any, node: onnx.NodeProto, timed: bool, *inputs: Any, **options: Any) -> Any:

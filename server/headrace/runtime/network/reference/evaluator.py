@@ -38,11 +38,13 @@ time for some expressions, and no other thread of the process runs meanwhile.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpFunctionContextDependant
 from onnx.reference.ops import op_gru, op_lstm, op_rnn
 from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
@@ -96,8 +98,23 @@ class CorrectedEvaluator(ReferenceEvaluator):
         # The evaluators of bodies and functions get the corrected operators here, too.
         super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
 
+    def _init(self) -> None:
+        try:
+            super()._init()
+        finally:
+            # Nodes that refer to the evaluator would stay in memory, with its copy of the weights,
+            # until Python's garbage collector looks at them.
+            for node in self.rt_nodes_:
+                node.run_params["log"] = _no_log
+                if isinstance(node, OpFunctionContextDependant):
+                    node.impl_, node.parent = None, weakref.proxy(self)
+
     def _load_impl(self, node: Any, *arguments: Any) -> Any:
         return with_wide_sums(node.op_type, super()._load_impl(node, *arguments))
+
+
+def _no_log(*_: object) -> None:
+    pass
 
 
 def answer(output: Any, dtype: ir.DataType) -> Value:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +14,7 @@ import pytest
 from onnx.parser import parse_model
 from onnxruntime import InferenceSession
 
+from headrace.plugins.template.executable_network import Evaluator
 from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 
 FLOAT_TYPE = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [2])
@@ -714,3 +718,34 @@ def test_a_loss_takes_one_class_for_each_place_and_one_weight_for_each_class(
         return
     with pytest.raises(ValueError, match=why):
         run(13, text, **feed)
+
+
+LEFT_AT_ONCE = {
+    "layers": "(float[N] x) => (float[N] y) { a = Relu(x) y = Softmax(a) }",
+    "bodies": """(bool c, float[N] x) => (float[N] y) {
+        y = If (c) <then_branch = t () => (float[N] a) { a = Relu(x) },
+            else_branch = e () => (float[N] b) { b = Softmax(x) }>
+    }""",
+    "a function of unknown types": "(float[N] x) => (float[N] y) { a = Relu(x) y = Gelu(a) }",
+    "an unknown layer": "(float[N] x) => (float[N] y) { a = Relu(x) y = Nothing(a) }",
+}
+
+
+@pytest.fixture
+def no_looks() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_looks")
+@pytest.mark.parametrize("kind", [CorrectedEvaluator, Evaluator])
+@pytest.mark.parametrize("text", LEFT_AT_ONCE.values(), ids=LEFT_AT_ONCE.keys())
+def test_an_evaluator_is_freed_without_a_look_for_garbage(
+    kind: type[CorrectedEvaluator], text: str
+) -> None:
+    proto = parsed(21, f"g {text}")
+    with suppress(NotImplementedError):
+        kind(proto)
+    assert gc.collect() == 0
