@@ -241,6 +241,7 @@ class NetworkLife:
                 if request.warm_up is not None:
                     run_warm_up(executable, request.warm_up, entry.token)
                 entry.load_seconds = time.monotonic() - start
+                entry.blocks = count_kept(before)
                 self._save_and_publish(load, executable)
             except BaseException:
                 executable.close()
@@ -250,8 +251,6 @@ class NetworkLife:
             self._fail(load, error)
             raise
         network.forget_pages()  # not entry.record.network: it may be None by now
-        entry.blocks = max(0, blocks() - before)
-        count_kept(entry.blocks)
         return entry
 
     def _ended(self, future: Future[NetworkEntry]) -> None:
@@ -261,7 +260,7 @@ class NetworkLife:
             self._loads.close(free_graphs)  # copies that were only needed to compile
         else:
             forget_locals(future.exception())
-            self._loads.close(load.remains.give_back)
+            self._loads.close(partial(load.remains.give_back, load.entry.blocks))
 
     def _give_up(self, entry: NetworkEntry, error: HeadraceError) -> None:
         with self._changing:

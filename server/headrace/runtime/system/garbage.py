@@ -129,20 +129,25 @@ def blocks() -> int:
     return sys.getallocatedblocks()
 
 
-def count_kept(made: int) -> None:
+def count_kept(before: int) -> int:
     """Tells that a network is loaded, so that its memory is not taken for rings.
 
     Args:
-        made: how many blocks its load has left.
+        before: how many blocks there were before its load.
+
+    Returns:
+        How many its load has left.
     """
+    made = max(0, blocks() - before)
     _looks.kept(made)
+    return made
 
 
 def count_gone(made: int) -> None:
     """Looks at all objects if too many blocks are left that no network accounts for.
 
     Args:
-        made: as in `count_kept`, for a network that is gone.
+        made: what `count_kept` returned for a network that is gone.
     """
     _looks.gone(made)
 

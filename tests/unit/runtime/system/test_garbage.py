@@ -151,8 +151,7 @@ def test_the_objects_of_networks_that_are_loaded_are_not_taken_for_rings(
         before = garbage.blocks()
         with garbage.undisturbed():
             networks.append([Ring() for _ in range(20_000)])
-        made.append(garbage.blocks() - before)
-        garbage.count_kept(made[-1])
+        made.append(garbage.count_kept(before))
         garbage.count_gone(0)
     for each in made:
         for ring in networks.pop(0):
