@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ from headrace.runtime.intake.provenance import origins, stamp
 
 SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place of another
 FAILS: Final = "an input is empty, has too few axes, or gives a length of 0"
-_NEVER: Final = "never"
+_NEVER: Final = re.compile(rf"{re.escape(SUFFIX)}\.never(?:\.(\d+)\.(\d+)(\+)?)?")
 _REASONS: Final = {
     "class": "a class is negative, and it is not ignore_index",
     "corner": "with align_corners, each axis of the grid must have at least two pixels",
@@ -38,7 +39,13 @@ def reason(rest: str) -> str:
 
 def certain(node: ir.Node) -> str | None:
     """Why the node fails in every run; None if it may not."""
-    return FAILS if f"{SUFFIX}.{_NEVER}" in (node.name or "") else None
+    found = _NEVER.search(node.name or "")
+    if found is None:
+        return None
+    rank, wanted, more = found.groups()
+    if rank is None:
+        return FAILS
+    return f"the input has {rank} axes; it must have {'at least ' if more else ''}{wanted}"
 
 
 class Guard(Inserted):
@@ -68,16 +75,14 @@ class Guard(Inserted):
         if sizes is not None:
             rank = len(sizes)
             if free is not None and not -rank <= free < rank:
-                return value  # the backend refuses the layer
+                return self._never(value, rank, free + 1 if free >= 0 else -free, or_more=True)
             certain = (at for at, size in enumerate(sizes) if size)
             axis = next(certain, None) if free is None else free % rank
             others = [size for at, size in enumerate(sizes) if at != axis]
             if all(others):
                 return value
-            if 0 in others:  # every run fails here, and so does the layer
-                self._stands_for = origins(self.node)
-                self.suffix = f"{SUFFIX}.{_NEVER}"
-                return self.layer("Reshape", value, self.constant(np.ones(rank, np.int64)))
+            if 0 in others:
+                return self._never(value, rank)
             if axis is not None:
                 wanted = [0] * rank  # 0 leaves a size as it is
                 wanted[axis] = -1  # the backend infers it, unless another size is 0
@@ -136,8 +141,13 @@ class Guard(Inserted):
 
     def of_rank(self, value: ir.Value, least: int) -> ir.Value:
         """Guards that the value has at least `least` axes."""
-        if self.proven.sizes(value) is not None:
-            return value
+        sizes = self.proven.sizes(value)
+        if sizes is not None:
+            return (
+                value
+                if len(sizes) >= least
+                else self._never(value, len(sizes), least, or_more=True)
+            )
         shape = self.layer("Shape", value)
         first = self.layer("Gather", shape, self.constant(np.arange(least)))
         wanted = self.layer("Concat", first, self.slice(shape, least, END), axis=0)
@@ -145,8 +155,9 @@ class Guard(Inserted):
 
     def ranked(self, value: ir.Value, rank: int) -> ir.Value:
         """Guards that the value has `rank` axes."""
-        if self.proven.sizes(value) is not None:
-            return value
+        sizes = self.proven.sizes(value)
+        if sizes is not None:
+            return value if len(sizes) == rank else self._never(value, len(sizes), rank)
         # A Reshape to zeros alone accepts an empty tensor of more axes, and drops these.
         shape = self.layer("Reshape", self.layer("Shape", value), self.constant(np.array([rank])))
         return self._reshaped(value, shape)
@@ -228,6 +239,22 @@ class Guard(Inserted):
         before = self.slice(sizes, 0, axis)
         after = self.slice(sizes, axis + 1 if axis != -1 else END, END)
         return self.layer("Concat", before, self.constant(np.array([size])), after, axis=0)
+
+    def _never(
+        self, value: ir.Value, rank: int, wanted: int | None = None, or_more: bool = False
+    ) -> ir.Value:
+        """A layer that fails in every run, so that the guarded layer is refused.
+
+        Args:
+            wanted: the rank that the value must have, if it has another one. The backend does not
+                always look at the rank of a constant while it loads a network.
+        """
+        self._stands_for = origins(self.node)
+        self.suffix = f"{SUFFIX}.never"
+        if wanted is not None:
+            self.suffix += f".{rank}.{wanted}{'+' if or_more else ''}"
+        sizes = self.constant(np.zeros(rank + 1, np.int64))  # a 0 stands for the size of an axis
+        return self._reshaped(value, sizes)
 
     def _reshaped(self, value: ir.Value, sizes: ir.Value) -> ir.Value:
         return self.layer("Reshape", value, sizes, type=value.type, shape=value.shape)

@@ -131,6 +131,27 @@ def test_a_rank_that_is_known_to_be_wrong_is_refused_at_the_load(plugin: Plugin,
         plugin.load_network(Load(given))
 
 
+@pytest.mark.parametrize(
+    ("text", "weight"),
+    [
+        *(
+            ("g (uint8 x) => (int32 y) { y = ConvInteger(w, x) }", np.ones(shape, np.uint8))
+            for shape in ((), (0,), (4,))
+        ),
+        (_QUANTISED.replace("uint8 x, uint8 w", "uint8 x"), np.array(1, np.uint8)),
+        ('g (float x) => (float y) { y = Einsum<equation = "bij, bjk -> bik">(w, x) }', ones()),
+    ],
+)
+def test_a_constant_of_a_wrong_rank_ends_no_process(plugin: Plugin, text: str, weight: Any) -> None:
+    model = parse(text, {"w": weight})
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.ClearField("shape")
+    given = Network.from_bytes(model.SerializeToString())
+    assert plugin.query_network(given, {}).unsupported
+    with pytest.raises(UnsupportedLayers, match="axes; it must have"):
+        plugin.load_network(Load(given))
+
+
 def test_a_scalar_of_two_bits_is_an_array() -> None:
     model = parse("g (float x) => (int2 y) { y = Cast<to = 26>(x) }")
     model.opset_import[0].version, model.ir_version = 25, 13
