@@ -15,6 +15,8 @@ from typing import Final
 import onnx_ir as ir
 from onnx import defs
 
+from headrace.plugins.cpu import trees
+
 RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
     {
         "AffineGrid": {1: 1},
@@ -283,5 +285,6 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "SoftmaxCrossEntropyLoss": _loss,
         "SplitToSequence": _split_to_sequence,
         "TfIdfVectorizer": _tf_idf,
+        "ai.onnx.ml.TreeEnsembleClassifier": trees.classifier,
     }
 )
