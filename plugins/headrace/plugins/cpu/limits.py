@@ -173,6 +173,12 @@ def _tf_idf(node: ir.Node) -> str | None:
     return None
 
 
+def _features(node: ir.Node) -> str | None:
+    """The backend writes outside the output if a later length than the first is negative."""
+    lengths = node.attributes.get_ints("inputdimensions", ())
+    return "a length in inputdimensions is negative" if min(lengths, default=0) < 0 else None
+
+
 def _lrn(node: ir.Node) -> str | None:
     return None if _rank(node) in (None, 4) else "the backend supports only two spatial axes"
 
@@ -285,6 +291,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "SoftmaxCrossEntropyLoss": _loss,
         "SplitToSequence": _split_to_sequence,
         "TfIdfVectorizer": _tf_idf,
+        "ai.onnx.ml.FeatureVectorizer": _features,
         "ai.onnx.ml.TreeEnsembleClassifier": trees.classifier,
     }
 )

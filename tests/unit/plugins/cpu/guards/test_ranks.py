@@ -199,6 +199,18 @@ def test_features_without_columns_end_no_process(plugin: Plugin) -> None:
         run(plugin, given, ones(0, 0), ones(0, 3))
 
 
+def test_features_of_a_negative_length_end_no_process(plugin: Plugin) -> None:
+    model = parse(
+        "g (float[a,b] x, float[c,d] z) => (float[e,f] y) "
+        "{ y = ai.onnx.ml.FeatureVectorizer<inputdimensions = [2, -2]>(x, z) }"
+    )
+    model.opset_import.add(domain="ai.onnx.ml", version=3)
+    given = Network.from_bytes(model.SerializeToString())
+    assert plugin.query_network(given, {}).unsupported
+    with pytest.raises(UnsupportedLayers, match="is negative"):
+        plugin.load_network(Load(given))
+
+
 def test_a_sum_of_what_one_input_makes_needs_no_guard(plugin: Plugin) -> None:
     text = """g (float[a,b,4] x) => (float[c,d,4] y) {
         r = Relu(x)
