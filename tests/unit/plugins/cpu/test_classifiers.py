@@ -1,4 +1,4 @@
-"""Decision trees answer with the class that has the highest score, or are refused."""
+"""Classifiers answer with the class that has the highest score, or are refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_trees_for_which_the_backend_takes_another_class_are_refused(
 ) -> None:
     given = tree(votes, classes)
     assert plugin.query_network(given, {}).unsupported
-    with pytest.raises(UnsupportedLayers, match="the backend does not choose"):
+    with pytest.raises(UnsupportedLayers, match="does not choose"):
         plugin.load_network(Load(given))
 
 
@@ -96,3 +96,68 @@ def test_trees_of_many_classes_give_the_one_with_the_highest_score(
 
 def test_trees_that_vote_for_one_of_two_classes_are_served(plugin: Plugin) -> None:
     assert labels(plugin, tree([(1, 0, 0.9), (2, 0, 0.2)], 2)) == [1, 0]
+
+
+_MACHINE = """g (float[n,3] x) => (int64[n] y, float[n,c] z) {{
+    y, z = ai.onnx.ml.SVMClassifier<coefficients = [1.0, -1.0, 1.0, 0.5, 0.5, 0.5],
+        kernel_params = [0.1, 0.0, 3.0], rho = [0.1], {more}>(x)
+}}"""
+_VECTORS = """kernel_type = "RBF", support_vectors = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+    vectors_per_class = """
+_LINEAR = """g (float[n,3] x) => (int64[n] y, float[n,c] z) {{
+    y, z = ai.onnx.ml.LinearClassifier<coefficients = [0.1, 0.2, 0.3], intercepts = [0.1],
+        classlabels_ints = [0, 1], post_transform = "{post}">(x)
+}}"""
+
+
+def classifier(text: str) -> Network:
+    model = parse(text)
+    model.opset_import.add(domain="ai.onnx.ml", version=3)
+    return Network.from_bytes(model.SerializeToString())
+
+
+_OPEN = [
+    *(
+        text
+        for post in ("SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
+        for text in (
+            _LINEAR.format(post=post),
+            _MACHINE.format(
+                more=f'{_VECTORS} [1, 1], classlabels_ints = [0, 1], post_transform = "{post}"'
+            ),
+        )
+    ),
+    _MACHINE.format(more=f"{_VECTORS} [2], classlabels_ints = [0]"),
+    _MACHINE.format(more='kernel_type = "LINEAR", classlabels_ints = [0, 1]'),
+]
+
+
+@pytest.mark.parametrize("text", _OPEN)
+def test_a_score_that_the_backend_makes_of_another_or_of_foreign_memory_is_refused(
+    plugin: Plugin, text: str
+) -> None:
+    given = classifier(text)
+    assert plugin.query_network(given, {}).unsupported
+    with pytest.raises(UnsupportedLayers, match="the backend"):
+        plugin.load_network(Load(given))
+
+
+def test_a_transformed_tree_that_votes_for_one_of_two_classes_is_refused(plugin: Plugin) -> None:
+    given = tree([(1, 0, 0.9), (2, 0, 0.2)], 2, ', post_transform = "PROBIT"')
+    with pytest.raises(UnsupportedLayers, match="does not transform"):
+        plugin.load_network(Load(given))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _LINEAR.format(post="LOGISTIC"),
+        _MACHINE.format(more=f"{_VECTORS} [1, 1], classlabels_ints = [0, 1]"),
+        _MACHINE.format(
+            more=f"{_VECTORS} [1, 1], classlabels_ints = [0, 1], prob_a = [0.5], prob_b = [0.1], "
+            'post_transform = "SOFTMAX"'
+        ),
+    ],
+)
+def test_other_classifiers_of_two_classes_are_served(plugin: Plugin, text: str) -> None:
+    assert not plugin.query_network(classifier(text), {}).unsupported

@@ -1,19 +1,44 @@
-"""Ensembles of decision trees whose answers the backend gets wrong."""
+"""Classifiers whose answers the backend gets wrong.
+
+Of two classes it often has one score, and makes the other class's score of it. It then does not
+transform them, except by a logistic function, and leaves some of them to foreign memory.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 import onnx_ir as ir
 
+_TOP: Final = "of two classes, the backend does not choose the one with the higher score"
+_SECOND: Final = "the backend makes a score of another one, and does not transform it"
 
-def classifier(node: ir.Node) -> str | None:
+
+def linear(node: ir.Node) -> str | None:
+    alone = len(node.attributes.get_floats("intercepts", ())) == 1
+    return _SECOND if alone and _is_transformed(node) else None
+
+
+def vector_machine(node: ir.Node) -> str | None:
+    get, labels = node.attributes.get_ints, _labels(node, "classlabels_ints")
+    if not get("vectors_per_class", ()):
+        return _TOP if labels == 2 else None
+    if labels < 2:
+        return "there is one class, and the backend has no score for it"
+    alone = labels == 2 and not node.attributes.get_floats("prob_a", ())
+    return _SECOND if alone and _is_transformed(node) else None
+
+
+def tree(node: ir.Node) -> str | None:
     """The backend's label of two classes is the second wherever its score is positive. Of more, it
     is one of those that have votes, though a class without votes has a score of 0. If one of two
     classes has all votes, ONNX leaves open what the other's score is; so this is left alone."""
-    get = node.attributes.get_ints
-    texts = node.attributes.get_strings("classlabels_strings", ())
-    labels = len(get("classlabels_int64s", ()) or texts)
-    if labels == 2 and len({*get("class_ids", ())}) == 2:
-        return "of two classes with votes, the backend does not choose the one with more"
+    labels = _labels(node, "classlabels_int64s")
+    voted = {*node.attributes.get_ints("class_ids", ())}
+    if labels == 2 and len(voted) == 2:
+        return _TOP
+    if labels == 2 and voted == {0} and _is_transformed(node):
+        return _SECOND
     weights = node.attributes.get_floats("class_weights", ())
     wide = node.attributes.get_tensor("class_weights_as_tensor", None)
     if wide is not None:
@@ -21,6 +46,15 @@ def classifier(node: ir.Node) -> str | None:
     if labels > 2 and any(each < 0 for each in weights) and not _always_voted(node, labels):
         return "the backend does not choose a class without votes, even if the others are negative"
     return None
+
+
+def _labels(node: ir.Node, numbers: str) -> int:
+    texts = node.attributes.get_strings("classlabels_strings", ())
+    return len(node.attributes.get_ints(numbers, ()) or texts)
+
+
+def _is_transformed(node: ir.Node) -> bool:
+    return node.attributes.get_string("post_transform", "NONE") not in ("NONE", "LOGISTIC")
 
 
 def _always_voted(node: ir.Node, labels: int) -> bool:
