@@ -15,7 +15,7 @@ from typing import Final
 import onnx_ir as ir
 from onnx import defs
 
-from headrace.plugins.cpu import classifiers
+from headrace.plugins.cpu import predictors
 
 RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
     {
@@ -292,8 +292,6 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "SplitToSequence": _split_to_sequence,
         "TfIdfVectorizer": _tf_idf,
         "ai.onnx.ml.FeatureVectorizer": _features,
-        "ai.onnx.ml.LinearClassifier": classifiers.linear,
-        "ai.onnx.ml.SVMClassifier": classifiers.vector_machine,
-        "ai.onnx.ml.TreeEnsembleClassifier": classifiers.tree,
+        **predictors.RULES,
     }
 )

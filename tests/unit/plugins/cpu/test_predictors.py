@@ -1,4 +1,5 @@
-"""Classifiers answer with the class that has the highest score, or are refused."""
+"""Classifiers answer with the class of the highest score, and regressors with what ONNX says, or
+they are refused."""
 
 from __future__ import annotations
 
@@ -110,7 +111,7 @@ _LINEAR = """g (float[n,3] x) => (int64[n] y, float[n,c] z) {{
 }}"""
 
 
-def classifier(text: str) -> Network:
+def predictor(text: str) -> Network:
     model = parse(text)
     model.opset_import.add(domain="ai.onnx.ml", version=3)
     return Network.from_bytes(model.SerializeToString())
@@ -136,7 +137,7 @@ _OPEN = [
 def test_a_score_that_the_backend_makes_of_another_or_of_foreign_memory_is_refused(
     plugin: Plugin, text: str
 ) -> None:
-    given = classifier(text)
+    given = predictor(text)
     assert plugin.query_network(given, {}).unsupported
     with pytest.raises(UnsupportedLayers, match="the backend"):
         plugin.load_network(Load(given))
@@ -160,4 +161,52 @@ def test_a_transformed_tree_that_votes_for_one_of_two_classes_is_refused(plugin:
     ],
 )
 def test_other_classifiers_of_two_classes_are_served(plugin: Plugin, text: str) -> None:
-    assert not plugin.query_network(classifier(text), {}).unsupported
+    assert not plugin.query_network(predictor(text), {}).unsupported
+
+
+_REGRESSOR = "g (float[n,3] x) => (float[n,t] y) {{ y = ai.onnx.ml.{}(x) }}"
+_LINE = "LinearRegressor<coefficients = [0.1, 0.2, 0.3], intercepts = [0.1] {}>"
+_LINES = (
+    "LinearRegressor<coefficients = [0.1, 0.2, 0.3, 0.1, 0.2, 0.3], targets = 2,"
+    "intercepts = [0.1] {}>"
+)
+_SUPPORT = """SVMRegressor<coefficients = [1.0, -1.0], kernel_params = [0.1, 0.0, 3.0],
+    n_supports = 2, kernel_type = "POLY", rho = [0.1],
+    support_vectors = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6] {}>"""
+_LEAVES = """TreeEnsembleRegressor<nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2],
+    nodes_featureids = [0, 0, 0], nodes_values = [0.5, 0.0, 0.0], nodes_falsenodeids = [2, 0, 0],
+    nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids = [1, 0, 0],
+    target_treeids = [0, 0], target_nodeids = [1, 2], target_ids = [0, 0],
+    target_weights = [0.3, 0.7], n_targets = 1 {}>"""
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        *(
+            (each.format(f', post_transform = "{post}"'), "leaves out post_transform")
+            for each in (_LINE, _SUPPORT, _LEAVES)
+            for post in ("SOFTMAX", "SOFTMAX_ZERO", "LOGISTIC")
+        ),
+        (_SUPPORT.format(', post_transform = "PROBIT"'), "leaves out post_transform"),
+        (_LINES.format(""), "1 intercepts for 2 targets"),
+    ],
+)
+def test_a_regressor_of_which_the_backend_leaves_out_a_part_is_refused(
+    plugin: Plugin, text: str, match: str
+) -> None:
+    given = predictor(_REGRESSOR.format(text))
+    assert plugin.query_network(given, {}).unsupported
+    with pytest.raises(UnsupportedLayers, match=match):
+        plugin.load_network(Load(given))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(each.format("") for each in (_LINE, _SUPPORT, _LEAVES)),
+        *(each.format(', post_transform = "PROBIT"') for each in (_LINE, _LEAVES)),
+    ],
+)
+def test_other_regressors_are_served(plugin: Plugin, text: str) -> None:
+    assert not plugin.query_network(predictor(_REGRESSOR.format(text)), {}).unsupported

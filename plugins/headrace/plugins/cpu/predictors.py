@@ -1,25 +1,30 @@
-"""Classifiers whose answers the backend gets wrong.
+"""Classifiers and regressors of ai.onnx.ml whose answers the backend gets wrong.
 
 Of two classes it often has one score, and makes the other class's score of it. It then does not
-transform them, except by a logistic function, and leaves some of them to foreign memory.
+transform them, except by a logistic function, and leaves some of them to foreign memory. Of one
+target, it transforms the value for PROBIT alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import onnx_ir as ir
 
 _TOP: Final = "of two classes, the backend does not choose the one with the higher score"
+_LEFT: Final = "the backend leaves out post_transform"
+_NUMBERED: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")  # in TreeEnsemble
 _SECOND: Final = "the backend makes a score of another one, and does not transform it"
 
 
-def linear(node: ir.Node) -> str | None:
+def _linear_classifier(node: ir.Node) -> str | None:
     alone = len(node.attributes.get_floats("intercepts", ())) == 1
     return _SECOND if alone and _is_transformed(node) else None
 
 
-def vector_machine(node: ir.Node) -> str | None:
+def _vector_machine(node: ir.Node) -> str | None:
     get, labels = node.attributes.get_ints, _labels(node, "classlabels_ints")
     if not get("vectors_per_class", ()):
         return _TOP if labels == 2 else None
@@ -29,7 +34,7 @@ def vector_machine(node: ir.Node) -> str | None:
     return _SECOND if alone and _is_transformed(node) else None
 
 
-def tree(node: ir.Node) -> str | None:
+def _tree_classifier(node: ir.Node) -> str | None:
     """The backend's label of two classes is the second wherever its score is positive. Of more, it
     is one of those that have votes, though a class without votes has a score of 0. If one of two
     classes has all votes, ONNX leaves open what the other's score is; so this is left alone."""
@@ -48,13 +53,44 @@ def tree(node: ir.Node) -> str | None:
     return None
 
 
+def _linear_regressor(node: ir.Node) -> str | None:
+    targets = node.attributes.get_int("targets", 1)
+    intercepts = len(node.attributes.get_floats("intercepts", ()))
+    if intercepts not in (0, targets):
+        return f"there are {intercepts} intercepts for {targets} targets"
+    return _regressor(targets, _transform(node))
+
+
+def _tree_regressor(node: ir.Node) -> str | None:
+    return _regressor(node.attributes.get_int("n_targets", 1), _transform(node))
+
+
+def _trees(node: ir.Node) -> str | None:
+    number = node.attributes.get_int("post_transform", 0)
+    known = 0 <= number < len(_NUMBERED)  # otherwise the backend refuses the layer
+    targets = node.attributes.get_int("n_targets", 1)
+    return _regressor(targets, _NUMBERED[number]) if known else None
+
+
+def _regressor(targets: int, transform: str) -> str | None:
+    return _LEFT if targets == 1 and transform not in ("NONE", "PROBIT") else None
+
+
+def _vector_regressor(node: ir.Node) -> str | None:
+    return _LEFT if _transform(node) != "NONE" else None
+
+
 def _labels(node: ir.Node, numbers: str) -> int:
     texts = node.attributes.get_strings("classlabels_strings", ())
     return len(node.attributes.get_ints(numbers, ()) or texts)
 
 
+def _transform(node: ir.Node) -> str:
+    return node.attributes.get_string("post_transform", "NONE")
+
+
 def _is_transformed(node: ir.Node) -> bool:
-    return node.attributes.get_string("post_transform", "NONE") not in ("NONE", "LOGISTIC")
+    return _transform(node) not in ("NONE", "LOGISTIC")
 
 
 def _always_voted(node: ir.Node, labels: int) -> bool:
@@ -78,3 +114,16 @@ def _always_voted(node: ir.Node, labels: int) -> bool:
         number for (tree, number), found in votes.items() if found >= leaves.get(tree, {-1})
     }
     return len(complete) == labels
+
+
+RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
+    {
+        "ai.onnx.ml.LinearClassifier": _linear_classifier,
+        "ai.onnx.ml.LinearRegressor": _linear_regressor,
+        "ai.onnx.ml.SVMClassifier": _vector_machine,
+        "ai.onnx.ml.SVMRegressor": _vector_regressor,
+        "ai.onnx.ml.TreeEnsemble": _trees,
+        "ai.onnx.ml.TreeEnsembleClassifier": _tree_classifier,
+        "ai.onnx.ml.TreeEnsembleRegressor": _tree_regressor,
+    }
+)
