@@ -276,6 +276,16 @@ GRID = "g (float t, int64[n] s) => (float y) {{ y = AffineGrid<align_corners={}>
 LARGEST = "g (float[n] a) => (float[m] b) <int64[1] k = {{1}}> {{ b, i = TopK<sorted={}>(a, k) }}"
 POWER = "g (int64[n] a, int64[n] e) => (int64[n] b) { b = Pow(a, e) }"
 MANY = np.full(3, 2**30, np.int32)
+MATRIX = np.ones((1, 2), np.float32)
+LINE = """g (float[n,2] x) => (int64[n] y, float[n,c] z) {{
+    y, z = ai.onnx.ml.LinearClassifier<coefficients = [1.0, 1.0, 1.0, 1.0],
+        classlabels_ints = [0, 1], intercepts = {}>(x) }}"""
+VECTORS = """g (float[n,2] x) => (int64[n] y, float[n,c] z) {{
+    y, z = ai.onnx.ml.SVMClassifier<
+        vectors_per_class = [1, 1], classlabels_ints = [0, 1] {}>(x) }}"""
+VOTES = """g (float[n,2] x) => (int64[n] y, float[n,c] z) {{
+    y, z = ai.onnx.ml.TreeEnsembleClassifier<class_ids = {}, classlabels_int64s = {}>(x) }}"""
+SCALE = "g (float x) => (float y) { y = ai.onnx.ml.Scaler<offset = [1.0], scale = [1.0]>(x) }"
 QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis=0>(a, s) }"
 
 
@@ -315,6 +325,16 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         (GRID.format(0), {"t": ONE, "s": np.array([1, 1, 4, 1])}, False),
         (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 1, 4, 2])}, False),
         (GRID.format(1), {"t": ONE, "s": np.array([1, 1, 2, 4, 1])}, True),
+        (LINE.format([1.0]), {"x": MATRIX}, True),
+        (LINE.format([1.0, 1.0]), {"x": MATRIX}, False),
+        (LINE.format([1.0, 1e38]), {"x": MATRIX}, True),
+        (VECTORS.format(""), {"x": MATRIX}, True),
+        (VECTORS.format(", prob_a = [1.0], prob_b = [1.0]"), {"x": MATRIX}, False),
+        (VOTES.format([0, 0], [0, 1]), {"x": MATRIX}, True),
+        (VOTES.format([0, 1], [0, 1]), {"x": MATRIX}, False),
+        (VOTES.format([0, 0], [0, 1, 2]), {"x": MATRIX}, False),
+        (SCALE, {"x": MATRIX}, False),
+        (SCALE, {"x": ONE}, True),
     ],
 )
 def test_values_that_onnx_leaves_open_are_not_compared(

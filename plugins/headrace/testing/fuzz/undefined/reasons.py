@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.shape_inference
+from onnx import helper
 
 from headrace.testing.fuzz.undefined.arithmetic import POINTWISE, RULES, Array
 from headrace.testing.fuzz.values import bounds, is_float, is_integer, wide
@@ -25,6 +26,14 @@ _QUANTISING = frozenset(
 _INTERPOLATING = frozenset([b"bicubic", b"bilinear", b"cubic", b"linear"])
 _SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
 _MAGNIFYING = frozenset(["Div", "Log", "Pow", "Reciprocal", "Sqrt"])
+_PREDICTORS = frozenset(
+    ["Scaler", "TreeEnsemble"]
+    + [
+        f"{kind}{what}"
+        for kind in ("Linear", "SVM", "TreeEnsemble")
+        for what in ("Classifier", "Regressor")
+    ]
+)
 _SIZED_BY_VALUES = frozenset(["Compress", "NonMaxSuppression", "NonZero", "Range", "Unique"])
 
 
@@ -36,7 +45,7 @@ def reason(variant: Variant, number: int) -> str | None:
     values = [*_arrays(feed, model)]
     found = next((found for rule in RULES if (found := rule(operators, values))), None)
     found = found or _other_type(model)
-    rules = (_cast_too_far, _no_scale, _one_corner, _unsorted)
+    rules = (_cast_too_far, _no_scale, _one_corner, _unsorted, _one_score, _no_batch)
     return found or next((found for rule in rules if (found := rule(model, feed))), None)
 
 
@@ -77,7 +86,7 @@ def open_forms(variant: Variant) -> tuple[str, ...]:
     """Differences in form, which follow from values in outputs whose sizes depend on them."""
     model = variant.proto
     operators = {node.op_type for node in model.graph.node}
-    shape = ("shape",) if operators & _SIZED_BY_VALUES else ()
+    shape = ("shape",) if operators & (_SIZED_BY_VALUES | _PREDICTORS) else ()
     return ("dtype", *shape) if _other_type(model) else shape
 
 
@@ -169,6 +178,32 @@ def _unsorted(model: onnx.ModelProto, _: Feed) -> str | None:
     return None
 
 
+def _one_score(model: onnx.ModelProto, _: Feed) -> str | None:
+    """Whether one number decides between two classes. ONNX does not say what the other class's
+    score is then, and which of the two the number is for."""
+    for node in model.graph.node:
+        given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        names = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")
+        labels = sum(len(given.get(name, ())) for name in names)
+        alone = {
+            "LinearClassifier": len(given.get("intercepts", ())) == 1,
+            "SVMClassifier": "vectors_per_class" in given and not given.get("prob_a"),
+            "TreeEnsembleClassifier": len({*given.get("class_ids", ())}) == 1,
+        }
+        if labels <= 2 and alone.get(node.op_type, False):
+            return "two classes, and one score"
+    return None
+
+
+def _no_batch(model: onnx.ModelProto, feed: Feed) -> str | None:
+    """Whether features are not rows of a matrix. ONNX does not say what is a feature then."""
+    if any(node.op_type in _PREDICTORS for node in model.graph.node) and any(
+        isinstance(value, np.ndarray) and value.ndim != 2 for value in feed.values()
+    ):
+        return "features that are not a matrix"
+    return None
+
+
 def _given(model: onnx.ModelProto, feed: Feed) -> dict[str, Any]:
     """The values that are known: a request's, and constants."""
     constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
@@ -184,6 +219,8 @@ def _arrays(feed: Feed, model: onnx.ModelProto) -> Iterator[Array]:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.FLOAT:
                 yield np.array(attribute.f)
+            elif attribute.floats:
+                yield np.array(attribute.floats)
             elif attribute.type == onnx.AttributeProto.TENSOR:
                 yield onnx.numpy_helper.to_array(attribute.t)
 
