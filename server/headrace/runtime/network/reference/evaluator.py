@@ -29,8 +29,9 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - pools windows that are larger than the image,
 - counts a MaxPool's indices wrongly,
 - takes unique parts along the wrong axis,
-- does not accept a diagonal beyond the machine's integers, and
-- gives the mean of a LayerNormalization the precision of the input.
+- does not accept a diagonal beyond the machine's integers,
+- gives the mean of a LayerNormalization the precision of the input, and
+- reads several operators of ai.onnx.ml otherwise than ONNX (`predictors`).
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
 time for some expressions, and no other thread of the process runs meanwhile.
@@ -65,6 +66,15 @@ from headrace.runtime.network.reference.parts import (
     TreeEnsemble,
     Trilu,
     Unique,
+)
+from headrace.runtime.network.reference.predictors import (
+    LinearClassifier,
+    LinearRegressor,
+    Normalizer,
+    OneHotEncoder,
+    Scaler,
+    SVMClassifier,
+    TreeEnsembleClassifier,
 )
 from headrace.runtime.network.reference.sequences import (
     OneHot,
@@ -181,23 +191,30 @@ _CORRECTED = (
     GridSample,
     LRN,
     LayerNormalization,
+    LinearClassifier,
+    LinearRegressor,
     Loop,
     LpNormalization,
     LpPool,
     MatMulInteger,
     MaxPool,
+    Normalizer,
     OneHot,
+    OneHotEncoder,
     Optional,
     Pad,
     QLinearMatMul,
     RegexFullMatch,
     Resize,
     STFT,
+    SVMClassifier,
+    Scaler,
     Scan,
     SequenceInsert,
     SplitToSequence,
     StringNormalizer,
     TreeEnsemble,
+    TreeEnsembleClassifier,
     Trilu,
     Unique,
 )

@@ -1,0 +1,118 @@
+"""Operators of ai.onnx.ml, as onnx's reference evaluator should compute them.
+
+https://onnx.ai/onnx/operators/index_ml.html
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx.reference.ops.aionnxml._op_run_aionnxml import OpRunAiOnnxMl
+from onnx.reference.ops.aionnxml.op_linear_classifier import LinearClassifier as OpLinearClassifier
+from onnx.reference.ops.aionnxml.op_linear_regressor import LinearRegressor as OpLinearRegressor
+from onnx.reference.ops.aionnxml.op_svm_classifier import SVMClassifier as OpSVMClassifier
+from onnx.reference.ops.aionnxml.op_tree_ensemble_classifier import (
+    TreeEnsembleClassifier as OpTreeEnsembleClassifier,
+)
+
+
+class LinearClassifier(OpLinearClassifier):
+    """Intercepts are 0 if there are none. onnx's are not numbers."""
+
+    def _run(  # type: ignore[override]
+        self, x: Any, **options: Any
+    ) -> tuple[Any, ...]:
+        if options.get("intercepts") is None:
+            columns = len(options["coefficients"]) // max(1, x.shape[1])
+            options["intercepts"] = [0.0] * columns
+        return (*super()._run(x, **options),)  # type: ignore[no-untyped-call]
+
+
+class LinearRegressor(OpLinearRegressor):
+    """As for LinearClassifier."""
+
+    def _run(  # type: ignore[override]
+        self, x: Any, **options: Any
+    ) -> tuple[Any, ...]:
+        if options.get("intercepts") is None:
+            options["intercepts"] = [0.0] * (options.get("targets") or 1)
+        return (*super()._run(x, **options),)  # type: ignore[no-untyped-call]
+
+
+class Normalizer(OpRunAiOnnxMl):
+    """Divides by the largest number, and not by the largest size. Takes a row without a batch."""
+
+    def _run(self, x: Any, norm: str | None = None) -> tuple[Any, ...]:
+        x = x.astype(np.float32)
+        if norm == "L1":
+            divisor = np.abs(x).sum(axis=-1, keepdims=True)
+        elif norm == "L2":
+            divisor = np.sqrt(np.square(x).sum(axis=-1, keepdims=True))
+        else:
+            divisor = x.max(axis=-1, keepdims=True)
+        return (x / np.where(divisor == 0, np.float32(1), divisor),)
+
+
+class OneHotEncoder(OpRunAiOnnxMl):
+    """Casts numbers to integers before it looks for them, takes any rank, and has a place for each
+    category, even if two are the same."""
+
+    def _run(
+        self, x: Any, cats_int64s: Any = None, cats_strings: Any = None, zeros: int = 1
+    ) -> tuple[Any, ...]:
+        categories = cats_int64s or cats_strings
+        values = x if x.dtype.kind in "OSU" else x.astype(np.int64)
+        places = {each: at for at, each in enumerate(categories)}
+        found = np.array([places.get(each, -1) for each in values.ravel().tolist()], np.int64)
+        if not zeros and (found < 0).any():
+            raise ValueError("an element has none of the categories")
+        hot = found.reshape(*x.shape, 1) == np.arange(len(categories))
+        return (hot.astype(np.float32),)
+
+
+class Scaler(OpRunAiOnnxMl):
+    """Computes floating-point numbers of integers, too."""
+
+    def _run(self, x: Any, offset: Any = None, scale: Any = None) -> tuple[Any, ...]:
+        return (((x - np.array(offset)) * np.array(scale)).astype(np.float32),)
+
+
+class SVMClassifier(OpSVMClassifier):
+    """Of two classes with scores of their own, chooses the one with the higher score."""
+
+    def _run(  # type: ignore[override]
+        self, x: Any, **options: Any
+    ) -> tuple[Any, ...]:
+        rho = options.get("rho")
+        if not options.get("vectors_per_class") and rho is not None and len(rho) == 1:
+            options["rho"] = [*rho, *rho]  # onnx takes two scores for one if there is one number
+        return (*super()._run(x, **options),)  # type: ignore[no-untyped-call]
+
+
+class TreeEnsembleClassifier(OpTreeEnsembleClassifier):
+    """Takes votes for one class alone as what they are, unless it is the first of two. Then the
+    other one's score is what is left of 1. onnx does so, whatever the class is."""
+
+    def _run(  # type: ignore[override]
+        self, x: Any, **options: Any
+    ) -> tuple[Any, ...]:
+        labels = options.get("classlabels_int64s") or options.get("classlabels_strings") or ()
+        voted = {*(options.get("class_ids") or ())}
+        if len(voted) == 1 and len(labels) > 1:
+            if len(labels) == 2 and voted == {0}:
+                if options.get("post_transform") not in (None, "NONE"):
+                    raise NotImplementedError("a transformed score of one of two classes")
+            else:
+                _add_vote(options, next(at for at in (0, 1) if at not in voted))
+        return (*super()._run(x, **options),)  # type: ignore[no-untyped-call]
+
+
+def _add_vote(options: dict[str, Any], number: int) -> None:
+    """A vote of no weight."""
+    for name in ("class_treeids", "class_nodeids"):
+        options[name] = [*options[name], options[name][0]]
+    options["class_ids"] = [*options["class_ids"], number]
+    for name in ("class_weights", "class_weights_as_tensor"):
+        if options.get(name) is not None:
+            options[name] = np.append(np.asarray(options[name]), 0).tolist()

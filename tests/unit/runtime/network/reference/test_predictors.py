@@ -1,0 +1,103 @@
+"""Operators of ai.onnx.ml: each behaviour is one that onnx's own evaluator gets wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx.parser import parse_model
+
+from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
+
+_TREE = """y, z = ai.onnx.ml.TreeEnsembleClassifier<
+    nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2], nodes_featureids = [0, 0, 0],
+    nodes_values = [0.5, 0.0, 0.0], nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"],
+    nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0], class_treeids = [0, 0],
+    class_nodeids = [1, 2], class_ids = {}, class_weights = [0.75, 0.25],
+    classlabels_int64s = {}, post_transform = "{}">(x)"""
+_LEFT_AND_RIGHT = [[0.0], [1.0]]
+
+
+def run(node: str, x: Any, kind: str = "float") -> list[Any]:
+    outputs = node.partition("=")[0].strip().split(", ")
+    ports = ", ".join(f"{'int64' if each == 'c' else 'float'} {each}" for each in outputs)
+    model = parse_model(
+        '<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]>'
+        f"g ({kind} x) => ({ports}) {{ {node} }}"
+    )
+    value = np.array(x, {"float": np.float32, "int32": np.int32, "int64": np.int64}[kind])
+    return [np.asarray(each).tolist() for each in CorrectedEvaluator(model).run(None, {"x": value})]
+
+
+@pytest.mark.parametrize(
+    ("voted", "labels", "scores"),
+    [
+        ([1, 1], [0, 1], [[0.0, 0.75], [0.0, 0.25]]),
+        ([0, 0], [0, 1, 2], [[0.75, 0.0, 0.0], [0.25, 0.0, 0.0]]),
+        ([0, 0], [0, 1], [[0.25, 0.75], [0.75, 0.25]]),  # for the second class
+    ],
+)
+def test_votes_for_one_class_are_its_score(
+    voted: list[int], labels: list[int], scores: list[list[float]]
+) -> None:
+    found, given = run(_TREE.format(voted, labels, "NONE"), _LEFT_AND_RIGHT)
+    assert given == scores
+    assert found == [int(np.argmax(each)) for each in scores]
+
+
+def test_a_transformed_score_of_one_of_two_classes_is_refused() -> None:
+    with pytest.raises(NotImplementedError):
+        run(_TREE.format([0, 0], [0, 1], "LOGISTIC"), _LEFT_AND_RIGHT)
+
+
+def test_of_two_classes_with_scores_the_higher_one_is_chosen() -> None:
+    machine = """y, z = ai.onnx.ml.SVMClassifier<coefficients = [1.0, 0.5], rho = [0.0],
+        kernel_type = "LINEAR", kernel_params = [0.0, 0.0, 0.0], classlabels_ints = [4, 5]>(x)"""
+    labels, scores = run(machine, [[1.0], [-1.0]])
+    assert scores == [[1.0, 0.5], [-1.0, -0.5]]
+    assert labels == [4, 5]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y = ai.onnx.ml.LinearRegressor<coefficients = [1.0, 2.0, 3.0, 4.0], targets = 2>(x)",
+        "c, y = ai.onnx.ml.LinearClassifier<coefficients = [1.0, 2.0, 3.0, 4.0], "
+        "classlabels_ints = [0, 1]>(x)",
+    ],
+)
+def test_without_intercepts_a_sum_is_what_it_is(node: str) -> None:
+    assert run(node, [[1.0, 1.0]])[-1] == [[3.0, 7.0]]
+
+
+@pytest.mark.parametrize(
+    ("norm", "row", "expected"),
+    [
+        ("MAX", [-4.0, 2.0], [-2.0, 1.0]),
+        ("MAX", [-4.0, 0.0], [-4.0, 0.0]),
+        ("L1", [-3.0, 1.0], [-0.75, 0.25]),
+        ("L2", [-3.0, 4.0], [-0.6, 0.8]),
+    ],
+)
+def test_a_row_is_normalised_with_or_without_a_batch(
+    norm: str, row: list[float], expected: list[float]
+) -> None:
+    node = f'y = ai.onnx.ml.Normalizer<norm = "{norm}">(x)'
+    assert run(node, row) == [pytest.approx(expected)]
+    assert run(node, [row]) == [[pytest.approx(expected)]]
+
+
+def test_numbers_become_integers_before_their_category_is_looked_for() -> None:
+    node = "y = ai.onnx.ml.OneHotEncoder<cats_int64s = [1, 2, 2]>(x)"
+    assert run(node, [[[1.75]], [[3.0]]]) == [[[[[1.0, 0.0, 0.0]]], [[[0.0, 0.0, 0.0]]]]]
+
+
+def test_an_element_without_a_category_is_refused_where_zeros_are() -> None:
+    with pytest.raises(ValueError, match="none of the categories"):
+        run("y = ai.onnx.ml.OneHotEncoder<cats_int64s = [1], zeros = 0>(x)", [2], "int64")
+
+
+def test_integers_are_scaled_to_fractions() -> None:
+    node = "y = ai.onnx.ml.Scaler<offset = [0.5], scale = [0.5]>(x)"
+    assert run(node, [[1, 2]], "int32") == [[[0.25, 0.75]]]
