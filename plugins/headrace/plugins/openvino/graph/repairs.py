@@ -27,6 +27,7 @@ from headrace.plugins.openvino.library import (
 _LEAST_STEP: Final = -(2**31) + 1
 _BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
 _SMALL: Final = (*_BYTES, openvino.Type.i16, openvino.Type.u16)
+_WIDE: Final = (openvino.Type.i32, openvino.Type.u32, openvino.Type.i64, openvino.Type.u64)
 _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
 _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
     {
@@ -104,6 +105,16 @@ def _extreme(operation: openvino.Node) -> openvino.Node | None:
         operations.constant(np.float32(-np.inf if largest else np.inf)), kind
     )
     return operations.select(beyond, infinity, reduce(data, axes, keeps))
+
+
+def _bounded(operation: openvino.Node) -> None:
+    """The compiler joins a maximum and a minimum, each with a constant, and computes them in
+    float32: then the Clip of 16777217 at 16777217 is 16777216. No case shows it. It joins only an
+    operation that has one reader, so the result is compared with itself, in the same kernel."""
+    if operation.get_output_element_type(0) in _WIDE:
+        largest = operation.get_type_name() == "Maximum"
+        extreme = operations.maximum if largest else operations.minimum
+        change_readers(operation.output(0), lambda found: extreme(found, found))
 
 
 def _suppression(operation: openvino.Node) -> openvino.Node | None:
@@ -240,6 +251,8 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         "Add": _sum,
         "Einsum": _einstein,
         **SEQUENCES,
+        "Maximum": _bounded,
+        "Minimum": _bounded,
         "NonMaxSuppression": _suppression,
         "Pad": _pad,
         "ROIAlign": _regions,

@@ -101,6 +101,33 @@ def test_integers_have_no_infinite_extreme(runtime: Runtime) -> None:
     equal(run(runtime, text, x=np.array([[-5, -7]], np.int32)), y=[[-5]])
 
 
+CLIPS = {
+    "clip": "y = Clip(x, low, high)",
+    "least_first": "a = Min(high, x) y = Max(a, low)",
+    "greatest_first": "a = Max(low, x) b = Identity(a) y = Min(b, high)",
+    "reshaped": "n = Constant<value = int64[1] {-1}>() a = Max(x, low) b = Reshape(a, n)"
+    " y = Min(b, high)",
+}
+NEAR_2_24 = [2**24 - 1, 2**24, 2**24 + 1, 2**24 + 3]
+DTYPES = {"int32": np.int32, "int64": np.int64, "uint32": np.uint32, "uint64": np.uint64}
+
+
+@pytest.mark.parametrize("size", ["N", "8"])
+@pytest.mark.parametrize("type_name", DTYPES)
+@pytest.mark.parametrize("nodes", CLIPS.values(), ids=CLIPS)
+def test_integers_are_clipped_exactly(
+    runtime: Runtime, nodes: str, type_name: str, size: str
+) -> None:
+    x = np.array([*NEAR_2_24, 0, 7, 100_000_007, 2**31 - 1], DTYPES[type_name])
+    for low, high in ((16_777_217, 100_000_005), (3, 16_777_217), (0, 2**31 - 1)):
+        text = f"""f ({type_name}[{size}] x) => ({type_name}[{size}] y) {{
+            low = Constant<value = {type_name} {{{low}}}>()
+            high = Constant<value = {type_name} {{{high}}}>()
+            {nodes}
+        }}"""
+        equal(run(runtime, text, x=x), y=np.clip(x, low, high))
+
+
 SHAPES = {"known": ("[2,1,8]", "[2,3,8]"), "unknown": ("[A,B,C]", "[D,E,F]")}
 
 
