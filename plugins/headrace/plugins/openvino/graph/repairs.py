@@ -15,6 +15,7 @@ import numpy as np
 from headrace.plugins.openvino.graph.activations import ACTIVATIONS
 from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.loops import LOOPS
+from headrace.plugins.openvino.graph.magnitudes import magnitude
 from headrace.plugins.openvino.graph.sequences import SEQUENCES
 from headrace.plugins.openvino.graph.unique import unique
 from headrace.plugins.openvino.library import (
@@ -31,7 +32,7 @@ _WIDE: Final = (openvino.Type.i32, openvino.Type.u32, openvino.Type.i64, openvin
 _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
 _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
     {
-        "Abs": operations.absolute,
+        "Abs": magnitude,
         "Add": operations.add,
         "Divide": operations.divide,
         "Multiply": operations.multiply,
@@ -99,7 +100,7 @@ def _extreme(operation: openvino.Node) -> openvino.Node | None:
     largest = operation.get_type_name() == "ReduceMax"
     reduce = operations.reduce_max if largest else operations.reduce_min
     halves = operations.multiply(operations.convert(data, "f32"), np.float32(0.5))
-    extreme = operations.absolute(reduce(halves, axes, keeps))
+    extreme = magnitude(reduce(halves, axes, keeps).output(0))
     beyond = operations.greater(extreme, np.float32(0.75) * np.finfo(np.float32).max)
     infinity = operations.convert(
         operations.constant(np.float32(-np.inf if largest else np.inf)), kind
@@ -194,8 +195,14 @@ def _arithmetic(operation: openvino.Node) -> openvino.Node | None:
     kind = operation.get_output_element_type(0)
     if kind not in _BYTES:
         return None
-    wide = [operations.convert(value, "i32") for value in operation.input_values()]
+    wide = [operations.convert(value, "i32").output(0) for value in operation.input_values()]
     return operations.convert(_ARITHMETIC[operation.get_type_name()](*wide), kind)
+
+
+def _absolute(operation: openvino.Node) -> openvino.Node | None:
+    """See `magnitude`."""
+    made = _arithmetic(operation) or magnitude(operation.input_value(0))
+    return None if made.get_type_name() == "Abs" else made
 
 
 def _einstein(operation: openvino.Node) -> openvino.Node | None:
@@ -248,6 +255,7 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         **ACTIVATIONS,
         **LOOPS,
         **dict.fromkeys(_ARITHMETIC, _arithmetic),
+        "Abs": _absolute,
         "Add": _sum,
         "Einsum": _einstein,
         **SEQUENCES,

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from headrace.plugins.openvino.graph.magnitudes import magnitude
 from headrace.plugins.openvino.guards.terms import Condition, all_hold, follows_values
 from headrace.plugins.openvino.library import openvino, operations
 
@@ -100,7 +101,7 @@ def _cast(operation: openvino.Node) -> Iterator[Condition]:
     beyond = _BEYOND.get(kind.get_type_name())
     if beyond is None or not source.get_element_type().is_real() or not follows_values(source):
         return
-    size = operations.absolute(operations.convert(source, "f32"))
+    size = magnitude(operations.convert(source, "f32").output(0))
     inside = operations.less(size, np.float32(2**31))
     outside = operations.logical_not(operations.less(size, np.float32(beyond)))  # NaN is outside
     yield all_hold(operations.logical_or(inside, outside)), _WIDE
@@ -136,7 +137,7 @@ def _is_integer(value: openvino.Output) -> bool:
 
 
 def _magnitude(value: openvino.Output) -> openvino.Node:
-    return operations.absolute(operations.convert(value, "f32"))
+    return magnitude(operations.convert(value, "f32").output(0))
 
 
 def _is_exact(value: openvino.Output, most: float, compares: bool) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from headrace.plugins.openvino.graph.magnitudes import magnitude
 from headrace.plugins.openvino.guards.integers import in_floats
 from headrace.plugins.openvino.guards.terms import (
     UNLIKE,
@@ -209,7 +210,7 @@ def _fits(operation: openvino.Node) -> openvino.Node:
     least = operations.reduce_min(sizes, zero, keep_dims=True)
     counts = (operations.convert(each, "f32") for each in (sizes, of_data))
     made, there = (operations.reduce_prod(each, zero, keep_dims=True) for each in counts)
-    apart = operations.absolute(operations.subtract(made, there))
+    apart = magnitude(operations.subtract(made, there).output(0))
     rounding = operations.multiply(there, np.float32(_ROUNDING))
     whole = operations.logical_and(
         operations.greater_equal(least, zero), operations.less_equal(apart, rounding)

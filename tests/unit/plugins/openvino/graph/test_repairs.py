@@ -14,7 +14,7 @@ from headrace.plugins.openvino.session import tensors
 from headrace.plugins.openvino.session.session import Runtime
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
+from headrace.testing.case import Case, parse
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,29 @@ def test_integers_are_clipped_exactly(
             {nodes}
         }}"""
         equal(run(runtime, text, x=x), y=np.clip(x, low, high))
+
+
+MAGNITUDES = {
+    "cast": "c = Constant<value = int64[3] {-5, 6, -7}>() f = Cast<to = 1>(c) m = Abs(f)",
+    "floats": "c = Constant<value = float[3] {5, -6, 7}>() f = Neg(c) m = Abs(f)",
+    "joined": "c = Constant<value = int64[3] {-5, 6, -7}>() f = Cast<to = 1>(c)"
+    " j = Concat<axis = 0>(x, f) m = Abs(j)",
+    "integers": "a = Constant<value = int64 {-3}>() b = Constant<value = int64 {2}>()"
+    " d = Constant<value = int64 {1}>() r = Range(a, b, d) p = Abs(r) m = Cast<to = 1>(p)",
+    "bytes": "c = Constant<value = int8[3] {5, -6, 7}>() f = Neg(c) p = Abs(f) m = Cast<to = 1>(p)",
+    "shape": "s = Shape(x) c = Constant<value = int64[1] {9}>() d = Sub(s, c) p = Abs(d)"
+    " m = Cast<to = 1>(p)",
+    "data": "m = Abs(x)",
+}
+
+
+@pytest.mark.parametrize("size", ["N", "2"])
+@pytest.mark.parametrize("nodes", MAGNITUDES.values(), ids=MAGNITUDES)
+def test_a_list_of_magnitudes_has_no_negative_ones(runtime: Runtime, nodes: str, size: str) -> None:
+    text = f"f (float[{size}] x) => (float[M] y) {{ {nodes} y = Concat<axis = 0>(m, x) }}"
+    x = np.array([-1, np.inf], np.float32)
+    case = Case("f", parse(text), {"x": x})
+    equal(run(runtime, text, x=x), **case.expected())
 
 
 SHAPES = {"known": ("[2,1,8]", "[2,3,8]"), "unknown": ("[A,B,C]", "[D,E,F]")}

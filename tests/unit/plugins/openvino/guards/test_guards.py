@@ -602,6 +602,16 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             (integers(np.int64, x=[2**31 - 1, 0], d=[-(2**31), 0]), EXACT),
         ],
     ),
+    "negative_factors_and_terms_of_64_bits": (
+        "(int64[2] x) => (int64[2] y, int64[2] z) { c = Constant<value = int64[2] {-5, -65536}>()"
+        " y = Mul(x, c) z = Sub(x, c) }",
+        [integers(np.int64, x=[2**28, -5])],
+        [
+            (integers(np.int64, x=[0, 2**16]), EXACT),
+            (integers(np.int64, x=[-(2**29), 0]), EXACT),
+            (integers(np.int64, x=[0, 2**31 - 1]), EXACT),
+        ],
+    ),
     "opposites_of_64_bits": (
         "(int64[N] x) => (int64[N] y, int64[N] z) { y = Neg(x) z = Abs(x) }",
         [integers(np.int64, x=[2**30, -(2**30)])],
