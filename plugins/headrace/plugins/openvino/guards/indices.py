@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from headrace.plugins.openvino.guards.integers import scattered
 from headrace.plugins.openvino.guards.terms import (
     UNLIKE,
     Condition,
@@ -71,12 +72,14 @@ def _scatter_elements(operation: openvino.Node) -> Iterator[Condition]:
     if others:
         yield all_hold(fits), UNLIKE
     yield _bounded(operation, _size(operation, 3)), _INDEX
+    yield from scattered(operation)
 
 
 def _scatter_nd(operation: openvino.Node) -> Iterator[Condition]:
     """If the indices are a list of unknown length, which is one index, the backend does not compare
     the shape of the updates with that of the data, and the kernel may read beyond the updates. So
     the list gets the length that fits both."""
+    yield from scattered(operation)
     values = operation.input_values()
     data, indices, updates = (value.get_partial_shape() for value in values)
     ranks = data.rank, indices.rank, updates.rank

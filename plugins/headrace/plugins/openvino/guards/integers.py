@@ -50,6 +50,21 @@ _FLOATING: Final = frozenset(
 )
 """Elementwise operations without kernels for integers, or without them if sizes are not known."""
 
+_JOINING: Final = frozenset(
+    [
+        "Einsum",
+        "MatMul",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+    ]
+)
+"""Other operations whose kernels also compute the elementwise operation that reads their result."""
+
 
 def in_floats(operation: openvino.Node) -> Iterator[Condition]:
     """The condition that no integer is outside the range in which float32 has all integers."""
@@ -73,6 +88,8 @@ def _runs_in_floats(operation: openvino.Node) -> bool:
             return True
         if kind in _EXACT or (kind == "Convert" and _passes_integers(node)):
             sources = [value.get_node() for value in node.input_values()]
+            if any(each.get_type_name() in _JOINING for each in sources):
+                return True
             readers = [port.get_node() for port in node.output(0).get_target_inputs()]
             for each in (*sources, *readers):
                 if each.get_name() not in seen:
@@ -92,6 +109,23 @@ def _division(operation: openvino.Node) -> Iterator[Condition]:
         wide = operations.convert(divisor, "i64")
         yield all_hold(operations.not_equal(wide, np.int64(0))), "divides an integer by 0"
     yield from in_floats(operation)
+    if operation.get_type_name() == "FloorMod" and kind.is_signed():
+        yield from _multiple(operation)
+
+
+def _multiple(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel computes the multiple of the divisor that is next to the number. If the signs
+    differ, that multiple is farther from 0 than the number."""
+    values = operation.input_values()
+    if sum(map(_bound, values)) <= _IN_FLOATS or not any(map(follows_values, values)):
+        return
+    first, second = (operations.convert(each, "f32") for each in values)
+    differ = operations.less(operations.multiply(first, second), np.float32(0))
+    number, divisor = map(_magnitude, values)
+    beyond = operations.subtract(divisor, operations.mod(number, divisor))
+    room = operations.subtract(np.float32(_IN_FLOATS + 1), number)
+    fits = operations.less_equal(operations.mod(beyond, divisor), room)
+    yield all_hold(operations.logical_or(operations.logical_not(differ), fits)), _WIDE
 
 
 def _cast(operation: openvino.Node) -> Iterator[Condition]:
@@ -111,6 +145,21 @@ def _in_32_bits(operation: openvino.Node) -> Iterator[Condition]:
     """The kernels compute in 32 bits, which is right for types that have no more bits."""
     if operation.get_output_element_type(0).size == 8:
         yield from _no_more(operation, _IN_32_BITS)
+
+
+def scattered(operation: openvino.Node) -> Iterator[Condition]:
+    """The condition that the elements of a scatter stay small. The kernels combine integers in 32
+    bits. No result is larger than that of all updates for the largest element."""
+    combine = _UPDATES.get(operation.get_attributes()["reduction"])
+    data, updates = operation.input_value(0), operation.input_value(2)
+    if combine is None or operation.get_output_element_type(0).size < 8:
+        return
+    first, second = (
+        _magnitude(operations.reshape(each, np.array([-1]), special_zero=False).output(0))
+        for each in (data, updates)
+    )
+    made = combine(operations.reduce_max(first, np.int64(0), keep_dims=True), second)
+    yield all_hold(operations.less_equal(made, np.float32(_IN_32_BITS))), _WIDE
 
 
 def _no_more(operation: openvino.Node, most: float) -> Iterator[Condition]:
@@ -177,6 +226,15 @@ def _squares(operation: openvino.Node, values: openvino.Node, _: openvino.Node) 
     return operations.reduce_sum(operations.multiply(values, values), operation.input_value(1))
 
 
+def _added(most: openvino.Node, updates: openvino.Node) -> openvino.Node:
+    return operations.add(most, operations.reduce_sum(updates, np.int64(0), keep_dims=True))
+
+
+def _multiplied(most: openvino.Node, updates: openvino.Node) -> openvino.Node:
+    factors = operations.maximum(updates, np.float32(1))
+    return operations.multiply(most, operations.reduce_prod(factors, np.int64(0), keep_dims=True))
+
+
 def _einstein(operation: openvino.Node, *values: openvino.Node) -> openvino.Node:
     return operations.einsum(list(values), operation.get_attributes()["equation"])
 
@@ -204,6 +262,11 @@ _COMBINED: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
     }
 )
 """The results of operations whose result may be larger than their largest input."""
+_UPDATES: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
+    {"sum": _added, "prod": _multiplied}
+)
+"""What ScatterElements and ScatterND do with the elements that they update, if that makes larger
+ones."""
 _REDUCING: Final = frozenset(["CumSum", "ReduceProd"])
 """Other operations with kernels for integers of 32 bits."""
 INTEGERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(

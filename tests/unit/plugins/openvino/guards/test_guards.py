@@ -646,6 +646,38 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             (integers(np.int32, x=[1, 1], d=[1, 2**24 + 3]), EXACT),
         ],
     ),
+    "remainder_of_another_sign": (
+        "(int32[N] x, int32[N] d) => (int32[N] y) { y = Mod(x, d) }",
+        [
+            integers(
+                np.int32, x=[-(2**24) + 50000, 2**24 - 1, -(2**23)], d=[46341, -(2**24) + 1, 2**22]
+            )
+        ],
+        [(integers(np.int32, x=[-(2**24) + 1, 1], d=[46341, 1]), EXACT)],
+    ),
+    **{
+        f"{name}_of_64_bits": (
+            "(int64[N] x, int64[M,1] i, int64[M,1] w) => (int64[N] y, int64[N] z)"
+            f" {{ a = Constant<value = int64[1] {{1}}>() j = Squeeze(i, a) v = Squeeze(w, a)"
+            f' y = ScatterElements<reduction = "{reduction}">(x, j, v)'
+            f' z = ScatterND<reduction = "{reduction}">(x, i, v) }}',
+            [integers(np.int64, x=[3, -(2**26), 7], i=[[1], [2], [1]], w=[[2], [-5], [3]])],
+            [(integers(np.int64, x=[3, 2**30, 7], i=[[1], [1]], w=[[2**30], [4]]), EXACT)],
+        )
+        for name, reduction in (("scattered_terms", "add"), ("scattered_factors", "mul"))
+    },
+    "bias_of_integers": (
+        "(int32[2,3] x, int32[3,2] w) => (int32[2,2] y)"
+        " { b = Constant<value = int32[2] {8, 16777215}>() y = Gemm(x, w, b) }",
+        [integers(np.int32, x=[[1, 2, 3], [4, 5, 6]], w=[[0, 0], [0, 0], [0, 0]])],
+        [(integers(np.int32, x=[[-4, 7, 1], [-7, -1, -4]], w=[[-4, -8], [7, 7], [6, 5]]), EXACT)],
+    ),
+    "term_of_a_sum": (
+        "(int32[2,3] x) => (int32[2,1] y) { a = Constant<value = int64[1] {1}>()"
+        " b = Constant<value = int32 {16777200}>() s = ReduceSum(x, a) y = Add(s, b) }",
+        [integers(np.int32, x=[[1, 2, 3], [4, 5, 6]])],
+        [(integers(np.int32, x=[[1, 2, 4], [4, 5, 8]]), EXACT)],
+    ),
     "comparison_of_integers": (
         "(int64[N] x, int64[N] d) => (bool[N] y, bool[N] z) { y = Equal(x, d) z = Less(x, d) }",
         [integers(np.int64, x=[2**24 - 1, -5], d=[2**24 - 2, -5])],
