@@ -207,6 +207,18 @@ def _bound(value: openvino.Output) -> float:
     return min(most, _bound(node.input_value(0)))
 
 
+def _steepest(
+    operation: openvino.Node, values: openvino.Node, slopes: openvino.Node
+) -> openvino.Node:
+    axes = np.arange(slopes.get_output_partial_shape(0).rank.get_length())
+    below = operations.relu(
+        operations.negative(operations.convert(operation.input_value(0), "f32"))
+    )
+    return operations.maximum(
+        values, operations.multiply(below, operations.reduce_max(slopes, axes))
+    )
+
+
 def _product(
     operation: openvino.Node, first: openvino.Node, second: openvino.Node
 ) -> openvino.Node:
@@ -252,6 +264,7 @@ _COMBINED: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
         "MatMul": _product,
         "Multiply": lambda _, *values: operations.multiply(*values),
         "Negative": lambda _, value: value,  # the least integer has no opposite
+        "PRelu": _steepest,
         "Power": lambda _, *values: operations.power(*values),
         "ReduceL1": _sum,
         "ReduceL2": _squares,
@@ -276,10 +289,12 @@ INTEGERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = 
         **dict.fromkeys(_COMBINED.keys() - _EXACT, in_floats),
         **dict.fromkeys(_REDUCING, _in_32_bits),
         "Convert": _cast,
+        "ConvertLike": _cast,
         "Divide": _division,
         "FloorMod": _division,
         "Mod": _division,
         "ReduceMax": in_floats,
         "ReduceMin": in_floats,
+        "ReverseSequence": in_floats,
     }
 )

@@ -678,6 +678,24 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [integers(np.int32, x=[[1, 2, 3], [4, 5, 6]])],
         [(integers(np.int32, x=[[1, 2, 4], [4, 5, 8]]), EXACT)],
     ),
+    "slopes_of_integers": (
+        "(int32[N,2] x, int32[2] s) => (int32[N,2] y) { y = PRelu(x, s) }",
+        [integers(np.int32, x=[[-4000, 2**24 - 1], [1, 2]], s=[4000, 1])],
+        [(integers(np.int32, x=[[-4097, 0], [1, 2]], s=[4097, 1]), EXACT)],
+    ),
+    "reversed_integers": (
+        "(int64[3,2] x, int64[2] l) => (int64[3,2] y) { y = ReverseSequence(x, l) }",
+        [integers(np.int64, x=[[2**24 - 1, 2], [3, 4], [5, -(2**24) + 1]], l=[2, 3])],
+        [(integers(np.int64, x=[[2**24 + 1, 2], [3, 4], [5, 6]], l=[2, 3]), EXACT)],
+    ),
+    "integer_like_another": (
+        "(int64[N] x, uint64[N] z) => (int64[N] y, uint64[N] w)"
+        " { f = Cast<to = 1>(x) y = CastLike(f, x) w = CastLike(f, z) }",
+        [
+            {"x": np.array([2**24 + 2, 5]), "z": np.zeros(2, np.uint64)},
+        ],
+        [({"x": np.array([2**31 - 1, 5]), "z": np.zeros(2, np.uint64)}, EXACT)],
+    ),
     "comparison_of_integers": (
         "(int64[N] x, int64[N] d) => (bool[N] y, bool[N] z) { y = Equal(x, d) z = Less(x, d) }",
         [integers(np.int64, x=[2**24 - 1, -5], d=[2**24 - 2, -5])],
