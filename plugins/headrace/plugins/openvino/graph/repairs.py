@@ -30,11 +30,19 @@ _BYTES: Final = (openvino.Type.i8, openvino.Type.u8)
 _SMALL: Final = (*_BYTES, openvino.Type.i16, openvino.Type.u16)
 _WIDE: Final = (openvino.Type.i32, openvino.Type.u32, openvino.Type.i64, openvino.Type.u64)
 _FLOATS: Final = (openvino.Type.f32, openvino.Type.f16, openvino.Type.bf16)
+
+
+def _truncated(number: openvino.Node, divisor: openvino.Node) -> openvino.Node:
+    quotient = operations.divide(number, divisor)
+    quotient.set_attribute("m_pythondiv", False)
+    return quotient
+
+
 _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
     {
         "Abs": magnitude,
         "Add": operations.add,
-        "Divide": operations.divide,
+        "Divide": _truncated,
         "Multiply": operations.multiply,
         "Negative": operations.negative,
         "Subtract": operations.subtract,
@@ -205,6 +213,14 @@ def _absolute(operation: openvino.Node) -> openvino.Node | None:
     return None if made.get_type_name() == "Abs" else made
 
 
+def _divide(operation: openvino.Node) -> openvino.Node | None:
+    """ONNX drops the fraction of a quotient of integers. The core rounds down when it computes a
+    quotient of constants or sizes. No case shows it."""
+    if operation.get_output_element_type(0).is_integral():
+        operation.set_attribute("m_pythondiv", False)
+    return _arithmetic(operation)
+
+
 def _einstein(operation: openvino.Node) -> openvino.Node | None:
     """In less than 32 bits the kernels saturate, but ONNX drops the upper bits. No case shows
     it."""
@@ -257,6 +273,7 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         **dict.fromkeys(_ARITHMETIC, _arithmetic),
         "Abs": _absolute,
         "Add": _sum,
+        "Divide": _divide,
         "Einsum": _einstein,
         **SEQUENCES,
         "Maximum": _bounded,

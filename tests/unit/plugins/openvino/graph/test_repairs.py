@@ -128,6 +128,29 @@ def test_integers_are_clipped_exactly(
         equal(run(runtime, text, x=x), y=np.clip(x, low, high))
 
 
+QUOTIENTS = {
+    "constants": "a = Constant<value = int64[2] {-7, 7}>() b = Constant<value = int64[2] {2, -4}>()"
+    " m = Div(a, b)",
+    "bytes": "a = Constant<value = int8[2] {-7, 7}>() b = Constant<value = int8[2] {2, -4}>()"
+    " q = Div(a, b) m = Cast<to = 7>(q)",
+    "sizes": "s = Shape(x) a = Constant<value = int64[1] {9}>() d = Sub(s, a)"
+    " b = Constant<value = int64[1] {2}>() m = Div(d, b)",
+    "mean": "a = Constant<value = int64[2] {-7, 7}>() b = Constant<value = int64[2] {2, -4}>()"
+    " m = Mean(a, b)",
+    "data": "b = Constant<value = int64 {2}>() m = Div(x, b)",
+}
+
+
+@pytest.mark.parametrize("size", ["N", "2"])
+@pytest.mark.parametrize("nodes", QUOTIENTS.values(), ids=QUOTIENTS)
+def test_quotients_of_integers_are_rounded_towards_0(
+    runtime: Runtime, nodes: str, size: str
+) -> None:
+    text = f"f (int64[{size}] x) => (int64[M] y) {{ {nodes} y = Concat<axis = 0>(m, x) }}"
+    x = np.array([-3, 5])
+    equal(run(runtime, text, x=x), **Case("f", parse(text), {"x": x}).expected())
+
+
 MAGNITUDES = {
     "cast": "c = Constant<value = int64[3] {-5, 6, -7}>() f = Cast<to = 1>(c) m = Abs(f)",
     "floats": "c = Constant<value = float[3] {5, -6, 7}>() f = Neg(c) m = Abs(f)",
