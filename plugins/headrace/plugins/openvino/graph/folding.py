@@ -12,6 +12,11 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from headrace.plugins.openvino.constants.computed_integers import (
+    is_wide,
+    refuse_cut_off,
+    refuse_wide,
+)
 from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.library import openvino
 
@@ -63,9 +68,13 @@ def fold_constants(model: openvino.Model, compute: Compute) -> None:
 
     Args:
         compute: returns the outputs of a network without inputs.
+
+    Raises:
+        InvalidModel: a result has an integer that needs more than 32 bits.
     """
     known: dict[str, _Kind] = {}
     wanted: list[openvino.Output] = []
+    left: list[openvino.Output] = []
     for operation in model.get_ordered_ops():
         for body in bodies(operation):
             fold_constants(body, compute)
@@ -75,8 +84,14 @@ def fold_constants(model: openvino.Model, compute: Compute) -> None:
     for operation in model.get_ops():
         if known.get(operation.get_name(), _Kind.LEFT) is not _Kind.LEFT:
             wanted += [output for output in operation.outputs() if _is_read(output, known)]
+        elif operation.get_name() in known and operation.get_type_name() != "Constant":
+            left += [output for output in operation.outputs() if _is_passed(output, known)]
+    if left:
+        refuse_wide(left)
     if wanted:
         for output, tensor in zip(wanted, compute(openvino.Model(wanted, [])), strict=True):
+            if is_wide(output):
+                refuse_cut_off(output, tensor.data)
             names = output.get_names()
             made = openvino.op.Constant(tensor).output(0)
             output.set_names(set())
@@ -96,4 +111,14 @@ def _kind(operation: openvino.Node, sources: list[_Kind]) -> _Kind:
 
 def _is_read(output: openvino.Output, known: Mapping[str, _Kind]) -> bool:
     readers = output.get_target_inputs()
+    if is_wide(output):  # its values are looked at
+        return bool(readers)
     return any(reader.get_node().get_name() not in known for reader in readers)
+
+
+def _is_passed(output: openvino.Output, known: Mapping[str, _Kind]) -> bool:
+    """Whether a run reads the output, and its type has wide integers."""
+    if not is_wide(output):
+        return False
+    readers = [reader.get_node().get_name() for reader in output.get_target_inputs()]
+    return any(known.get(name, _Kind.COMPUTED) is _Kind.COMPUTED for name in readers)

@@ -175,3 +175,50 @@ def test_what_constants_give_is_the_same_in_every_request(plugin: Plugin, name: 
         outputs = request.infer(inputs)
         for output, expected in case.expected(inputs).items():
             np.testing.assert_allclose(np.asarray(outputs[output]), expected, rtol=1e-6)
+
+
+LARGE = "a = Constant<value = int64[2] {2147483647, 65536}>()"
+UNSIGNED = (
+    "a = Constant<value = uint32[2] {65535, 65536}>() b = Constant<value = uint32[2] {5, 6}>()"
+)
+TOO_WIDE = {
+    "sum": f"(int64[2] x) => (int64[2] y) {{ {LARGE} b = Add(a, a) y = Min(x, b) }}",
+    "sum_that_moved": f"(int64[2] x) => (int64[2] y) {{ {LARGE} b = Add(a, a)"
+    " n = Constant<value = int64[1] {-1}>() c = Reshape(b, n) y = Min(x, c) }",
+    "sum_in_between": f"(int64[2] x) => (int64[2] y) {{ {LARGE} b = Add(a, a)"
+    " c = ReduceMax(b) y = Min(x, c) }",
+    "product": f"(int64[2] x) => (int64[1] y) {{ {LARGE} b = ReduceProd(a) c = ReduceMin(x)"
+    " y = Add(b, c) }",
+    "difference_below_0": f"(uint32[2] x) => (uint32[2] y) {{ {UNSIGNED} c = Sub(b, a)"
+    " y = Add(x, c) }",
+    "opposite_bits": f"(uint32[2] x) => (uint32[2] y) {{ {UNSIGNED} c = BitwiseNot(a)"
+    " y = Add(x, c) }",
+    "in_a_body": "(int64[2] x) => (int64[2] y) { t = Constant<value = bool {1}>() y = If(t) <"
+    f"then_branch = p () => (int64[2] v) {{ {LARGE} b = Mul(a, a) v = Sub(x, b) }},"
+    "else_branch = q () => (int64[2] w) { w = Neg(x) }> }",
+}
+WIDE_ENOUGH = {
+    "greatest": f"(int64[2] x) => (int64[2] y) {{ {LARGE} z = Constant<value = int64[2] {{0, 1}}>()"
+    " b = Add(a, z) c = Max(b, z) d = Neg(c) y = Max(x, d) }",
+    "least": "(int64[2] x) => (int64[2] y) { a = Constant<value = int32[2] {-2147483648, 5}>()"
+    " b = Cast<to = 7>(a) c = ReduceMin(b) y = Max(x, c) }",
+    "wide_in_between": f"(int64[2] x) => (int64[2] y) {{ {LARGE} b = Add(a, a) c = Sub(b, a)"
+    " y = Min(x, c) }",
+}
+
+
+@pytest.mark.parametrize("name", TOO_WIDE)
+def test_constants_that_make_integers_of_more_than_32_bits_are_refused(
+    plugin: Plugin, name: str
+) -> None:
+    network = Case("f", parse(f"f {TOO_WIDE[name]}"), {}).network
+    assert plugin.query_network(network, {}).unsupported
+    with pytest.raises(UnsupportedLayers):
+        plugin.load_network(Load(network))
+
+
+@pytest.mark.parametrize("name", WIDE_ENOUGH)
+def test_constants_that_make_integers_of_32_bits_are_computed(plugin: Plugin, name: str) -> None:
+    x = np.array([-(2**31), 7])
+    case = Case("f", parse(f"f {WIDE_ENOUGH[name]}"), {"x": x})
+    assert result(plugin, case.model, x=x) == case.expected()["y"].tolist()
