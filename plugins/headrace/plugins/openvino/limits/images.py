@@ -10,6 +10,7 @@ from typing import Final
 import onnx_ir as ir
 
 from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
+from headrace.plugins.openvino.limits.quantizing import sum_of_products
 
 _MOST_AXES_OF_IMAGES: Final = 4
 
@@ -21,6 +22,10 @@ def _convolution(node: ir.Node, _: int) -> str | None:
     if kernel and weights is not None and list(kernel) != weights[2:]:
         return "OpenVINO ignores kernel_shape, and the weights may have another shape"
     return None
+
+
+def _integers(node: ir.Node, version: int) -> str | None:
+    return sum_of_products(node) or _convolution(node, version)
 
 
 def _transposed_convolution(node: ir.Node, version: int) -> str | None:
@@ -224,7 +229,7 @@ IMAGES: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxy
         "AveragePool": _average_pool,
         "CenterCropPad": _center_crop_pad,
         "Conv": _convolution,
-        "ConvInteger": _convolution,
+        "ConvInteger": _integers,
         "ConvTranspose": _transposed_convolution,
         "DeformConv": _convolution,
         "LRN": _lrn,

@@ -3,14 +3,19 @@ others."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.openvino.constants.values import constant, input_of, sizes_of
 
+_EXACT: Final = 2**24
+"""The largest integer up to which float32 has all integers."""
+_SUMS: Final = "OpenVINO adds products in float32, and a sum may be too large to be exact"
 _QUANTIZED_ALONG_AN_AXIS: Final = 13
 """The operator set since which QuantizeLinear has an axis."""
 
@@ -77,6 +82,35 @@ def _product(node: ir.Node, _: int) -> str | None:
     if _may_be_list(input_of(node, 2)) and (sizes is None or len(sizes) != 2):
         return "OpenVINO takes a list of zero points for one of each row"
     return None
+
+
+def sum_of_products(node: ir.Node) -> str | None:
+    """Checks the sums of a ConvInteger. No case has one of more than 2**24."""
+    most = _farthest(node, 0, 2)
+    weights, sizes = constant(input_of(node, 1)), sizes_of(input_of(node, 1))
+    zeros, given = constant(input_of(node, 3)), input_of(node, 3) is not None
+    if not sizes or None in sizes[1:]:
+        return _SUMS
+    if weights is None or not weights.size or (given and zeros is None):
+        most *= math.prod(size or 0 for size in sizes[1:]) * _farthest(node, 1, 3)
+    else:
+        array = weights.numpy().astype(np.float64)
+        points = np.zeros(1) if zeros is None else zeros.numpy().astype(np.float64).ravel()
+        if points.size not in (1, len(array)):
+            return _SUMS
+        rows = array.reshape(len(array), -1)
+        most *= int(np.abs(rows - points[:, np.newaxis]).sum(axis=1).max())
+    return _SUMS if most > _EXACT else None
+
+
+def _farthest(node: ir.Node, at: int, zero_point: int) -> int:
+    """The greatest distance of an 8-bit integer from its zero point."""
+    value, zero = input_of(node, at), constant(input_of(node, zero_point))
+    least = 0 if value is not None and value.dtype == ir.DataType.UINT8 else -128
+    if zero is None and input_of(node, zero_point) is not None:
+        return 255
+    points = [0] if zero is None or not zero.size else zero.numpy().astype(np.int64)
+    return int(max(np.max(points) - least, least + 255 - np.min(points)))
 
 
 def _may_be_list(value: ir.Value | None) -> bool:

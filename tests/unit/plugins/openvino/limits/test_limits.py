@@ -56,6 +56,19 @@ def reasons(text: str, opset: int) -> list[str]:
             "attention window",
         ),
         ("(float[1,2,2] x, float[2] s) => (float[1,2,2] y) { y = PRelu(x, s) }", "second axis"),
+        *(
+            (
+                f"(uint8[1,C,4,4] x, {weights}) => (int32[1,M,2,2] y)"
+                f" {{ y = ConvInteger({given}) }}",
+                "in float32",
+            )
+            for weights, given in (
+                ("uint8[2,64,3,3] w", "x, w"),
+                ("uint8[2,C,3,3] w", "x, w"),
+                ("uint8[2,29,3,3] w, uint8 z", "x, w, , z"),
+                ("int8[2,58,3,3] w, uint8 z", "x, w, z"),
+            )
+        ),
         ("(float[1,N,2] x, float[2] s) => (float[1,N,2] y) { y = PRelu(x, s) }", "second axis"),
         ("(float[2,1] x, int64 a) => (float[2] y) { y = Squeeze(x, a) }", "has 0 axes"),
         *(
@@ -398,6 +411,16 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         " b = Constant<value = int64[1] {9223372036854775807}>() y = Slice(x, a, b) }",
         "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
         " { y = Attention<is_causal = 1, left_window_size = -1>(q, k, k) }",
+        *(
+            f"(uint8[1,C,4,4] x, {weights}) => (int32[1,M,2,2] y) {{ y = ConvInteger({given}) }}"
+            for weights, given in (
+                ("uint8[2,28,3,3] w", "x, w"),
+                ("uint8[2,28,3,3] w, uint8 z", "x, w, , z"),
+                ("int8[2,57,3,3] w, uint8 z", "x, w, z"),
+            )
+        ),
+        "(uint8[1,2,4,4] x, uint8 z) => (int32[1,1,4,4] y) <uint8[1,2,1,1] w = {3, 4}>"
+        " { y = ConvInteger(x, w, z) }",
         "(float[1,128,1] x, float[16] w) => (float[A,B,C,D] y) <int64 s = {127}, int64 l = {16}>"
         " { y = STFT(x, s, w, l) }",
         *(
