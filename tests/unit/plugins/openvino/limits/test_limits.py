@@ -56,6 +56,11 @@ def reasons(text: str, opset: int) -> list[str]:
             "attention window",
         ),
         ("(float[1,2,2] x, float[2] s) => (float[1,2,2] y) { y = PRelu(x, s) }", "second axis"),
+        (
+            "(int32[1] z) => (int32[1] y) { x = Constant<value = int32[1] {-16777217}>()"
+            " s = Constant<value = int32[1] {1}>() t = PRelu(x, s) y = Add(t, z) }",
+            "in float32",
+        ),
         *(
             (
                 f"(uint8[1,C,4,4] x, {weights}) => (int32[1,M,2,2] y)"
