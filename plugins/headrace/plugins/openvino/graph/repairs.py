@@ -16,6 +16,7 @@ from headrace.plugins.openvino.graph.activations import ACTIVATIONS
 from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.loops import LOOPS
 from headrace.plugins.openvino.graph.magnitudes import magnitude
+from headrace.plugins.openvino.graph.narrow import NARROW
 from headrace.plugins.openvino.graph.sequences import SEQUENCES
 from headrace.plugins.openvino.graph.unique import unique
 from headrace.plugins.openvino.library import (
@@ -270,6 +271,7 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
     {
         **ACTIVATIONS,
         **LOOPS,
+        **NARROW,
         **dict.fromkeys(_ARITHMETIC, _arithmetic),
         "Abs": _absolute,
         "Add": _sum,

@@ -128,6 +128,27 @@ def test_integers_are_clipped_exactly(
         equal(run(runtime, text, x=x), y=np.clip(x, low, high))
 
 
+@pytest.mark.parametrize("size", ["N", "6"])
+@pytest.mark.parametrize("type_name", ["int32", "int64", "int8", "float"])
+@pytest.mark.parametrize("narrow", ["int16", "uint16"])
+def test_a_cast_to_16_bits_drops_the_upper_ones(
+    runtime: Runtime, narrow: str, type_name: str, size: str
+) -> None:
+    code = {"int16": 5, "uint16": 4}[narrow]
+    text = f"""f ({type_name}[{size}] x) => ({type_name}[{size}] y, int64[{size}] z) {{
+        a = Cast<to = {code}>(x) y = CastLike(a, x) z = Cast<to = 7>(a)
+    }}"""
+    values = (
+        [0, -8, 127, -128, 5, 7]
+        if type_name in ("int8", "float")
+        else [0, -8, 2**15, -(2**15) - 1, 2**16 + 5, -(2**31)]
+    )
+    if type_name == "float":
+        values = [abs(each) for each in values]
+    x = np.array(values, np.dtype(type_name.replace("float", "float32")))
+    equal(run(runtime, text, x=x), **Case("f", parse(text), {"x": x}).expected())
+
+
 QUOTIENTS = {
     "constants": "a = Constant<value = int64[2] {-7, 7}>() b = Constant<value = int64[2] {2, -4}>()"
     " m = Div(a, b)",
