@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import axes_to_guard, is_empty
 from headrace.plugins.openvino.guards.attention import ATTENTION, ATTENTION_LAYERS
+from headrace.plugins.openvino.guards.casts import CASTS
 from headrace.plugins.openvino.guards.indices import INDICES, batches
 from headrace.plugins.openvino.guards.integers import INTEGERS, in_floats
 from headrace.plugins.openvino.guards.products import PRODUCTS
@@ -144,6 +145,7 @@ def _repeated(value: openvino.Output, data: openvino.Output) -> Iterator[Conditi
 _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
     {
         **ATTENTION,
+        **CASTS,
         **INDICES,
         **INTEGERS,
         **PRODUCTS,

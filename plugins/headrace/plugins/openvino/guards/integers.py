@@ -18,7 +18,7 @@ from headrace.plugins.openvino.graph.magnitudes import magnitude
 from headrace.plugins.openvino.guards.terms import Condition, all_hold, follows_values
 from headrace.plugins.openvino.library import openvino, operations
 
-_WIDE: Final = "computes an integer that is too large to be exact on this device"
+WIDE: Final = "computes an integer that is too large to be exact on this device"
 _IN_FLOATS: Final = 2.0**24 - 1
 _IN_32_BITS: Final = 2.0**31 - 2**7
 _MOST: Final[Mapping[str, float]] = MappingProxyType(
@@ -125,20 +125,7 @@ def _multiple(operation: openvino.Node) -> Iterator[Condition]:
     beyond = operations.subtract(divisor, operations.mod(number, divisor))
     room = operations.subtract(np.float32(_IN_FLOATS + 1), number)
     fits = operations.less_equal(operations.mod(beyond, divisor), room)
-    yield all_hold(operations.logical_or(operations.logical_not(differ), fits)), _WIDE
-
-
-def _cast(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel has 32 bits with a sign, but the type has more integers. A number that is outside
-    both ranges may become any value."""
-    source, kind = operation.input_value(0), operation.get_output_element_type(0)
-    beyond = _BEYOND.get(kind.get_type_name())
-    if beyond is None or not source.get_element_type().is_real() or not follows_values(source):
-        return
-    size = magnitude(operations.convert(source, "f32").output(0))
-    inside = operations.less(size, np.float32(2**31))
-    outside = operations.logical_not(operations.less(size, np.float32(beyond)))  # NaN is outside
-    yield all_hold(operations.logical_or(inside, outside)), _WIDE
+    yield all_hold(operations.logical_or(operations.logical_not(differ), fits)), WIDE
 
 
 def _in_32_bits(operation: openvino.Node) -> Iterator[Condition]:
@@ -159,7 +146,7 @@ def scattered(operation: openvino.Node) -> Iterator[Condition]:
         for each in (data, updates)
     )
     made = combine(operations.reduce_max(first, np.int64(0), keep_dims=True), second)
-    yield all_hold(operations.less_equal(made, np.float32(_IN_32_BITS))), _WIDE
+    yield all_hold(operations.less_equal(made, np.float32(_IN_32_BITS))), WIDE
 
 
 def _no_more(operation: openvino.Node, most: float) -> Iterator[Condition]:
@@ -177,7 +164,7 @@ def _no_more(operation: openvino.Node, most: float) -> Iterator[Condition]:
         compares = operation.get_output_element_type(0) == openvino.Type.boolean
         found = [_magnitude(each) for each in values if not _is_exact(each, most, compares)]
     for made in found:
-        yield all_hold(operations.less_equal(made, np.float32(most))), _WIDE
+        yield all_hold(operations.less_equal(made, np.float32(most))), WIDE
 
 
 def _is_integer(value: openvino.Output) -> bool:
@@ -251,10 +238,6 @@ def _einstein(operation: openvino.Node, *values: openvino.Node) -> openvino.Node
     return operations.einsum(list(values), operation.get_attributes()["equation"])
 
 
-_BEYOND: Final[Mapping[str, float]] = MappingProxyType(
-    {"i64": 2.0**63, "u32": 2.0**32, "u64": 2.0**64}
-)
-"""The least number that is too large for a type with more integers than the kernels have."""
 _COMBINED: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
     {
         "Abs": lambda _, value: value,
@@ -288,10 +271,9 @@ INTEGERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = 
         **dict.fromkeys(_EXACT, _exact),
         **dict.fromkeys(_COMBINED.keys() - _EXACT, in_floats),
         **dict.fromkeys(_REDUCING, _in_32_bits),
-        "Convert": _cast,
-        "ConvertLike": _cast,
         "Divide": _division,
         "FloorMod": _division,
+        "MaxPool": in_floats,
         "Mod": _division,
         "ReduceMax": in_floats,
         "ReduceMin": in_floats,

@@ -696,6 +696,22 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         ],
         [({"x": np.array([2**31 - 1, 5]), "z": np.zeros(2, np.uint64)}, EXACT)],
     ),
+    "truth_of_an_integer": (
+        "(int32[N] x) => (bool[N] y) { y = Cast<to = 9>(x) }",
+        [integers(np.int32, x=[0, -1, 2**31 - 1, -(2**30)])],
+        [(integers(np.int32, x=[0, -(2**31)]), EXACT)],
+    ),
+    "negative_integer_without_a_sign": (
+        "(int64[N] x) => (uint32[N] y, int64[N] z)"
+        " { y = Cast<to = 12>(x) a = Cast<to = 12>(x) b = Identity(a) z = Cast<to = 7>(b) }",
+        [integers(np.int64, x=[0, 2**31 - 1])],
+        [(integers(np.int64, x=[5, -1]), EXACT)],
+    ),
+    "largest_of_windows": (
+        "(int32[1,1,N] x) => (int32[1,1,M] y) { y = MaxPool<kernel_shape = [2]>(x) }",
+        [integers(np.int32, x=[[[2**24 - 1, 3, -5]]])],
+        [(integers(np.int32, x=[[[2**24 + 1, 3, -5]]]), EXACT)],
+    ),
     "comparison_of_integers": (
         "(int64[N] x, int64[N] d) => (bool[N] y, bool[N] z) { y = Equal(x, d) z = Less(x, d) }",
         [integers(np.int64, x=[2**24 - 1, -5], d=[2**24 - 2, -5])],
