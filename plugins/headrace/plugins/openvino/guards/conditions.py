@@ -27,6 +27,7 @@ from headrace.plugins.openvino.guards.terms import (
     all_hold,
     sizes_along,
 )
+from headrace.plugins.openvino.guards.unsigned import without_sign
 from headrace.plugins.openvino.library import change_readers, openvino, operations
 
 
@@ -40,6 +41,7 @@ def conditions(operation: openvino.Node, layer: str = "") -> Iterator[Condition]
     for found in (_CONDITIONS.get(operation.get_type_name()), _OF_LAYERS.get(layer)):
         if found is not None:
             yield from found(operation)
+    yield from without_sign(operation)
     for source, axes in axes_to_guard(operation):
         yield sizes_along(source, axes), EMPTY
 

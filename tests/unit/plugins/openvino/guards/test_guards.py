@@ -696,6 +696,27 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         ],
         [({"x": np.array([2**31 - 1, 5]), "z": np.zeros(2, np.uint64)}, EXACT)],
     ),
+    **{
+        f"{operator}_without_a_sign_{name}": (
+            f"({name}[N] x, {name}[N] w) => ({name}[N] y, float[N] z)"
+            f" {{ y = {operator}(x, w) a = {operator}(w, x) z = Cast<to = 1>(a) }}",
+            [integers(dtype, x=[5, 2**10, 2**12], w=[5, 2**10 + 1, 2**13])],
+            [(integers(dtype, x=[1, values[0]], w=[1, values[1]]), EXACT)],
+        )
+        for name, dtype in (("uint32", np.uint32), ("uint64", np.uint64))
+        for operator, values in (
+            ("Add", (2**30, 2**30)),
+            ("Sub", (2**24 + 1, 2**24)),
+            ("Mul", (2**16, 2**15)),
+        )
+    },
+    "bits_without_a_sign": (
+        "(uint32[N] x, uint32[N] w) => (uint32[N] y, uint32[N] z)"
+        " { y = BitwiseNot(x) m = Constant<value = uint32 {255}>() n = BitwiseAnd(x, m)"
+        " a = BitwiseXor(n, w) z = Max(a, m) }",
+        [integers(np.uint32, x=[5, 2**31 - 1], w=[2**30, 7])],
+        [],
+    ),
     "truth_of_an_integer": (
         "(int32[N] x) => (bool[N] y) { y = Cast<to = 9>(x) }",
         [integers(np.int32, x=[0, -1, 2**31 - 1, -(2**30)])],
