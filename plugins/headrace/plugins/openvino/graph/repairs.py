@@ -16,7 +16,7 @@ from headrace.plugins.openvino.graph.activations import ACTIVATIONS
 from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.loops import LOOPS
 from headrace.plugins.openvino.graph.magnitudes import magnitude
-from headrace.plugins.openvino.graph.narrow import NARROW
+from headrace.plugins.openvino.graph.narrow import NARROW, narrowed
 from headrace.plugins.openvino.graph.sequences import SEQUENCES
 from headrace.plugins.openvino.graph.unique import unique
 from headrace.plugins.openvino.library import (
@@ -43,6 +43,7 @@ _ARITHMETIC: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyTyp
     {
         "Abs": magnitude,
         "Add": operations.add,
+        "BitwiseNot": operations.bitwise_not,
         "Divide": _truncated,
         "Multiply": operations.multiply,
         "Negative": operations.negative,
@@ -199,13 +200,13 @@ def _covers(larger: openvino.PartialShape, shape: openvino.PartialShape) -> bool
 
 def _arithmetic(operation: openvino.Node) -> openvino.Node | None:
     """In 8 bits the kernels saturate, but ONNX drops the upper bits. If a size is not known, the
-    kernels round a quotient to the nearest integer. So 100 + 100 is 127, and 85 / 96 is 1. No case
-    shows it."""
+    kernels round a quotient to the nearest integer. So 100 + 100 is 127, and 85 / 96 is 1. In 16
+    bits the kernels keep the upper bits. No case shows it."""
     kind = operation.get_output_element_type(0)
-    if kind not in _BYTES:
+    if kind not in _SMALL:
         return None
     wide = [operations.convert(value, "i32").output(0) for value in operation.input_values()]
-    return operations.convert(_ARITHMETIC[operation.get_type_name()](*wide), kind)
+    return narrowed(_ARITHMETIC[operation.get_type_name()](*wide), kind)
 
 
 def _absolute(operation: openvino.Node) -> openvino.Node | None:
@@ -230,7 +231,7 @@ def _einstein(operation: openvino.Node) -> openvino.Node | None:
         return None
     wide = [operations.convert(value, "i32") for value in operation.input_values()]
     made = operations.einsum(wide, operation.get_attributes()["equation"])
-    return operations.convert(made, kind)
+    return narrowed(made, kind)
 
 
 def _pad(operation: openvino.Node) -> openvino.Node | None:

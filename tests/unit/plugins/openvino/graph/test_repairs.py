@@ -128,6 +128,19 @@ def test_integers_are_clipped_exactly(
         equal(run(runtime, text, x=x), y=np.clip(x, low, high))
 
 
+@pytest.mark.parametrize("size", ["N", "3"])
+@pytest.mark.parametrize("type_name", ["int16", "uint16"])
+@pytest.mark.parametrize("layer", ["Add(x, w)", "Sub(x, w)", "Mul(w, x)", "BitwiseNot(x)"])
+def test_arithmetic_in_16_bits_drops_the_upper_ones(
+    runtime: Runtime, layer: str, type_name: str, size: str
+) -> None:
+    x, w = np.array([[2**15 - 1, 300, 5], [2**15 - 2, 200, 7]], type_name)
+    inputs = {"x": x, "w": w} if "w)" in layer or "(w" in layer else {"x": x}
+    declared = ", ".join(f"{type_name}[{size}] {name}" for name in inputs)
+    text = f"f ({declared}) => (int32[{size}] y) {{ a = {layer} y = Cast<to = 6>(a) }}"
+    equal(run(runtime, text, **inputs), **Case("f", parse(text), inputs).expected())
+
+
 @pytest.mark.parametrize("size", ["N", "6"])
 @pytest.mark.parametrize("type_name", ["int32", "int64", "int8", "float"])
 @pytest.mark.parametrize("narrow", ["int16", "uint16"])
