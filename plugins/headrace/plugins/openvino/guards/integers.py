@@ -137,7 +137,7 @@ def _in_32_bits(operation: openvino.Node) -> Iterator[Condition]:
 def scattered(operation: openvino.Node) -> Iterator[Condition]:
     """The condition that the elements of a scatter stay small. The kernels combine integers in 32
     bits. No result is larger than that of all updates for the largest element."""
-    combine = _UPDATES.get(operation.get_attributes()["reduction"])
+    combine = _UPDATES.get(operation.get_attributes().get("reduction", "none"))
     data, updates = operation.input_value(0), operation.input_value(2)
     if combine is None or operation.get_output_element_type(0).size < 8:
         return

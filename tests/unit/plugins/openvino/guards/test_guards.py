@@ -166,6 +166,12 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [],
         [({"x": floats(3)}, INDEX)],
     ),
+    "crop_of_some_axes": (  # its sizes are scattered by an operation that cannot add
+        "(float[1,N,M] x, int64[2] s) => (float[A,B,C] y)"
+        " { y = CenterCropPad<axes = [-1, 1]>(x, s) }",
+        [{"x": floats(1, 4, 5), "s": indices(2, 6)}, {"x": floats(1, 4, 5), "s": indices(7, 4)}],
+        [],
+    ),
     "gather_nd_of_rows": (
         "(float[N,P,Q] x, int64[N,1] i) => (float[K,Q] y) { y = GatherND<batch_dims = 1>(x, i) }",
         [{"x": floats(2, 3, 2), "i": indices(0, -3).reshape(2, 1)}],
