@@ -18,11 +18,13 @@ from onnx.reference.ops.aionnxml.op_tree_ensemble_classifier import (
 
 
 class LinearClassifier(OpLinearClassifier):
-    """Intercepts are 0 if there are none. onnx's are not numbers."""
+    """Intercepts are 0 if there are none. onnx's are not numbers. Features without a batch are one
+    row, as ONNX says of FeatureVectorizer."""
 
     def _run(  # type: ignore[override]
         self, x: Any, **options: Any
     ) -> tuple[Any, ...]:
+        x = np.atleast_2d(x)
         if options.get("intercepts") is None:
             columns = len(options["coefficients"]) // max(1, x.shape[1])
             options["intercepts"] = [0.0] * columns
@@ -37,7 +39,7 @@ class LinearRegressor(OpLinearRegressor):
     ) -> tuple[Any, ...]:
         if options.get("intercepts") is None:
             options["intercepts"] = [0.0] * (options.get("targets") or 1)
-        return (*super()._run(x, **options),)  # type: ignore[no-untyped-call]
+        return (*super()._run(np.atleast_2d(x), **options),)  # type: ignore[no-untyped-call]
 
 
 class Normalizer(OpRunAiOnnxMl):
@@ -72,14 +74,18 @@ class OneHotEncoder(OpRunAiOnnxMl):
 
 
 class Scaler(OpRunAiOnnxMl):
-    """Computes floating-point numbers of integers, too."""
+    """Computes floating-point numbers of integers, too. Refuses features that are not a matrix, if
+    each has a number of its own: ONNX does not say where they are."""
 
     def _run(self, x: Any, offset: Any = None, scale: Any = None) -> tuple[Any, ...]:
+        if x.ndim > 2 and max(len(offset), len(scale)) > 1:
+            raise NotImplementedError("features of more axes than a matrix has")
         return (((x - np.array(offset)) * np.array(scale)).astype(np.float32),)
 
 
 class SVMClassifier(OpSVMClassifier):
-    """Of two classes with scores of their own, chooses the one with the higher score."""
+    """Of two classes with scores of their own, chooses the one with the higher score. Features
+    without a batch are one row."""
 
     def _run(  # type: ignore[override]
         self, x: Any, **options: Any
@@ -87,7 +93,7 @@ class SVMClassifier(OpSVMClassifier):
         rho = options.get("rho")
         if not options.get("vectors_per_class") and rho is not None and len(rho) == 1:
             options["rho"] = [*rho, *rho]  # onnx takes two scores for one if there is one number
-        return (*super()._run(x, **options),)  # type: ignore[no-untyped-call]
+        return (*super()._run(np.atleast_2d(x), **options),)  # type: ignore[no-untyped-call]
 
 
 class TreeEnsembleClassifier(OpTreeEnsembleClassifier):

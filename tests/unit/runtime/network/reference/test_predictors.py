@@ -101,3 +101,24 @@ def test_an_element_without_a_category_is_refused_where_zeros_are() -> None:
 def test_integers_are_scaled_to_fractions() -> None:
     node = "y = ai.onnx.ml.Scaler<offset = [0.5], scale = [0.5]>(x)"
     assert run(node, [[1, 2]], "int32") == [[[0.25, 0.75]]]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y = ai.onnx.ml.LinearRegressor<coefficients = [1.0, 2.0, 3.0, 4.0], targets = 2>(x)",
+        "c, y = ai.onnx.ml.LinearClassifier<coefficients = [1.0, 2.0, 3.0, 4.0], "
+        "classlabels_ints = [0, 1]>(x)",
+        "c, y = ai.onnx.ml.SVMClassifier<coefficients = [1.0, 2.0, 3.0, 4.0], rho = [0.0], "
+        "kernel_params = [0.0, 0.0, 0.0], classlabels_ints = [0, 1]>(x)",
+    ],
+)
+def test_features_without_a_batch_are_one_row(node: str) -> None:
+    assert run(node, [1.0, 1.0])[-1] == [[3.0, 7.0]]
+
+
+def test_features_of_many_axes_are_scaled_by_one_number_alone() -> None:
+    node = "y = ai.onnx.ml.Scaler<offset = {0}, scale = {0}>(x)"
+    assert run(node.format([0.5]), [[[1.0]]]) == [[[[0.25]]]]
+    with pytest.raises(NotImplementedError):
+        run(node.format([0.5, 0.5]), [[[1.0, 2.0]]])
