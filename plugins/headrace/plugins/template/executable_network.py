@@ -64,11 +64,10 @@ class Evaluator(CorrectedEvaluator):
     def __init__(self, proto: Any, **options: Any) -> None:
         super().__init__(proto, **options)
         timed = isinstance(self.proto_, onnx.ModelProto)  # a body's time counts for its layer
-        for node in self.rt_nodes_:  # a node that refers to itself would stay in memory
-            node.run = partial(_run, copy(node).run, node.onnx_node, timed)
+        self.run_layers_by(partial(_run, timed))
 
 
-def _run(run: Any, node: onnx.NodeProto, timed: bool, *inputs: Any, **options: Any) -> Any:
+def _run(timed: bool, run: Any, node: onnx.NodeProto, *inputs: Any, **options: Any) -> Any:
     job = _JOB.get()
     if job.token.error is not None:
         raise job.token.error

@@ -40,6 +40,9 @@ time for some expressions, and no other thread of the process runs meanwhile.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
+from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,6 +110,16 @@ class CorrectedEvaluator(ReferenceEvaluator):
     def __init__(self, proto: Any, **options: Any) -> None:
         # The evaluators of bodies and functions get the corrected operators here, too.
         super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
+
+    def run_layers_by(self, run: Callable[..., Any]) -> None:
+        """Runs each layer by `run(evaluate, layer, *inputs, **options)`, which is to return
+        `evaluate(*inputs, **options)`. A body has an evaluator of its own.
+
+        Args:
+            run: a function. It may not refer to the evaluator.
+        """
+        for node in self.rt_nodes_:  # the copy's method, so that no node refers to itself
+            node.run = partial(run, copy(node).run, node.onnx_node)
 
     def _init(self) -> None:
         try:
