@@ -113,7 +113,6 @@ class NetworkEntry:
         owner: the object that the versions of one name share if they may be loaded and replaced
             beside each other; None for a network that is alone under its name.
         model_bytes: the size of the model, once it has been read.
-        blocks: what its load has left in memory, as `garbage.blocks`.
         given_up: for a network that is being loaded, the reason why nobody wants it any more.
     """
 
@@ -126,7 +125,6 @@ class NetworkEntry:
     executable: ExecutableNetwork | None = None
     load_seconds: float = 0.0
     model_bytes: int = 0
-    blocks: int = 0
     references: int = 0
     given_up: HeadraceError | None = None
     token: CancelToken = field(default_factory=CancelToken)

@@ -29,7 +29,7 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.series import NOTES
 from headrace.runtime.network.memory import Weights, forget_locals
 from headrace.runtime.network.network import Network
-from headrace.runtime.system.garbage import blocks, count_kept
+from headrace.runtime.system.garbage import count_loaded
 from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.system.interruption import interruptible
 from headrace.runtime.transform.options import LoadRequest
@@ -227,7 +227,7 @@ class NetworkLife:
         read: Callable[[], Network],
         compile_network: Callable[[NetworkEntry], ExecutableNetwork],
     ) -> NetworkEntry:
-        start, before, entry = time.monotonic(), blocks(), load.entry
+        start, entry = time.monotonic(), load.entry
         request: LoadRequest = entry.record.request
         try:
             self._raise_if_cancelled(entry)
@@ -251,6 +251,7 @@ class NetworkLife:
             self._fail(load, error)
             raise
         network.forget_pages()  # not entry.record.network: it may be None by now
+        count_loaded(sum(1 for _ in network.nodes()))
         return entry
 
     def _ended(self, future: Future[NetworkEntry]) -> None:
@@ -339,7 +340,7 @@ class NetworkLife:
                 executable.close()
         finally:
             del executable, network
-            weights.give_back(entry.blocks)
+            weights.give_back(loaded=True)
         facts = {"network": name, "version": version}
         _log.info("network %s is unloaded", shown(entry), extra=facts)
 

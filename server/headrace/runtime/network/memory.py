@@ -34,28 +34,30 @@ class Weights:
     """Weak references to the tensors of a network.
 
     Args:
-        network: None has no tensors.
+        network: None has no tensors and no layers.
     """
 
     def __init__(self, network: Network | None) -> None:
         large = network is not None and network.weight_bytes > _LARGE_BYTES
         self._tensors = _tensors(network) if network is not None and large else []
-        layers = 0 if network is None else len(network.model.graph)
-        self._wait = bool(self._tensors) or layers > _MANY_LAYERS
+        self._layers = 0 if network is None else sum(1 for _ in network.nodes())
+        self._wait = bool(self._tensors) or self._layers > _MANY_LAYERS
 
-    def give_back(self, made: int = 0) -> None:
+    def give_back(self, *, loaded: bool = False) -> None:
         """Gives the memory of the tensors back to the system. The caller must not refer to the
         network any more. A small network does not wait while another thread frees a large one:
         that thread frees it too.
 
         Args:
-            made: as `garbage.count_gone`.
+            loaded: whether `garbage.count_loaded` was told of the network.
         """
         free_graphs(wait=self._wait)
+        if loaded:
+            garbage.count_loaded(-self._layers)
         if any(tensor() is not None for tensor in self._tensors):
             garbage.look_at_all()  # a cycle of references keeps the tensors alive
         else:
-            garbage.count_gone(made)
+            garbage.look_if_much_is_left()
         if self._tensors:
             release_memory()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 
@@ -134,7 +136,7 @@ def test_rings_that_were_excluded_are_found_when_they_are_many(looks: list[bool]
             rings = [Ring() for _ in range(2000)]
         alive = [each for each in alive if each() is not None] + [weakref.ref(rings[0])]
         del rings
-        garbage.count_gone(0)
+        garbage.look_if_much_is_left()
         if looks:
             break
     assert looks == [False]
@@ -145,19 +147,45 @@ def test_rings_that_were_excluded_are_found_when_they_are_many(looks: list[bool]
 def test_the_objects_of_networks_that_are_loaded_are_not_taken_for_rings(
     looks: list[bool],
 ) -> None:
-    networks, made = [], []
-    base = garbage.blocks()
-    while garbage.blocks() < 3 * base:
-        before = garbage.blocks()
+    networks = []
+    base = sys.getallocatedblocks()
+    layers = 40_000 // garbage._A_LAYER  # a ring is two blocks
+    while sys.getallocatedblocks() < 3 * base:
         with garbage.undisturbed():
             networks.append([Ring() for _ in range(20_000)])
-        made.append(garbage.count_kept(before))
-        garbage.count_gone(0)
-    for each in made:
-        for ring in networks.pop(0):
+        garbage.count_loaded(layers)
+        garbage.look_if_much_is_left()
+    for rings in networks:
+        for ring in rings:
             del ring.ring  # as a graph is freed
-        garbage.count_gone(each)
+        rings.clear()
+        garbage.count_loaded(-layers)
+        garbage.look_if_much_is_left()
     assert not looks
+
+
+def test_a_load_does_not_hide_what_other_threads_leave_meanwhile(
+    core: Core, looks: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network whose load takes long accounts for no more than itself."""
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read() -> Network:
+        reading.set()
+        assert go_on.wait(PATIENCE_SECONDS)
+        return chain()
+
+    loading = core.load_network(LoadRequest("slow", DeviceName.parse("CPU"), {}), read)
+    assert reading.wait(PATIENCE_SECONDS)
+    with garbage.undisturbed():
+        rings = [Ring() for _ in range(500_000)]
+    alive = weakref.ref(rings[0])
+    del rings
+    go_on.set()
+    loading.result(PATIENCE_SECONDS)
+    load(core, "m", "CPU")
+    core.unload_network("m").result(PATIENCE_SECONDS)
+    assert alive() is None
 
 
 @pytest.mark.usefixtures("looks")
