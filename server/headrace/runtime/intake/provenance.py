@@ -26,6 +26,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.system.graph_memory import watch_removed
 from headrace.runtime.system.interruption import wanted
 
 METADATA_PREFIX = "headrace."
@@ -50,8 +51,11 @@ def stamp(node: ir.Node, names: Iterable[str]) -> None:
 def tracked(model: ir.Model, transformation: Transformation) -> bool:
     """Runs `transformation`, stamps the new nodes, and returns what `transformation` returned."""
     before = {node: _Before(node, owner) for node, owner in _readers_first(model.graph, None)}
-    modified = bool(transformation(model))
-    after = dict.fromkeys(walk(model.graph))
+    try:
+        modified = bool(transformation(model))
+    finally:
+        after = dict.fromkeys(walk(model.graph))
+        watch_removed(model, before.keys() - after.keys())
     extra = _heirs(before, after)
     for node in wanted(before.keys() & after.keys()):
         before[node].restore(node)

@@ -40,6 +40,9 @@ _MANY: Final = 100_000
 _LEFT: Final = 200_000
 """Rings of fewer blocks, some 15 MiB, are not worth a look at everything."""
 
+_AND_LOADS: Final = 10
+"""As many times more blocks may be left while other loads run, because theirs are among them."""
+
 _A_LAYER: Final = 90
 """How many blocks a loaded network has for each layer: 63 on CPU, 116 on HETERO. What was allocated
 during its load does not tell: other threads load, unload and leave rings meanwhile, perhaps for an
@@ -87,7 +90,8 @@ class _Looks:
     def if_much_is_left(self) -> None:
         with self._lock:
             left = min(sys.getallocatedblocks() - self._known, self._since)
-            if left > max(_LEFT, self._known // 4):
+            limit = max(_LEFT, self._known // 4)
+            if left > (limit if self._tasks <= 1 else _AND_LOADS * limit):
                 self._at_all()
 
     def at_all(self) -> None:

@@ -22,7 +22,7 @@ import sys
 import threading
 import types
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Final
@@ -42,6 +42,9 @@ than this, the new objects are looked at, so that it is no longer new."""
 _left: weakref.WeakSet[ir.Graph | ir.Function] = weakref.WeakSet()
 """The graphs and functions of models that are gone."""
 
+_removed: deque[list[ir.Node]] = deque()
+"""The nodes that were removed from models that are gone. They refer to each other, too."""
+
 _one_at_a_time = threading.Lock()
 
 
@@ -50,6 +53,12 @@ def watched(model: ir.Model) -> ir.Model:
     `free_graphs` looks at its graphs."""
     weakref.finalize(model, _leave, weakref.ref(model.graph), model.functions).atexit = False
     return model
+
+
+def watch_removed(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
+    """When nothing refers to `model` any more, the next `free_graphs` looks at these nodes, too,
+    which a transformation has removed from its graph."""
+    weakref.finalize(model, _removed.append, list(nodes)).atexit = False
 
 
 def _leave(
@@ -64,7 +73,7 @@ def free_graphs(*, wait: bool = True) -> None:
     Args:
         wait: whether to wait if another thread frees graphs. That thread then frees these too.
     """
-    while _left:
+    while _left or _removed:
         # Two threads that look at one graph would see each other's references.
         if not _one_at_a_time.acquire(blocking=wait):
             return  # the other thread looks again for graphs after it has released the lock
@@ -78,16 +87,15 @@ def free_graphs(*, wait: bool = True) -> None:
 
 
 def _free_left() -> None:
-    while _left:
+    while _left or _removed:
         try:
-            objects: list[object] = [_left.pop()]
-        except KeyError:
+            _free([_left.pop()] if _left else [*_removed.popleft()])
+        except (KeyError, IndexError):
             return
-        _free(objects)
 
 
 def _free(objects: list[object]) -> None:
-    """Frees the list's only object and what it reaches, unless something outside refers to it.
+    """Frees the list's objects and what they reach, unless something outside refers to them.
 
     Objects that something outside refers to are kept, with all that they reach.
     The references are counted before and after Python's own counts are read. If both are equal,
@@ -107,10 +115,9 @@ def _free(objects: list[object]) -> None:
         ]
         kept = _reached(outside, references)
         del outside
-        if id(objects[0]) not in kept:
-            for each in objects:
-                if id(each) not in kept:
-                    _empty(each)
+        for each in objects:
+            if id(each) not in kept:
+                _empty(each)
     while objects:
         del objects[-_AT_ONCE:]
 

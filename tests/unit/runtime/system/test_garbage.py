@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import pytest
 
@@ -58,10 +60,11 @@ def core() -> Iterator[Core]:
     built.stop()
 
 
-def chain() -> Network:
+def chain(*operators: str) -> Network:
     names = ["x", *(f"v{at}" for at in range(LAYERS - 1)), "y"]
+    kinds = itertools.cycle(operators or ["Sigmoid"])
     nodes = [
-        node("Sigmoid", [names[at]], [names[at + 1]], name=f"layer{at}") for at in range(LAYERS)
+        node(next(kinds), [names[at]], [names[at + 1]], name=f"layer{at}") for at in range(LAYERS)
     ]
     return network(model(nodes, [value("x", ("N", 4))], [value("y", ("N", 4))]))
 
@@ -93,6 +96,22 @@ def test_a_network_that_is_unloaded_leaves_no_objects(core: Core, device: str) -
         lambda: gc.get_freeze_count() + len(gc.get_objects()) - there < LAYERS,
         "the objects to be gone",
     )
+
+
+@pytest.mark.usefixtures("looks")
+@pytest.mark.parametrize("operators", [("Identity", "Sigmoid"), ("Relu",)])
+def test_layers_that_a_transformation_removed_are_freed_with_their_network(
+    core: Core, operators: Sequence[str]
+) -> None:
+    def ask() -> int:
+        device = DeviceName.parse("TEMPLATE")
+        read = partial(chain, *operators)
+        core.query_network(device, {}, NetworkOptions(), read).result(PATIENCE_SECONDS)
+        return gc.get_freeze_count() + len(gc.get_objects())
+
+    there = ask()
+    ask()
+    assert ask() - there < LAYERS
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -164,9 +183,8 @@ def test_the_objects_of_networks_that_are_loaded_are_not_taken_for_rings(
     assert not looks
 
 
-def test_a_load_does_not_hide_what_other_threads_leave_meanwhile(
-    core: Core, looks: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("looks")
+def test_a_load_does_not_hide_what_other_threads_leave_meanwhile(core: Core) -> None:
     """A network whose load takes long accounts for no more than itself."""
     reading, go_on = threading.Event(), threading.Event()
 
@@ -183,9 +201,22 @@ def test_a_load_does_not_hide_what_other_threads_leave_meanwhile(
     del rings
     go_on.set()
     loading.result(PATIENCE_SECONDS)
-    load(core, "m", "CPU")
-    core.unload_network("m").result(PATIENCE_SECONDS)
+    eventually(lambda: garbage._looks._tasks == 0, "the end of all tasks")
+    garbage.look_if_much_is_left()
     assert alive() is None
+
+
+@pytest.mark.usefixtures("few")
+def test_what_another_load_has_made_so_far_is_not_taken_for_rings(looks: list[bool]) -> None:
+    with garbage.undisturbed():
+        with garbage.undisturbed():
+            made = [Ring() for _ in range(sys.getallocatedblocks() // 3)]
+        with garbage.undisturbed():
+            garbage.look_if_much_is_left()
+        assert not looks
+    garbage.look_if_much_is_left()
+    assert looks
+    assert made
 
 
 @pytest.mark.usefixtures("looks")
