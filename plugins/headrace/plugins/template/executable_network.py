@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any

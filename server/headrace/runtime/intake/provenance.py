@@ -55,7 +55,8 @@ def tracked(model: ir.Model, transformation: Transformation) -> bool:
         modified = bool(transformation(model))
     finally:
         after = dict.fromkeys(walk(model.graph))
-        watch_removed(model, before.keys() - after.keys())
+        if removed := before.keys() - after.keys():
+            watch_removed(model, removed)
     extra = _heirs(before, after)
     for node in wanted(before.keys() & after.keys()):
         before[node].restore(node)

@@ -241,7 +241,6 @@ class NetworkLife:
                 if request.warm_up is not None:
                     run_warm_up(executable, request.warm_up, entry.token)
                 entry.load_seconds = time.monotonic() - start
-                entry.blocks = count_kept(before)
                 self._save_and_publish(load, executable)
             except BaseException:
                 executable.close()
@@ -261,7 +260,7 @@ class NetworkLife:
             self._loads.close(free_graphs)  # copies that were only needed to compile
         else:
             forget_locals(future.exception())
-            self._loads.close(partial(load.remains.give_back, load.entry.blocks))
+            self._loads.close(load.remains.give_back)
 
     def _give_up(self, entry: NetworkEntry, error: HeadraceError) -> None:
         with self._changing:
