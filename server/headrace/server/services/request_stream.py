@@ -248,6 +248,7 @@ class RequestStream(ABC):
             self._fail(name, no_room("the request"))
             return
         try:
+            self._owner.boundary.refuse_if_draining()
             key = self._key(name)
             self._in_flight.begin(key, reserved)
         except HeadraceError as error:
@@ -267,7 +268,6 @@ class RequestStream(ABC):
 
     def _run(self, request: Any, key: Hashable, name: str) -> None:
         try:
-            self._owner.boundary.refuse_if_draining()
             self._in_flight.started(key, self._begin(request, key))
         except Exception as error:  # noqa: BLE001 - any error is this request's result
             self._ended(key, name, None, error)

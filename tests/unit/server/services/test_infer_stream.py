@@ -371,6 +371,26 @@ def test_the_end_of_a_stream_ends_what_waits_for_a_first_result() -> None:
     asyncio.run(scenario())
 
 
+def test_a_server_that_stops_finishes_what_waits_for_a_first_result() -> None:
+    async def scenario() -> None:
+        owner = streams()
+        held = held_back(owner)
+        caller = Caller(message(*map(str, range(8))), more=True)
+        caller.reads.set()
+        serving = asyncio.create_task(owner.serve(caller))
+        await caller.asked.wait()
+        owner.boundary.draining = True
+        draining = asyncio.create_task(owner.drain())
+        await asyncio.sleep(0)
+        held.release()
+        with pytest.raises(Unavailable):
+            await serving
+        await draining
+        assert [code(each) for each in caller.results] == ["OK"] * 8
+
+    asyncio.run(scenario())
+
+
 def test_room_that_was_reserved_for_a_result_stays_although_others_took_the_rest() -> None:
     class Late(Caller):
         async def read(self) -> Any:
