@@ -34,14 +34,17 @@ _MEANWHILE: Final = 2000
 """The same while a load runs. A load of 20,000 layers takes 250. It is not endless, because a
 backend may never come back."""
 
-_MANY: Final = 100_000
-"""So many blocks make a look some 5 ms longer."""
+_MANY: Final = 40_000
+"""So many objects make a look some 5 ms longer."""
 
 _LEFT: Final = 200_000
 """Rings of fewer blocks, some 15 MiB, are not worth a look at everything."""
 
 _AND_LOADS: Final = 10
 """As many times more blocks may be left while other loads run, because theirs are among them."""
+
+_AN_OBJECT: Final = 2
+"""How many blocks an object has, with what belongs to it."""
 
 _A_LAYER: Final = 90
 """How many blocks a loaded network has for each layer: 63 on CPU, 116 on HETERO. What was allocated
@@ -56,8 +59,9 @@ class _Looks:
         self._lock = threading.Lock()
         self._seldom = False
         self._tasks = 0
-        self._excluded = 0  # how many blocks there were when objects were excluded, or fewer later
-        self._since = 0  # how many blocks were excluded since the last look at everything
+        self._before = 0  # what was made before the first task began, or what `_new` has counted
+        self._new = 0  # how many objects were made while tasks ran, and are not excluded
+        self._since = 0  # how many objects were excluded since the last look at everything
         self._known = 0  # how many blocks were there then, and those of networks loaded since
 
     def seldom(self) -> None:
@@ -68,18 +72,20 @@ class _Looks:
 
     def begin(self) -> None:
         with self._lock:
+            if not self._tasks:
+                self._before = _made()
             self._look_after(_MEANWHILE)
             self._tasks += 1
 
     def end(self) -> None:
         with self._lock:
-            now = sys.getallocatedblocks()
-            new = now - self._excluded
-            if self._seldom and new > _MANY:
+            now = _made()
+            self._new += now - self._before
+            self._before = now
+            if self._seldom and self._new > _MANY:
                 gc.freeze()
-                self._since += new
-            if new < 0 or new > _MANY:
-                self._excluded = now
+                self._since += self._new
+                self._new = 0
             self._tasks -= 1
             self._look_after(_MEANWHILE if self._tasks else _USUALLY)
 
@@ -89,7 +95,7 @@ class _Looks:
 
     def if_much_is_left(self) -> None:
         with self._lock:
-            left = min(sys.getallocatedblocks() - self._known, self._since)
+            left = min(sys.getallocatedblocks() - self._known, self._since * _AN_OBJECT)
             limit = max(_LEFT, self._known // 4)
             if left > (limit if self._tasks <= 1 else _AND_LOADS * limit):
                 self._at_all()
@@ -105,13 +111,20 @@ class _Looks:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        self._since = 0
-        self._known = self._excluded = sys.getallocatedblocks()
+        self._new = self._since = 0
+        self._known = sys.getallocatedblocks()
 
     def _look_after(self, collections: int) -> None:
         if self._seldom:
             new, middle, _ = gc.get_threshold()
             gc.set_threshold(new, middle, collections)
+
+
+def _made() -> int:
+    """How many objects the process has made and kept so far, at most. When as many as the first
+    threshold are new, there is a collection."""
+    collections: int = sum(each["collections"] for each in gc.get_stats())
+    return collections * gc.get_threshold()[0]
 
 
 _looks = _Looks()
