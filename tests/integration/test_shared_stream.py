@@ -335,13 +335,17 @@ def test_a_caller_that_reads_no_results_holds_up_only_itself() -> None:
         server.load(ECHO, "CPU")
         network = client.network("echo")
         share(network)
-        messages = (
-            pb.InferStreamRequest(
-                requests=[infer_request("wide", x(*[1.0] * values), id=str(number))]
-            )
-            for number in range(requests)
-        )
-        call = server.stub.InferStream(messages, timeout=CALL_SECONDS)
+        known = threading.Event()  # how large results are, so that there is room for them
+
+        def messages() -> Iterator[pb.InferStreamRequest]:
+            for number in range(requests):
+                request = infer_request("wide", x(*[1.0] * values), id=str(number))
+                yield pb.InferStreamRequest(requests=[request])
+                assert known.wait(CALL_SECONDS)
+
+        call = server.stub.InferStream(messages(), timeout=CALL_SECONDS)
+        replies = [next(call)]
+        known.set()
 
         def run() -> float:
             return server.total("headrace_network_requests_total", network="wide")
@@ -352,7 +356,7 @@ def test_a_caller_that_reads_no_results_holds_up_only_itself() -> None:
         assert run() * result_bytes < (32 << 20) + (32 << 20), "the rest is on its way, or waits"
         ended = [
             result.id
-            for reply in call
+            for reply in (*replies, *call)
             for result in reply.results
             if result.WhichOneof("result") == "reply"
         ]

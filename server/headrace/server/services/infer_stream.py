@@ -110,11 +110,8 @@ class _Stream(RequestStream):
 
     def _name(self, request: StreamRequest | Decoded | InRegion) -> str:
         said = request.message if isinstance(request, StreamRequest) else request.request
-        return str(said.id)
-
-    def _network(self, request: StreamRequest | Decoded | InRegion) -> str:
-        said = request.message if isinstance(request, StreamRequest) else request.request
-        return str(said.network)
+        identifier: str = said.id
+        return identifier
 
     def _key(self, name: str) -> Hashable:
         if not name or name in self._in_flight:

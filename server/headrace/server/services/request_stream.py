@@ -1,7 +1,8 @@
 """Streams of requests: many are in flight, and results come in the order in which they finish.
 
-The stream's own task reads. While there are results, another task writes them. A full stream is not
-read, so that flow control slows the caller. A request that fails does not end the others.
+The stream's own task reads. While there are results, another task writes them. The server does not
+read from a full stream, so that flow control slows the caller. A request that fails does not end
+the others.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from contextvars import copy_context
-from functools import partial
 from typing import Any, ClassVar, Final
 
 import grpc
@@ -21,7 +20,7 @@ from headrace.server.access.gate import recheck, when_ended
 from headrace.server.access.identity import CALLER
 from headrace.server.request_log import Ended, network_of
 from headrace.server.services.completion_sink import left
-from headrace.server.services.in_flight import Cancel, FirstResults, InFlight
+from headrace.server.services.in_flight import Cancel, InFlight
 from headrace.server.services.result_writer import ResultWriter, no_room
 from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
@@ -97,7 +96,6 @@ class RequestStream(ABC):
         self._peer, self._caller = context.peer(), CALLER.get()
         self._memory = Memory(owner.memory, self._peer)
         self._in_flight = InFlight(self._memory, owner.boundary.meter(context))
-        self._first_results = FirstResults(self._has_room_later)
         self._spans = owner.boundary.request_spans()
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
@@ -118,10 +116,6 @@ class RequestStream(ABC):
     @abstractmethod
     def _name(self, request: Any) -> str:
         """The name that the caller gave a request."""
-
-    @abstractmethod
-    def _network(self, request: Any) -> str:
-        """The name of the network that a request is for."""
 
     @abstractmethod
     def _key(self, name: str) -> Hashable:
@@ -236,19 +230,12 @@ class RequestStream(ABC):
         waiting = len(self._in_flight) + len(self._results)
         return waiting < self._owner.max_in_flight and self._memory.use(size)
 
-    def _has_room_later(self, key: Hashable) -> bool:
-        """Whether a request may start after a first result: its own has room, or will get none."""
-        if self._in_flight.reserve(key, self._results.largest_bytes):
-            return True
-        return len(self._in_flight) == len(self._first_results) and not self._results.is_busy
-
     def _start(self, request: Any, reserved: int | None) -> None:
         name = self._name(request)
         if reserved is None:
             self._fail(name, no_room("the request"))
             return
         try:
-            self._owner.boundary.refuse_if_draining()
             key = self._key(name)
             self._in_flight.begin(key, reserved)
         except HeadraceError as error:
@@ -257,20 +244,15 @@ class RequestStream(ABC):
             return
         if self._spans is not None:
             self._spans.begin(key, self._trace(request))
-        run = partial(self._run, request, key, name)
-        if self._first_results.begin(network := self._network(request), key):
-            run()
-        else:
-            self._first_results.wait(network, key, partial(copy_context().run, run))
-            self._in_flight.started(key, partial(self._ended, key, name, None))
+        try:
+            self._owner.boundary.refuse_if_draining()
+            cancel = self._begin(request, key)
+        except Exception as error:  # noqa: BLE001 - any error is this request's result
+            self._ended(key, name, None, error, 0.0, None)
+            return
         if self._spans is not None:
             self._spans.pause()
-
-    def _run(self, request: Any, key: Hashable, name: str) -> None:
-        try:
-            self._in_flight.started(key, self._begin(request, key))
-        except Exception as error:  # noqa: BLE001 - any error is this request's result
-            self._ended(key, name, None, error)
+        self._in_flight.started(key, cancel)
 
     def _ended(
         self,
@@ -278,12 +260,11 @@ class RequestStream(ABC):
         name: str,
         outcome: Any,
         error: BaseException | None,
-        seconds: float = 0.0,
-        job: Job | None = None,
+        seconds: float,
+        job: Job | None,
     ) -> None:
         """Takes a request's outcome or `error`, its duration, and its job if it has one."""
-        reserved = self._in_flight.end(key)
-        self._first_results.ended(key, result=error is None)
+        self._in_flight.end(key)
         spans, code = self._spans, "OK"
         if spans is not None:
             spans.resume(key)
@@ -293,17 +274,14 @@ class RequestStream(ABC):
                 return
             if error is not None:
                 raise error
-            self._results.hold(*self._success(name, outcome), reserved)
-            reserved = 0
+            self._results.hold(*self._success(name, outcome))
         except Exception as failure:  # noqa: BLE001 - any error is this request's result
             code = self._fail(name, failure, seconds, job)
         else:
             self._tell(code, seconds, name, "", job)
         finally:
-            self._memory.free(reserved)
             if spans is not None:
                 spans.end(key, name, code)
-        self._first_results.start()
         self._changed.set()
         if not self._reading:
             self._results.write()
@@ -327,7 +305,6 @@ class RequestStream(ABC):
             log.ended(Ended(self.method, code, seconds, name, caller, peer, said, job, network))
 
     def _wrote(self) -> None:
-        self._first_results.start()
         self._changed.set()
         self._end_if_idle()
 

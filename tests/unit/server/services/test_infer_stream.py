@@ -52,25 +52,6 @@ class Sink:
         self.put = soon
 
 
-class Held:
-    """Delivers what is completed when it is told to, and from then on at once."""
-
-    def __init__(self) -> None:
-        self._kept: list[tuple[Callable[[Job], None], Job]] = []
-        self._keeps = True
-
-    def put(self, deliver: Callable[[Job], None], job: Job) -> None:
-        if self._keeps:
-            self._kept.append((deliver, job))
-        else:
-            asyncio.get_running_loop().call_soon(deliver, job)
-
-    def release(self) -> None:
-        self._keeps = False
-        for deliver, job in self._kept:
-            deliver(job)
-
-
 class Caller:
     """Sends messages, and reads only while `reads` is set."""
 
@@ -104,8 +85,8 @@ class Caller:
         self.results += parse_infer_stream_reply(message).results
 
 
-def message(*identifiers: str, network: str = "net") -> bytes:
-    requests = [pb.InferRequest(network=network, id=each) for each in identifiers]
+def message(*identifiers: str) -> bytes:
+    requests = [pb.InferRequest(network="net", id=each) for each in identifiers]
     return pb.InferStreamRequest(requests=requests).SerializeToString()
 
 
@@ -272,148 +253,4 @@ def test_a_reply_that_cannot_be_made_is_its_request_s_error() -> None:
         await owner.serve(caller)
         assert {each.id: code(each) for each in caller.results} == {"a": "INTERNAL", "b": "OK"}
 
-    asyncio.run(scenario())
-
-
-def held_back(owner: InferStreams) -> Held:
-    held = Held()
-    owner.inference.sink = held  # type: ignore[assignment]
-    return held
-
-
-def test_few_requests_run_before_a_result_tells_how_large_results_are() -> None:
-    async def scenario() -> None:
-        owner = streams(64 * RESULT_BYTES)
-        held = held_back(owner)
-        caller = Caller(*(message(f"r{number}") for number in range(40)))
-        serving = asyncio.create_task(owner.serve(caller))
-        await caller.asked.wait()
-        assert owner.inference.started < 5  # type: ignore[attr-defined]
-        held.release()
-        for _ in range(200):
-            await asyncio.sleep(0)
-        assert owner.memory.taken <= owner.memory.capacity
-        caller.reads.set()
-        await serving
-        assert [each.id for each in caller.results] == [f"r{number}" for number in range(40)]
-        assert {code(each) for each in caller.results} == {"OK"}
-        assert owner.memory.taken == 0
-
-    asyncio.run(scenario())
-
-
-def test_requests_that_wait_for_a_first_result_hold_up_no_other_network() -> None:
-    async def scenario() -> None:
-        owner = streams()
-        caller = Caller(message(*map(str, range(9)), network="slow"), message("a"), more=True)
-        caller.reads.set()
-        start, slow = owner.inference.start, []
-
-        def begin(request: Any, inputs: Any, remaining: Any, done: Callable[[Job], None]) -> Job:
-            if request.network != "slow":
-                return start(request, inputs, remaining, done)
-            slow.append(Job({}, done, output_names=("y",)))
-            slow[-1].outputs = {"y": np.zeros(1)}
-            return slow[-1]
-
-        owner.inference.start = begin  # type: ignore[method-assign, assignment]
-        serving = asyncio.create_task(owner.serve(caller))
-        while not caller.results:
-            await asyncio.sleep(0)
-        assert [each.id for each in caller.results] == ["a"]
-        while len(caller.results) < 10:
-            if slow:
-                slow.pop(0).complete()
-            await asyncio.sleep(0)
-        assert [each.id for each in caller.results[1:]] == list(map(str, range(9)))
-        assert {code(each) for each in caller.results} == {"OK"}
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-
-    asyncio.run(scenario())
-
-
-def test_a_request_that_waits_for_a_first_result_can_be_cancelled() -> None:
-    async def scenario() -> None:
-        owner = streams()
-        held = held_back(owner)
-        names = [f"r{number}" for number in range(8)]
-        cancel = pb.InferStreamRequest(cancel=names[5:]).SerializeToString()
-        caller = Caller(message(*names), cancel)
-        caller.reads.set()
-        serving = asyncio.create_task(owner.serve(caller))
-        while len(caller.results) < 3:
-            await asyncio.sleep(0)
-        assert {each.id: code(each) for each in caller.results} == dict.fromkeys(
-            names[5:], "CANCELLED"
-        )
-        held.release()
-        await serving
-        assert [code(each) for each in caller.results[3:]] == ["OK"] * 5
-        assert owner.inference.started == 5  # type: ignore[attr-defined]
-        assert owner.memory.taken == 0
-
-    asyncio.run(scenario())
-
-
-def test_the_end_of_a_stream_ends_what_waits_for_a_first_result() -> None:
-    async def scenario() -> None:
-        owner = streams()
-        held_back(owner)
-        caller = Caller(message(*map(str, range(8))), more=True)
-        serving = asyncio.create_task(owner.serve(caller))
-        await caller.asked.wait()
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        assert owner.inference.started < 5  # type: ignore[attr-defined]
-        assert owner.memory.taken == 0
-
-    asyncio.run(scenario())
-
-
-def test_a_server_that_stops_finishes_what_waits_for_a_first_result() -> None:
-    async def scenario() -> None:
-        owner = streams()
-        held = held_back(owner)
-        caller = Caller(message(*map(str, range(8))), more=True)
-        caller.reads.set()
-        serving = asyncio.create_task(owner.serve(caller))
-        await caller.asked.wait()
-        owner.boundary.draining = True
-        draining = asyncio.create_task(owner.drain())
-        await asyncio.sleep(0)
-        held.release()
-        with pytest.raises(Unavailable):
-            await serving
-        await draining
-        assert [code(each) for each in caller.results] == ["OK"] * 8
-
-    asyncio.run(scenario())
-
-
-def test_room_that_was_reserved_for_a_result_stays_although_others_took_the_rest() -> None:
-    class Late(Caller):
-        async def read(self) -> Any:
-            if len(self._messages) == 1:
-                await go.wait()
-            return await super().read()
-
-    async def scenario() -> None:
-        owner = streams(64 * RESULT_BYTES)
-        caller = Late(message("a"), message("b"), more=True)
-        serving = asyncio.create_task(owner.serve(caller))
-        await caller.writing.wait()
-        held = held_back(owner)
-        go.set()
-        await caller.asked.wait()
-        assert owner.memory.take("ipv4:10.0.0.2:1", 52 * RESULT_BYTES)
-        held.release()
-        caller.reads.set()
-        while len(caller.results) < 2:
-            await asyncio.sleep(0)
-        assert [code(each) for each in caller.results] == ["OK", "OK"]
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-
-    go = asyncio.Event()
     asyncio.run(scenario())

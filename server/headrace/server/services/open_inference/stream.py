@@ -99,9 +99,6 @@ class _Stream(RequestStream):
     def _name(self, request: Asked) -> str:
         return request.id
 
-    def _network(self, request: Asked) -> str:
-        return request.call.model if request.call is not None else ""
-
     def _key(self, _name: str) -> Hashable:
         return next(self._keys)
 
