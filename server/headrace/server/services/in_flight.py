@@ -58,14 +58,13 @@ class InFlight:
         if key in self._cancels:
             self._cancels[key] = cancel
 
-    def end(self, key: Hashable) -> None:
-        """Gives back what a request holds. Idempotent."""
+    def end(self, key: Hashable) -> int:
+        """Forgets a request. Returns the bytes that are still reserved for it. Idempotent."""
         self._cancels.pop(key, None)
-        if (reserved := self._reserved.pop(key, None)) is None:
-            return
-        self._memory.free(reserved)
-        if self._meter is not None:
+        reserved = self._reserved.pop(key, None)
+        if reserved is not None and self._meter is not None:
             self._meter.leave()
+        return reserved or 0
 
     def cancel(self, key: Hashable, error: HeadraceError) -> None:
         """Cancels a request if it is in flight."""

@@ -264,7 +264,7 @@ class RequestStream(ABC):
         job: Job | None,
     ) -> None:
         """Takes a request's outcome or `error`, its duration, and its job if it has one."""
-        self._in_flight.end(key)
+        reserved = self._in_flight.end(key)
         spans, code = self._spans, "OK"
         if spans is not None:
             spans.resume(key)
@@ -274,12 +274,14 @@ class RequestStream(ABC):
                 return
             if error is not None:
                 raise error
-            self._results.hold(*self._success(name, outcome))
+            self._results.hold(*self._success(name, outcome), reserved)
+            reserved = 0
         except Exception as failure:  # noqa: BLE001 - any error is this request's result
             code = self._fail(name, failure, seconds, job)
         else:
             self._tell(code, seconds, name, "", job)
         finally:
+            self._memory.free(reserved)
             if spans is not None:
                 spans.end(key, name, code)
         self._changed.set()

@@ -59,16 +59,17 @@ class ResultWriter:
     def is_busy(self) -> bool:
         return bool(self._results or self._writing)
 
-    def hold(self, result: Any, size: int) -> None:
-        """Takes a result that holds `size` bytes.
+    def hold(self, result: Any, size: int, reserved: int) -> None:
+        """Takes a result that holds `size` bytes, and the bytes that were reserved for it.
 
         Raises:
-            ResourceExhausted: there is no room for the result.
+            ResourceExhausted: there is no room for the result. The bytes stay reserved.
         """
         size *= _COPIES
         self.largest_bytes = max(self.largest_bytes, size)
-        if not self._memory.use(size):
+        if not self._memory.use(max(size - reserved, 0)):
             raise no_room("the result")
+        self._memory.free(max(reserved - size, 0))
         self._results.append((result, size))
 
     def put(self, result: Any) -> None:

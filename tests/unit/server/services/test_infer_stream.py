@@ -52,6 +52,25 @@ class Sink:
         self.put = soon
 
 
+class Held:
+    """Delivers what is completed when it is told to, and from then on at once."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Callable[[Job], None], Job]] = []
+        self._keeps = True
+
+    def put(self, deliver: Callable[[Job], None], job: Job) -> None:
+        if self._keeps:
+            self._kept.append((deliver, job))
+        else:
+            asyncio.get_running_loop().call_soon(deliver, job)
+
+    def release(self) -> None:
+        self._keeps = False
+        for deliver, job in self._kept:
+            deliver(job)
+
+
 class Caller:
     """Sends messages, and reads only while `reads` is set."""
 
@@ -253,4 +272,38 @@ def test_a_reply_that_cannot_be_made_is_its_request_s_error() -> None:
         await owner.serve(caller)
         assert {each.id: code(each) for each in caller.results} == {"a": "INTERNAL", "b": "OK"}
 
+    asyncio.run(scenario())
+
+
+def held_back(owner: InferStreams) -> Held:
+    held = Held()
+    owner.inference.sink = held  # type: ignore[assignment]
+    return held
+
+
+def test_room_that_was_reserved_for_a_result_stays_although_others_took_the_rest() -> None:
+    class Late(Caller):
+        async def read(self) -> Any:
+            if len(self._messages) == 1:
+                await go.wait()
+            return await super().read()
+
+    async def scenario() -> None:
+        owner = streams(64 * RESULT_BYTES)
+        caller = Late(message("a"), message("b"), more=True)
+        serving = asyncio.create_task(owner.serve(caller))
+        await caller.writing.wait()
+        held = held_back(owner)
+        go.set()
+        await caller.asked.wait()
+        assert owner.memory.take("ipv4:10.0.0.2:1", 52 * RESULT_BYTES)
+        held.release()
+        caller.reads.set()
+        while len(caller.results) < 2:
+            await asyncio.sleep(0)
+        assert [code(each) for each in caller.results] == ["OK", "OK"]
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    go = asyncio.Event()
     asyncio.run(scenario())
