@@ -84,7 +84,7 @@ class LoadConformance(DeviceFixtures):
     def test_an_import_without_native_bytes_compiles_anew(
         self, plugin: Plugin, load: Loader
     ) -> None:
-        case = networks.add()
+        case = networks.mlp()
         self.check(load.keep(plugin.load_network(Load(case.network))), case)
 
     def test_the_configuration_of_an_import_is_its_own(self, plugin: Plugin, load: Loader) -> None:

@@ -183,12 +183,9 @@ class Runtime:
             HeadraceError: see `failures.load_failure`.
         """
         try:
-            compiled = self._core.compile_model(model, device, dict(properties))
+            return self._core.compile_model(model, device, dict(properties))
         except Exception as error:
             raise load_failure(error) from error
-        if device.partition(".")[0] == "CPU" and self._lacks_avx:
-            _refuse_late_norms(compiled)
-        return compiled
 
     def restore(
         self, native: bytes, device: str, properties: Mapping[str, object]
@@ -202,24 +199,6 @@ class Runtime:
             return self._core.import_model(native, device, dict(properties))
         except Exception as error:
             raise load_failure(error) from error
-
-
-def _refuse_late_norms(compiled: openvino.CompiledModel) -> None:
-    """Refuses what OpenVINO normalises by a kernel that it makes at the first run, because the size
-    is not known before. Without AVX it fails to make the kernel, in a run or, for known sizes, at
-    the load.
-
-    Raises:
-        InvalidModel: there is such an operation.
-    """
-    for operation in compiled.get_runtime_model().get_ops():
-        info = operation.get_rt_info()
-        norm = "layerType" in info and info["layerType"].astype(str) == "MVN"
-        if norm and operation.output(0).get_partial_shape().is_dynamic:
-            raise InvalidModel(
-                "on processors without AVX, OpenVINO normalises only tensors of known sizes",
-                field="model",
-            )
 
 
 def _write(model: ir.Model, folder: Path) -> Path:
