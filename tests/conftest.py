@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 
 # What would change what the programs say or do; tests that mean one of these set it themselves.
-# ONEDNN_MAX_CPU_ISA stays: with it, the tests run as on an older processor.
 _INHERITED = re.compile(
     r"HEADRACE_\w+|(http|https|ftp|all|no|grpc)_proxy|NO_COLOR|FORCE_COLOR|CLICOLOR\w*|COLUMNS|LINES|"
     r"TERM|LANG|LANGUAGE|LC_\w+|TZ|TERMINAL_WIDTH|_TYPER_\w+|PYTHON(?!PATH)\w+|MAKEFLAGS|GIT_\w+|"
-    r"CACHEDB|POCL_CACHE_DIR|ONEDNN_(?!MAX_CPU_ISA)\w+|DNNL_\w+|OMP_\w+|SSL_\w+|GRPC_\w+",
+    r"CACHEDB|POCL_CACHE_DIR|ONEDNN_\w+|DNNL_\w+|OMP_\w+|SSL_\w+|GRPC_\w+",
     re.IGNORECASE,
 )
 
