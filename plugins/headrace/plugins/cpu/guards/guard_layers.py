@@ -20,7 +20,7 @@ _NEVER: Final = re.compile(rf"{re.escape(SUFFIX)}\.never(?:\.(\d+)\.(\d+)(\+)?)?
 _REASONS: Final = {
     "class": "a class is negative, and it is not ignore_index",
     "corner": "with align_corners, each axis of the grid must have at least two pixels",
-    "crop": "the output has the size of the input, and the backend then skips the crop",
+    "crop": "an axis keeps its size, and the backend then does not crop it",
     "negative": "a length is negative",
     "shape": "the shapes of the inputs do not fit each other",
     "text": "a string has white space that the backend splits differently from ONNX",

@@ -89,31 +89,32 @@ def quantized_conv(node: ir.Node, guard: Guard) -> None:
 
 
 def resize(node: ir.Node, guard: Guard) -> None:
-    """Guards that the input has an axis for each constant scale or size. Guards that a cropped
-    input gets other sizes. If its sizes stay the same, the backend copies it and does not crop it.
-    """
+    """Guards that the input has an axis for each constant scale or size. Guards that a cropped axis
+    gets another size. The backend does not crop an axis whose size stays the same."""
     _has_an_axis_for_each(node, guard, *((1,) if len(node.inputs) == 2 else (2, 3)))
-    mode = node.attributes.get_string("coordinate_transformation_mode", "")
     given = [*node.inputs, None, None, None]
-    data, scales, sizes = given[0], given[2], given[3]
-    if mode != "tf_crop_and_resize" or data is None:
-        return
-    if sizes is not None:
-        own = guard.layer("Shape", data)
-        axes = node.attributes.get_ints("axes", None)
-        if axes is not None:
-            own = guard.layer("Gather", own, guard.constant(np.array(axes)))
-        wanted = sizes
-    elif scales is not None:
-        wanted, own = scales, guard.constant(np.array([1], np.float32))
-    else:
+    data, region, wanted = given[0], given[1], given[3] or given[2]
+    mode = node.attributes.get_string("coordinate_transformation_mode", "")
+    if mode != "tf_crop_and_resize" or data is None or region is None or wanted is None:
         return
     truth = ir.TensorType(ir.DataType.BOOL)
-    other = guard.layer("Not", guard.layer("Equal", wanted, own, type=truth))
-    number = guard.layer("ReduceSum", guard.cast(other, ir.DataType.INT64), keepdims=0)
-    zero = guard.constant(np.array(0))
-    resized = guard.layer("Greater", number, zero, type=truth)
-    node.replace_input_with(0, guard.only_if(data, resized, "crop"))
+    shape = guard.layer("Shape", data)
+    axes = node.attributes.get_ints("axes", None)
+    if axes is not None:
+        shape = guard.layer("Gather", shape, guard.constant(np.array(axes)))
+    ends = guard.layer("Reshape", region, guard.constant(np.array([2, -1])))
+    ends = guard.cast(ends, ir.DataType.FLOAT)
+    bounds = guard.constant(np.array([[0], [1]], np.float32))
+    cut = guard.layer("Not", guard.layer("Equal", ends, bounds, type=truth))
+    number = guard.over("ReduceSum", guard.cast(cut, ir.DataType.INT64), [0], keepdims=0)
+    whole = guard.layer("Equal", number, guard.constant(np.array(0)), type=truth)
+    single = guard.layer("Equal", shape, guard.constant(np.array(1)), type=truth)
+    sound = guard.layer("Or", whole, single)
+    if node.attributes.get_string("keep_aspect_ratio_policy", "stretch") == "stretch":
+        own = shape if given[3] is not None else guard.constant(np.array(1, np.float32))
+        resized = guard.layer("Not", guard.layer("Equal", wanted, own, type=truth))
+        sound = guard.layer("Or", sound, resized)
+    node.replace_input_with(0, guard.only_if(data, sound, "crop"))
 
 
 def stft(node: ir.Node, guard: Guard) -> None:
