@@ -65,6 +65,16 @@ def _tree_regressor(node: ir.Node) -> str | None:
     return _regressor(node.attributes.get_int("n_targets", 1), _transform(node))
 
 
+def _normalizer(node: ir.Node) -> str | None:
+    integers = node.inputs[0] is not None and node.inputs[0].dtype in (
+        ir.DataType.INT32,
+        ir.DataType.INT64,
+    )
+    if integers and node.attributes.get_string("norm", "MAX") == "L2":
+        return "the backend squares integers in their own type, which overflows"
+    return None
+
+
 def _trees(node: ir.Node) -> str | None:
     number = node.attributes.get_int("post_transform", 0)
     known = 0 <= number < len(_NUMBERED)  # otherwise the backend refuses the layer
@@ -120,6 +130,7 @@ RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
     {
         "ai.onnx.ml.LinearClassifier": _linear_classifier,
         "ai.onnx.ml.LinearRegressor": _linear_regressor,
+        "ai.onnx.ml.Normalizer": _normalizer,
         "ai.onnx.ml.SVMClassifier": _vector_machine,
         "ai.onnx.ml.SVMRegressor": _vector_regressor,
         "ai.onnx.ml.TreeEnsemble": _trees,

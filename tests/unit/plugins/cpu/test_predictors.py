@@ -210,3 +210,15 @@ def test_a_regressor_of_which_the_backend_leaves_out_a_part_is_refused(
 )
 def test_other_regressors_are_served(plugin: Plugin, text: str) -> None:
     assert not plugin.query_network(predictor(_REGRESSOR.format(text)), {}).unsupported
+
+
+@pytest.mark.parametrize(("kind", "norm", "good"), [
+    ("int32", "L2", False), ("int64", "L2", False), ("float", "L2", True), ("int64", "L1", True),
+])  # fmt: skip
+def test_the_squares_of_integers_are_refused(
+    plugin: Plugin, kind: str, norm: str, good: bool
+) -> None:
+    text = (
+        f'g ({kind}[n,c] x) => (float[n,c] y) {{ y = ai.onnx.ml.Normalizer<norm = "{norm}">(x) }}'
+    )
+    assert bool(plugin.query_network(predictor(text), {}).unsupported) is not good
