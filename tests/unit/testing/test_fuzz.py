@@ -244,6 +244,14 @@ def test_numbers_that_are_left_of_rounding_are_not_compared(text: str, verdict: 
     assert steady[0].verdict is Verdict.WRONG
 
 
+@pytest.mark.parametrize("mode", ["tf_crop_and_resize", "half_pixel"])
+def test_the_nearest_element_in_a_crop_rests_on_rounding(mode: str) -> None:
+    text = f"""g (float[1,1,4,1] x, float[8] r) => (float y) <int64[4] s = {{1, 1, 1, 1}}> {{
+        y = Resize<coordinate_transformation_mode = "{mode}">(x, r, , s) }}"""
+    feed = {"x": np.zeros((1, 1, 4, 1), np.float32), "r": np.zeros(8, np.float32)}
+    assert undefined.rests_on_rounding(variant(text, feed)) == (mode == "tf_crop_and_resize")
+
+
 def test_numbers_move_by_some_steps_and_others_not_at_all() -> None:
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):

@@ -76,9 +76,12 @@ def noise(variant: Variant, number: int) -> float:
 
 def rests_on_rounding(variant: Variant) -> bool:
     """Whether the network subtracts, and then divides or takes a root or a logarithm. It may then
-    turn the rounding errors of terms that cancel out into large numbers."""
-    operators = {node.op_type for node in variant.proto.graph.node}
-    whole = "MeanVarianceNormalization" in operators
+    turn the rounding errors of terms that cancel out into large numbers. Or whether it computes
+    which element is the nearest to a point in a crop, and the point may lie in the middle."""
+    nodes = variant.proto.graph.node
+    operators = {node.op_type for node in nodes}
+    crops = any(a.s == b"tf_crop_and_resize" for each in nodes for a in each.attribute)
+    whole = crops or "MeanVarianceNormalization" in operators
     return whole or ("Sub" in operators and bool(operators & _MAGNIFYING))
 
 
