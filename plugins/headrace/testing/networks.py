@@ -177,6 +177,15 @@ def reshape() -> Case:
     return Case("reshape", parse(text), {"x": random(2, 6)})
 
 
+def same_type(size: str = "N") -> Case:
+    """A cast that has nothing to compute. `size` is that of the input, a number or a name."""
+    text = f"""same_type (float[{size}] x) => (float[M] y, float[M] z) {{
+        [same] y = Cast<to = 1>(x)
+        [negative] z = Neg(x)
+    }}"""
+    return Case("same_type", parse(text), {"x": random(6)})
+
+
 def scatter(size: str = "3", reduction: str = "none") -> Case:
     """Seems to write to one element of its input, but the result is a tensor of its own.
 

@@ -159,22 +159,30 @@ class DeviceRunner:
 
 def run_twice(network: ExecutableNetwork, feeds: tuple[Feed, ...]) -> list[Reply]:
     """Runs all requests, and then all again in the opposite order with other bytes around them."""
+    earlier: list[canaries.GuardedArray] = []
     canaries.fill_heap(0)
-    first = [_run(network, feed, 0) for feed in feeds]
+    first = [_run(network, feed, 0, earlier) for feed in feeds]
     canaries.fill_heap(1)
-    second = [_run(network, feed, 1) for feed in reversed(feeds)][::-1]
+    second = [_run(network, feed, 1, earlier) for feed in reversed(feeds)][::-1]
     return [_joined(one, other) for one, other in zip(first, second, strict=True)]
 
 
-def _run(network: ExecutableNetwork, feed: Feed, run: int) -> Reply:
+def _run(
+    network: ExecutableNetwork, feed: Feed, run: int, earlier: list[canaries.GuardedArray]
+) -> Reply:
+    """
+    Args:
+        earlier: what guards the memory of earlier requests, to which this one's is added.
+    """
     parts = {name: canaries.guarded(value, run) for name, value in feed.items()}
+    earlier += (guard for _, guards in parts.values() for guard in guards)
     try:
         outputs = InferRequest(network).infer({name: part for name, (part, _) in parts.items()})
     except Exception as error:  # noqa: BLE001 - whatever a device raises is its answer
         return Reply(_how(error), text=_text(error))
     foreign = canaries.shown(outputs, run)
-    if not all(guard.is_intact() for _, guards in parts.values() for guard in guards):
-        foreign = "memory of the request or next to it was written to"
+    if not all(guard.is_intact() for guard in earlier):
+        foreign = "memory of this or an earlier request, or next to it, was written to"
     # Outputs may share memory with inputs, or with what the backend uses again.
     return Reply(How.ANSWERED, _copied(portable(outputs)), foreign=foreign)
 

@@ -46,6 +46,7 @@ _REPEATED = (
     networks.scatter("N"),
     networks.scatter("N", "add"),
 )
+_PASSING = (networks.reshape(), networks.same_type(), networks.same_type("6"))
 _REQUESTS = 5  # a device may run the first ones in another way than later ones
 _FEW_BITS = 2.0**-7  # bfloat16's; a device may round once more or less than the reference
 _TYPES = (
@@ -119,6 +120,22 @@ class ValueConformance(DeviceFixtures):
         self.check(load(case), case, inputs)
         for value in inputs.values():
             assert np.array_equal(value, networks.random(4, seed=5))
+
+    @pytest.mark.parametrize("case", _PASSING, ids=str)
+    def test_inputs_and_outputs_stay_as_they_were_during_later_requests(
+        self, load: Loader, case: Case
+    ) -> None:
+        network = load(case)
+        shape = np.asarray(case.inputs["x"]).shape
+        earlier = []
+        for seed in range(_REQUESTS):
+            inputs = {"x": networks.random(*shape, seed=seed)}
+            outputs = InferRequest(network).infer(inputs)
+            earlier.append((inputs, outputs))
+        for seed, (inputs, outputs) in enumerate(earlier):
+            expected = {"x": networks.random(*shape, seed=seed)}
+            assert np.array_equal(inputs["x"], expected["x"])
+            assert_same_outputs(outputs, case.expected(expected), self.tolerance)
 
 
 def _scaled(value: Value, factor: int) -> Value:

@@ -18,6 +18,7 @@ from headrace.plugins.openvino.graph.checkpoint import Checkpoints
 from headrace.plugins.openvino.graph.empty_tensors import fold_empty
 from headrace.plugins.openvino.graph.folding import fold_constants
 from headrace.plugins.openvino.graph.fusion import name_operations
+from headrace.plugins.openvino.graph.passing import keep_apart
 from headrace.plugins.openvino.graph.repairs import repair
 from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guards, add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
@@ -183,7 +184,10 @@ class Runtime:
             HeadraceError: see `failures.load_failure`.
         """
         try:
-            return self._core.compile_model(model, device, dict(properties))
+            compiled = self._core.compile_model(model, device, dict(properties))
+            if keep_apart(model, compiled):
+                compiled = self._core.compile_model(model, device, dict(properties))
+            return compiled
         except Exception as error:
             raise load_failure(error) from error
 
