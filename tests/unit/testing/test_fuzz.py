@@ -605,12 +605,17 @@ def test_the_reference_does_not_run_what_a_device_refuses(cases: list[BackendCas
     assert found.counts == {Verdict.REFUSED: 5}
 
 
+def asked(lane: Lane, given: Any) -> Answer:
+    """What a process answers that is stopped afterwards."""
+    try:
+        return lane.ask(given)
+    finally:
+        lane.stop()
+
+
 def test_a_device_that_hangs_is_given_up() -> None:
     device = Lane("UNSOUND", run_device, (DeviceUnderTest("UNSOUND", {}, UNSOUND),), 0.5)
-    try:
-        answer = device.ask(variant("g (float[n] a) => (float[n] b) { b = Neg(a) }", {"a": ONE}))
-    finally:
-        device.stop()
+    answer = asked(device, variant("g (float[n] a) => (float[n] b) { b = Neg(a) }", {"a": ONE}))
     assert (answer.how, answer.stage) == (How.HUNG, Stage.RUN)
 
 
@@ -625,12 +630,7 @@ def test_a_process_that_ends_by_an_exception_says_which() -> None:
         def __reduce__(self) -> Any:
             return int, ("x",)
 
-    reference = Lane("reference", run_reference, (), 20)
-    broken: Any = Broken()
-    try:
-        answer = reference.ask(broken)
-    finally:
-        reference.stop()
+    answer = asked(Lane("reference", run_reference, (), 20), Broken())
     assert answer.how is How.ENDED
     assert answer.text.startswith("exit status 1 ValueError: ")
 
@@ -646,11 +646,7 @@ def test_an_exception_before_a_variant_is_not_its_own() -> None:
             return next(self.states)
 
     reference = Lane("reference", run_reference, (), 20)
-    broken: Any = Late()
-    try:
-        answer = reference.ask(broken)
-    finally:
-        reference.stop()
+    answer = asked(reference, Late())
     assert (answer.how, reference.restarts) == (How.REFUSED, 1)
 
 

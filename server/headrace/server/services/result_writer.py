@@ -63,7 +63,8 @@ class ResultWriter:
         """Takes a result that holds `size` bytes, and the bytes that were reserved for it.
 
         Raises:
-            ResourceExhausted: there is no room for the result. The bytes stay reserved.
+            ResourceExhausted: there is no room for the result. Then the caller still has to give
+                the reserved bytes back.
         """
         size *= _COPIES
         self.largest_bytes = max(self.largest_bytes, size)

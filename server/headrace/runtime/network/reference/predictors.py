@@ -84,7 +84,7 @@ class Scaler(OpRunAiOnnxMl):
 
 
 class SVMClassifier(OpSVMClassifier):
-    """Of two classes with scores of their own, chooses the one with the higher score. Features
+    """If each of two classes has its own score, the class with the higher score wins. Features
     without a batch are one row."""
 
     def _run(  # type: ignore[override]

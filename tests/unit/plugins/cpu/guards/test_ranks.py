@@ -187,25 +187,24 @@ def test_a_sum_whose_operands_only_say_that_they_are_alike_ends_no_process(
         run(plugin, given, ones(1, 2, 4), ones(0, 2, 4))
 
 
-def test_features_without_columns_end_no_process(plugin: Plugin) -> None:
+def vectorizer(*lengths: int) -> Network:
     model = parse(
         "g (float[a,b] x, float[c,d] z) => (float[e,f] y) "
-        "{ y = ai.onnx.ml.FeatureVectorizer<inputdimensions = [2, 3]>(x, z) }"
+        f"{{ y = ai.onnx.ml.FeatureVectorizer<inputdimensions = {[*lengths]}>(x, z) }}"
     )
     model.opset_import.add(domain="ai.onnx.ml", version=3)
-    given = Network.from_bytes(model.SerializeToString())
+    return Network.from_bytes(model.SerializeToString())
+
+
+def test_features_without_columns_end_no_process(plugin: Plugin) -> None:
+    given = vectorizer(2, 3)
     assert run(plugin, given, ones(2, 2), ones(2, 3))["y"].shape == (2, 5)
     with pytest.raises(InvalidArgument, match="layer 'y'"):
         run(plugin, given, ones(0, 0), ones(0, 3))
 
 
 def test_features_of_a_negative_length_end_no_process(plugin: Plugin) -> None:
-    model = parse(
-        "g (float[a,b] x, float[c,d] z) => (float[e,f] y) "
-        "{ y = ai.onnx.ml.FeatureVectorizer<inputdimensions = [2, -2]>(x, z) }"
-    )
-    model.opset_import.add(domain="ai.onnx.ml", version=3)
-    given = Network.from_bytes(model.SerializeToString())
+    given = vectorizer(2, -2)
     assert plugin.query_network(given, {}).unsupported
     with pytest.raises(UnsupportedLayers, match="is negative"):
         plugin.load_network(Load(given))
