@@ -25,7 +25,7 @@ LARGER = {
     "headrace.runtime.isolation.server.process": "one state machine and its lock",
     "headrace.runtime.loading.life": "one state machine and its lock",
     "headrace.server.repository.follower": "one state machine for each network of the repository",
-    "headrace.server.services.request_stream": "the reading and the writing side of one stream",
+    "headrace.server.services.streams.request_stream": "a stream's reading and writing side",
     "headrace.server.settings.settings": "a table of settings",
     "headrace.server.transport.boundary": "all that stands between gRPC and a method",
     "headrace.testing.networks": "a table of small networks",

@@ -6,14 +6,13 @@ import asyncio
 import time
 from collections.abc import Coroutine, Hashable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from headrace.runtime.errors import Cancelled, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.server.elsewhere import Elsewhere
 from headrace.server.request_log import JOB
-from headrace.server.services.in_flight import Cancel, Tasks
 from headrace.server.services.inference import (
     Inference,
     build_reply,
@@ -21,8 +20,11 @@ from headrace.server.services.inference import (
     finish,
     finish_now,
 )
-from headrace.server.services.request_stream import OF_WHAT_IS_LEFT, RequestStream, Streams
-from headrace.server.services.turns import Turn, Turns
+from headrace.server.services.streams.in_flight import Cancel, Tasks
+from headrace.server.services.streams.notice import Notice
+from headrace.server.services.streams.request_stream import RequestStream, Streams
+from headrace.server.services.streams.result_sizes import SMALL, Expected, shapes_of
+from headrace.server.services.streams.turns import Turn, Turns
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.users import Caller
 from headrace.server.tracing.tracing import Headers
@@ -40,6 +42,9 @@ from headrace.wire.stream import (
     parse_infer_stream_request,
     serialize_infer_stream_reply,
 )
+
+_OF_WHAT_IS_LEFT: Final = 1 / 8
+"""The part of the streams' free memory that a connection may hold."""
 
 
 class InferStreams(Streams):
@@ -60,7 +65,8 @@ class InferStreams(Streams):
         max_message_bytes: int = 0,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        super().__init__(boundary, max_in_flight, Shares(max_stream_bytes, OF_WHAT_IS_LEFT))
+        memory = Shares(max_stream_bytes, _OF_WHAT_IS_LEFT)
+        super().__init__(boundary, max_in_flight, memory, inference.networks)
         self.inference = inference
         self.elsewhere = elsewhere
         self.limits = StreamLimits(max_in_flight, max_message_bytes)
@@ -78,7 +84,7 @@ class _Stream(RequestStream):
         self._inference = owner.inference
         self._elsewhere = owner.elsewhere
         self._limits = owner.limits
-        self._notice = _Notice()
+        self._notice = Notice()
         self._in_regions: set[asyncio.Task[None]] = set()  # asyncio would lose them
         self._passed_on: Tasks[EncodedResult] = Tasks()
         self._turns = Turns()
@@ -118,6 +124,15 @@ class _Stream(RequestStream):
             problem = "is in flight on this stream already" if name else "is empty"
             raise InvalidArgument(f"{problem}; every request on a stream has its own", field="id")
         return name
+
+    def _expected(self, request: StreamRequest | Decoded | InRegion) -> Expected:
+        if isinstance(request, Decoded):
+            said, shapes = request.request, partial(shapes_of, request.inputs)
+            return self._sizes.expected(said.network, said.version, said.outputs, shapes)
+        if isinstance(request, InRegion) or request.message.output_regions:
+            return SMALL
+        told, values = request.message, partial(_told_shapes, request.message)
+        return self._sizes.expected(told.network, told.version, told.outputs, values)
 
     def _trace(self, request: StreamRequest | Decoded | InRegion) -> Headers | None:
         said = request.message if isinstance(request, StreamRequest) else request.request
@@ -269,22 +284,8 @@ class _Stream(RequestStream):
         return serialize_infer_stream_reply(encoded, limits, notice.messages_read)
 
 
-class _Notice:
-    """What a stream tells besides results. It waits among the results, at most once.
-
-    Attributes:
-        wanted: whether the client has asked for the limits.
-        limits: those that are to be told.
-        waits: whether it is among the results.
-    """
-
-    __slots__ = ("limits", "messages_read", "waits", "wanted")
-
-    def __init__(self) -> None:
-        self.wanted = False
-        self.limits: StreamLimits | None = None
-        self.messages_read = 0
-        self.waits = False
+def _told_shapes(message: pb.InferRequest) -> dict[str, Sequence[int]]:
+    return {value.name: value.tensor.shape for value in message.inputs}
 
 
 def _encoded(name: str, reply: pb.InferReply, parts: Attachments) -> EncodedResult:

@@ -31,7 +31,7 @@ from headrace.server.services.shared_tensors import (
     put_outputs,
     tensors,
 )
-from headrace.server.services.turns import Turn
+from headrace.server.services.streams.turns import Turn
 from headrace.server.shared_memory.handed import HandedRegion
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.tracing.context import CURRENT_SPAN

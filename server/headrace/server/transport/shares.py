@@ -41,12 +41,17 @@ class Shares:
     def left(self) -> int:
         return self.capacity - self.taken
 
-    def take(self, peer: str, amount: int = 1) -> bool:
-        """Takes `amount` for a peer in gRPC's form, ``ipv4:10.0.0.1:5000``, if that is possible."""
+    def take(self, peer: str, amount: int = 1, part: float | None = None) -> bool:
+        """Takes `amount` for a peer in gRPC's form, ``ipv4:10.0.0.1:5000``, if that is possible.
+
+        Args:
+            part: the part of the free capacity that the connection may hold for this.
+        """
         left = self.capacity - self.taken
         address = peer.rpartition(":")[0]
         mine, ours = self._held.get(peer, 0), self._addresses.get(address, 0)
-        if amount > left or mine > left * self._part or ours > _OF_AN_ADDRESS * left:
+        most = left * (self._part if part is None else part)
+        if amount > left or mine > most or ours > _OF_AN_ADDRESS * left:
             return False
         self.taken += amount
         if self.taken > self.peak:
@@ -81,12 +86,16 @@ class Memory:
         self._used = 0
         self._taken = 0
 
-    def use(self, size: int) -> bool:
-        """Takes `size` more bytes if there is room. Returns whether there was room."""
+    def use(self, size: int, part: float | None = None) -> bool:
+        """Takes `size` more bytes if there is room. Returns whether there was room.
+
+        Args:
+            part: as `Shares.take`.
+        """
         lacking = self._used + size - self._taken
         if lacking > 0:
             step = max(lacking, _STEP_BYTES)
-            if not self._shares.take(self._peer, step):
+            if not self._shares.take(self._peer, step, part):
                 return False
             self._taken += step
         self._used += size

@@ -4,32 +4,49 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.network.network import Port
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.transport.boundary import Boundary
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.codec import CodecError
+from headrace.wire.codec import CodecError, encode_values
 from headrace.wire.errors import from_status
 from headrace.wire.request import RequestLayouts, decode_request
 from headrace.wire.stream import StreamResult, parse_infer_stream_reply
+
+Shape: TypeAlias = tuple[int | str | None, ...] | None
 
 GARBAGE = b"\xff\xff"
 RESULT_BYTES = 1 << 20
 
 
+class Declared:
+    """A network with one input and one output. Its shapes are those that it declares."""
+
+    def __init__(self, x: Shape, y: Shape) -> None:
+        self.inputs = (Port("x", ir.DataType.UINT8, x),)
+        self.outputs = (Port("y", ir.DataType.UINT8, y),)
+        self.executable = self
+
+    def find(self, _name: str, _version: str) -> Declared:
+        return self
+
+
 class Echo:
     """Inference whose every request is completed at once with a mebibyte."""
 
-    def __init__(self) -> None:
+    def __init__(self, x: Shape = (), y: Shape = None) -> None:
+        self.networks = Declared(x, y)
         self.sink = CompletionSink(asyncio.get_running_loop())
         self.layouts = RequestLayouts()
         self.decode = decode_request
@@ -104,13 +121,16 @@ class Caller:
         self.results += parse_infer_stream_reply(message).results
 
 
-def message(*identifiers: str) -> bytes:
+def message(*identifiers: str, x: np.ndarray | None = None) -> bytes:
     requests = [pb.InferRequest(network="net", id=each) for each in identifiers]
+    for each in requests if x is not None else ():
+        encode_values({"x": x}, each.inputs, [])
     return pb.InferStreamRequest(requests=requests).SerializeToString()
 
 
-def streams(max_stream_bytes: int = 1 << 30) -> InferStreams:
-    inference: Any = Echo()
+def streams(max_stream_bytes: int = 1 << 30, x: Shape = (), y: Shape = None) -> InferStreams:
+    """Those of a network that declares these shapes. By default nothing is known of its output."""
+    inference: Any = Echo(x, y)
     return InferStreams(inference, Boundary(Counters(), 100), 256, max_stream_bytes)
 
 
@@ -208,11 +228,61 @@ def test_a_stream_that_is_not_read_is_not_read_from_once_its_share_is_used() -> 
     asyncio.run(scenario())
 
 
+SQUARE = np.zeros(1024, np.uint8)
+"""A result has the square of its bytes."""
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        pytest.param((1024,), (RESULT_BYTES,), id="fixed"),
+        pytest.param(("n",), ("n", "n"), id="symbols"),
+    ],
+)
+def test_room_for_a_result_whose_size_is_declared_is_reserved_before_there_is_one(
+    x: Shape, y: Shape
+) -> None:
+    async def scenario() -> None:
+        owner = streams(32 * RESULT_BYTES, x, y)
+        requests = [f"r{number}" for number in range(20)]
+        caller = Caller(message(*requests, x=SQUARE), *(message(f"{each}s") for each in requests))
+        held = held_back(owner)
+        serving = asyncio.create_task(owner.serve(caller))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        started = owner.inference.started  # type: ignore[attr-defined]
+        assert 1 <= started <= 3, "an eighth of what is left has room for the results of so many"
+        held.release()
+        caller.reads.set()
+        await serving
+        assert [code(each) for each in caller.results] == ["OK"] * 40
+        assert owner.memory.taken == 0
+
+    asyncio.run(scenario())
+
+
+def test_some_requests_with_results_of_unknown_size_begin_before_there_is_a_result() -> None:
+    async def scenario() -> None:
+        owner = streams(512 * RESULT_BYTES)
+        caller = Caller(message(*(f"r{number}" for number in range(200))))
+        held = held_back(owner)
+        serving = asyncio.create_task(owner.serve(caller))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert 6 <= owner.inference.started <= 8  # type: ignore[attr-defined]
+        held.release()
+        caller.reads.set()
+        await serving
+        assert [code(each) for each in caller.results] == ["OK"] * 200
+        assert owner.memory.taken == 0
+
+    asyncio.run(scenario())
+
+
 def test_a_result_for_which_there_is_no_room_is_an_error_and_the_stream_goes_on() -> None:
     async def scenario() -> None:
-        owner = streams(8 * RESULT_BYTES)
+        owner = streams(8 * RESULT_BYTES, y=(16,))  # which is not true
         caller = Caller(message(*(f"r{number}" for number in range(20))))
-        # All of one message are started before there is a result to learn their size from.
         soon = asyncio.get_running_loop().call_soon
         owner.inference.sink = Sink(soon)  # type: ignore[assignment]
         serving = asyncio.create_task(owner.serve(caller))

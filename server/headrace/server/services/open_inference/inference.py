@@ -36,7 +36,7 @@ from headrace.server.services.open_inference.datatypes import (
     decode_raw,
     encode_raw,
 )
-from headrace.server.services.turns import Turn
+from headrace.server.services.streams.turns import Turn
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Caller

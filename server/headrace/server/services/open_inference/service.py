@@ -24,7 +24,7 @@ from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import trace_settings
 from headrace.server.services.open_inference.short import CallLayouts
-from headrace.server.services.turns import Turn
+from headrace.server.services.streams.turns import Turn
 from headrace.server.shared_memory.users import Caller
 
 SERVICE = "inference.GRPCInferenceService"

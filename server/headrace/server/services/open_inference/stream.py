@@ -13,11 +13,12 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.trace import status_of
 from headrace.server.access.networks import Networks
 from headrace.server.elsewhere import Elsewhere
-from headrace.server.services.in_flight import Tasks
 from headrace.server.services.open_inference.call import InferCall
 from headrace.server.services.open_inference.messages import on_stream, read
-from headrace.server.services.request_stream import RequestStream, Streams
-from headrace.server.services.turns import Turn, Turns
+from headrace.server.services.streams.in_flight import Tasks
+from headrace.server.services.streams.request_stream import RequestStream, Streams
+from headrace.server.services.streams.result_sizes import SMALL, Expected, shapes_of
+from headrace.server.services.streams.turns import Turn, Turns
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
 from headrace.wire.codec import CodecError
@@ -53,7 +54,7 @@ class ModelStreams(Streams):
     """The open streams of one server. Belongs to the event loop's thread.
 
     Args:
-        max_in_flight, memory: the same as in `Streams`.
+        max_in_flight, memory, networks: the same as in `Streams`.
         elsewhere: takes the requests to networks that other servers have.
     """
 
@@ -66,9 +67,8 @@ class ModelStreams(Streams):
         networks: Networks,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        super().__init__(boundary, max_in_flight, memory)
+        super().__init__(boundary, max_in_flight, memory, networks)
         self.infer = infer
-        self.networks = networks
         self.elsewhere = elsewhere
 
     def _stream(self, context: Any) -> RequestStream:
@@ -101,6 +101,14 @@ class _Stream(RequestStream):
 
     def _key(self, _name: str) -> Hashable:
         return next(self._keys)
+
+    def _expected(self, request: Asked) -> Expected:
+        call = request.call
+        if call is None or any(each.region is not None for each in call.outputs):
+            return SMALL
+        outputs = [each.name for each in call.outputs]
+        shapes = partial(shapes_of, call.inputs)
+        return self._sizes.expected(call.model, call.version, outputs, shapes)
 
     def _begin(self, request: Asked, key: Hashable) -> Callable[[HeadraceError], object]:
         call = request.call

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from headrace.runtime.errors import ResourceExhausted
 from headrace.server.transport.shares import Memory
@@ -18,7 +18,11 @@ from headrace.server.transport.shares import Memory
 _log = logging.getLogger(__name__)
 
 _BYTES_A_MESSAGE = 1 << 20
-_COPIES = 2  # gRPC copies what it writes
+COPIES: Final = 2
+"""gRPC copies what it writes."""
+_OF_WHAT_IS_LEFT: Final = 1.0
+"""The part of the free memory that a connection may hold where a result is larger than expected:
+more than for requests, because the result has been computed."""
 
 
 class ResultWriter:
@@ -28,9 +32,6 @@ class ResultWriter:
         memory: the memory of the stream. Results that the caller has not read yet count.
         message: builds the reply with some results, at most `results_a_message` of them.
         changed: called when there is room again, and when all results are written.
-
-    Attributes:
-        largest_bytes: the size in memory of the largest result so far.
     """
 
     def __init__(
@@ -49,7 +50,6 @@ class ResultWriter:
         self._results: deque[tuple[Any, int]] = deque()  # each result and the bytes that it holds
         self._task: asyncio.Task[None] | None = None
         self._writing = False
-        self.largest_bytes = 0
 
     def __len__(self) -> int:
         """The number of results that wait."""
@@ -66,9 +66,8 @@ class ResultWriter:
             ResourceExhausted: there is no room for the result. Then the caller still has to give
                 the reserved bytes back.
         """
-        size *= _COPIES
-        self.largest_bytes = max(self.largest_bytes, size)
-        if not self._memory.use(max(size - reserved, 0)):
+        size *= COPIES
+        if not self._memory.use(max(size - reserved, 0), _OF_WHAT_IS_LEFT):
             raise no_room("the result")
         self._memory.free(max(reserved - size, 0))
         self._results.append((result, size))

@@ -6,16 +6,30 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Hashable
 from contextvars import copy_context
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.job import Job
 from headrace.server.access.quotas import Meter
 from headrace.server.request_log import JOB
-from headrace.server.services.turns import Turn
+from headrace.server.services.streams.result_sizes import SMALL, Expected
+from headrace.server.services.streams.turns import Turn
 from headrace.server.transport.shares import Memory
 
 T = TypeVar("T")
+
+
+class Reservation(NamedTuple):
+    """What a request in flight has reserved: bytes for itself and for the result that is
+    expected."""
+
+    size: int
+    expected: Expected
+
+
+NOTHING: Final = Reservation(0, SMALL)
+
+
 Cancel: TypeAlias = Callable[[HeadraceError], object]
 Ended: TypeAlias = Callable[[T | None, BaseException | None, float, Job | None], object]
 """Takes a request's outcome or its error, its seconds, and its job if it has one."""
@@ -34,7 +48,7 @@ class InFlight:
         self._memory = memory
         self._meter = meter
         self._cancels: dict[Hashable, Cancel | None] = {}  # None until it is known
-        self._reserved: dict[Hashable, int] = {}
+        self._reserved: dict[Hashable, Reservation] = {}
 
     def __len__(self) -> int:
         return len(self._cancels)
@@ -42,8 +56,8 @@ class InFlight:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._cancels
 
-    def begin(self, key: Hashable, reserved: int) -> None:
-        """Takes a request that begins, and the bytes that are reserved for it.
+    def begin(self, key: Hashable, reserved: Reservation) -> None:
+        """Takes a request that begins, and what is reserved for it.
 
         Raises:
             ResourceExhausted: the caller has too many requests. The bytes stay reserved.
@@ -58,13 +72,13 @@ class InFlight:
         if key in self._cancels:
             self._cancels[key] = cancel
 
-    def end(self, key: Hashable) -> int:
-        """Forgets a request. Returns the bytes that are still reserved for it. Idempotent."""
+    def end(self, key: Hashable) -> Reservation:
+        """Forgets a request. Returns what is still reserved for it. Idempotent."""
         self._cancels.pop(key, None)
         reserved = self._reserved.pop(key, None)
         if reserved is not None and self._meter is not None:
             self._meter.leave()
-        return reserved or 0
+        return NOTHING if reserved is None else reserved
 
     def cancel(self, key: Hashable, error: HeadraceError) -> None:
         """Cancels a request if it is in flight."""

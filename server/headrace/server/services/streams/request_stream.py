@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import grpc
 
@@ -18,18 +18,17 @@ from headrace.runtime.errors import Cancelled, HeadraceError, ShuttingDown, Stop
 from headrace.runtime.execution.job import Job
 from headrace.server.access.gate import recheck, when_ended
 from headrace.server.access.identity import CALLER
+from headrace.server.access.networks import Networks
 from headrace.server.request_log import Ended, network_of
 from headrace.server.services.completion_sink import left
-from headrace.server.services.in_flight import Cancel, InFlight
-from headrace.server.services.result_writer import ResultWriter, no_room
+from headrace.server.services.streams.in_flight import NOTHING, Cancel, InFlight, Reservation
+from headrace.server.services.streams.result_sizes import Expected, NetworkResults
+from headrace.server.services.streams.result_writer import COPIES, ResultWriter, no_room
 from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Memory, Shares, release_soon
 from headrace.server.transport.statuses import describe, ended_code
 from headrace.wire.errors import ErrorDetails
-
-OF_WHAT_IS_LEFT: Final = 1 / 8
-"""The part of the streams' free memory that a connection may hold."""
 
 
 class Streams(ABC):
@@ -41,12 +40,16 @@ class Streams(ABC):
         memory: the bytes that all streams together may hold in requests in flight and in results
             that their callers have not read yet. The server does not read from a stream that has
             used up its share. It refuses a request or result that has no room.
+        networks: those that requests ask.
     """
 
-    def __init__(self, boundary: Boundary, max_in_flight: int, memory: Shares) -> None:
+    def __init__(
+        self, boundary: Boundary, max_in_flight: int, memory: Shares, networks: Networks
+    ) -> None:
         self.boundary = boundary
         self.max_in_flight = max_in_flight
         self.memory = memory
+        self.networks = networks
         self._open: set[RequestStream] = set()
 
     @abstractmethod
@@ -100,6 +103,7 @@ class RequestStream(ABC):
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
         )
+        self._sizes = NetworkResults(owner.networks, owner.memory.capacity)
         self._reading = False  # a message's requests are starting; results wait until all have
         self._changed = asyncio.Event()
         self._closing = False
@@ -124,6 +128,10 @@ class RequestStream(ABC):
         Raises:
             InvalidArgument: the request cannot start under its name.
         """
+
+    @abstractmethod
+    def _expected(self, request: Any) -> Expected:
+        """What is known of a request's result."""
 
     def _trace(self, _request: Any) -> Headers | None:
         """The trace context that a request brings itself. None if the stream's own counts."""
@@ -213,24 +221,34 @@ class RequestStream(ABC):
             recheck()  # as a call of its own would be checked
             requests = await self._requests(data)
             for request in requests:
-                size = len(data) // len(requests) + self._results.largest_bytes
-                while not (room := self._has_room(size)) and self._is_busy():
-                    self._results.write()
-                    await self._wait_for_change()
+                reserved = await self._reserve(request, len(data) // len(requests))
                 self._reading = True
                 try:
-                    self._start(request, size if room else None)
+                    self._start(request, reserved)
                 finally:
                     self._reading = False
             if self._results.write():
                 await asyncio.sleep(0)  # the caller waits for the results, not for this to read
 
+    async def _reserve(self, request: Any, size: int) -> Reservation | None:
+        """Reserves room for a request of `size` bytes and its result; waits for those in flight.
+        None if there is no room even for the request alone."""
+        while True:
+            expected = self._expected(request)
+            both = size + COPIES * expected.size
+            if self._has_room(both):
+                return Reservation(both, expected)
+            if not self._is_busy():  # others have the memory, or the result may be smaller
+                return Reservation(size, expected) if self._has_room(size) else None
+            self._results.write()
+            await self._wait_for_change()
+
     def _has_room(self, size: int) -> bool:
-        """Reserves `size` bytes for a request and its result. Returns whether there was room."""
+        """Reserves `size` bytes. Returns whether there was room."""
         waiting = len(self._in_flight) + len(self._results)
         return waiting < self._owner.max_in_flight and self._memory.use(size)
 
-    def _start(self, request: Any, reserved: int | None) -> None:
+    def _start(self, request: Any, reserved: Reservation | None) -> None:
         name = self._name(request)
         if reserved is None:
             self._fail(name, no_room("the request"))
@@ -239,7 +257,7 @@ class RequestStream(ABC):
             key = self._key(name)
             self._in_flight.begin(key, reserved)
         except HeadraceError as error:
-            self._memory.free(reserved)
+            self._memory.free(reserved.size)
             self._fail(name, error)
             return
         if self._spans is not None:
@@ -274,14 +292,16 @@ class RequestStream(ABC):
                 return
             if error is not None:
                 raise error
-            self._results.hold(*self._success(name, outcome), reserved)
-            reserved = 0
+            result, size = self._success(name, outcome)
+            reserved.expected.came(size)
+            self._results.hold(result, size, reserved.size)
+            reserved = NOTHING
         except Exception as failure:  # noqa: BLE001 - any error is this request's result
             code = self._fail(name, failure, seconds, job)
         else:
             self._tell(code, seconds, name, "", job)
         finally:
-            self._memory.free(reserved)
+            self._memory.free(reserved.size)
             if spans is not None:
                 spans.end(key, name, code)
         self._changed.set()
