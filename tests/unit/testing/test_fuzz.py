@@ -373,6 +373,10 @@ def test_the_reference_answers_in_the_type_that_the_network_declares() -> None:
     (reply,) = reference_answer(start).replies
     assert reply.outputs is not None
     assert reply.outputs["b"].dtype == np.float32
+    sequence = "g (float16[n] a) => (seq(float[n]) b) { b = SequenceConstruct(a) }"
+    (reply,) = reference_answer(variant(sequence, {"a": ONE.astype(np.float16)})).replies
+    assert reply.outputs is not None
+    assert [each.dtype for each in reply.outputs["b"]] == [np.float32]
 
 
 def test_large_outputs_are_compared_by_their_form() -> None:

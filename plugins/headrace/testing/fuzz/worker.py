@@ -246,6 +246,8 @@ def _is_unable(error: Exception) -> bool:
 def _declared(value: Any, declared: onnx.TypeProto) -> Any:
     """The output in the type that the network declares; some operators of the reference give it
     another one."""
+    if isinstance(value, list):
+        return [_declared(each, declared.sequence_type.elem_type) for each in value]
     element = declared.tensor_type.elem_type
     if not element or not isinstance(value, np.ndarray) or value.dtype == object:
         return value
