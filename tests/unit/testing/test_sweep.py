@@ -63,10 +63,39 @@ def test_each_way_is_taken(cases: list[BackendCase]) -> None:
         graph = each.proto.graph
         declared = [port.type.tensor_type.HasField("shape") for port in graph.input]
         way = each.mutations[1]
-        assert any(declared) == (way in ("ranks", "body"))
+        assert any(declared) == (way in ("ranks", "symbols", "body"))
         assert [node.op_type for node in graph.node] == (["If"] if way == "body" else ["Add"])
         assert len(graph.initializer) == (way == "constant")
         assert len({*map(len, each.feeds)}) == 1
+
+
+def test_equal_sizes_have_one_symbol(cases: list[BackendCase]) -> None:
+    given = [each for each in variants(cases) if each.mutations[1] == "symbols"]
+    assert given
+    for each in given:
+        symbols = {
+            port.name: [dim.dim_param for dim in port.type.tensor_type.shape.dim]
+            for port in each.proto.graph.input
+        }
+        first = {name: value for name, value in each.feeds[0].items() if name in symbols}
+        for name, value in first.items():
+            if isinstance(value, np.ndarray):
+                assert symbols[name] == [f"size_{size}" for size in value.shape]
+
+
+def test_layers_that_a_backend_fuses_are_swept_too() -> None:
+    cases = further_cases(["fusion_*"])
+    operators = {case.operator for case in cases}
+    assert {"Add+LayerNormalization", "DequantizeLinear+MatMul", "Conv+Relu"} <= operators
+    assert {each.origin for each in variants(cases)} == {case.name for case in cases}
+    answers = [reference_answer(first(case)) for case in cases]
+    refused = [each for each in answers if any(reply.outputs is None for reply in each.replies)]
+    assert all(each.replies for each in answers)
+    assert len(refused) < 10  # where the layer between two others changes the rank
+
+
+def first(case: BackendCase) -> Variant:
+    return Variant("", case.name, case.operator, case.model, (case.data_sets[0][0],), ())
 
 
 def test_cases_that_differ_in_values_and_sizes_alone_are_taken_once() -> None:

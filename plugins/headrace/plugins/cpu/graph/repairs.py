@@ -22,12 +22,7 @@ from headrace.runtime.intake.naming import value_names, walk
 _SUFFIX: Final = "/headrace.repair"
 _TYPES = ir.DataType
 _FLOATS: Final = (_TYPES.FLOAT, _TYPES.DOUBLE, _TYPES.FLOAT16, _TYPES.BFLOAT16)
-_FLOAT8: Final = (
-    _TYPES.FLOAT8E4M3FN,
-    _TYPES.FLOAT8E4M3FNUZ,
-    _TYPES.FLOAT8E5M2,
-    _TYPES.FLOAT8E5M2FNUZ,
-)
+_FLOAT8: Final = tuple(each for each in _TYPES if each.name.startswith(("FLOAT8E4", "FLOAT8E5")))
 _FEW_BITS: Final = (_TYPES.INT4, _TYPES.UINT4, _TYPES.INT2, _TYPES.UINT2)
 _LARGEST: Final = {_TYPES.FLOAT8E4M3FN: 464.0, _TYPES.FLOAT8E5M2: np.nextafter(61440, 0)}
 """For each type, the largest number that is rounded to a finite one."""
@@ -98,9 +93,20 @@ def _beyond_is_infinite(value: ir.Value, largest: float, before: Inserted) -> ir
     return before.layer("Where", beyond, infinite, value, type=value.type)
 
 
+def _dropout(node: ir.Node, before: Inserted) -> None:
+    """Drops the inputs that count in training alone, or computes the data. The backend drops the
+    layer, even in training, and takes the only input that another layer computes for its data."""
+    data, _, training = [*node.inputs, None, None][:3]
+    given = constant(training) if training is not None else None
+    if training is None or (given is not None and given.numpy().ravel().tolist() == [False]):
+        node.resize_inputs(1)
+    elif data is not None:
+        node.replace_input_with(0, before.layer("Reshape", data, before.layer("Shape", data)))
+
+
 def _label_encoder(node: ir.Node, before: Inserted) -> None:
-    """Drops a key that comes again, because the last one counts. For the backend the first one
-    counts. Before operator set 4, ONNX does not say which one does."""
+    """Drops a key that comes again, because the last one counts, and for the backend the first.
+    Before operator set 4, ONNX does not say which one does."""
     given = {name.partition("_")[0]: name for name in node.attributes}
     if before.opset < _LAST_KEY_COUNTS or not {"keys", "values"} <= given.keys():
         return
@@ -279,6 +285,7 @@ _REPAIRS: Final[Mapping[str, _Repair]] = MappingProxyType(
         **dict.fromkeys(REDUCTIONS, _count_axes_from_the_first),
         "Cast": _cast,
         "CastLike": _cast,
+        "Dropout": _dropout,
         "LabelEncoder": _label_encoder,
         "MeanVarianceNormalization": _normalize,
         "OneHot": _one_hot,

@@ -39,11 +39,14 @@ def guard(model: ir.Model) -> None:
     nodes = [node for node in walk(model.graph) if needs_guard(node)]
     names, proven = value_names(model), ProvenShapes(model)
     opset = opset_of(model)
+    quantized = any(node.op_type == "DequantizeLinear" for node in walk(model.graph))
     for node in nodes:
         guarded = Guard(node, names, proven, opset)
         operator = limits.operator(node)
         for index, rank in limits.RANKS.get(operator, {}).items():
             inputs.of_exact_rank(rank, index)(node, guarded)
+        if quantized and (rule := _QUANTIZED.get(operator)) is not None:
+            rule(node, guarded)
         if (rule := _RULES.get(operator)) is not None:
             rule(node, guarded)
 
@@ -59,7 +62,7 @@ def _drop_omitted_inputs(node: ir.Node) -> None:
 
 def needs_guard(node: ir.Node) -> bool:
     operator = limits.operator(node)
-    return operator in _RULES or operator in limits.RANKS
+    return operator in _RULES or operator in _QUANTIZED or operator in limits.RANKS
 
 
 def _attention(node: ir.Node, guard: Guard) -> None:
@@ -200,6 +203,11 @@ def _unique(node: ir.Node, guard: Guard) -> None:
         inputs.not_empty(0, node.attributes.get_int("axis", 0))(node, guard)
 
 
+_QUANTIZED: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
+    {"Conv": inputs.of_rank(3), "Softmax": inputs.not_empty(0)}
+)
+"""Rules in a network that has a DequantizeLinear. The backend may make a QLinearConv or a
+QLinearSoftmax of these layers."""
 _CONTRIBUTED: Final[Mapping[str, inputs.Rule]] = {
     f"{contributed.DOMAIN}.{name}": rule
     for name, rule in {
@@ -208,7 +216,7 @@ _CONTRIBUTED: Final[Mapping[str, inputs.Rule]] = {
         "FusedGemm": products.gemm,
         "FusedMatMul": products.transposed,
         "QLinearConcat": _concat_quantized,
-        "QLinearSoftmax": inputs.scalars(1, 2, 3, 4),
+        "QLinearSoftmax": inputs.scalars(0, 1, 2, 3, 4),  # of nothing it gives no result at all
         "SkipLayerNormalization": inputs.not_empty(1),  # it divides by the size
         "SkipSimplifiedLayerNormalization": inputs.not_empty(1),
         "TransposeMatMul": products.transposed,
@@ -218,7 +226,6 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
     {
         **dict.fromkeys(REDUCTIONS, _reduce),
         **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), windows.pool),
-        "Add": products.added,
         "AffineGrid": windows.affine_grid,
         "Attention": _attention,  # without heads it divides by zero
         "CenterCropPad": windows.center_crop_pad,
@@ -252,6 +259,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         **_CONTRIBUTED,
         "ai.onnx.ml.FeatureVectorizer": _features,  # it divides by the number of columns
         "ReverseSequence": inputs.of_rank(2),
+        "Pad": windows.pad,
         "Resize": windows.resize,
         "STFT": windows.stft,  # for frames of length 0 it divides by zero
         "Scan": _scan,  # it divides by the empty axis

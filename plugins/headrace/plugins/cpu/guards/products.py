@@ -1,42 +1,11 @@
-"""Guards of layers that multiply matrices and add up, alone or fused with a later layer."""
+"""Guards of layers that multiply matrices."""
 
 from __future__ import annotations
 
-from typing import Final
-
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import Guard
-
-_NORMALIZES: Final = frozenset(
-    {"LayerNormalization", "Pow", "RMSNormalization", "ReduceMean", "SimplifiedLayerNormalization"}
-)
-"""Layers that begin a normalisation, which may be written as one layer or as several."""
-
-
-def added(node: ir.Node, guard: Guard) -> None:
-    """Guards the operands of a sum that is normalised. If their dimensions have the same symbols,
-    the backend fuses both layers. It believes the symbols, and divides by the number of elements of
-    one operand."""
-    users = [user for output in node.outputs for user, _ in output.uses()]
-    users += [
-        later
-        for user in users
-        if user.op_type == "Add"  # of a bias
-        for output in user.outputs
-        for later, _ in output.uses()
-    ]
-    values = [value for value in node.inputs if value is not None]
-    if not any(user.op_type in _NORMALIZES for user in users) or any(
-        constant(value) is not None for value in values
-    ):
-        return
-    shapes = [guard.proven.dimensions(value) for value in values]
-    if shapes[0] is not None and None not in shapes[0] and shapes.count(shapes[0]) == len(shapes):
-        return
-    inputs.each(node, range(len(node.inputs)), guard.not_empty)
 
 
 def einsum(node: ir.Node, guard: Guard) -> None:

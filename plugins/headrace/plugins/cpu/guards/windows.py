@@ -50,6 +50,10 @@ def dft(node: ir.Node, guard: Guard) -> None:
     inputs.scalars(1, 2)(node, guard)
 
 
+def pad(node: ir.Node, guard: Guard) -> None:
+    _complete(node, guard, 1, node.inputs[3] if len(node.inputs) > 3 else None, twice=True)
+
+
 def pool(node: ir.Node, guard: Guard) -> None:
     """Guards that no window is larger than the padded input. The backend rounds a negative number
     of steps towards 0. If the window is larger by less than a stride, it makes one result of what
@@ -89,19 +93,24 @@ def quantized_conv(node: ir.Node, guard: Guard) -> None:
 
 
 def resize(node: ir.Node, guard: Guard) -> None:
-    """Guards that the input has an axis for each constant scale or size. Guards that a cropped axis
-    gets another size. The backend does not crop an axis whose size stays the same."""
+    """Guards that the input has an axis for each scale or size. Guards that a cropped axis gets
+    another size. The backend does not crop an axis whose size stays the same."""
     _has_an_axis_for_each(node, guard, *((1,) if len(node.inputs) == 2 else (2, 3)))
+    numbers = node.attributes.get_ints("axes", None)
+    axes = guard.constant(np.array(numbers)) if numbers is not None else None
+    mode = node.attributes.get_string("coordinate_transformation_mode", "")
+    if mode == "tf_crop_and_resize":
+        _complete(node, guard, 1, axes, twice=True)
+    lists = [at for at, value in enumerate(node.inputs) if at and value is not None]
+    _complete(node, guard, max(lists, default=END), axes)
     given = [*node.inputs, None, None, None]
     data, region, wanted = given[0], given[1], given[3] or given[2]
-    mode = node.attributes.get_string("coordinate_transformation_mode", "")
     if mode != "tf_crop_and_resize" or data is None or region is None or wanted is None:
         return
     truth = ir.TensorType(ir.DataType.BOOL)
     shape = guard.layer("Shape", data)
-    axes = node.attributes.get_ints("axes", None)
     if axes is not None:
-        shape = guard.layer("Gather", shape, guard.constant(np.array(axes)))
+        shape = guard.layer("Gather", shape, axes)
     ends = guard.layer("Reshape", region, guard.constant(np.array([2, -1])))
     ends = guard.cast(ends, ir.DataType.FLOAT)
     bounds = guard.constant(np.array([[0], [1]], np.float32))
@@ -125,6 +134,26 @@ def stft(node: ir.Node, guard: Guard) -> None:
 
 def upsample(node: ir.Node, guard: Guard) -> None:
     _has_an_axis_for_each(node, guard, 1)
+
+
+def _complete(
+    node: ir.Node, guard: Guard, index: int, axes: ir.Value | None, twice: bool = False
+) -> None:
+    """Guards that a list has one element, or two, for each of `axes`, or for each axis of the data
+    if they are None. While the backend moves a Transpose behind the layer, it takes the first
+    elements of a longer list."""
+    data, numbers = node.inputs[0], node.inputs[index] if index < len(node.inputs) else None
+    if data is None or numbers is None or constant(numbers) is not None:
+        return
+    sizes = guard.proven.sizes(numbers)
+    if sizes is not None and None not in sizes:
+        return  # the backend looks at it while it loads the network
+    count = guard.layer("Shape", guard.layer("Shape", data) if axes is None else axes)
+    if twice:
+        count = guard.layer("Add", count, count)
+    truth = ir.TensorType(ir.DataType.BOOL)
+    complete = guard.layer("Equal", guard.layer("Shape", numbers), count, type=truth)
+    node.replace_input_with(index, guard.numbers_if(numbers, complete, "shape"))
 
 
 def _has_an_axis_for_each(node: ir.Node, guard: Guard, *lists: int) -> None:

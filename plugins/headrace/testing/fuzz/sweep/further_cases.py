@@ -1,4 +1,5 @@
-"""Cases of operators that ONNX Runtime has and ONNX's own cases lack: for the sweep of ranks alone.
+"""Cases of operators that ONNX Runtime has and ONNX's own cases lack, and of layers that it fuses:
+for the sweep of ranks alone.
 
 They have no expected outputs. Operators of the domain ``com.microsoft`` have no reference either:
 only ends of the process, foreign memory and internal errors show there.
@@ -17,17 +18,22 @@ from onnx import helper
 
 from headrace.testing.backend_cases.cases import BackendCase
 from headrace.testing.fuzz.sweep.contributed import CONTRIBUTED
+from headrace.testing.fuzz.sweep.fusions import FUSIONS
 from headrace.testing.fuzz.sweep.operators import OPERATORS
+from headrace.testing.fuzz.sweep.ranks import FUSION
 
 _LINE = re.compile(r"\((.*?)\) => \((.*?)\)\s+(.*)", re.DOTALL)
-_PORT = re.compile(r"(\w+)(?:\[([\d,]*)\])? (\w+)")
+_NETWORK = re.compile(
+    r"\((.*?)\)\s+(?:=> \((.*?)\)\s+)?(?:<(.*?)>\s+)?(\{.*\})(?: @(\d+))?", re.DOTALL
+)
+_PORT = re.compile(r"(\w+)(?:\[([\d,]*)\])? (\w+)(?: = ([^,]*))?")
 _OPSETS = {"": 17, "ai.onnx.ml": 3, "com.microsoft": 1, "com.microsoft.nchwc": 1}
 
 
 def further_cases(patterns: Sequence[str] = ()) -> list[BackendCase]:
-    """A case for each line of the two tables, or those whose name matches one of the patterns."""
-    table = enumerate((*OPERATORS, *CONTRIBUTED))
-    found = [_case(number, text, values) for number, (text, values) in table]
+    """A case for each line of the tables, or those whose name matches one of the patterns."""
+    found = [_case(number, *line) for number, line in enumerate((*OPERATORS, *CONTRIBUTED))]
+    found += [_fusion(number, line) for number, line in enumerate(FUSIONS)]
     wanted = (lambda name: any(fnmatchcase(name, each) for each in patterns)) if patterns else bool
     return [case for case in found if wanted(case.name)]
 
@@ -38,20 +44,47 @@ def _case(number: int, text: str, values: Mapping[str, Any]) -> BackendCase:
     ports, results, call = found.groups()
     inputs = _PORT.findall(ports)
     outputs = [each.split()[-1] for each in results.split(",")]
-    given = ", ".join(name for _, _, name in inputs)
+    given = ", ".join(name for _, _, name, _ in inputs)
     operator = call.partition("<")[0]
     domain = operator.rpartition(".")[0]
-    opsets = ", ".join(f'"{each}": {version}' for each, version in _OPSETS.items())
-    model = onnx.parser.parse_model(
-        f"<ir_version: 8, opset_import: [{opsets}]>\n"
-        f"g ({ports}) => ({results}) {{ {', '.join(outputs)} = {call}({given}) }}"
-    )
+    layers = f"{{ {', '.join(outputs)} = {call}({given}) }}"
+    model = _parsed(ports, results, layers)
     if not domain and operator not in ("GlobalLpPool", "MaxRoiPool"):
         model.opset_import[0].version = 9  # ONNX dropped them
-    feed = {name: _values(kind, sizes, values.get(name)) for kind, sizes, name in inputs}
+    feed = {name: _values(kind, sizes, values.get(name)) for kind, sizes, name, _ in inputs}
     name = f"further_{number}_{operator}"
     data = model.SerializeToString()
     return BackendCase(name, "node", operator, data, ((feed, {}),), 1e-3, 1e-7)
+
+
+def _fusion(number: int, line: str) -> BackendCase:
+    found = _NETWORK.fullmatch(" ".join(line.split()))
+    assert found is not None, line
+    ports, results, weights, layers, opset = found.groups(default="")
+    inputs = re.sub(r" = [^,]*", "", ports)
+    model = _parsed(inputs, results or "float y", layers)
+    model.opset_import[0].version = int(opset or _OPSETS[""])
+    for name, value in _given(weights).items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    feed = _given(ports)
+    operator = "+".join(node.op_type for node in model.graph.node)
+    data = model.SerializeToString()
+    name = f"fusion_{number}_{operator}"
+    return BackendCase(name, FUSION, operator, data, ((feed, {}),), 1e-3, 1e-7)
+
+
+def _given(ports: str) -> dict[str, Any]:
+    return {
+        name: _values(kind, sizes, value.split() if value else None)
+        for kind, sizes, name, value in _PORT.findall(ports)
+    }
+
+
+def _parsed(ports: str, results: str, layers: str) -> onnx.ModelProto:
+    opsets = ", ".join(f'"{each}": {version}' for each, version in _OPSETS.items())
+    return onnx.parser.parse_model(
+        f"<ir_version: 8, opset_import: [{opsets}]>\ng ({ports}) => ({results}) {layers}"
+    )
 
 
 def _values(kind: str, sizes: str, value: Any) -> Any:
@@ -60,7 +93,9 @@ def _values(kind: str, sizes: str, value: Any) -> Any:
         return np.full(shape, "a b", object)
     element = onnx.TensorProto.DataType.Value(kind.upper())
     dtype = helper.tensor_dtype_to_np_dtype(element)
-    if value is None and kind == "float":
+    if value is None and kind in ("float", "int8", "uint8"):
         count = int(np.prod(shape))
-        return (np.arange(1, count + 1) / (count + 1)).reshape(shape).astype(dtype)
-    return np.full(shape, 1 if value is None else value, dtype)
+        series = np.arange(1, count + 1) / (count + 1) if kind == "float" else np.arange(count) % 9
+        return series.reshape(shape).astype(dtype)
+    numbers = np.array([1 if value is None else value], dtype)
+    return numbers.reshape(shape) if numbers.size > 1 else np.full(shape, numbers.ravel()[0])

@@ -1,8 +1,8 @@
 """Variants with tensors of wrong ranks and lengths: every input of every case, one after another.
 
 Each input takes the forms of `forms`, while the other inputs stay as the case has them. The network
-learns the form in one of four ways: from the request, where nothing is declared, where ranks are
-declared, or inside a body, and from a constant.
+learns the form in one of five ways: from the request, where nothing is declared, where ranks are
+declared, where equal sizes are declared by the same symbol, or inside a body, and from a constant.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from headrace.testing.backend_cases.cases import BackendCase
 from headrace.testing.fuzz.values import resized
 from headrace.testing.fuzz.variant import Feed, Variant
 
+FUSION = "fusion"
+"""The kind of cases of several nodes that the sweep takes."""
 _TRUTH = "headrace_go"
 _BODIES_FROM_OPSET = 11  # an If of an earlier one wants the shapes of its outputs
 
@@ -71,14 +73,14 @@ class RankSweep:
     """A finite series of variants, the same in each process. Not random.
 
     Args:
-        cases: those of a single node are taken, and of those that differ in values and sizes alone
-            the first. Those with random numbers are left out.
+        cases: those of a single node and of fusions are taken, and of those that differ in values
+            and sizes alone the first. Those with random numbers are left out.
     """
 
     def __init__(self, cases: Sequence[BackendCase]) -> None:
         kinds: dict[bytes, BackendCase] = {}
         for case in cases:
-            if case.kind == "node" and not case.random and case.data_sets:
+            if case.kind in ("node", FUSION) and not case.random and case.data_sets:
                 kinds.setdefault(_kind(case), case)
         self._plans = [plan for case in kinds.values() for plan in _plans(case)]
         self.operators = sorted({plan.case.operator for plan in self._plans})
@@ -98,7 +100,8 @@ class RankSweep:
         given = dict(case.data_sets[0][0])
         known = forms(given[plan.name])
         feeds: list[dict[str, Any]] = [{**given, plan.name: known[form]} for form in plan.forms]
-        _undeclare(model, _ranks(feeds[0]) if plan.way == "ranks" else {})
+        declared = {} if plan.way not in ("ranks", "symbols") else _arrays(feeds[0])
+        _undeclare(model, declared, alike=plan.way == "symbols")
         if plan.way == "constant":
             tensor = onnx.numpy_helper.from_array(feeds[0].pop(plan.name), plan.name)
             model.graph.initializer.append(tensor)
@@ -116,15 +119,16 @@ def _kind(case: BackendCase) -> bytes:
     """The same for cases that differ in values and sizes alone."""
     model = onnx.ModelProto.FromString(case.model)
     model.graph.name = ""
-    _undeclare(model, _ranks(case.data_sets[0][0]))
+    _undeclare(model, _arrays(case.data_sets[0][0]))
     return model.SerializeToString()
 
 
 def _plans(case: BackendCase) -> Iterator[_Plan]:
     model = onnx.ModelProto.FromString(case.model)
-    if len(model.graph.node) != 1:
+    single = len(model.graph.node) == 1
+    if not single and case.kind != FUSION:
         return
-    nested = any(attribute.g.node for attribute in model.graph.node[0].attribute)
+    nested = not single or any(each.g.node for each in model.graph.node[0].attribute)
     versions = (each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
     opset = max(versions, default=0)
     for name, value in case.data_sets[0][0].items():
@@ -137,25 +141,28 @@ def _plans(case: BackendCase) -> Iterator[_Plan]:
             for form, each in known.items():
                 ranks[each.ndim] = (*ranks.get(each.ndim, ()), form)
             yield from (_Plan(case, name, "ranks", each) for each in ranks.values())
+            yield _Plan(case, name, "symbols", ranks[value.ndim])
             yield from (_Plan(case, name, "constant", (form,)) for form in known)
 
 
-def _ranks(feed: Feed) -> dict[str, int]:
-    return {name: value.ndim for name, value in feed.items() if isinstance(value, np.ndarray)}
+def _arrays(feed: Feed) -> dict[str, Any]:
+    return {name: value for name, value in feed.items() if isinstance(value, np.ndarray)}
 
 
-def _undeclare(model: onnx.ModelProto, ranks: dict[str, int]) -> None:
-    """Takes all shapes away, except that the inputs of `ranks` have so many free dimensions."""
+def _undeclare(model: onnx.ModelProto, declared: dict[str, Any], alike: bool = False) -> None:
+    """Takes all shapes away, except that the inputs of `declared` have as many free dimensions. If
+    `alike`, those of the same size have the same symbol."""
     graph = model.graph
     del graph.value_info[:]
     for port in (*graph.input, *graph.output):
         if port.type.HasField("tensor_type"):
-            declared = port.type.tensor_type
-            declared.ClearField("shape")
-            if port.name in ranks:
-                declared.shape.SetInParent()
-                for axis in range(ranks[port.name]):
-                    declared.shape.dim.add().dim_param = f"{port.name}_{axis}"
+            tensor = port.type.tensor_type
+            tensor.ClearField("shape")
+            if port.name in declared:
+                tensor.shape.SetInParent()
+                for axis, size in enumerate(declared[port.name].shape):
+                    symbol = f"size_{size}" if alike else f"{port.name}_{axis}"
+                    tensor.shape.dim.add().dim_param = symbol
 
 
 def _enclose(model: onnx.ModelProto) -> None:

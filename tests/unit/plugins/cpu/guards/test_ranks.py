@@ -175,16 +175,20 @@ _AS_SEVERAL = """
 
 
 @pytest.mark.parametrize("layers", [_AS_ONE, _AFTER_A_BIAS, _AS_SEVERAL])
-def test_a_sum_whose_operands_only_say_that_they_are_alike_ends_no_process(
+def test_a_normalised_sum_is_that_of_onnx_if_its_operands_only_say_that_they_are_alike(
     plugin: Plugin, layers: str
 ) -> None:
     constants = {"g": ones(4), "h": ones(4)}
     if "two" in layers:
         constants |= {"two": np.array(2, np.float32), "small": np.array(1e-5, np.float32)}
     given = network(_NORMALIZED.replace("LAYERS", layers), 17, **constants)
-    assert run(plugin, given, ones(1, 2, 4), ones(1, 2, 4))["y"].shape == (1, 2, 4)
-    with pytest.raises(InvalidArgument, match="layer 't'"):
-        run(plugin, given, ones(1, 2, 4), ones(0, 2, 4))
+    for first, second in ((1, 1), (1, 0), (0, 1), (3, 1), (1, 3)):
+        result = run(plugin, given, ones(first, 2, 4), ones(second, 2, 4))["y"]
+        assert result.shape == (second if first == 1 else first, 2, 4)
+        assert (result == 1).all()  # the bias; the layer takes the mean away
+    for first, second in ((2, 3), (2, 0)):
+        with pytest.raises(InvalidArgument, match="layer 't'"):
+            run(plugin, given, ones(first, 2, 4), ones(second, 2, 4))
 
 
 def vectorizer(*lengths: int) -> Network:

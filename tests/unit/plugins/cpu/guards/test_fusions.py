@@ -1,0 +1,130 @@
+"""Layers that ONNX Runtime rewrites or computes as one answer as ONNX says, and end no process.
+
+Each of these ended this test run, was answered against ONNX, or was answered wrongly before. The
+fuzzer's sweep of ranks found them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.plugins import cpu
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.network.network import Network
+from headrace.testing.case import parse
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services
+
+_BEHIND_A_TRANSPOSE = """g (float[a,b,c,d] x, INPUTS) => (float[e,f,g,h] y) {
+    t = Transpose<perm = [0, 3, 1, 2]>(x)
+    m = LAYER
+    y = Transpose<perm = [0, 2, 3, 1]>(m)
+}"""
+
+
+@pytest.fixture
+def plugin() -> Iterator[Plugin]:
+    with services() as offered:
+        yield cpu.create_plugin("CPU", offered, {})
+
+
+def network(text: str, opset: int = 21, **weights: Any) -> Network:
+    model = parse(text, weights)
+    model.opset_import[0].version = opset
+    return Network.from_bytes(model.SerializeToString())
+
+
+def rankless(text: str, **weights: Any) -> Network:
+    model = parse(text, weights)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.ClearField("shape")
+    model.opset_import[0].version = 21
+    return Network.from_bytes(model.SerializeToString())
+
+
+def run(plugin: Plugin, given: Network, *inputs: Any) -> Any:
+    compiled = plugin.load_network(Load(given, {}))
+    try:
+        names = [port.name for port in compiled.inputs]
+        return InferRequest(compiled).infer(dict(zip(names, inputs, strict=True)))["y"]
+    finally:
+        compiled.close()
+
+
+def test_a_quantised_convolution_of_a_scalar_ends_no_process(plugin: Plugin) -> None:
+    text = """g (uint8 x) => (uint8 y) <float s = {0.5}, uint8 z = {0}> {
+        a = DequantizeLinear(x, s, z)
+        c = DequantizeLinear(w, s, z)
+        m = Conv(a, c)
+        y = QuantizeLinear(m, s, z)
+    }"""
+    given = rankless(text, w=np.ones((2, 2, 3, 3), np.uint8))
+    image = np.ones((1, 2, 4, 4), np.uint8)
+    assert (run(plugin, given, image) == 9).all()  # 18 products of 0.5 * 0.5, in steps of 0.5
+    for wrong in (np.array(1, np.uint8), image.ravel(), image[0, 0]):
+        with pytest.raises(InvalidArgument, match="layer 'm'"):
+            run(plugin, given, wrong)
+
+
+def test_a_quantised_softmax_of_nothing_is_refused(plugin: Plugin) -> None:
+    text = """g (uint8[a,b] x) => (uint8[c,d] y) <float s = {0.5}, uint8 z = {0}> {
+        a = DequantizeLinear(x, s, z)
+        m = Softmax(a)
+        y = QuantizeLinear(m, s, z)
+    }"""
+    assert run(plugin, network(text), np.zeros((3, 1), np.uint8)).tolist() == [[2]] * 3
+    with pytest.raises(InvalidArgument, match="layer 'm'"):
+        run(plugin, network(text), np.zeros((0, 1), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "layer", "right"),
+    [
+        ("int64[p] s", "Pad(t, s)", np.array([0, 0, 1, 0, 0, 0, 1, 1])),
+        ("float[p] s", "Resize(t, , s)", np.array([1, 1, 2, 1.5], np.float32)),
+        ("int64[p] s, int64[2] k", "Pad(t, s, , k)", np.array([0, 1, 0, 0])),
+    ],
+)
+def test_a_list_has_an_element_for_each_axis_behind_a_transpose(
+    plugin: Plugin, inputs: str, layer: str, right: Any
+) -> None:
+    text = _BEHIND_A_TRANSPOSE.replace("INPUTS", inputs).replace("LAYER", layer)
+    image = np.ones((1, 4, 3, 2), np.float32)
+    axes = [np.array([2, 3])] if "k)" in layer else []
+    assert run(plugin, network(text), image, right, *axes).shape[2:] == (4, 2)
+    for wrong in (np.append(right, right[-1:]), right[:-1]):
+        with pytest.raises(InvalidArgument, match="layer 'm'"):
+            run(plugin, network(text), image, wrong, *axes)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_a_product_with_quantised_weights_rounds_nothing_else(plugin: Plugin, dtype: Any) -> None:
+    text = """g (float[a,64] x) => (float[a,8] y) {
+        d = DequantizeLinear<axis = 0, block_size = 32>(w, s)
+        y = MatMul(x, d)
+    }"""
+    random = np.random.default_rng(0)
+    weights = random.integers(0, 100, (64, 8)).astype(dtype)
+    scales = random.random((2, 8)).astype(np.float32)
+    x = random.standard_normal((3, 64)).astype(np.float32)
+    given = network(text, w=weights, s=scales)
+    expected = x.astype(np.float64) @ (weights * np.repeat(scales, 32, axis=0))
+    assert np.abs(run(plugin, given, x) - expected).max() < 1e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("inputs", ["r", "r, f", "r, t", "r, u"])
+def test_a_dropout_gives_its_data_and_not_its_ratio(plugin: Plugin, inputs: str) -> None:
+    text = f"""g (float x, float a, bool u) => (float y) <bool f = {{0}}, bool t = {{1}}> {{
+        r = Abs(a)
+        d = Dropout(x, {inputs})
+        y = Neg(d)
+    }}"""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    result = run(plugin, rankless(text), x, np.array(-0.0, np.float32), np.array(False))
+    assert np.array_equal(result, -x)
