@@ -23,7 +23,7 @@ from headrace.testing.fuzz.generator import VariantGenerator
 from headrace.testing.fuzz.judge import FAILURES
 from headrace.testing.fuzz.lane import Lane
 from headrace.testing.fuzz.sweep.further_cases import further_cases
-from headrace.testing.fuzz.sweep.ranks import RankSweep
+from headrace.testing.fuzz.sweep.ranks import FUSION, RankSweep
 from headrace.testing.fuzz.variant import Variant, read, snippet
 from headrace.testing.fuzz.worker import run_device, run_reference
 
@@ -97,10 +97,11 @@ class _lanes:  # noqa: N801 - a context manager
 
 def _generator(series: str, options: argparse.Namespace) -> VariantGenerator | RankSweep:
     """What makes the variants of a series: of a seed, or of a sweep."""
-    cases = collect(options.cases)
+    cases, further = collect(options.cases), further_cases(options.cases)
     if series == "ranks":
-        return RankSweep([*cases, *further_cases(options.cases)])
-    return VariantGenerator(cases, int(series))
+        return RankSweep([*cases, *further])
+    named = [case for case in further if case.kind == FUSION] if options.cases else []
+    return VariantGenerator([*cases, *named], int(series))
 
 
 def _variants(
@@ -179,7 +180,7 @@ def _parser() -> argparse.ArgumentParser:
         "--cases",
         action="append",
         default=[],
-        help="start from ONNX's cases with names of this pattern",
+        help="start from ONNX's cases, or from fusions, with names of this pattern",
     )
     add("--second", metavar="DEVICE", help="ask this device if a device and the reference differ")
     add("--limit", type=float, default=20.0, help="seconds that a variant may take (default 20)")

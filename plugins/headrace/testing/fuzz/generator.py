@@ -10,6 +10,7 @@ import onnx
 from headrace.testing.backend_cases.cases import BackendCase
 from headrace.testing.fuzz import mutations
 from headrace.testing.fuzz.mutations import Draft
+from headrace.testing.fuzz.sweep.ranks import FUSION
 from headrace.testing.fuzz.variant import Feed, Variant
 
 _FEEDS = 5
@@ -26,7 +27,7 @@ class VariantGenerator:
         self.seed = seed
         self._groups: dict[str, list[BackendCase]] = {}
         for case in cases:
-            if case.kind == "node" and not case.random:
+            if case.kind in ("node", FUSION) and not case.random:
                 self._groups.setdefault(case.operator, []).append(case)
         self.operators = sorted(self._groups)
         kept = [case for operator in self.operators for case in self._groups[operator]]
