@@ -34,6 +34,7 @@ RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
 """By operator and input: how many axes a tensor must have. The backend does not look, and reads
 sizes of axes that are not there. It does not survive some of them."""
 
+_NONE: Final = "the list of axes is empty"
 _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
@@ -243,15 +244,17 @@ def _resize(node: ir.Node) -> str | None:
         known = _sizes(_input(node, index))
         if axes is not None and known and known[0] not in (None, 0, len(axes)):
             return f"input {index} has {known[0]} elements for {len(axes)} axes"
-    transformation = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
-    scales_value = _input(node, 2)
-    if transformation != "align_corners" or scales_value is None:
-        return None
-    constant = ir.convenience.get_const_tensor(scales_value)
+    given = _input(node, 2)
+    constant = ir.convenience.get_const_tensor(given) if given is not None else None
     scales = constant.numpy().ravel().tolist() if constant is not None else [None]
+    if any(scale is not None and not scale > 0 for scale in scales):
+        return "a scale is not positive"
+    mode = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
+    if mode != "align_corners" or given is None:
+        return None
     sizes = _sizes(_input(node, 0))
-    axes = axes or range(len(sizes))
-    known = [sizes[axis] if -len(sizes) <= axis < len(sizes) else None for axis in axes]
+    within = range(-len(sizes), len(sizes))
+    known = [sizes[at] if at in within else None for at in axes or range(len(sizes))]
     known += [None] * (len(scales) - len(known))  # if the rank is not known
     if all(map(_gives_whole_size, scales, known)):
         return None
@@ -269,8 +272,10 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         **dict.fromkeys(
             ("AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"), _pool
         ),
+        **dict.fromkeys(("ReduceMax", "ReduceMin"), _reduce_bool),
         "Attention": _attention,
         "BatchNormalization": _batch_normalization,
+        "CenterCropPad": lambda node: None if [*node.attributes.get_ints("axes", (0,))] else _NONE,
         "ConvInteger": _conv_integer,
         "ConvTranspose": _conv_transpose,
         "DFT": _has_axes(2),
@@ -281,8 +286,6 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "MaxUnpool": _max_unpool,
         "Mod": _mod,
         "NegativeLogLikelihoodLoss": _loss,
-        "ReduceMax": _reduce_bool,
-        "ReduceMin": _reduce_bool,
         "NonZero": _has_axes(1),  # without axes, ONNX and the backend disagree about the result
         "QLinearConv": _has_axes(3),
         "Resize": _resize,

@@ -93,15 +93,13 @@ def _beyond_is_infinite(value: ir.Value, largest: float, before: Inserted) -> ir
     return before.layer("Where", beyond, infinite, value, type=value.type)
 
 
-def _dropout(node: ir.Node, before: Inserted) -> None:
-    """Drops the inputs that count in training alone, or computes the data. The backend drops the
-    layer, even in training, and takes the only input that another layer computes for its data."""
-    data, _, training = [*node.inputs, None, None][:3]
+def _dropout(node: ir.Node, _: Inserted) -> None:
+    """Drops the inputs that count in training alone. If one of them is the only input that another
+    layer computes, the backend takes it for the data."""
+    training = node.inputs[2] if len(node.inputs) > 2 else None
     given = constant(training) if training is not None else None
     if training is None or (given is not None and given.numpy().ravel().tolist() == [False]):
         node.resize_inputs(1)
-    elif data is not None:
-        node.replace_input_with(0, before.layer("Reshape", data, before.layer("Shape", data)))
 
 
 def _label_encoder(node: ir.Node, before: Inserted) -> None:

@@ -204,10 +204,15 @@ def _unique(node: ir.Node, guard: Guard) -> None:
 
 
 _QUANTIZED: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
-    {"Conv": inputs.of_rank(3), "Softmax": inputs.not_empty(0)}
+    {
+        "Conv": inputs.of_rank(3),
+        "Gemm": products.quantized,
+        "MatMul": products.quantized,
+        "Softmax": inputs.not_empty(0),
+    }
 )
-"""Rules in a network that has a DequantizeLinear. The backend may make a QLinearConv or a
-QLinearSoftmax of these layers."""
+"""Rules in a network that has a DequantizeLinear. The backend may make a QLinearConv, QGemm,
+QLinearMatMul or QLinearSoftmax of these layers."""
 _CONTRIBUTED: Final[Mapping[str, inputs.Rule]] = {
     f"{contributed.DOMAIN}.{name}": rule
     for name, rule in {
@@ -258,6 +263,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "QuantizeLinear": _quantize,  # it divides by the empty axis
         **_CONTRIBUTED,
         "ai.onnx.ml.FeatureVectorizer": _features,  # it divides by the number of columns
+        "Reshape": shapes.reshape,
         "ReverseSequence": inputs.of_rank(2),
         "Pad": windows.pad,
         "Resize": windows.resize,
@@ -270,6 +276,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "SplitToSequence": inputs.not_empty(1),
         "Squeeze": _squeeze,
         "StringSplit": _string_split,
+        "Transpose": products.transpose,
         "Unique": _unique,
         "Upsample": windows.upsample,
     }

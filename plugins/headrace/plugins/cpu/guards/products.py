@@ -20,32 +20,51 @@ def gemm(node: ir.Node, guard: Guard) -> None:
     third input without its factor."""
     for index in (0, 1):
         inputs.of_exact_rank(2, index)(node, guard)
-    if len(node.inputs) < 3 or node.attributes.get_float("beta", 1.0) == 1:
-        return
-    first = node.inputs[0]
-    if first is None:
-        return
-    summed = 0 if node.attributes.get_int("transA", 0) else 1
-    sizes = guard.proven.sizes(first)
-    if sizes is None or len(sizes) != 2 or not sizes[summed]:
-        node.replace_input_with(0, guard.long(first, summed))
+    if len(node.inputs) == 3 and node.attributes.get_float("beta", 1.0) != 1:
+        quantized(node, guard)
 
 
 def matmul(node: ir.Node, guard: Guard) -> None:
     """Guards against an empty sum. The backend's result has the wrong shape or foreign memory then,
     unless the second operand is one matrix."""
-    first, second = node.inputs
-    if first is None or second is None:
-        return
-    one, other = (guard.proven.dimensions(each) for each in (first, second))
+    one, other = (guard.proven.dimensions(each) for each in node.inputs if each is not None)
     if other is not None and len(other) == 2:
-        return
-    depths = [*(one or ())][-1:] + [*(other or ())][-2:-1]
-    if any(isinstance(depth, int) and depth for depth in depths):
         return
     if one and other and None not in one[:-2] and one[:-2] == other[:-2]:
         return
-    node.replace_input_with(0, guard.long(first, -1))
+    quantized(node, guard)
+
+
+def quantized(node: ir.Node, guard: Guard) -> None:
+    """Guards a product of matrices against an empty sum, unless a size proves that it is none."""
+    first, second = node.inputs[:2]
+    if first is None or second is None:
+        return
+    along = [
+        -2 if node.attributes.get_int("transA", 0) else -1,
+        -1 if node.attributes.get_int("transB", 0) else -2,
+    ]
+    for value, axis in zip((first, second), along, strict=True):
+        sizes = guard.proven.sizes(value) or []
+        if len(sizes) >= -axis and sizes[axis]:
+            return
+    node.replace_input_with(0, guard.long(first, along[0]))
+
+
+def transpose(node: ir.Node, guard: Guard) -> None:
+    """Guards a Transpose that moves the first axis, if a product of matrices takes the result. The
+    backend computes both as one, and divides by the size of that axis."""
+    order = node.attributes.get_ints("perm", None)
+    if order is not None and (len(order) < 3 or order[0] == 0):
+        return
+    if any(user.op_type == "MatMul" for user in _users(node)):
+        inputs.not_empty(0)(node, guard)
+
+
+def _users(node: ir.Node) -> list[ir.Node]:
+    """The layers that take results of the node, also through a Cast."""
+    users = [user for output in node.outputs for user, _ in output.uses()]
+    return users + [each for user in users if user.op_type == "Cast" for each in _users(user)]
 
 
 def transposed(node: ir.Node, guard: Guard) -> None:

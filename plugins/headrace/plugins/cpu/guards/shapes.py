@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
 
 
@@ -51,3 +52,32 @@ def loss(node: ir.Node, guard: Guard) -> None:
         allowed = guard.layer("Or", known, omitted, type=truth)
         classes = guard.only_if(classes, allowed, "class")
     node.replace_input_with(1, classes)
+
+
+def reshape(node: ir.Node, guard: Guard) -> None:
+    """Keeps apart what makes a shape of values and of sizes. The backend otherwise drops a value
+    beside sizes, and takes for the axis what is left."""
+    shape = node.inputs[1] if len(node.inputs) > 1 else None
+    made = shape.producer() if shape is not None else None
+    if shape is None or made is None or made.op_type != "Concat":
+        return
+    if not all(value is None or _is_of_sizes(value) for value in made.inputs):
+        flat = guard.constant(np.array([-1]))
+        node.replace_input_with(1, guard.layer("Reshape", shape, flat, shape=shape.shape))
+
+
+def _is_of_sizes(value: ir.Value) -> bool:
+    """Whether the value is computed from constants and from sizes of tensors alone."""
+    seen, waiting = {value}, [value]
+    while waiting:
+        each = waiting.pop()
+        if constant(each) is not None:
+            continue
+        made = each.producer()
+        if made is None:
+            return False
+        if made.op_type not in ("Shape", "Size"):
+            new = {taken for taken in made.inputs if taken is not None} - seen
+            seen |= new
+            waiting += new
+    return True

@@ -22,10 +22,9 @@ import onnxruntime
 from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu import failures
-from headrace.plugins.cpu.session import custom_ops, tensors
+from headrace.plugins.cpu.session import custom_ops, rewritings, tensors
 from headrace.runtime.errors import HeadraceError, Internal, InvalidModel, Unavailable
 from headrace.runtime.execution.cancel import CancelToken, current_token
-from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.values import Array
 from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.interruption import check
@@ -33,14 +32,6 @@ from headrace.runtime.system.interruption import check
 CPU_PROVIDER = "CPUExecutionProvider"
 _FATAL = 4  # ONNX Runtime's log level: failures are raised, and printed nowhere
 _MESSAGE_BYTES = 2**30  # half of protobuf's limit
-_BELIEVES_SYMBOLS = "SkipLayerNormFusion"
-"""A rewriting that takes dimensions of the same symbol for equal. The symbols are the network's
-word, and the fused kernel then answers sums that ONNX refuses, divides by the number of elements of
-one operand, or reads past its end. Without it, networks of normalised sums took 0.92 to 0.96 of the
-processor's time."""
-_MOVE_TRANSPOSES = ("TransposeOptimizer", f"TransposeOptimizer_{CPU_PROVIDER}")
-"""Rewritings that mix up the axes of a Pad that has a list of them, and of a layer that becomes
-one."""
 _INLINE_BYTES = 4096  # shape inference and constant folding want small tensors in the model itself
 
 
@@ -129,6 +120,8 @@ def open_model(
     Raises:
         HeadraceError: see `failures.load_failure`.
     """
+    if not rewritings.are_safe(model):
+        settings = replace(settings, optimize=False)
     try:
         return _open_model(model, provider, settings, token)
     except (InvalidModel, Internal):
@@ -147,18 +140,8 @@ def _open_model(
         values = [tensors.to_ort(array, dtype) for array, dtype in weights.values()]
         options.add_external_initializers(list(weights), values)
     arrays = [array for array, _ in weights.values()]
-    native = _open(structure, False, options, provider, token, _left_out(model))
+    native = _open(structure, False, options, provider, token, rewritings.left_out(model))
     return Session(native, arrays, settings.optimize)
-
-
-def _left_out(model: ir.Model) -> set[str]:
-    """The rewritings that are wrong for the model."""
-    pads_some_axes = any(
-        (node.op_type == "Pad" and len(node.inputs) > 3)
-        or (node.op_type == "CenterCropPad" and "axes" in node.attributes)
-        for node in walk(model.graph)
-    )
-    return {_BELIEVES_SYMBOLS, *(_MOVE_TRANSPOSES if pads_some_axes else ())}
 
 
 def open_bytes(data: bytes, provider: Provider, settings: Settings) -> Session:
@@ -177,7 +160,7 @@ def _open(
     options: Any,
     provider: Provider,
     token: CancelToken | None = None,
-    left_out: Collection[str] = (_BELIEVES_SYMBOLS,),
+    left_out: Collection[str] = (rewritings.BELIEVES_SYMBOLS,),
 ) -> Any:
     def cancel() -> None:
         options.set_load_cancellation_flag(True)

@@ -45,8 +45,7 @@ def reason(variant: Variant, number: int) -> str | None:
     values = [*_arrays(feed, model)]
     found = next((found for rule in RULES if (found := rule(operators, values))), None)
     found = found or _other_type(model)
-    rules = (_cast_too_far, _no_scale, _one_corner, _unsorted, _one_score, _no_batch)
-    return found or next((found for rule in rules if (found := rule(model, feed))), None)
+    return found or next((found for rule in _RULES if (found := rule(model, feed))), None)
 
 
 def steps(variant: Variant) -> int:
@@ -174,6 +173,24 @@ def _one_corner(model: onnx.ModelProto, feed: Feed) -> str | None:
     return None
 
 
+def _drops_out(model: onnx.ModelProto, feed: Feed) -> str | None:
+    given = _given(model, feed)
+    for node in model.graph.node:
+        training = given.get(node.input[2]) if len(node.input) > 2 else None
+        if node.op_type == "Dropout" and training is not None and training.any():
+            return "a dropout in training"
+    return None
+
+
+def _repeated_axis(model: onnx.ModelProto, feed: Feed) -> str | None:
+    given = _given(model, feed)
+    for node in model.graph.node:
+        axes = given.get(node.input[3]) if len(node.input) > 3 else None
+        if node.op_type == "Pad" and axes is not None and np.unique(axes).size < axes.size:
+            return "a Pad of the same axis twice"
+    return None
+
+
 def _unsorted(model: onnx.ModelProto, _: Feed) -> str | None:
     for node in model.graph.node:
         if node.op_type == "TopK" and any(a.name == "sorted" and not a.i for a in node.attribute):
@@ -234,3 +251,15 @@ def _flat(value: Any) -> Iterator[Array]:
             yield from _flat(each)
     elif isinstance(value, np.ndarray):
         yield value
+
+
+_RULES = (
+    _cast_too_far,
+    _drops_out,
+    _no_batch,
+    _no_scale,
+    _one_corner,
+    _one_score,
+    _repeated_axis,
+    _unsorted,
+)

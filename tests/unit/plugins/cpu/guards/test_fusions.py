@@ -128,3 +128,94 @@ def test_a_dropout_gives_its_data_and_not_its_ratio(plugin: Plugin, inputs: str)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     result = run(plugin, rankless(text), x, np.array(-0.0, np.float32), np.array(False))
     assert np.array_equal(result, -x)
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (1, 2, 0)])
+def test_a_product_behind_a_transpose_of_nothing_ends_no_process(
+    plugin: Plugin, order: tuple[int, ...]
+) -> None:
+    text = f"""g (float[a,b,c] x, float[d,e,f] z) => (float[g,h,i] y) {{
+        t = Transpose<perm = {[*order]}>(x)
+        y = MatMul(t, z)
+    }}"""
+    z = np.ones((2, 3, 4), np.float32)
+    for first in (5, 0):
+        x = np.ones((2, first, 3), np.float32).transpose(*np.argsort(order))
+        if first:
+            assert run(plugin, network(text), x, z).shape == (2, first, 4)
+        else:
+            with pytest.raises(InvalidArgument, match="layer 't'"):
+                run(plugin, network(text), x, z)
+
+
+def test_a_quantised_product_of_nothing_is_refused(plugin: Plugin) -> None:
+    text = """g (uint8[a,b] x, uint8[c,d] w) => (uint8[e,f] y) <float s = {0.5}, uint8 z = {0}> {
+        a = DequantizeLinear(x, s, z)
+        c = DequantizeLinear(w, s, z)
+        m = PRODUCT(a, c)
+        y = QuantizeLinear(m, s, z)
+    }"""
+    for product in ("Gemm", "MatMul"):
+        given = network(text.replace("PRODUCT", product))
+        assert (run(plugin, given, *[np.full((2, 2), 2, np.uint8)] * 2) == 4).all()
+        with pytest.raises(InvalidArgument, match="layer 'm'"):
+            run(plugin, given, np.zeros((2, 0), np.uint8), np.zeros((0, 3), np.uint8))
+
+
+def test_the_largest_of_negative_numbers_and_padding_is_zero(plugin: Plugin) -> None:
+    text = """g (float[1,1,2,2] x) => (float[1,1,3,3] y) {
+        p = Pad(x, w)
+        y = MaxPool<kernel_shape = [2, 2]>(p)
+    }"""
+    given = network(text, w=np.array([0, 0, 1, 1, 0, 0, 1, 1]))
+    result = run(plugin, given, np.full((1, 1, 2, 2), -3.0, np.float32))
+    assert result[0, 0].tolist() == [[0, 0, 0], [0, -3, 0], [0, 0, 0]]
+
+
+def test_a_shape_of_sizes_and_a_value_must_fit(plugin: Plugin) -> None:
+    text = """g (float[a,b,c] x, int64[1] k) => (float[d,e] y) {
+        s = Shape<end = 1>(x)
+        t = Concat<axis = 0>(s, k)
+        y = Reshape(x, t)
+    }"""
+    x = np.ones((2, 3, 4), np.float32)
+    assert run(plugin, network(text), x, np.array([12])).shape == (2, 12)
+    with pytest.raises(InvalidArgument, match="layer 'y'"):
+        run(plugin, network(text), x, np.array([6]))
+
+
+def test_a_bias_of_an_empty_product_keeps_its_shape(plugin: Plugin) -> None:
+    text = """g (float[0,0,2,3] x) => (float[a,b,c,d] y) {
+        p = MatMul(x, w)
+        y = Add(p, b)
+    }"""
+    weights: dict[str, Any] = {
+        "w": np.ones((3, 4), np.float32),
+        "b": np.ones(4, np.float32),
+    }
+    result = run(plugin, network(text, **weights), np.ones((0, 0, 2, 3), np.float32))
+    assert result.shape == (0, 0, 2, 4)
+
+
+def test_a_relu_counts_before_a_quantisation_with_a_negative_scale(plugin: Plugin) -> None:
+    text = """g (float[a] x, float s) => (uint8[b] y) <uint8 z = {0}> {
+        r = Relu(x)
+        y = QuantizeLinear(r, s, z)
+    }"""
+    x, scale = np.array([-4, 4], np.float32), np.array(-0.5, np.float32)
+    assert run(plugin, network(text), x, scale).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("layer", "weights", "reason"),
+    [
+        ("CenterCropPad<axes: ints = []>(x, w)", np.array([1]), "the list of axes is empty"),
+        ("Resize(x, , w)", np.array([1, 1, -2, 2], np.float32), "a scale is not positive"),
+    ],
+)
+def test_a_layer_that_does_not_load_is_said_to_be_refused(
+    plugin: Plugin, layer: str, weights: Any, reason: str
+) -> None:
+    text = f"g (float x) => (float y) {{ y = {layer} }}"
+    (found,) = plugin.query_network(rankless(text, w=weights), {}).unsupported
+    assert reason in found.reason
