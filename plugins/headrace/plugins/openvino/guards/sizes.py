@@ -22,6 +22,7 @@ from headrace.plugins.openvino.guards.terms import (
 from headrace.plugins.openvino.library import openvino, operations
 
 _REMOVED: Final = "gets an axis to remove whose size is not 1"
+_UNFIT: Final = "gets a shape that does not fit the number of elements"
 _NEGATIVE: Final = "gets a negative length"
 _COUNT: Final = "gets a number of sizes, scales or pads that is not its number of axes"
 _FORGOTTEN: Final = "gets an empty tensor together with sizes that a request gives"
@@ -148,9 +149,12 @@ def _pattern(operation: openvino.Node) -> Iterator[Condition]:
     follow from another tensor's shape."""
     yield from _not_zero(operation)
     data, pattern = operation.input_value(0), operation.input_value(1)
+    known, made = data.get_partial_shape(), operation.get_output_partial_shape(0)
+    if known.is_static and made.is_static and np.prod(known.to_shape()) != np.prod(made.to_shape()):
+        yield operations.constant(np.array([0])), _UNFIT  # it does not count where there are zeros
     if _may_be_inferred(data.get_partial_shape(), operation.get_output_partial_shape(0)):
         if not _infers(pattern.get_node()) and not is_constant(pattern):
-            yield _fits(operation), "gets a shape that does not fit the number of elements"
+            yield _fits(operation), _UNFIT
     elif follows_values(pattern):
         given, nothing = signed(pattern), np.int64(0)
         yield operations.add(operations.minimum(given, nothing), np.int64(2)), _NEGATIVE
@@ -259,6 +263,9 @@ def _squeezed(operation: openvino.Node) -> Iterator[Condition]:
         sizes = [shape[axis] for axis in known.data.ravel().tolist() if shape.rank.is_static]
         if any(size.is_static and size != 1 for size in sizes):
             yield operations.constant(np.array([0])), _REMOVED
+        elif any(size.is_dynamic for size in sizes):  # the compiler may drop it with an Unsqueeze
+            along = operations.gather(operations.shape_of(data, "i64"), axes, np.int64(0))
+            yield all_hold(operations.equal(along, np.int64(1))), _REMOVED
         return
     rank, zero = np.int64(len(shape)), np.int64(0)
     given = signed(axes)

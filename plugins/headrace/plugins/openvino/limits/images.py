@@ -218,7 +218,10 @@ def _upsample(node: ir.Node, version: int) -> str | None:
         scales, sizes = node.attributes.get_floats("scales", []), sizes_of(input_of(node, 0))
     else:
         given = constant(input_of(node, 1))
-        scales, sizes = ([] if given is None else given.numpy().tolist()), sizes_of(node.inputs[0])
+        scales, sizes = (
+            ([] if given is None else given.numpy().ravel().tolist()),
+            sizes_of(node.inputs[0]),
+        )
     if not scales or min(scales) < 1 or not _are_whole(scales, sizes or [None] * len(scales)):
         return "OpenVINO is wrong if a scale does not give a whole size"
     return None

@@ -8,6 +8,7 @@ is not known before a run, the layer is refused, because its result could be wro
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from math import prod
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -18,6 +19,7 @@ from headrace.plugins.openvino.constants.values import constant, input_of, sizes
 from headrace.plugins.openvino.limits.attention import ATTENTION
 from headrace.plugins.openvino.limits.images import IMAGES
 from headrace.plugins.openvino.limits.losses import LOSSES
+from headrace.plugins.openvino.limits.older_sets import OLDER
 from headrace.plugins.openvino.limits.quantizing import QUANTIZING, of_onnx_runtime
 from headrace.plugins.openvino.limits.ranks import other_rank
 from headrace.plugins.openvino.limits.sequences import SEQUENCES
@@ -194,11 +196,40 @@ def _prelu(node: ir.Node, version: int) -> str | None:
     if all(each is not None and not each.dtype.is_floating_point() for each in known):
         return "OpenVINO computes integers in float32"
     data, slopes = (sizes_of(input_of(node, at)) for at in range(2))
+    if data is not None and slopes is not None and version >= _SLOPES_OF_LAST_AXIS:
+        beside = zip(reversed(slopes), [*reversed(data), *[1] * len(slopes)], strict=False)
+        if any(slope != 1 and _differ(slope, size) for slope, size in beside):
+            return "the slopes do not fit the data"  # if both are constants, the process ends
     if version < _SLOPES_OF_LAST_AXIS or slopes is None or len(slopes) != 1 or slopes == [1]:
         return None
     if data is not None and (len(data) <= 2 or _differ(data[1], slopes[0])):
         return None
     return "OpenVINO applies a list of slopes along the second axis"
+
+
+def _reshape(node: ir.Node, _: int) -> str | None:
+    """No case has zeros in a shape that does not fit. OpenVINO then does not count elements: it
+    leaves some out, or reads beyond the last one."""
+    sizes, given = sizes_of(input_of(node, 0)), constant(input_of(node, 1))
+    if sizes is None or None in sizes or given is None:
+        return None
+    pattern = given.numpy().ravel().tolist()
+    if not node.attributes.get_int("allowzero", 0):
+        pattern = [
+            sizes[at] if size == 0 and at < len(sizes) else size for at, size in enumerate(pattern)
+        ]
+    if -1 not in pattern and prod(pattern) != prod(size or 0 for size in sizes):
+        return "the shape does not fit the number of elements"
+    return None
+
+
+def _clip(node: ir.Node, _: int) -> str | None:
+    """No case has data of unknown rank. If the layer before is not read for that reason, OpenVINO
+    looks for the limits of a type that it does not know, and ends the process."""
+    bounds = [input_of(node, 1), input_of(node, 2)]
+    if sizes_of(input_of(node, 0)) is None and None in bounds:
+        return "OpenVINO needs both bounds for data whose number of axes is not known"
+    return None
 
 
 def _differ(one: int | None, other: int | None) -> bool:
@@ -242,12 +273,14 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         **ATTENTION,
         **IMAGES,
         **LOSSES,
+        **OLDER,
         **QUANTIZING,
         **SEQUENCES,
         "BitShift": _bit_shift,
         "Cast": _cast,
         "CastLike": _cast,
         "Celu": _celu,
+        "Clip": _clip,
         "DFT": _dft,
         "Expand": _expand,
         "Gemm": _gemm,
@@ -257,6 +290,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "MeanVarianceNormalization": _mean_variance,
         "NonZero": _non_zero,
         "PRelu": _prelu,
+        "Reshape": _reshape,
         "Shrink": _shrink,
         "SpaceToDepth": _space_to_depth,
         "Split": _split,

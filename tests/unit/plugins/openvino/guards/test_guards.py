@@ -155,6 +155,12 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [(points(at), INDEX) for at in (3, -4, 2**30, -(2**30))]
         + [({"x": floats(0), "i": indices(0).reshape(1, 1)}, INDEX)],
     ),
+    "squeeze_then_unsqueeze": (
+        "(float[A,B] x) => (float[C,D] y)"
+        " { a = Constant<value = int64[1] {1}>() u = Squeeze(x, a) y = Unsqueeze(u, a) }",
+        [{"x": floats(3, 1)}],
+        [({"x": floats(1, 4)}, "axis to remove|incompatible")],
+    ),
     "gather_nd_computed": (
         GATHER_ND.format("one = Constant<value = int64 {1}>() j = Add(i, one) y = GatherND(x, j)"),
         [points(-1, 0), points(1)],
@@ -1008,6 +1014,14 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
 """Each with inputs that are right, and with some that are not and what is said of them."""
 
 NEVER_RIGHT = {
+    "zeros_and_more_elements": "(float[1,1,2] x) => (float[A,B,C] y)"
+    " { s = Constant<value = int64[3] {0, 0, 4}>() y = Reshape(x, s) }",
+    "zeros_and_fewer_elements": "(float[1,1,2] x) => (float[A] y)"
+    " { s = Constant<value = int64[1] {0}>() y = Reshape(x, s) }",
+    "slopes_of_more_elements": "(float[1] i) => (float[A,B,C,D] y) { c = Constant<value = "
+    "float[1,1,1,1] {-1}>() s = Constant<value = float[1,2,1] {1, 2}>() y = PRelu(c, s) }",
+    "single_factor": "(float[1,1,2,2] x) => (float[A,B,C,D] y)"
+    " { s = Constant<value = float {2}>() y = Resize(x, , s) }",
     "queries_for_two_and_keys_for_one": "(float[2,3,4,5] q, float[1,3,6,5] k, float[1,3,6,5] v)"
     " => (float[A,B,C,D] y) { y = Attention(q, k, v) }",
     "zero_point_for_each_of_many_kernels": "(uint8[1,1,2,2] x, uint8 a, uint8[2] b)"

@@ -609,3 +609,43 @@ def test_a_layer_is_tried_once_with_its_bodies_and_constants_are_not_tried() -> 
     refused = [node.outputs[0].name for node in walk(model.graph) if support(node)]
     assert asked == ["If", "Relu"]
     assert refused == ["y"]
+
+
+def test_a_clip_of_an_unknown_rank_needs_both_bounds() -> None:
+    for bounds, refused in (("", True), (", l", True), (", l, h", False)):
+        proto = parse(f"f (float x, float l, float h) => (float y) {{ y = Clip(x{bounds}) }}")
+        for port in (proto.graph.input[0], *proto.graph.output):
+            port.type.tensor_type.ClearField("shape")
+        model = Network.from_bytes(proto.SerializeToString()).model
+        infer_types(model)
+        assert any("both bounds" in why for why in known_limits(model).values()) == refused
+
+
+def test_a_single_factor_of_upsample_is_refused() -> None:
+    text = "(float[1,1,2,2] x) => (float[1,1,4,4] y) { s = Constant<value = float {2}>() "
+    assert reasons(text + "y = Upsample(x, s) }", 9)
+
+
+@pytest.mark.parametrize("layer", ["ReduceL1", "ReduceLogSum", "ReduceLogSumExp"])
+def test_a_reduction_whose_axes_are_an_attribute_is_refused(layer: str) -> None:
+    text = "(float[2,3] x) => (float[2,1] y) { y = LAYER<axes = [1]>(x) }"
+    for opset, refused in ((11, False), (13, True), (17, True)):
+        assert bool(reasons(text.replace("LAYER", layer), opset)) == refused
+    assert not reasons("(float[2,3] x) => (float[2,1] y) { y = ReduceMax<axes = [1]>(x) }", 17)
+
+
+@pytest.mark.parametrize(
+    ("layer", "opset", "refused"),
+    [
+        ("Softmax<axis = 0>", 11, True),
+        ("Softmax", 12, True),
+        ("Softmax<axis = 2>", 12, False),
+        ("Softmax<axis = -1>", 11, False),
+        ("Softmax<axis = 0>", 10, False),
+        ("Softmax<axis = 0>", 13, False),
+        ("LogSoftmax<axis = 0>", 11, False),
+    ],
+)
+def test_a_softmax_of_several_axes_is_refused(layer: str, opset: int, refused: bool) -> None:
+    text = f"(float[2,3,4] x) => (float[2,3,4] y) {{ y = {layer}(x) }}"
+    assert bool(reasons(text, opset)) == refused

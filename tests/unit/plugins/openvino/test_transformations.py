@@ -1,0 +1,45 @@
+"""What OPENVINO computes in another way, so that it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip(
+    "openvino", reason="OpenVINO is not installed: pip install 'headrace[openvino]'"
+)
+
+from headrace.plugins.openvino.plugin import OpenVinoPlugin
+from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import Plugin
+from headrace.testing.case import Case, parse
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services
+
+
+@pytest.fixture
+def plugin() -> Iterator[Plugin]:
+    start_openvino()
+    with services() as offered:
+        yield OpenVinoPlugin("OPENVINO", offered, {})
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("attributes", ["", "<p = 1>", "<axis = 0>"])
+def test_short_vectors_are_normalised_as_long_ones(
+    plugin: Plugin, opset: int, attributes: str
+) -> None:
+    model = parse(f"g (float[2,2] x) => (float[2,2] y) {{ y = LpNormalization{attributes}(x) }}")
+    model.opset_import[0].version = opset
+    request = InferRequest(plugin.load_network(Load(Case("g", model, {}).network)))
+    order, axis = (1 if "p" in attributes else 2), (0 if "axis" in attributes else 1)
+    for size in (1.0, 1e-3, 1e-6, 0.0):
+        x = np.array([[3, -4], [1, 2]], np.float32) * np.float32(size)
+        norms = np.linalg.norm(x, order, axis, keepdims=True)
+        expected = np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)
+        found: Any = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
