@@ -36,6 +36,13 @@ _MAX_RANK: Final = 64
 _MAX_NUMBERS: Final = 4096
 """The most numbers in an attribute of a layer that onnx is asked about."""
 
+_NEED_TYPES: Final = frozenset(
+    ["DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"]
+)
+"""Operators about which onnx must not be asked if the type of an input is not known, because it
+does not look, and ends the process. They are asked about alone, because the layers before them may
+leave such a type open."""
+
 _MAX_LAYERS: Final = 200_000
 """The most layers that onnx is asked about for one network. Each call of a function counts its
 layers again."""
@@ -132,6 +139,13 @@ class TypeInference:
                 _set(outer, inner.type, inner.shape)
 
     def _infer(self, nodes: Sequence[ir.Node]) -> None:
+        if any(node.op_type in _NEED_TYPES for node in nodes):
+            if len(nodes) > 1:
+                for node in nodes:
+                    self._infer([node])
+                return
+            if not nodes[0].inputs or not all(map(_has_type, nodes[0].inputs)):
+                return
         graph = onnx.GraphProto(name="layers")
         produced = {value for node in nodes for value in node.outputs}
         read = {value: None for node in nodes for value in node.inputs if value is not None}
@@ -275,6 +289,10 @@ def _settled(node: ir.Node) -> bool:
     return all(map(_known, node.outputs)) and all(
         _settled(inner) for _, body in bodies(node) for inner in body
     )
+
+
+def _has_type(value: ir.Value | None) -> bool:
+    return value is not None and (value.type is not None or get_const_tensor(value) is not None)
 
 
 def _known(value: ir.Value) -> bool:

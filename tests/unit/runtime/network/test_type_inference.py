@@ -210,3 +210,52 @@ def test_two_sizes_that_nobody_named_get_no_name_in_common() -> None:
     text = f"g ({ports}) => (int64[c,d] y) {{ {lines} y = Concat<axis = 1>({results}) }}"
     found = inferred(parse(text))
     assert {found[f"n{at}"] for at in range(20)} == {"INT64[2,None]"}
+
+
+_UNTYPED = """
+import onnx, onnx_ir as ir
+from onnx import helper
+from headrace.runtime.network.type_inference import infer_types
+
+KINDS = onnx.defs.OpSchema.AttrType
+VALUES = {
+    KINDS.INT: 1, KINDS.INTS: [1], KINDS.FLOAT: 1.0, KINDS.FLOATS: [1.0], KINDS.STRING: "a",
+    KINDS.STRINGS: ["a"],
+}
+for schema in onnx.defs.get_all_schemas_with_history():
+    if schema.name == "Constant":
+        continue  # without one attribute, it is no network
+    needed = {a.name: VALUES[a.type] for a in schema.attributes.values() if a.type in VALUES}
+    fewest = {a.name: VALUES[a.type] for a in schema.attributes.values()
+              if a.type in VALUES and a.required}
+    count = max(schema.min_input, 1)
+    for inputs in (["u"] * count, [""] * count, []):
+        for attributes in (needed, fewest):
+            nodes = [
+                helper.make_node("Unknown", [], ["u"], domain="other"),
+                helper.make_node(schema.name, inputs, ["y"], domain=schema.domain, **attributes),
+            ]
+            opsets = {"other": 1, "": 20, schema.domain: schema.since_version}
+            model = helper.make_model(
+                helper.make_graph(nodes, "g", [], []),
+                opset_imports=[helper.make_opsetid(*each) for each in opsets.items()],
+            )
+            print(schema.domain, schema.name, schema.since_version, inputs, flush=True)
+            infer_types(ir.from_proto(model))
+print("done")
+"""
+
+
+def test_no_operator_whose_inputs_have_no_type_ends_the_process() -> None:
+    ended = subprocess.run([sys.executable, "-c", _UNTYPED], capture_output=True, text=True)
+    assert ended.stdout.splitlines()[-1] == "done", ended.stderr[-500:]
+
+
+def test_an_operator_that_needs_types_gets_them_from_the_layers_before() -> None:
+    found = inferred(
+        parse(
+            "g (float[2,3] x) => (int64[2,3] y) { r = Relu(x) e = EyeLike<dtype = 7>(r) "
+            "y = Identity(e) }"
+        )
+    )
+    assert found["e"] == "INT64[2,3]"
