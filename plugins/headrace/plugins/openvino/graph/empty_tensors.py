@@ -32,7 +32,6 @@ _SOUND: Final = frozenset(
         "MatMul",
         "NonMaxSuppression",
         "NonZero",
-        "Pad",
         "ReduceL1",
         "ReduceL2",
         "ReduceProd",
@@ -53,6 +52,8 @@ extreme of no integers is another number."""
 _INDEXED: Final = ("Gather", "GatherND")
 """Operations with indices. `guards` checks each index against the size of its axis, which may be
 0."""
+_PADDING: Final = ("Pool", "Convolution", "ConvolutionBackpropData")
+"""Ends of the types of operations that have pads themselves."""
 _NOT_EMPTY: Final = openvino.Dimension(1, -1)
 
 
@@ -152,6 +153,11 @@ def _is_sound(operation: openvino.Node) -> bool:
     if kind == "Reshape":  # OpenVINO compares shape and elements in a run, but not before
         ends = operation.get_input_partial_shape(0), operation.get_output_partial_shape(0)
         return any(shape.is_dynamic for shape in ends)
+    if kind == "Pad":  # the compiler may leave it to the operation that reads it
+        readers = (
+            port.get_node() for output in operation.outputs() for port in output.get_target_inputs()
+        )
+        return not any(reader.get_type_name().endswith(_PADDING) for reader in readers)
     if kind == "Tile":  # it does not run without repeats
         return not is_empty(operation.get_input_partial_shape(1))
     return kind in _SOUND

@@ -282,6 +282,13 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [image(3, 3)],
         [(image(0, 3), NOTHING), (image(3, 0), NOTHING)],
     ),
+    "average_behind_a_pad": (
+        "(float[N,1,H,W] x) => (float[A,B,C,D] y)"
+        " { p = Constant<value = int64[8] {0, 0, 1, 1, 0, 0, 1, 1}>() q = Pad(x, p)"
+        " y = AveragePool<kernel_shape = [2,2]>(q) }",
+        [image(3, 3)],
+        [(image(0, 3), NOTHING), (image(0, 0), NOTHING)],
+    ),
     "average_of_all": (
         "(float[N,1,H,W] x) => (float[A,B,C,D] y) { y = GlobalAveragePool(x) }",
         [image(3, 3)],
