@@ -120,6 +120,8 @@ def deep_bodies() -> bytes:
     return text(f"deep (bool c, float[1] x) => (float[1] y) {{ {inner} }}")
 
 
+STRANGE = '<ir_version: 10, opset_import: ["": 21, "strange": 1]>'
+UNTYPED = "g (float[1] x) => (int64[1] y) { u = strange.what(x) y = EyeLike<dtype = 7, k = 1>(u) }"
 FUTURE = '<ir_version: 10, opset_import: ["": 999]>'
 
 
@@ -227,6 +229,7 @@ MODELS = (
         FAILED,
         "^model.*strange.*stranger",
     ),
+    Bad("a layer whose input has no type", load(text(UNTYPED, STRANGE)), FAILED, "^model.*what"),
     Bad(
         "unknown digest", load(model=pb.ModelSource(digest="sha256:" + "0" * 64)), MISSING, "diges"
     ),
