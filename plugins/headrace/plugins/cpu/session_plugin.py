@@ -36,8 +36,8 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
 
 _NOT_OPTIMIZED: Final = (
-    "not optimised, because ONNX Runtime refuses its own optimised form of this network; requests "
-    "may take longer"
+    "not optimised, because ONNX Runtime refuses its own optimised form of this network, or gets "
+    "it wrong; requests may take longer"
 )
 
 Open: TypeAlias = Callable[[Provider], Session]
