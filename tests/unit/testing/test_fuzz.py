@@ -457,6 +457,23 @@ def test_an_axis_without_elements_stays_where_the_failure_needs_it() -> None:
     assert [dim.dim_value for dim in declared] == [1, 0, 1]
 
 
+def test_layers_of_unknown_types_are_made_fewer() -> None:
+    """onnx's own inference ends the process on a LabelEncoder whose input has no type."""
+    start = variant(
+        """g (float[n] a) => (float d)
+        {
+            b = other.Unknown(a)
+            c = ai.onnx.ml.LabelEncoder<keys_int64s = [1], values_floats = [1.0]>(b)
+            e = Neg(a)
+            f = Abs(e)
+            d = Add(c, f)
+        }""",
+        {"a": ONE},
+    )
+    found = shrink(start, lambda each: each.proto.graph.node[0].op_type == "Unknown")
+    assert len(found.proto.graph.node) < 5
+
+
 def test_attributes_and_layers_that_do_not_matter_go() -> None:
     start = variant(
         "g (float[n] a) => (float[n] d) "

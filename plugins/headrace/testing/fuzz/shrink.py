@@ -12,7 +12,7 @@ import onnx.numpy_helper
 from onnx import helper
 
 from headrace.testing.fuzz.values import resized
-from headrace.testing.fuzz.variant import Feed, Variant
+from headrace.testing.fuzz.variant import Feed, Variant, inferred
 
 _MOST_VALUES = 12
 
@@ -71,10 +71,10 @@ def _fewer_nodes(variant: Variant) -> Iterator[Variant]:
     if nodes < 2:
         return
     try:
-        inferred = onnx.shape_inference.infer_shapes(variant.proto).graph
-    except Exception:  # noqa: BLE001 - inference raises errors of many kinds
+        graph = inferred(variant.proto).graph
+    except Exception:  # noqa: BLE001 - errors of many kinds are raised
         return
-    known = {value.name: value for value in inferred.value_info}
+    known = {value.name: value for value in graph.value_info}
     for index in sorted({nodes // 4, nodes // 2, nodes - 2} - {nodes - 1}):
         model = variant.proto
         output = model.graph.node[index].output[0]

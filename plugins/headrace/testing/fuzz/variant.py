@@ -10,7 +10,9 @@ from typing import Any
 import onnx
 import onnx.numpy_helper
 import onnx.printer
+import onnx_ir as ir
 
+from headrace.runtime.network.type_inference import infer_types
 from headrace.testing.backend_cases.cases import read_value
 
 Feed = Mapping[str, Any]
@@ -41,6 +43,19 @@ class Variant:
     def proto(self) -> onnx.ModelProto:
         """The model; a new one at each call, so you may change it."""
         return onnx.ModelProto.FromString(self.model)
+
+
+def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of the model with the types and shapes that ONNX can infer.
+
+    `onnx.shape_inference` ends the process on some of the fuzzer's networks.
+
+    Raises:
+        Exception: of many kinds, if the model cannot be read or written as a graph.
+    """
+    graph = ir.from_proto(model)
+    infer_types(graph)
+    return ir.to_proto(graph)
 
 
 def write(variant: Variant, folder: Path) -> None:

@@ -13,12 +13,11 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx.numpy_helper
-import onnx.shape_inference
 from onnx import helper
 
 from headrace.testing.fuzz.undefined.arithmetic import POINTWISE, RULES, Array
 from headrace.testing.fuzz.values import bounds, is_float, is_integer, wide
-from headrace.testing.fuzz.variant import Feed, Variant
+from headrace.testing.fuzz.variant import Feed, Variant, inferred
 
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
@@ -99,7 +98,7 @@ def _other_type(model: onnx.ModelProto) -> str | None:
     for port in bare.graph.output:
         port.type.Clear()
     try:
-        made = onnx.shape_inference.infer_shapes(bare).graph.output
+        made = inferred(bare).graph.output
     except Exception:  # noqa: BLE001 - nothing is known then
         return None
     for one, other in zip(model.graph.output, made, strict=True):
@@ -174,20 +173,14 @@ def _one_corner(model: onnx.ModelProto, feed: Feed) -> str | None:
 
 
 def _drops_out(model: onnx.ModelProto, feed: Feed) -> str | None:
-    given = _given(model, feed)
-    for node in model.graph.node:
-        training = given.get(node.input[2]) if len(node.input) > 2 else None
-        if node.op_type == "Dropout" and training is not None and training.any():
-            return "a dropout in training"
+    if any(training.any() for training in _inputs(model, feed, "Dropout", 2)):
+        return "a dropout in training"
     return None
 
 
 def _repeated_axis(model: onnx.ModelProto, feed: Feed) -> str | None:
-    given = _given(model, feed)
-    for node in model.graph.node:
-        axes = given.get(node.input[3]) if len(node.input) > 3 else None
-        if node.op_type == "Pad" and axes is not None and np.unique(axes).size < axes.size:
-            return "a Pad of the same axis twice"
+    if any(np.unique(axes).size < axes.size for axes in _inputs(model, feed, "Pad", 3)):
+        return "a Pad of the same axis twice"
     return None
 
 
@@ -222,6 +215,15 @@ def _no_batch(model: onnx.ModelProto, feed: Feed) -> str | None:
     ):
         return "features that are not a matrix"
     return None
+
+
+def _inputs(model: onnx.ModelProto, feed: Feed, operator: str, at: int) -> Iterator[Array]:
+    """Input `at` of each layer of the operator, where it is known."""
+    given = _given(model, feed)
+    for node in model.graph.node:
+        value = given.get(node.input[at]) if at < len(node.input) else None
+        if node.op_type == operator and value is not None:
+            yield value
 
 
 def _given(model: onnx.ModelProto, feed: Feed) -> dict[str, Any]:
