@@ -164,19 +164,11 @@ class Guard(Inserted):
 
     def only_if(self, value: ir.Value, truth: ir.Value, kind: str) -> ir.Value:
         """Guards that all elements of `truth` are true. `kind` says what it means if one is not."""
-        nothing = self._nothing_if(truth, kind)
-        return self._reshaped(value, self.layer("Add", self.layer("Shape", value), nothing))
-
-    def numbers_if(self, numbers: ir.Value, truth: ir.Value, kind: str) -> ir.Value:
-        """As `only_if`, for numbers that the backend looks for while it infers shapes. It takes
-        those that are reshaped or added up for none."""
-        never = self.cast(self._nothing_if(truth, kind), ir.DataType.BOOL)
-        return self.layer("Where", never, numbers, numbers, type=numbers.type, shape=numbers.shape)
-
-    def _nothing_if(self, truth: ir.Value, kind: str) -> ir.Value:
         self.suffix = f"{SUFFIX}.{kind}"
         false = self.cast(self.layer("Not", truth), ir.DataType.INT64)
-        return self.zeros(self.layer("ReduceSum", false, keepdims=0))
+        count = self.layer("ReduceSum", false, keepdims=0)
+        nothing = self.zeros(count)
+        return self._reshaped(value, self.layer("Add", self.layer("Shape", value), nothing))
 
     def alike(self, values: Sequence[ir.Value], axis: int | None) -> list[ir.Value]:
         """Guards that the values' shapes differ along `axis` alone, or not at all if it is None."""

@@ -27,7 +27,10 @@ def gemm(node: ir.Node, guard: Guard) -> None:
 def matmul(node: ir.Node, guard: Guard) -> None:
     """Guards against an empty sum. The backend's result has the wrong shape or foreign memory then,
     unless the second operand is one matrix."""
-    one, other = (guard.proven.dimensions(each) for each in node.inputs if each is not None)
+    first, second = node.inputs
+    if first is None or second is None:
+        return
+    one, other = (guard.proven.dimensions(each) for each in (first, second))
     if other is not None and len(other) == 2:
         return
     if one and other and None not in one[:-2] and one[:-2] == other[:-2]:
@@ -37,7 +40,7 @@ def matmul(node: ir.Node, guard: Guard) -> None:
 
 def quantized(node: ir.Node, guard: Guard) -> None:
     """Guards a product of matrices against an empty sum, unless a size proves that it is none."""
-    first, second = node.inputs[:2]
+    first, second = [*node.inputs, None, None][:2]
     if first is None or second is None:
         return
     along = [
@@ -63,7 +66,7 @@ def transpose(node: ir.Node, guard: Guard) -> None:
 
 def _users(node: ir.Node) -> list[ir.Node]:
     """The layers that take results of the node, also through a Cast."""
-    users = [user for output in node.outputs for user, _ in output.uses()]
+    users = [*node.successors()]
     return users + [each for user in users if user.op_type == "Cast" for each in _users(user)]
 
 

@@ -153,7 +153,7 @@ def _complete(
         count = guard.layer("Add", count, count)
     truth = ir.TensorType(ir.DataType.BOOL)
     complete = guard.layer("Equal", guard.layer("Shape", numbers), count, type=truth)
-    node.replace_input_with(index, guard.numbers_if(numbers, complete, "shape"))
+    node.replace_input_with(index, guard.only_if(numbers, complete, "shape"))
 
 
 def _has_an_axis_for_each(node: ir.Node, guard: Guard, *lists: int) -> None:

@@ -36,8 +36,7 @@ def are_safe(model: ir.Model) -> bool:
 def _clips(node: ir.Node) -> bool:
     """A Relu or a Clip before a quantisation whose scale may be negative. The backend drops the
     layer if the quantised type has no numbers beyond its limits."""
-    users = (user for output in node.outputs for user, _ in output.uses())
-    scales = [user.inputs[1] for user in users if user.op_type == "QuantizeLinear"]
+    scales = [user.inputs[1] for user in node.successors() if user.op_type == "QuantizeLinear"]
     known = [constant(scale) if scale is not None else None for scale in scales]
     return node.op_type in ("Clip", "Relu") and not all(
         scale is not None and (scale.numpy() > 0).all() for scale in known
@@ -51,8 +50,7 @@ def _drops_out(node: ir.Node) -> bool:
 
 def _pads_for_a_maximum(node: ir.Node) -> bool:
     """Zeros around a MaxPool. The backend lets the pool pad, with the least number."""
-    users = (user for output in node.outputs for user, _ in output.uses())
-    return node.op_type == "Pad" and any(user.op_type == "MaxPool" for user in users)
+    return node.op_type == "Pad" and any(user.op_type == "MaxPool" for user in node.successors())
 
 
 def _pads_some_axes(node: ir.Node) -> bool:
