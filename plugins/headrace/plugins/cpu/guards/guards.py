@@ -276,6 +276,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "SplitToSequence": inputs.not_empty(1),
         "Squeeze": _squeeze,
         "StringSplit": _string_split,
+        "Tile": windows.tile,
         "Transpose": products.transpose,
         "Unique": _unique,
         "Upsample": windows.upsample,

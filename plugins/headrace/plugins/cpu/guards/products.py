@@ -55,12 +55,15 @@ def quantized(node: ir.Node, guard: Guard) -> None:
 
 
 def transpose(node: ir.Node, guard: Guard) -> None:
-    """Guards a Transpose that moves the first axis, if a product of matrices takes the result. The
-    backend computes both as one, and divides by the size of that axis."""
-    order = node.attributes.get_ints("perm", None)
-    if order is not None and (len(order) < 3 or order[0] == 0):
+    """Guards a Transpose if a product of matrices takes the result. The backend computes both as
+    one. It then does not compare the axes with those that the Transpose names, and divides by the
+    size of the first axis if that one moves."""
+    if not any(user.op_type == "MatMul" for user in _users(node)):
         return
-    if any(user.op_type == "MatMul" for user in _users(node)):
+    order = node.attributes.get_ints("perm", None)
+    if order is not None:
+        inputs.of_exact_rank(len(order))(node, guard)
+    if order is None or (len(order) > 2 and order[0] != 0):
         inputs.not_empty(0)(node, guard)
 
 

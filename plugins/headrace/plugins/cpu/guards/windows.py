@@ -132,6 +132,10 @@ def stft(node: ir.Node, guard: Guard) -> None:
     inputs.each(node, [3], guard.not_zero)
 
 
+def tile(node: ir.Node, guard: Guard) -> None:
+    _complete(node, guard, 1, None)
+
+
 def upsample(node: ir.Node, guard: Guard) -> None:
     _has_an_axis_for_each(node, guard, 1)
 
@@ -145,8 +149,11 @@ def _complete(
     data, numbers = node.inputs[0], node.inputs[index] if index < len(node.inputs) else None
     if data is None or numbers is None or constant(numbers) is not None:
         return
-    sizes = guard.proven.sizes(numbers)
-    if sizes is not None and None not in sizes:
+    length = (guard.proven.sizes(numbers) or [None])[0]
+    if length is not None and axes is None and not (twice and length % 2):
+        inputs.of_exact_rank(length // 2 if twice else length)(node, guard)
+        return
+    if length is not None and axes is not None:
         return  # the backend looks at it while it loads the network
     count = guard.layer("Shape", guard.layer("Shape", data) if axes is None else axes)
     if twice:

@@ -5,10 +5,11 @@ The fuzzer found them with ONNX Runtime 1.31, by networks of layers that it comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.cpu.graph.proven_shapes import constant
@@ -43,6 +44,42 @@ def _clips(node: ir.Node) -> bool:
     )
 
 
+def _is_no_norm(node: ir.Node) -> bool:
+    """A layer of a normalisation that has another form than the backend believes. It squares and
+    keeps the axis whatever the layers say, and takes 1e-5 for an epsilon that it does not find."""
+    users = {user.op_type for user in node.successors()}
+    if node.op_type == "ReduceMean":
+        return node.attributes.get_int("keepdims", 1) == 0 and bool(users & {"Add", "Sub"})
+    second = node.inputs[1] if len(node.inputs) > 1 else None
+    known = constant(second) if second is not None else None
+    number = known.numpy().ravel() if known is not None else np.empty(0)
+    if node.op_type == "Pow":
+        return "ReduceMean" in users and not (number.size == 1 and number[0] == 2)
+    takes_mean = any(before.op_type == "ReduceMean" for before in node.predecessors())
+    return node.op_type == "Add" and "Sqrt" in users and takes_mean and number.size != 1
+
+
+def _does_not_fit(node: ir.Node) -> bool:
+    """A product of integers whose weights, zero points or scales may not fit each other. The
+    backend computes it with its scales as one, and reads past the end of a shorter one."""
+    if node.op_type != "MatMulInteger":
+        return False
+    given = [value for value in (*node.inputs[1:2], *node.inputs[3:4]) if value is not None]
+    weights, *zeros = [constant(value) for value in given]
+    if weights is None or None in zeros or len(weights.shape) != 2:
+        return True
+    fitting = [(), (1,), (weights.numpy().shape[1],)]
+    scaled = [after for cast in node.successors() for after in cast.successors()]
+    factors = [before for each in scaled for before in each.predecessors() if each.op_type == "Mul"]
+    return not all(_has_one_of(each, fitting) for each in factors if each.op_type == "Mul")
+
+
+def _has_one_of(node: ir.Node, shapes: Collection[tuple[int, ...]]) -> bool:
+    """Whether the node takes a constant of one of the shapes."""
+    known = [constant(value) for value in node.inputs if value is not None]
+    return any(tensor is not None and tuple(tensor.shape) in shapes for tensor in known)
+
+
 def _drops_out(node: ir.Node) -> bool:
     """A dropout in training. The backend drops it, and may take its ratio for the data."""
     return node.op_type == "Dropout" and len(node.inputs) > 1
@@ -64,9 +101,14 @@ def _pads_some_axes(node: ir.Node) -> bool:
 _WRONG: Final[Mapping[str, Callable[[ir.Node], bool]]] = MappingProxyType(
     {
         "ClipQuantRewrite": _clips,
+        "DynamicQuantizeMatMulFusion": _does_not_fit,
         "EliminateDropout": _drops_out,
+        "LayerNormFusionL1": _is_no_norm,
+        "LayerNormFusionL2": _is_no_norm,
+        "MatMulIntegerToFloatFusion": _does_not_fit,
         "Pad_Fusion": _pads_for_a_maximum,
         "ReluQuantRewrite": _clips,
+        "SimplifiedLayerNormFusion": _is_no_norm,
         "TransposeOptimizer": _pads_some_axes,
         "TransposeOptimizer_CPUExecutionProvider": _pads_some_axes,
     }

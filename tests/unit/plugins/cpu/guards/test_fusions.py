@@ -15,7 +15,7 @@ import pytest
 from headrace.plugins import cpu
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
@@ -219,3 +219,90 @@ def test_a_layer_that_does_not_load_is_said_to_be_refused(
     text = f"g (float x) => (float y) {{ y = {layer} }}"
     (found,) = plugin.query_network(rankless(text, w=weights), {}).unsupported
     assert reason in found.reason
+
+
+def test_the_repeats_of_a_tile_behind_a_transpose_are_one_for_each_axis(plugin: Plugin) -> None:
+    text = """g (float[a,b,c,d] x, int64[p] r) => (float[e,f,g,h] y) {
+        t = Transpose<perm = [0, 3, 1, 2]>(x)
+        m = Tile(t, r)
+        y = Transpose<perm = [0, 2, 3, 1]>(m)
+    }"""
+    image = np.ones((1, 2, 3, 1), np.float32)
+    assert run(plugin, network(text), image, np.array([1, 1, 2, 1])).shape == (1, 4, 3, 1)
+    for wrong in (np.array([1, 1, 2]), np.array([1, 1, 2, 1, 1])):
+        with pytest.raises(InvalidArgument, match="layer 'm'"):
+            run(plugin, network(text), image, wrong)
+    fixed = network(text.replace("int64[p]", "int64[5]"))
+    with pytest.raises(UnsupportedLayers, match="the input has 4 axes; it must have 5"):
+        run(plugin, fixed, image, np.array([1, 1, 2, 1, 1]))
+
+
+def test_a_product_takes_no_transpose_of_other_axes(plugin: Plugin) -> None:
+    text = """g (float x, float z) => (float y) {
+        t = Transpose<perm = [0, 2, 1]>(x)
+        y = MatMul(t, z)
+    }"""
+    matrix = np.ones((1, 2, 3), np.float32)
+    given = rankless(text)
+    assert (run(plugin, given, matrix, np.ones((1, 2, 4), np.float32)) == 2).all()
+    with pytest.raises(InvalidArgument, match="layer 't'"):
+        run(plugin, given, np.ones((1, 2, 0, 3), np.float32), np.ones((1, 0, 1), np.float32))
+
+
+_NORM = """g (float[a,b] x, float small, float two) => (float[c,d] y) <float[4] g = {1, 2, 3, 4}> {
+    m = ReduceMean<axes = [-1]>(x)
+    d = Sub(x, m)
+    e = Pow(d, two)
+    v = ReduceMean<axes = [-1]>(e)
+    s = Add(v, small)
+    r = Sqrt(s)
+    n = Div(d, r)
+    k = Mul(n, g)
+    y = Add(k, g)
+}"""
+_ROOT_MEAN_SQUARE = """g (float[a,b] x, float small, float two) => (float[c,d] y)
+    <float[4] g = {1, 2, 3, 4}> {
+    d = Relu(x)
+    e = Pow(d, two)
+    v = ReduceMean<axes = [-1]>(e)
+    s = Add(v, small)
+    r = Sqrt(s)
+    n = Div(d, r)
+    y = Mul(n, g)
+}"""
+
+
+@pytest.mark.parametrize("text", [_NORM, _ROOT_MEAN_SQUARE])
+@pytest.mark.parametrize("known", ["", "two", "small", "two, small"])
+@pytest.mark.parametrize(("small", "two"), [(1.0, 2.0), (0.5, 4.0)])
+def test_a_normalisation_has_the_epsilon_and_the_power_of_its_network(
+    plugin: Plugin, text: str, known: str, small: float, two: float
+) -> None:
+    values = {"small": np.float32(small), "two": np.float32(two)}
+    constants = {name: np.array(values[name]) for name in values if name in known}
+    for name in constants:
+        text = text.replace(f", float {name}", "")
+    x = np.array([[1, 2, 4, 8], [3, 0, 0, 1]], np.float32)
+    given = [np.array(value) for name, value in values.items() if name not in constants]
+    data = x - x.mean(-1, keepdims=True) if "Sub" in text else x
+    gains = np.arange(1, 5, dtype=np.float32)
+    expected = data / np.sqrt((data**two).mean(-1, keepdims=True) + small) * gains
+    if "Sub" in text:
+        expected += gains
+    result = run(plugin, network(text, 17, **constants), x, *given)
+    assert np.allclose(result, expected, rtol=1e-5)
+
+
+def test_a_product_of_integers_has_as_many_columns_as_its_scales(plugin: Plugin) -> None:
+    text = """g (float[a,b] x, uint8[c,d] w, uint8 z) => (float[e,f] y)
+        <float[2] s = {0.25, 0.5}> {
+        q, t, u = DynamicQuantizeLinear(x)
+        p = MatMulInteger(q, w, u, z)
+        c = Cast<to = 1>(p)
+        m = Mul(t, s)
+        y = Mul(c, m)
+    }"""
+    x, zero = np.ones((3, 4), np.float32), np.array(0, np.uint8)
+    for columns in (1, 2):
+        result = run(plugin, network(text), x, np.ones((4, columns), np.uint8), zero)
+        assert np.allclose(result, [[1, 2]] * 3)
