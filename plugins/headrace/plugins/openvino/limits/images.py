@@ -16,11 +16,14 @@ _MOST_AXES_OF_IMAGES: Final = 4
 
 
 def _convolution(node: ir.Node, _: int) -> str | None:
-    """No case has a kernel_shape that differs from the shape of the weights."""
+    """No case has a kernel_shape that differs from the shape of the weights, or a kernel of
+    nothing."""
     kernel = node.attributes.get_ints("kernel_shape", [])
     weights = sizes_of(input_of(node, 3 if node.op_type == "QLinearConv" else 1))
     if kernel and weights is not None and list(kernel) != weights[2:]:
         return "OpenVINO ignores kernel_shape, and the weights may have another shape"
+    if weights is not None and 0 in weights[2:]:
+        return "OpenVINO takes a kernel of nothing for one of a single element"
     return None
 
 
@@ -79,16 +82,6 @@ def _center_crop_pad(node: ir.Node, _: int) -> str | None:
     return None
 
 
-def _lrn(node: ir.Node, _: int) -> str | None:
-    """No case has an even size, or a bias with a fraction. For an even size, ONNX's window has one
-    more channel after its centre than before it."""
-    if node.attributes.get_int("size", 1) % 2 == 0:
-        return "OpenVINO's window of an even size starts one channel before ONNX's"
-    if not node.attributes.get_float("bias", 1.0).is_integer():
-        return "OpenVINO drops the fraction of the bias"
-    return None
-
-
 def _average_pool(node: ir.Node, _: int) -> str | None:
     """In the case test_averagepool_2d_ceil_last_window_starts_on_pad no window reaches too far."""
     attributes = node.attributes
@@ -134,12 +127,17 @@ def _max_pool(node: ir.Node, _: int) -> str | None:
     pads = attributes.get_ints("pads", [0] * (2 * rank))
     dilations = attributes.get_ints("dilations", [1] * rank)
     reach = [(size - 1) * gap for size, gap in zip(kernel, dilations, strict=False)]
-    if any(pad > most for pad, most in zip(pads, 2 * reach, strict=False)):
+    sizes = (sizes_of(input_of(node, 0)) or [None] * (rank + 2))[2:]
+    padded = any(pads) or attributes.get_string("auto_pad", "").startswith("SAME")
+    missed = padded and any(
+        gap > 1 and (size is None or size < gap)
+        for gap, size in zip(dilations, sizes, strict=False)
+    )
+    if missed or any(pad > most for pad, most in zip(pads, 2 * reach, strict=False)):
         return "OpenVINO's largest element of padding alone is not infinite"
     if not attributes.get_int("ceil_mode", 0):
         return None
     strides = attributes.get_ints("strides", [1] * rank)
-    sizes = (sizes_of(input_of(node, 0)) or [None] * (rank + 2))[2:]
     if {len(sizes), len(strides), len(dilations), len(pads) / 2} != {rank}:
         return "the attributes do not fit the rank of the image"
     for axis, size in enumerate(sizes):
@@ -235,7 +233,6 @@ IMAGES: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxy
         "ConvInteger": _integers,
         "ConvTranspose": _transposed_convolution,
         "DeformConv": _convolution,
-        "LRN": _lrn,
         "LpPool": _lp_pool,
         "MaxPool": _max_pool,
         "QLinearConv": _quantized_convolution,

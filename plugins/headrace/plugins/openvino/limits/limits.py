@@ -19,6 +19,7 @@ from headrace.plugins.openvino.constants.values import constant, input_of, sizes
 from headrace.plugins.openvino.limits.attention import ATTENTION
 from headrace.plugins.openvino.limits.images import IMAGES
 from headrace.plugins.openvino.limits.losses import LOSSES
+from headrace.plugins.openvino.limits.norms import NORMS
 from headrace.plugins.openvino.limits.older_sets import OLDER
 from headrace.plugins.openvino.limits.quantizing import QUANTIZING, of_onnx_runtime
 from headrace.plugins.openvino.limits.ranks import other_rank
@@ -153,31 +154,11 @@ def _hardmax(node: ir.Node, _: int) -> str | None:
     return None
 
 
-def _layer_normalization(node: ir.Node, _: int) -> str | None:
-    """No case has a scale or a bias of another rank than the number of axes that are normalised.
-    ONNX repeats such a tensor along axes."""
-    data, axis = sizes_of(input_of(node, 0)), node.attributes.get_int("axis", -1)
-    if axis >= 0 and data is None:
-        return None
-    count = -axis if axis < 0 else len(data or ()) - axis
-    given = (sizes_of(input_of(node, at)) for at in (1, 2))
-    if any(sizes is not None and len(sizes) != count for sizes in given):
-        return "OpenVINO reshapes a scale or bias whose rank is not the number of normalised axes"
-    return None
-
-
 def _loop(node: ir.Node, _: int) -> str | None:
     """No case has a negative trip count. `repairs` handles a trip count that is not constant."""
     count = constant(input_of(node, 0))
     if count is not None and (count.numpy() < 0).any():
         return "OpenVINO treats a negative trip count as no limit"
-    return None
-
-
-def _mean_variance(node: ir.Node, _: int) -> str | None:
-    """No case has an empty list of axes, which means all axes."""
-    if "axes" in node.attributes and not node.attributes.get_ints("axes", []):
-        return "OpenVINO takes an empty list of axes for no axes"
     return None
 
 
@@ -273,6 +254,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         **ATTENTION,
         **IMAGES,
         **LOSSES,
+        **NORMS,
         **OLDER,
         **QUANTIZING,
         **SEQUENCES,
@@ -285,9 +267,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Expand": _expand,
         "Gemm": _gemm,
         "Hardmax": _hardmax,
-        "LayerNormalization": _layer_normalization,
         "Loop": _loop,
-        "MeanVarianceNormalization": _mean_variance,
         "NonZero": _non_zero,
         "PRelu": _prelu,
         "Reshape": _reshape,

@@ -532,14 +532,15 @@ def test_unique_elements_do_not_depend_on_what_reads_them(
 
 @pytest.mark.parametrize(("shape", "axis"), [((2, 33, 2), 1), ((2, 33), -1), ((2, 2, 9), 2)])
 @pytest.mark.parametrize("is_sorted", [0, 1])
+@pytest.mark.parametrize("kind", ["float", "int8", "uint8", "bool"])
 def test_unique_parts_may_lie_along_any_axis(
-    runtime: Runtime, shape: tuple[int, ...], axis: int, is_sorted: int
+    runtime: Runtime, shape: tuple[int, ...], axis: int, kind: str, is_sorted: int
 ) -> None:
     sizes, found = ",".join("ABC"[: len(shape)]), ",".join("DEF"[: len(shape)])
-    text = f"""f (float[{sizes}] x) => (float[{found}] y, int64[N] i, int64[M] j, int64[K] k) {{
+    text = f"""f ({kind}[{sizes}] x) => ({kind}[{found}] y, int64[N] i, int64[M] j, int64[K] k) {{
         y, i, j, k = Unique<axis = {axis}, sorted = {is_sorted}>(x)
     }}"""
-    x = np.random.default_rng(0).integers(0, 2, shape).astype(np.float32)
+    x = np.random.default_rng(0).integers(0, 2, shape).astype("f4" if kind == "float" else kind)
     y, i, j, k = np.unique(x, True, True, True, axis=axis)
     if not is_sorted:
         order = np.argsort(i)

@@ -121,6 +121,18 @@ def reasons(text: str, opset: int) -> list[str]:
             "ties",
         ),
         ("(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 2>(x) }", "even size"),
+        ("(float[1,2] x) => (float[1,2] y) { y = LpNormalization<p = 3>(x) }", "must be 1 or 2"),
+        (
+            "(float[1,1,a] x) => (float[1,1,b] y) { y = MaxPool<kernel_shape = [2],"
+            ' dilations = [2], auto_pad = "SAME_LOWER">(x) }',
+            "padding alone",
+        ),
+        (
+            "(float[1,1,1] x) => (float[1,1,1] y) { y = MaxPool<kernel_shape = [2],"
+            " dilations = [2], pads = [1, 1]>(x) }",
+            "padding alone",
+        ),
+        ("(uint8[1,1,1,1] x, uint8[1,1,0,1] w) => (int32 y) { y = ConvInteger(x, w) }", "nothing"),
         (
             "(float[5,1,4] x, float[1,12,4] w, float[1,12,3] r, float[1,24] b, int32[1] l,"
             " float[1,1,3] h, float[1,1,3] c, float[1,9] p) => (float[5,1,1,3] y)"
