@@ -26,6 +26,7 @@ _UNFIT: Final = "gets a shape that does not fit the number of elements"
 _NEGATIVE: Final = "gets a negative length"
 _COUNT: Final = "gets a number of sizes, scales or pads that is not its number of axes"
 _FORGOTTEN: Final = "gets an empty tensor together with sizes that a request gives"
+_MOST_PADS: Final = 2**29
 _RESIZED: Final = 2
 """How many axes the kernel of cubic interpolation resizes: the last ones."""
 _OF_ONE_KERNEL: Final = (3, 4)
@@ -97,7 +98,8 @@ def _pads(operation: openvino.Node) -> Iterator[Condition]:
     """Negative pads cut elements off. If they cut off more than an axis has, the kernel reads and
     writes outside of its memory, so it gets bounded pads. Unless the kernel pads by a constant, it
     may pad by elements that it has cut off. So enough elements must be left. A single pad would be
-    repeated for all axes."""
+    repeated for all axes. The sum of two and a size must be one of the integers of 32 bits in which
+    sizes are computed."""
     data, begin, end = operation.input_values()[:3]
     rank = operations.constant(np.array([len(data.get_partial_shape())]))
     for each in (begin, end):
@@ -106,12 +108,17 @@ def _pads(operation: openvino.Node) -> Iterator[Condition]:
     if all(each.get_type_name() == "Constant" and each.data.min(initial=0) >= 0 for each in nodes):
         return
     zero, axes = np.int64(0), range(len(data.get_partial_shape()))
+    given = [operations.convert(each, "i64") for each in (begin, end)]
+    few = [operations.less_equal(each, np.int64(_MOST_PADS)) for each in given]
+    yield all_hold(operations.logical_and(*few)), "gets too many pads"
+    bounded = [operations.select(*each, zero) for each in zip(few, given, strict=True)]
     sizes = sizes_along(data, list(axes)) if axes else operations.constant(np.zeros(0, np.int64))
-    first = operations.maximum(operations.convert(begin, "i64"), operations.negative(sizes))
+    first = operations.maximum(bounded[0], operations.negative(sizes))
     left = operations.add(sizes, operations.minimum(first, zero))
-    last = operations.maximum(operations.convert(end, "i64"), operations.negative(left))
-    cut = [operations.minimum(operations.convert(each, "i64"), zero) for each in (begin, end)]
-    kept = operations.add(sizes, operations.add(*cut))
+    last = operations.maximum(bounded[1], operations.negative(left))
+    kept = operations.add(
+        sizes, operations.add(*(operations.minimum(each, zero) for each in bounded))
+    )
     mode = operation.get_attributes()["pad_mode"]
     holds = operations.add(kept, np.int64(1)) if mode == "constant" else kept
     if mode == "reflect":

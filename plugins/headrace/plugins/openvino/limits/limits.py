@@ -12,6 +12,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.openvino.constants import empty_constants, wide_integers
@@ -249,6 +250,18 @@ def _tile(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _where(node: ir.Node, _: int) -> str | None:
+    """No case has a constant condition."""
+    condition = constant(input_of(node, 0))
+    sizes = [sizes_of(input_of(node, at)) for at in (1, 2)]
+    free = any(each is None or None in each for each in sizes)
+    if condition is not None and free and len(np.unique(condition.numpy())) == 1:
+        return (
+            "OpenVINO drops what a constant condition does not choose, and the check of its shape"
+        )
+    return None
+
+
 _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         **ATTENTION,
@@ -275,5 +288,6 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "SpaceToDepth": _space_to_depth,
         "Split": _split,
         "Tile": _tile,
+        "Where": _where,
     }
 )

@@ -406,6 +406,10 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [
             ({"x": floats(3), "p": indices(*pads)}, "cut off too many")
             for pads in ((-4, 2), (5, -4), (2, -4), (-7, 9), (-2, -2))
+        ]
+        + [
+            ({"x": floats(3), "p": indices(*pads)}, "too many pads")
+            for pads in ((2**31 - 1, 2**31 - 1), (0, 2**30), (2**31 - 1, -1))
         ],
     ),
     **{

@@ -121,6 +121,11 @@ def reasons(text: str, opset: int) -> list[str]:
             "ties",
         ),
         ("(float[1,4,1,1] x) => (float[1,4,1,1] y) { y = LRN<size = 2>(x) }", "even size"),
+        (
+            "(float[a] x, float[2] z) => (float[b] y) { c = Constant<value = bool {1}>()"
+            " y = Where(c, z, x) }",
+            "the check of its shape",
+        ),
         ("(float[1,2] x) => (float[1,2] y) { y = LpNormalization<p = 3>(x) }", "must be 1 or 2"),
         (
             "(float[1,1,a] x) => (float[1,1,b] y) { y = MaxPool<kernel_shape = [2],"
