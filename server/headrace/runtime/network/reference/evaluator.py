@@ -26,6 +26,7 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - ignores classes and weights of a loss that are too many,
 - drops empty texts,
 - continues an Attention's mask before operator set 24,
+- caps the products that an Attention returns although its mode is 0,
 - pools windows that are larger than the image,
 - counts a MaxPool's indices wrongly,
 - takes unique parts along the wrong axis,

@@ -12,7 +12,8 @@ from headrace.runtime.network.reference.norms import opset_of
 
 
 class Attention(OpRun):
-    """Broadcasts a mask before operator set 24. Since then, a short mask is continued."""
+    """Broadcasts a mask before operator set 24. Since then, a short mask is continued. Does not cap
+    the products of queries and keys that mode 0 returns."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -29,6 +30,10 @@ class Attention(OpRun):
             keys = key.shape[-2] + (0 if past is None else past.shape[2])
             rest[0] = np.broadcast_to(mask, (*mask.shape[:-1], keys))
         found: tuple[Any, ...] = self._wrapped._run(query, key, value, *rest, **options)
+        if options.get("softcap") and not options.get("qk_matmul_output_mode"):
+            options["softcap"] = 0.0
+            products = self._wrapped._run(query, key, value, *rest, **options)[-1]
+            return *found[:-1], products
         return found
 
 

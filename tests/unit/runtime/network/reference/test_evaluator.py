@@ -585,6 +585,22 @@ def test_a_mask_of_one_column_is_for_all_keys_before_operator_set_24() -> None:
     np.testing.assert_allclose(y, k.mean(2, keepdims=True))
 
 
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("opset", [23, 24, 25])
+def test_the_products_of_an_attention_are_capped_in_mode_1_alone(mode: int, opset: int) -> None:
+    model = parsed(
+        opset,
+        f"""g (float[a,b,c,d] q, float[e,f,h,i] k) => (float y, float products) {{
+        y, , , products = Attention<softcap = 2.0, qk_matmul_output_mode = {mode}>(q, k, k)
+    }}""",
+    )
+    q, k = (np.arange(start, start + 8, dtype=np.float32).reshape(1, 1, 2, 4) for start in (0, 1))
+    evaluator: Any = CorrectedEvaluator(model)
+    products = evaluator.run(None, {"q": q, "k": k})[-1]
+    plain = q @ k.transpose(0, 1, 3, 2) / 2
+    np.testing.assert_allclose(products, 2 * np.tanh(plain / 2) if mode else plain, rtol=1e-6)
+
+
 @pytest.mark.parametrize("sorted_", [0, 1])
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("outputs", [1, 4])
