@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -14,6 +15,7 @@ from headrace.runtime.intake.provenance import Transformation
 
 _LEAST_NORMAL: Final = 2.0**-126
 _MAX_REPEATS: Final = 8
+_BOUNDS_ARE_INPUTS: Final = 11
 _AXES_ARE_INPUTS: Final = MappingProxyType({"ReduceL2": 18, "ReduceSum": 13})
 
 
@@ -87,6 +89,43 @@ def scaled_attention(node: ir.Node) -> bool:
     return True
 
 
+def bound_clips(model: ir.Model) -> bool:
+    """Gives a Clip the ends of its type for the bounds that it lacks. OpenVINO looks for them too,
+    but also if it has not read the layer before and so does not know the type. Then it ends the
+    process."""
+    version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+    found = [node for node in walk(model.graph) if _lacks_bounds(node)]
+    if version < _BOUNDS_ARE_INPUTS or not found:
+        return False
+    names = value_names(model)
+    for node in found:
+        data = node.inputs[0]
+        assert data is not None
+        assert data.dtype is not None
+        assert node.graph is not None
+        dtype = data.dtype.numpy()
+        info: Any = ml_dtypes.finfo if data.dtype.is_floating_point() else ml_dtypes.iinfo
+        ends = info(dtype)
+        node.resize_inputs(3)
+        for at, end in ((1, ends.min), (2, ends.max)):
+            if node.inputs[at] is None:
+                name = names.fresh(f"{node.name}/bound")
+                bound = ir.Value(name=name, type=data.type, shape=ir.Shape([]))
+                value = ir.tensor(np.array(end, dtype), name=name)
+                constant = ir.node("Constant", [], {"value": value}, outputs=[bound], name=name)
+                node.graph.insert_before(node, constant)
+                node.replace_input_with(at, bound)
+    return True
+
+
+def _lacks_bounds(node: ir.Node) -> bool:
+    if node.op_type != "Clip" or node.domain not in ("", "ai.onnx") or not node.inputs:
+        return False
+    data, *bounds = node.inputs
+    known = data is not None and data.dtype is not None
+    return known and (len(bounds) < 2 or None in bounds)
+
+
 def divide_by_norms(model: ir.Model) -> bool:
     """Computes an LpNormalization of float32 by a norm and a division. OpenVINO adds 1e-7 below the
     root or to the sum, so that short vectors get shorter still: by 3 % from a length of 1e-3."""
@@ -134,5 +173,6 @@ TRANSFORMATIONS: Final = (
     _changing(pool_means),
     _changing(sampled_regions),
     _changing(scaled_attention),
+    bound_clips,
     divide_by_norms,
 )

@@ -16,6 +16,7 @@ from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import UnsupportedLayers
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
@@ -43,3 +44,30 @@ def test_short_vectors_are_normalised_as_long_ones(
         expected = np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)
         found: Any = request.infer({"x": x})["y"]
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("bounds", ["", ", l", ", , h", ", l, h"])
+@pytest.mark.parametrize("kind", ["float", "float16", "int32", "uint8"])
+def test_a_clip_may_lack_bounds(plugin: Plugin, kind: str, bounds: str) -> None:
+    model = parse(
+        f"g ({kind}[2,2] x, {kind} l, {kind} h) => ({kind}[2,2] y) {{ y = Clip(x{bounds}) }}"
+    )
+    model.opset_import[0].version = 13
+    dtype = np.dtype("f4" if kind == "float" else kind)
+    x, low, high = np.array([[0, 3], [7, 120]], dtype), dtype.type(2), dtype.type(9)
+    request = InferRequest(plugin.load_network(Load(Case("g", model, {}).network)))
+    found: Any = request.infer({"x": x, "l": np.array(low), "h": np.array(high)})["y"]
+    ends = (low if "l" in bounds else x.min(), high if "h" in bounds else x.max())
+    np.testing.assert_array_equal(found, np.clip(x, *ends))
+
+
+def test_a_clip_behind_a_layer_that_is_refused_ends_no_process(plugin: Plugin) -> None:
+    model = parse(
+        "g (float b) => (float y) { c = Conv(x, x, b) y = Clip(c) }",
+        {"x": np.ones((1, 1, 1, 1), np.float32)},
+    )
+    model.opset_import[0].version = 17
+    for port in (*model.graph.input, *model.graph.output):
+        port.type.tensor_type.ClearField("shape")
+    with pytest.raises(UnsupportedLayers, match="Conv"):
+        plugin.load_network(Load(Case("g", model, {}).network))
