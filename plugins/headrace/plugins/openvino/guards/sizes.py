@@ -234,12 +234,10 @@ def _expansion(operation: openvino.Node) -> Iterator[Condition]:
     data, target = operation.input_value(0), operation.input_value(1)
     shape, count = data.get_partial_shape(), target.get_partial_shape()
     mode = operation.get_attributes()["mode"]
-    if (
-        mode == "explicit"
-        or shape.rank.is_dynamic
-        or count.is_dynamic
-        or not follows_values(target)
-    ):
+    checked = is_constant(target) or operation.get_output_partial_shape(0).is_dynamic
+    if mode == "explicit" or shape.rank.is_dynamic or count.is_dynamic:
+        return
+    if checked and not follows_values(target):
         return
     both = min(len(shape), count[0].get_length())
     if both:

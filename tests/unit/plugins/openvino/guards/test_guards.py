@@ -400,6 +400,12 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"x": floats(2, 3), "k": indices(1)}],
         [({"x": floats(0, 3), "k": indices(1)}, FORGOTTEN)],
     ),
+    "expansion_of_a_constant_to_the_shape_of_an_input": (
+        "(float[N,M] x) => (float[A,B] y) { c = Constant<value = float[2,2] {1, 2, 3, 4}>()"
+        " s = Shape(x) y = Expand(c, s) }",
+        [{"x": floats(2, 2)}, {"x": floats(1, 2)}, {"x": floats(1, 1)}],
+        [({"x": floats(*shape)}, "do not fit") for shape in ((1, 4), (4, 4), (3, 1))],
+    ),
     "pads": (
         "(float[N] x, int64[2] p) => (float[A] y) { y = Pad(x, p) }",
         [{"x": floats(3), "p": indices(2, 1)}],
