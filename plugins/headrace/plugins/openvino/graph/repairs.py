@@ -17,6 +17,7 @@ from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.loops import LOOPS
 from headrace.plugins.openvino.graph.magnitudes import magnitude
 from headrace.plugins.openvino.graph.narrow import NARROW, narrowed
+from headrace.plugins.openvino.graph.quantizing import quantisation
 from headrace.plugins.openvino.graph.sequences import SEQUENCES
 from headrace.plugins.openvino.graph.unique import unique
 from headrace.plugins.openvino.library import (
@@ -278,6 +279,7 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         "Add": _sum,
         "Divide": _divide,
         "Einsum": _einstein,
+        "FakeQuantize": quantisation,
         **SEQUENCES,
         "Maximum": _bounded,
         "Minimum": _bounded,

@@ -574,3 +574,47 @@ def test_unique_parts_of_a_tensor_of_unknown_rank_are_refused(runtime: Runtime) 
     model.graph.input[0].type.tensor_type.ClearField("shape")
     with pytest.raises(InvalidModel, match="unknown rank"):
         runtime.convert(Network.from_bytes(model.SerializeToString()).model)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "factors"), [("A,B", "1,4"), ("A,4", "4"), ("1,B,A", "2,1"), ("1,2,2", "2,1")]
+)
+@pytest.mark.parametrize(
+    "layers",
+    [
+        "m = Mul(x, o)",
+        "m = Add(x, o)",
+        "m = Sub(x, o)",
+        "m = Sub(o, x)",
+        "m = Div(x, o)",
+        "i = Mul(x, o) m = Neg(i)",
+        "i = Mul(x, o) m = Mul(i, k)",
+        "i = Mul(x, o) m = Add(i, s)",
+        "i = Mul(x, o) j = QuantizeLinear(i, s, z) m = DequantizeLinear(j, s, z)",
+    ],
+)
+def test_each_channel_has_its_own_number_before_a_quantisation(
+    runtime: Runtime, sizes: str, factors: str, layers: str
+) -> None:
+    numbers = np.array([0.2, 0.4, 0.6, 0.8], np.float32)
+    shape = [int(size) for size in factors.split(",")]
+    given = numbers[: np.prod(shape)].reshape(shape)
+    listed = ", ".join(map(str, given.ravel()))
+    text = f"""f (float[{sizes}] x) => (int8 y)
+        <float s = {{0.05}}, float k = {{-2}}, int8 z = {{0}}, float[{factors}] o = {{{listed}}}> {{
+        {layers} y = QuantizeLinear(m, s, z)
+    }}"""
+    x = np.linspace(-1, 1.7, 4, dtype=np.float32).reshape((1, 4) if len(sizes) == 3 else (1, 2, 2))
+    results = {
+        "m = Mul(x, o)": x * given,
+        "m = Add(x, o)": x + given,
+        "m = Sub(x, o)": x - given,
+        "m = Sub(o, x)": given - x,
+        "m = Div(x, o)": x / given,
+        "i = Mul(x, o) m = Neg(i)": -x * given,
+        "i = Mul(x, o) m = Mul(i, k)": -2 * x * given,
+        "i = Mul(x, o) m = Add(i, s)": x * given + np.float32(0.05),
+    }
+    expected = results.get(layers, x * given)
+    found = run(runtime, text, x=x)["y"].astype(int)
+    assert np.abs(found - np.clip(np.rint(expected / 0.05), -128, 127)).max() <= 1
