@@ -357,6 +357,20 @@ def test_a_busy_machine_makes_the_time_limit_longer(monkeypatch: pytest.MonkeyPa
     assert lane.load() == 3
 
 
+def test_two_answers_are_right_where_numbers_are_random_alone() -> None:
+    drops = "g (float[2] a, bool t) => (float[2] b) { b = Dropout(a, , t) }"
+    for training, verdict in ((True, Verdict.UNDEFINED), (False, Verdict.UNSTEADY)):
+        given = variant(drops, {"a": ONE, "t": np.array(training)})
+        found = judge(
+            given, answered({"b": ONE}, unsteady="two answers: b"), *[lambda: NOTHING] * 2
+        )
+        assert [each.verdict for each in found] == [verdict]
+    given = variant(drops, {"a": ONE, "t": np.array(True)})
+    text = "answered, and then refused: b"
+    found = judge(given, answered({"b": ONE}, unsteady=text), *[lambda: NOTHING] * 2)
+    assert [each.verdict for each in found] == [Verdict.UNSTEADY]
+
+
 def test_where_values_are_open_form_still_counts() -> None:
     nan = variant("g (float[n] a) => (float b) { b = ReduceSum(a) }", {"a": ONE * np.nan})
     of_form = judge(nan, answered({"b": ONE}), lambda: answered({"b": ONE[:1]}), lambda: NOTHING)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 MOST_BYTES = 16 << 20
+TWO_ANSWERS = "two answers"
 
 
 class Stage(enum.Enum):

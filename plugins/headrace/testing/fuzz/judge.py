@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headrace.testing.fuzz import canaries
-from headrace.testing.fuzz.answer import Answer, How, Reply
+from headrace.testing.fuzz.answer import TWO_ANSWERS, Answer, How, Reply
 from headrace.testing.fuzz.compare import differs
 from headrace.testing.fuzz.undefined import reasons as undefined
 from headrace.testing.fuzz.values import is_float, wide
@@ -111,6 +111,8 @@ def _judge_reply(
         return Finding(Verdict.FOREIGN, number, reply.foreign, reply.foreign)
     if reply.unsteady:
         kind = reply.unsteady.partition(":")[0]
+        if kind == TWO_ANSWERS and undefined.is_random(variant, number):
+            return Finding(Verdict.UNDEFINED, number, "random numbers", reply.unsteady)
         return Finding(Verdict.UNSTEADY, number, kind, reply.unsteady)
     if reply.how is How.BROKEN:
         return Finding(Verdict.INTERNAL, number, "run", reply.text)

@@ -34,7 +34,7 @@ from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.backend_cases.worker import DeviceUnderTest, wait_until_up
 from headrace.testing.fuzz import canaries
-from headrace.testing.fuzz.answer import Answer, How, Reply, Stage, portable
+from headrace.testing.fuzz.answer import TWO_ANSWERS, Answer, How, Reply, Stage, portable
 from headrace.testing.fuzz.compare import differs
 from headrace.testing.fuzz.variant import Feed, Variant, input_names
 from headrace.testing.infer_request import InferRequest
@@ -206,7 +206,7 @@ def _joined(first: Reply, second: Reply) -> Reply:
         assert first.outputs is not None
         assert second.outputs is not None
         if (found := differs(second.outputs, first.outputs)) is not None:
-            return replace(first, unsteady=f"two answers: {found[1]}")
+            return replace(first, unsteady=f"{TWO_ANSWERS}: {found[1]}")
     return first
 
 

@@ -47,6 +47,11 @@ def reason(variant: Variant, number: int) -> str | None:
     return found or next((found for rule in _RULES if (found := rule(model, feed))), None)
 
 
+def is_random(variant: Variant, number: int) -> bool:
+    """Whether the request draws random numbers, so that two answers to it differ."""
+    return _drops_out(variant.proto, variant.feeds[number]) is not None
+
+
 def steps(variant: Variant) -> int:
     """How much integer outputs may differ: quantised and interpolated numbers by one, because ONNX
     leaves open in what precision they are computed before they are rounded, and how."""
