@@ -438,7 +438,8 @@ def test_a_status_document_has_the_errors_of_its_caller_alone(
     a.load("mine")
     wrong = infer_request("mine", {"x": np.ones((1, 2, 3, 4), np.float32)})
     assert "INVALID_ARGUMENT" in str(a.call("Infer", wrong))
-    assert errors(a, network="mine", code="INVALID_ARGUMENT", caller="token:a")
+    wanted = {"network": "mine", "code": "INVALID_ARGUMENT", "caller": "token:a"}
+    until(lambda: errors(a, **wanted), "the error was to be noted")
     assert not errors(b, caller="token:a")
     assert not errors(Tenant(private, "watch"), caller="token:a")
     (first, *_) = errors(operator, caller="token:a")

@@ -56,6 +56,19 @@ def network(server: Server, name: str) -> dict[str, Any]:
     return dict(found)
 
 
+def error_of(server: Server, request: str) -> dict[str, Any]:
+    """The error of a request. It is noted only after its caller was told."""
+    found: list[dict[str, Any]] = []
+
+    def noted() -> bool:
+        found[:] = [each for each in status(server)["errors"] if each["request_id"] == request]
+        return bool(found)
+
+    until(noted, f"the error of {request} was to be noted")
+    (error,) = found
+    return error
+
+
 def device(server: Server, name: str) -> dict[str, Any]:
     (found,) = [each for each in status(server)["devices"] if each["name"] == name]
     return dict(found)
@@ -138,25 +151,24 @@ def test_errors_of_all_protocols_are_told_with_request_and_network(server: Serve
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(asked, timeout=CALL_SECONDS)
     refused.value.close()
-    found = {each["request_id"]: each for each in status(server)["errors"]}
     methods = {
         "unary": ("Infer", "INVALID_ARGUMENT"),
         "streamed": ("InferStream", "INVALID_ARGUMENT"),
         "rest": ("POST /v2/models/{model}/infer", "400"),
     }
     for request, (method, code) in methods.items():
-        error = found[request]
+        error = error_of(server, request)
         assert (error["method"], error["code"]) == (method, code)
         assert error["network"] == "split"
         assert error["caller"] == "anonymous"
-    assert "float64" in found["streamed"]["message"]
+    assert "float64" in error_of(server, "streamed")["message"]
 
 
 def test_an_error_is_told_as_it_was_sent_with_markup_and_all(server: Server) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         server.infer(MARKUP, INPUTS, id="markup")
     call: Any = refused.value
-    (error,) = [each for each in status(server)["errors"] if each["request_id"] == "markup"]
+    error = error_of(server, "markup")
     assert error["message"] == call.details()
     assert MARKUP.partition("'")[0] in error["message"]
 
