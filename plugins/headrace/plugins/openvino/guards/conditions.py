@@ -28,6 +28,7 @@ from headrace.plugins.openvino.guards.terms import (
     sizes_along,
 )
 from headrace.plugins.openvino.guards.unsigned import without_sign
+from headrace.plugins.openvino.guards.windows import WINDOWS
 from headrace.plugins.openvino.library import change_readers, openvino, operations
 
 
@@ -153,6 +154,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         **PRODUCTS,
         **SEQUENCES,
         **SIZES,
+        **WINDOWS,
         "BatchNormInference": _channels,
         "Concat": _joined,
         "FakeQuantize": _levels,

@@ -298,7 +298,13 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         "(float[N,1,H,W] x) => (float[A,B,C,D] y) { w = Constant<value = float[1,1,2,2]"
         " {1, 2, 3, 4}>() t = Conv(x, w) y = GlobalAveragePool(t) }",
         [image(2, 2)],
-        [(image(1, 2), NOTHING)],
+        [(image(1, 2), "smaller than its window"), (image(2, 1), "smaller than its window")],
+    ),
+    "image_smaller_than_the_padded_kernel": (
+        "(float[N,1,H,W] x) => (float[A,B,C,D] y) { w = Constant<value = float[1,1,2,3]"
+        " {1, 2, 3, 4, 5, 6}>() y = Conv<dilations = [3, 1], pads = [1, 1, 0, 1]>(x, w) }",
+        [image(3, 1), image(4, 5)],
+        [(image(2, 1), "smaller than its window"), (image(2, 3), "smaller than its window")],
     ),
     "regions": (
         "(float[2,1,H,W] x, float[2,4] r, int64[2] b) => (float[A,B,C,D] y)"
