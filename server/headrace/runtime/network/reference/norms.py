@@ -74,6 +74,8 @@ class LpNormalization(OpRun):
     """Divides by a norm of absolute values; a norm of 0 makes zeros."""
 
     def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
+        if p not in (1, 2):
+            raise ValueError(f"p must be 1 or 2, not {p}")
         norm = np.linalg.norm(x, p, axis, keepdims=True)
         return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
 

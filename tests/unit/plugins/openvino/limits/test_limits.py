@@ -8,6 +8,7 @@ import pytest
 
 from headrace.plugins.openvino.limits import limits
 from headrace.plugins.openvino.support import LayerSupport, known_limits
+from headrace.plugins.openvino.transformations import TRANSFORMATIONS
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
@@ -26,12 +27,15 @@ def _quantized(scale: str, zero_point: str) -> str:
 
 
 def reasons(text: str, opset: int) -> list[str]:
-    """Why layers of a network are refused, given its inputs, outputs and nodes."""
+    """Why layers of a network, given its inputs, outputs and nodes, are refused after the device has
+    transformed them."""
     proto = parse(f"f {text}")
     del proto.opset_import[1:]
     proto.opset_import[0].version = opset
     model = Network.from_bytes(proto.SerializeToString()).model
     infer_types(model)
+    for transformation in TRANSFORMATIONS:
+        transformation(model)
     return list(known_limits(model).values())
 
 

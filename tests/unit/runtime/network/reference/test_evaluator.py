@@ -300,6 +300,13 @@ def test_a_norm_is_one_of_absolute_values(p: int, expected: list[float]) -> None
     np.testing.assert_allclose(y, expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("p", [-1, 0, 3])
+def test_a_norm_that_onnx_does_not_define_is_refused(p: int) -> None:
+    text = f"g (float[2] x) => (float[2] y) {{ y = LpNormalization<p = {p}>(x) }}"
+    with pytest.raises(ValueError, match="p must be 1 or 2"):
+        run(22, text, x=np.array([-1, 3], np.float32))
+
+
 @pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
 def test_sequences_of_different_lengths_are_refused(op: str, gates: int) -> None:
     model = parsed(
