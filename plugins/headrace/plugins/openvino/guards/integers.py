@@ -25,6 +25,10 @@ _MOST: Final[Mapping[str, float]] = MappingProxyType(
     {"boolean": 1.0, "i8": 2.0**7, "u8": 2.0**8, "i16": 2.0**15, "u16": 2.0**16}
 )
 """The greatest distance from 0 that an integer of each type can have."""
+_WHOLE: Final[Mapping[str, float]] = MappingProxyType(
+    {"bf16": 2.0**8, "f16": 2.0**11, "f32": 2.0**24}
+)
+"""Each type has all integers that are less."""
 _EXACT: Final = frozenset(
     ["Abs", "Add", "Maximum", "Minimum", "Multiply", "Negative", "Sign", "Subtract"]
 )
@@ -126,6 +130,19 @@ def _multiple(operation: openvino.Node) -> Iterator[Condition]:
     room = operations.subtract(np.float32(_IN_FLOATS + 1), number)
     fits = operations.less_equal(operations.mod(beyond, divisor), room)
     yield all_hold(operations.logical_or(operations.logical_not(differ), fits)), WIDE
+
+
+def _power(operation: openvino.Node) -> Iterator[Condition]:
+    """With a float as its exponent, a power of integers is computed in the exponent's type."""
+    yield from in_floats(operation)
+    base, made = operation.input_value(0), operation.output(0)
+    casts = [port.get_node() for port in made.get_target_inputs()]
+    back = any(each.get_type_name() == "Convert" and _is_integer(each.output(0)) for each in casts)
+    cast = base.get_node()
+    if back and cast.get_type_name() == "Convert" and _is_integer(cast.input_value(0)):
+        most = np.float32(_WHOLE[made.get_element_type().get_type_name()])
+        for value in (base, made):
+            yield all_hold(operations.less(_magnitude(value), most)), WIDE
 
 
 def _in_32_bits(operation: openvino.Node) -> Iterator[Condition]:
@@ -275,6 +292,7 @@ INTEGERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = 
         "FloorMod": _division,
         "MaxPool": in_floats,
         "Mod": _division,
+        "Power": _power,
         "ReduceMax": in_floats,
         "ReduceMin": in_floats,
         "ReverseSequence": in_floats,

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -53,6 +54,11 @@ def rows(*values: int) -> Inputs:
 
 def image(height: int, width: int) -> Inputs:
     return {"x": floats(1, 1, height, width)}
+
+
+def powers(kind: str, base: int, exponent: int) -> Inputs:
+    dtype = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float": np.float32}[kind]
+    return {"x": indices(base, 1), "y": np.array([exponent, 1], dtype)}
 
 
 def regions(index: int) -> Inputs:
@@ -306,6 +312,14 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [image(3, 1), image(4, 5)],
         [(image(2, 1), "smaller than its window"), (image(2, 3), "smaller than its window")],
     ),
+    **{
+        f"power_of_integers_by_{kind}": (
+            f"(int64[N] x, {kind}[N] y) => (int64[N] z) {{ z = Pow(x, y) }}",
+            [powers(kind, 3, 5), powers(kind, -2, 7), powers(kind, base, 1), powers(kind, 7, 0)],
+            [(powers(kind, base, 2), EXACT), (powers(kind, base + 2, 1), EXACT)],
+        )
+        for kind, base in (("bfloat16", 255), ("float16", 2**24 - 1), ("float", 2**24 - 1))
+    },
     "regions": (
         "(float[2,1,H,W] x, float[2,4] r, int64[2] b) => (float[A,B,C,D] y)"
         " { y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2>(x, r, b) }",

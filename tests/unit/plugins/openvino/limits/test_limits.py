@@ -27,8 +27,8 @@ def _quantized(scale: str, zero_point: str) -> str:
 
 
 def reasons(text: str, opset: int) -> list[str]:
-    """Why layers of a network, given its inputs, outputs and nodes, are refused after the device has
-    transformed them."""
+    """Why layers are refused of a network that the device has transformed, given the network's
+    inputs, outputs and nodes."""
     proto = parse(f"f {text}")
     del proto.opset_import[1:]
     proto.opset_import[0].version = opset
