@@ -167,8 +167,7 @@ class _Check:
                 )
 
     def _node(self, node: onnx.NodeProto, scope: _Scope, label: str) -> None:
-        for name in (node.name, node.op_type, node.domain, *node.input, *node.output):
-            self._declared.name(name, f"a name in {label[:80]}")
+        self._declared.node(node, label)
         if not node.op_type:
             raise invalid(f"{label} has no operator")
         domain = canonical_domain(node.domain)

@@ -79,6 +79,16 @@ class Declarations:
                 proto.opset_import.add(domain=domain, version=version)
         return opsets
 
+    def node(self, node: onnx.NodeProto, label: str) -> None:
+        """Checks the number of inputs and outputs of a node, and its names."""
+        if max(len(node.input), len(node.output)) > self._limits.ports:
+            raise invalid(
+                f"{label[:80]} has more than {self._limits.ports} inputs or outputs; let several "
+                "layers share them"
+            )
+        for name in (node.name, node.op_type, node.domain, *node.input, *node.output):
+            self.name(name, f"a name in {label[:80]}")
+
     def name(self, name: str, what: str) -> None:
         """Checks that a name is not too long."""
         if len(name) > self._limits.name_length:

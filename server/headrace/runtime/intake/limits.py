@@ -25,6 +25,8 @@ class Limits:
         nodes: the most nodes of the graph, its bodies and the functions, before inlining.
         inlined_nodes: the most nodes of the graph after each call is replaced by the function's
             nodes.
+        ports: the most inputs, and the most outputs, of one node. The time to replace an input
+            grows with their number.
         tensors: the most initialisers and tensors in attributes.
         tensor_bytes: the most bytes of all tensors together, external data included.
         depth: how deep graphs may be nested in graphs.
@@ -39,6 +41,7 @@ class Limits:
     fields: int = 4_000_000
     nodes: int = 100_000
     inlined_nodes: int = 200_000
+    ports: int = 4096
     tensors: int = 100_000
     tensor_bytes: int = 32 * 2**30
     depth: int = 16

@@ -321,6 +321,7 @@ def test_models_within_their_limits_are_taken_and_those_beyond_are_not() -> None
     exact = {
         "model_bytes": len(raw),
         "nodes": 8,
+        "ports": 3,
         "tensors": 5,
         "tensor_bytes": 4 * (4 * 27 + 4 + 4 * 36 + 20 + 5),
         "name_length": len("GlobalAveragePool"),
