@@ -25,6 +25,7 @@ from headrace.plugins.openvino.guards.terms import (
     UNLIKE,
     Condition,
     all_hold,
+    is_constant,
     sizes_along,
 )
 from headrace.plugins.openvino.guards.unsigned import without_sign
@@ -48,10 +49,15 @@ def conditions(operation: openvino.Node, layer: str = "") -> Iterator[Condition]
 
 
 def _range(operation: openvino.Node) -> Iterator[Condition]:
-    """With a step of 0 the kernel returns as many elements as in its last run."""
+    """With a step of 0 the kernel returns as many elements as in its last run, or divides an
+    integer by it and ends the process. So it gets a step of 1."""
     step = operation.input_value(2)
-    zero = operations.constant(0, step.get_element_type())
-    yield all_hold(operations.not_equal(step, zero)), "gets a step of 0"
+    zero, one = (operations.constant(each, step.get_element_type()) for each in (0, 1))
+    moves = operations.not_equal(step, zero)
+    yield all_hold(moves), "gets a step of 0"
+    if not is_constant(step):
+        bounded = operations.select(moves, step, one)
+        operation.input(2).replace_source_output(bounded.output(0))
 
 
 def _distinct(operation: openvino.Node) -> Iterator[Condition]:

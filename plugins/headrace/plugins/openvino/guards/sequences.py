@@ -13,7 +13,9 @@ from headrace.plugins.openvino.guards.terms import (
     Condition,
     all_hold,
     ancestors,
+    is_known,
     is_shape,
+    keep_fitting,
     signed,
     sizes_along,
 )
@@ -26,6 +28,7 @@ _LENGTHS: Final[Mapping[str, int]] = MappingProxyType(
 
 
 def _sequence(operation: openvino.Node) -> Iterator[Condition]:
+    yield from _batch(operation)
     given = operation.input_value(_LENGTHS[operation.get_type_name()])
     if given.get_node().get_type_name() == "Reshape":  # `repairs` checks their number so
         given = given.get_node().input_value(0)
@@ -36,6 +39,17 @@ def _sequence(operation: openvino.Node) -> Iterator[Condition]:
         operations.greater_equal(lengths, np.int64(0)), operations.less_equal(lengths, longest)
     )
     yield all_hold(bounded), "gets a sequence length that is out of bounds"
+
+
+def _batch(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel divides by the size of the batch, so it gets no empty one."""
+    data = operation.input_value(0)
+    if is_known(data, 0) and data.get_partial_shape()[0].get_length():
+        return
+    size = sizes_along(data, [0])
+    yield size, EMPTY
+    if not is_known(data, 0):
+        keep_fitting(operation.input(0), operations.minimum(size, np.int64(1)))
 
 
 def _scanned(operation: openvino.Node) -> Iterator[Condition]:

@@ -71,6 +71,11 @@ def sequence(length: int, *lengths: int) -> Inputs:
     return {"x": floats(length, 1, 2) / 9, "l": np.array(lengths, np.int32), **weights}
 
 
+def batch(gates: int, size: int) -> Inputs:
+    weights = {name: floats(1, 2 * gates, 2) / 50 for name in ("w", "r")}
+    return {"x": floats(3, size, 2) / 9, **weights}
+
+
 def integers(dtype: type, **values: Any) -> Inputs:
     return {name: np.array(each, dtype) for name, each in values.items()}
 
@@ -282,6 +287,15 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [sequence(2, 2)],
         [(sequence(2, 3), INDEX), (sequence(2, -1), INDEX), (sequence(0, 0), "Invalid")],
     ),
+    **{
+        f"batch_of_{op_type}": (
+            f"(float[S,N,2] x, float[A,B,2] w, float[A,B,2] r) => (float[E,F,G] h)"
+            f" {{ , h = {op_type}<hidden_size = 2>(x, w, r) }}",
+            [batch(gates, 1), batch(gates, 3)],
+            [(batch(gates, 0), "invalid bounds|incompatible")],
+        )
+        for op_type, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
+    },
     "average": (
         "(float[N,1,H,W] x) => (float[A,B,C,D] y)"
         " { y = AveragePool<kernel_shape = [3,3], pads = [2,2,2,2]>(x) }",
@@ -817,6 +831,11 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         "(float[N] x) => (int64[N] y) { y = Cast<to = 7>(x) }",
         [{"x": np.array([2.0**30, -3.7], np.float32)}],
         [({"x": np.array([value], np.float32)}, EXACT) for value in (3e9, -3e9, 1e18)],
+    ),
+    "range_of_int32": (
+        "(int32 a, int32 b, int32 c) => (int32[N] y) { y = Range(a, b, c) }",
+        [integers(np.int32, a=0, b=5, c=2), integers(np.int32, a=3, b=0, c=-1)],
+        [(integers(np.int32, a=0, b=0, c=0), "step of 0")],
     ),
     "counter": (
         "(int64 a, int64 b, int64 c) => (int64[N] y) { y = Range(a, b, c) }",
