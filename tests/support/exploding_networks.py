@@ -1,6 +1,7 @@
 """Small networks whose shapes, computed without bounds, fill the memory.
 
-As a program it infers the types of all of them, and analyses them for BATCH, in 3 GiB.
+As a program it infers the types of all of them, queries and loads them on CPU, and analyses them
+for BATCH, in 3 GiB.
 """
 
 from __future__ import annotations
@@ -8,15 +9,21 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
 from headrace.plugins.batch.transformations import batchable
-from headrace.runtime.errors import FailedPrecondition
+from headrace.plugins.cpu import create_plugin
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import FailedPrecondition, HeadraceError
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.transform import transform_network
+from headrace.testing.services import services
 from tests.support.model_zoo import FLOAT, INT64, function, graph, model, node, value
 
 _GIB = 2**30
@@ -83,12 +90,68 @@ def exploding() -> Iterator[onnx.ModelProto]:
     nodes += chain("Relu", 200, arity=1, first="t")
     yield model(nodes, inputs, [value("t199", None, FLOAT)], opset=11)
 
+    yield from lists_of_sizes()
+
+
+def lists_of_sizes() -> Iterator[onnx.ModelProto]:
+    """A list of sizes, so a rank, that doubles with each layer."""
+    twice = {"twice": np.array([2], np.int64)}
+    concats = chain("Concat", _LEVELS, first="s")
+    for each in concats:
+        each.attribute.append(onnx.helper.make_attribute("axis", 0))
+    names = ["s", *(f"t{at}" for at in range(_LEVELS))]
+    tiles = [node("Tile", [a, "twice"], [b]) for a, b in pairwise(names)]
+    ends = (
+        node("ConstantOfShape", [names[-1]], ["y"]),
+        node("Expand", ["x", names[-1]], ["y"]),
+        node("Reshape", ["x", names[-1]], ["y"]),
+    )
+    start, inputs, outputs = node("Shape", ["x"], ["s"]), [value("x", ("N", 3))], [value("y", None)]
+    for end in ends:
+        for middle in (concats, tiles):
+            yield model([start, *middle, end], inputs, outputs, twice)
+    lie = [value(names[-1], [5], INT64)]
+    proto = model([start, *concats, ends[0]], inputs, outputs)
+    proto.graph.value_info.extend(lie)
+    yield proto
+    body = graph([start, *concats, ends[0]], [], outputs)
+    flag = value("flag", [], TensorProto.BOOL)
+    branch = node("If", ["flag"], ["y"], then_branch=body, else_branch=body)
+    yield model([branch], [*inputs, flag], outputs)
+    functions = [
+        function(
+            "explode",
+            [
+                node("Identity", ["a"], ["x"]),
+                start,
+                *concats,
+                ends[0],
+                node("Identity", ["y"], ["b"]),
+            ],
+        )
+    ]
+    calls = [node("explode", ["x"], ["y"], domain="f")]
+    yield model(calls, inputs, outputs, functions=functions, domains=["f"], opset=17)
+    known = [value("x", ("N", 3)), value("s", [2**40], INT64)]
+    yield model([node("ConstantOfShape", ["s"], ["y"])], known, outputs)
+
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (3 * _GIB, 3 * _GIB))
+    with services() as offered:
+        _look_at_all(create_plugin("CPU", offered, {}))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if peak > _GIB:
+        sys.exit(f"took {peak} bytes")
+
+
+def _look_at_all(cpu: Plugin) -> None:
     for proto in exploding():
         network = Network.from_bytes(proto.SerializeToString())
         transform_network(network)
+        with suppress(HeadraceError):
+            cpu.query_network(network, {})
+            cpu.load_network(Load(network))
         try:
             batchable(network)
         except FailedPrecondition as error:

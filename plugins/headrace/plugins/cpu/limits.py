@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from headrace.plugins.cpu import predictors
+from headrace.runtime.network.ranks import MAX_RANK, exceeds
 
 RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
     {
@@ -40,6 +41,8 @@ _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir
 
 def reason(node: ir.Node) -> str | None:
     """Why the node would fail or be wrong though the backend loads it; None if nothing is known."""
+    if exceeds(node):
+        return f"the output would have more than {MAX_RANK} axes"
     rule = _RULES.get(operator(node))
     return _omitted(node) or _wrong_rank(node) or (rule(node) if rule is not None else None)
 

@@ -87,6 +87,7 @@ class LayerSupport:
                 self._compatibility.reason(inner, version)
                 or self._limit(inner)
                 or guard_layers.certain(inner)
+                or _behind_a_failure(inner)
             )
             if reason is not None:
                 return reason
@@ -151,13 +152,21 @@ class LayerSupport:
 
     @cached_property
     def _loads_whole(self) -> bool:
-        if any(self._limit(node) for node in walk(self._model.graph)):
-            return False  # loading some of these ends the process
+        for node in walk(self._model.graph):
+            if self._limit(node) or guard_layers.certain(node):
+                return False  # loading some of these ends the process
         try:
             self._load(self._model)
         except HeadraceError:
             return False
         return True
+
+
+def _behind_a_failure(node: ir.Node) -> str | None:
+    """Why the node is never reached in a run, or must not be loaded, as its guards say."""
+    made = (value.producer() for value in node.inputs if value is not None)
+    reasons = (guard_layers.certain(each) for each in made if each is not None)
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def _with_bodies(node: ir.Node) -> list[ir.Node]:

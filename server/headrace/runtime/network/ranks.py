@@ -11,6 +11,20 @@ from typing import Final
 
 import onnx_ir as ir
 
+MAX_RANK: Final = 64
+"""NumPy's highest rank."""
+
+_LISTS: Final = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Unsqueeze": 1}
+"""By operator: the input with a number for each axis of the output, or for each added axis."""
+
+_ATTRIBUTES: Final = {
+    "RandomNormal": "shape",
+    "RandomUniform": "shape",
+    "Reshape": "shape",
+    "Unsqueeze": "axes",
+}
+"""By operator: an attribute that is such a list, in some operator sets."""
+
 _AS_INPUT: Final = frozenset(
     (
         "Attention",
@@ -51,6 +65,21 @@ def give_ranks(nodes: Iterable[ir.Node]) -> bool:
             value.shape = ir.Shape([None] * rank)
             given = True
     return given
+
+
+def exceeds(node: ir.Node) -> bool:
+    """Whether the node is known to list more axes for its output than any tensor has. A backend
+    that infers shapes would need memory for each of them, and a list's length may double with each
+    layer."""
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    at = _LISTS.get(node.op_type, len(node.inputs))
+    value = node.inputs[at] if at < len(node.inputs) else None
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    shape = tensor.shape if tensor is not None else value.shape if value is not None else None
+    count = shape[0] if shape is not None and shape.rank() == 1 else 0
+    listed = node.attributes.get_ints(_ATTRIBUTES.get(node.op_type, ""), ())
+    return max(len(listed), count if isinstance(count, int) else 0) > MAX_RANK
 
 
 def _rank(node: ir.Node) -> int | None:

@@ -19,7 +19,8 @@ import onnx_ir as ir
 from onnx_ir.convenience import get_const_tensor
 
 from headrace.runtime.intake.naming import bodies, walk
-from headrace.runtime.network.ranks import give_ranks
+from headrace.runtime.network.body_inputs import input_type, slice_shape
+from headrace.runtime.network.ranks import MAX_RANK, exceeds, give_ranks
 from headrace.runtime.system.interruption import check
 
 _log = logging.getLogger(__name__)
@@ -29,9 +30,6 @@ _SMALL_BYTES = 4096
 
 _LAYERS: Final = 8
 """How many layers onnx is asked about at a time. With doubled ranks, they take some megabytes."""
-
-_MAX_RANK: Final = 64
-"""NumPy's highest rank. A value with a higher rank has an unknown shape here."""
 
 _MAX_NUMBERS: Final = 4096
 """The most numbers in an attribute of a layer that onnx is asked about."""
@@ -48,14 +46,18 @@ _MAX_LAYERS: Final = 200_000
 layers again."""
 
 
-def infer_types(model: ir.Model) -> None:
+def infer_types(model: ir.Model) -> frozenset[ir.Value]:
     """Fills in types and shapes that `model` does not declare, as far as ONNX can infer them.
 
     Declared types and shapes stay. If onnx's inference fails, a value stays without a type, because
     types only help a device to judge a layer.
+
+    Returns:
+        The values that are known to have more axes than any tensor has.
     """
     inference = TypeInference(model)
     inference.graph(model.graph)
+    return frozenset(inference.deep)
 
 
 class TypeInference:
@@ -65,6 +67,8 @@ class TypeInference:
         values: known contents of values that are not constants. They are treated as constants, so
             that shapes can be computed from them. Call `flush` before you set a value of a layer
             that was added.
+        deep: values that are known to have more axes than any tensor has. Their shape stays
+            unknown.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -73,6 +77,7 @@ class TypeInference:
         self._waiting: list[ir.Node] = []
         self._left = _MAX_LAYERS
         self.values: dict[ir.Value, npt.NDArray[np.generic]] = {}
+        self.deep: set[ir.Value] = set()
 
     def graph(self, layers: Iterable[ir.Node]) -> None:
         """Infers all the layers."""
@@ -111,9 +116,9 @@ class TypeInference:
         for _, body in bodies(node):
             for at, (inner, outer) in enumerate(zip(body.inputs, node.inputs, strict=False)):
                 if inner.type is None:
-                    inner.type = _body_input_type(node, at, outer)
+                    inner.type = input_type(node, at, outer)
                 if inner.shape is None and outer is not None and outer.shape is not None:
-                    inner.shape = _slice_shape(node, at, outer.shape)
+                    inner.shape = slice_shape(node, at, outer.shape)
             self.graph(body)
 
     def _call(self, node: ir.Node) -> None:
@@ -132,8 +137,11 @@ class TypeInference:
                     if value is not None and value.value is not None:
                         each.attributes[name] = ir.Attr(name, value.type, value.value)
         opsets, self._opsets = self._opsets, function.opset_imports
+        deep = len(self.deep)
         self.graph(function)
         self._opsets = opsets
+        if len(self.deep) > deep:
+            self.deep.update(node.outputs)
         for inner, outer in zip(function.outputs, node.outputs, strict=False):
             if not _known(outer):
                 _set(outer, inner.type, inner.shape)
@@ -175,13 +183,25 @@ class TypeInference:
             if len(nodes) > 1:
                 for node in nodes:
                     self._infer([node])
+            else:
+                self._look_for_deep(nodes)
             return
         for value in produced:
             found = types.get(value.name or "")
-            if found is not None and not _known(value):
+            if found is None:
+                continue
+            if found[1] is not None and found[1].rank() > MAX_RANK:
+                self.deep.add(value)
+            if not _known(value):
                 _set(value, *found)
+        self._look_for_deep(nodes)
         if give_ranks(nodes) and len(nodes) > 1:
             self._infer(nodes)  # again, for layers that read a value that now has a rank
+
+    def _look_for_deep(self, nodes: Sequence[ir.Node]) -> None:
+        for node in nodes:
+            if exceeds(node):
+                self.deep.update(node.outputs)
 
     def _constant(self, value: ir.Value) -> onnx.TensorProto | None:
         """The value as a constant if it is one and is small. Shapes are computed from it."""
@@ -200,7 +220,7 @@ def _set(value: ir.Value, found: ir.TypeProtocol | None, shape: ir.Shape | None)
     """Gives `value` the type and shape that were found, where none are declared."""
     if value.type is None:
         value.type = found
-    if value.shape is None and shape is not None and shape.rank() <= _MAX_RANK:
+    if value.shape is None and shape is not None and shape.rank() <= MAX_RANK:
         if any(isinstance(size, int) and size < 0 for size in shape):
             return  # the size is too large for onnx's integers
         # onnx numbers its symbols anew in each call: one symbol of two calls may be two sizes.
@@ -240,32 +260,6 @@ def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
     if attribute.type == ir.AttributeType.GRAPH:
         return (attribute.as_graph(),)
     return ()
-
-
-def _body_input_type(node: ir.Node, at: int, outer: ir.Value | None) -> ir.TypeProtocol | None:
-    """The type of a body's input, if an input of the layer determines it."""
-    if node.op_type == "Loop" and at < 2:
-        return ir.TensorType((ir.DataType.INT64, ir.DataType.BOOL)[at])
-    if outer is None or node.op_type not in ("Loop", "Scan", "SequenceMap"):
-        return None
-    if node.op_type == "SequenceMap" and isinstance(outer.type, ir.SequenceType):
-        return outer.type.elem_type
-    return outer.type
-
-
-def _slice_shape(node: ir.Node, at: int, shape: ir.Shape) -> ir.Shape | None:
-    """The shape of a body's input, if it is a slice of an input of the layer."""
-    count = node.attributes.get("num_scan_inputs")
-    if node.op_type != "Scan" or count is None:
-        return None
-    at -= len(node.inputs) - count.as_int()
-    axes = node.attributes.get("scan_input_axes")
-    given = axes.as_ints() if axes is not None else [0] * count.as_int()
-    if not 0 <= at < len(given) or not -shape.rank() <= given[at] < shape.rank():
-        return None
-    sizes = list(shape)
-    del sizes[given[at]]
-    return ir.Shape(sizes)
 
 
 def _is_small(node: ir.Node) -> bool:

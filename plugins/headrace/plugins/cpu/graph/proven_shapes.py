@@ -52,15 +52,25 @@ class ProvenShapes:
             for value, shape in self._shapes.items()
         }
 
-    @cached_property
+    @property
+    def deep(self) -> frozenset[ir.Value]:
+        """Values that are known to have more axes than any tensor has."""
+        return self._found[1]
+
+    @property
     def _shapes(self) -> Mapping[ir.Value, ir.Shape]:
+        return self._found[0]
+
+    @cached_property
+    def _found(self) -> tuple[Mapping[ir.Value, ir.Shape], frozenset[ir.Value]]:
         bare = watched(self._model.clone())
         for node in walk(bare.graph):
             for value in _made(node):
                 value.shape = None
-        infer_types(bare)
-        values = zip(_values(self._model.graph), _values(bare.graph), strict=True)
-        return {value: twin.shape for value, twin in values if twin.shape is not None}
+        deep = infer_types(bare)
+        values = [*zip(_values(self._model.graph), _values(bare.graph), strict=True)]
+        shapes = {value: twin.shape for value, twin in values if twin.shape is not None}
+        return shapes, frozenset(value for value, twin in values if twin in deep)
 
     @cached_property
     def _symbols(self) -> frozenset[str]:

@@ -13,10 +13,12 @@ from headrace.plugins.cpu.graph.inserted import Inserted
 from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.runtime.intake.naming import Names
 from headrace.runtime.intake.provenance import origins, stamp
+from headrace.runtime.network.ranks import MAX_RANK
 
 SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place of another
+DEEP: Final = f"the output would have more than {MAX_RANK} axes"
 FAILS: Final = "an input is empty, has too few axes, or gives a length of 0"
-_NEVER: Final = re.compile(rf"{re.escape(SUFFIX)}\.never(?:\.(\d+)\.(\d+)(\+)?)?")
+_NEVER: Final = re.compile(rf"{re.escape(SUFFIX)}\.never(?:\.(\d+)\.(\d+)(\+)?)?(\.deep)?")
 _REASONS: Final = {
     "class": "a class is negative, and it is not ignore_index",
     "corner": "with align_corners, each axis of the grid must have at least two pixels",
@@ -42,9 +44,9 @@ def certain(node: ir.Node) -> str | None:
     found = _NEVER.search(node.name or "")
     if found is None:
         return None
-    rank, wanted, more = found.groups()
+    rank, wanted, more, deep = found.groups()
     if rank is None:
-        return FAILS
+        return DEEP if deep else FAILS
     return f"the input has {rank} axes; it must have {'at least ' if more else ''}{wanted}"
 
 
@@ -220,6 +222,12 @@ class Guard(Inserted):
         small = self.layer("Less", value, limit, type=ir.TensorType(ir.DataType.BOOL))
         nothing = self.zeros(self.cast(small, ir.DataType.INT64))
         return self.layer("Add", value, self.cast(nothing, value.dtype))
+
+    def deep(self, value: ir.Value) -> ir.Value:
+        """Has the guarded layer refused, because its output has more axes than any tensor has."""
+        self._stands_for = origins(self.node)
+        self.suffix = f"{SUFFIX}.never.deep"
+        return self._reshaped(value, self.constant(np.zeros(MAX_RANK + 1, np.int64)))
 
     def place(self, node: ir.Node) -> None:
         stamp(node, self._stands_for)

@@ -40,6 +40,11 @@ def guard(model: ir.Model) -> None:
     names, proven = value_names(model), ProvenShapes(model)
     opset = opset_of(model)
     quantized = any(node.op_type == "DequantizeLinear" for node in walk(model.graph))
+    for value in proven.deep:
+        node = value.producer()
+        if node is not None and node.inputs and node.inputs[0] is not None:
+            deep = Guard(node, names, proven, opset).deep(node.inputs[0])
+            node.replace_input_with(0, deep)
     for node in nodes:
         guarded = Guard(node, names, proven, opset)
         operator = limits.operator(node)
