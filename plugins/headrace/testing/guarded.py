@@ -15,7 +15,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from headrace.runtime.isolation.server.launch import how, import_path
+from headrace.runtime.isolation.server.launch import how
+from headrace.runtime.system.child_process import import_path
 
 _END_SECONDS = 10.0
 _LAST_WORDS_BYTES = 600

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from headrace.runtime.network.onnx_inference import infer_apart
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, check_exposure
 from headrace.server.backend import Backend
@@ -57,6 +58,7 @@ class App:
         self.stuck = False
         self._watcher = Watcher()
         tls = server_tls(settings, self._watcher)
+        self._inference = infer_apart()  # networks come from strangers
         self.backend = Backend(settings, hosting)
         self._listeners = Listeners(settings, tls, self._watcher, self.backend, hosting)
 
@@ -130,4 +132,5 @@ class App:
         if self.backend.tracing:
             await asyncio.to_thread(self.backend.tracing.close, deadline - time.monotonic())
         self.backend.close()
+        self._inference.stop()
         _log.info("stopped")

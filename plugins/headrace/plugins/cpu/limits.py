@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from headrace.plugins.cpu import predictors
-from headrace.runtime.network.ranks import MAX_RANK, exceeds
+from headrace.runtime.network.ranks import TOO_DEEP, exceeds
 
 RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
     {
@@ -41,10 +41,9 @@ _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir
 
 def reason(node: ir.Node) -> str | None:
     """Why the node would fail or be wrong though the backend loads it; None if nothing is known."""
-    if exceeds(node):
-        return f"the output would have more than {MAX_RANK} axes"
     rule = _RULES.get(operator(node))
-    return _omitted(node) or _wrong_rank(node) or (rule(node) if rule is not None else None)
+    found = _omitted(node) or _wrong_rank(node) or (rule(node) if rule is not None else None)
+    return TOO_DEEP if exceeds(node) else found
 
 
 def operator(node: ir.Node) -> str:
@@ -228,16 +227,14 @@ def _conv_transpose(node: ir.Node) -> str | None:
 
 def _mod(node: ir.Node) -> str | None:
     value = _input(node, 0)
-    if value is not None and value.dtype in _FLOATS and not node.attributes.get_int("fmod", 0):
-        return "no kernel for floating point with fmod=0"
-    return None
+    whole = value is not None and value.dtype in _FLOATS and not node.attributes.get_int("fmod", 0)
+    return "no kernel for floating point with fmod=0" if whole else None
 
 
 def _reduce_bool(node: ir.Node) -> str | None:
     value = _input(node, 0)
-    if value is not None and value.dtype == ir.DataType.BOOL and 0 in _sizes(value):
-        return "no kernel for empty boolean tensors"
-    return None
+    empty = value is not None and value.dtype == ir.DataType.BOOL and 0 in _sizes(value)
+    return "no kernel for empty boolean tensors" if empty else None
 
 
 def _resize(node: ir.Node) -> str | None:

@@ -14,6 +14,8 @@ import onnx_ir as ir
 MAX_RANK: Final = 64
 """NumPy's highest rank."""
 
+TOO_DEEP: Final = f"the output would have more than {MAX_RANK} axes"
+
 _LISTS: Final = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Unsqueeze": 1}
 """By operator: the input with a number for each axis of the output, or for each added axis."""
 

@@ -19,20 +19,16 @@ import onnx_ir as ir
 from onnx_ir.convenience import get_const_tensor
 
 from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.network.askable import SMALL_BYTES, is_askable
 from headrace.runtime.network.body_inputs import input_type, slice_shape
+from headrace.runtime.network.onnx_inference import InferenceEnded, infer
 from headrace.runtime.network.ranks import MAX_RANK, exceeds, give_ranks
 from headrace.runtime.system.interruption import check
 
 _log = logging.getLogger(__name__)
 
-_SMALL_BYTES = 4096
-"""Constants up to this size take part in the inference: shapes are computed from them."""
-
 _LAYERS: Final = 8
 """How many layers onnx is asked about at a time. With doubled ranks, they take some megabytes."""
-
-_MAX_NUMBERS: Final = 4096
-"""The most numbers in an attribute of a layer that onnx is asked about."""
 
 _NEED_TYPES: Final = frozenset(
     ["DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"]
@@ -40,6 +36,9 @@ _NEED_TYPES: Final = frozenset(
 """Operators about which onnx must not be asked if the type of an input is not known, because it
 does not look, and ends the process. They are asked about alone, because the layers before them may
 leave such a type open."""
+
+_MOST_ENDS: Final = 8
+"""How often onnx may end its process over one network. Each start takes a quarter of a second."""
 
 _MAX_LAYERS: Final = 200_000
 """The most layers that onnx is asked about for one network. Each call of a function counts its
@@ -76,6 +75,7 @@ class TypeInference:
         self._opsets = model.opset_imports
         self._waiting: list[ir.Node] = []
         self._left = _MAX_LAYERS
+        self._ends = 0
         self.values: dict[ir.Value, npt.NDArray[np.generic]] = {}
         self.deep: set[ir.Value] = set()
 
@@ -101,7 +101,7 @@ class TypeInference:
             self.flush()
             self._bodies(node)
             self._infer([node])
-        elif _is_small(node):
+        elif is_askable(node):
             self._waiting.append(node)
             if len(self._waiting) >= _LAYERS:
                 self.flush()
@@ -147,6 +147,8 @@ class TypeInference:
                 _set(outer, inner.type, inner.shape)
 
     def _infer(self, nodes: Sequence[ir.Node]) -> None:
+        if self._ends >= _MOST_ENDS:
+            return
         if any(node.op_type in _NEED_TYPES for node in nodes):
             if len(nodes) > 1:
                 for node in nodes:
@@ -170,7 +172,7 @@ class TypeInference:
                     graph.value_info.append(ir.serde.serialize_value(value))
             opsets = [onnx.helper.make_opsetid(*each) for each in self._opsets.items()]
             model = onnx.ModelProto(graph=graph, opset_import=opsets, ir_version=10)
-            inferred = onnx.shape_inference.infer_shapes(model).graph
+            inferred = infer(model)
             types = {
                 info.name: (
                     ir.serde.deserialize_type_proto_for_type(info.type),
@@ -180,6 +182,7 @@ class TypeInference:
             }
         except Exception as error:  # noqa: BLE001 - C++ raises of every kind; nothing depends on it
             _log.info("types of %r could not be inferred: %s", nodes[0].name, error)
+            self._ends += isinstance(error, InferenceEnded)
             if len(nodes) > 1:
                 for node in nodes:
                     self._infer([node])
@@ -199,16 +202,14 @@ class TypeInference:
             self._infer(nodes)  # again, for layers that read a value that now has a rank
 
     def _look_for_deep(self, nodes: Sequence[ir.Node]) -> None:
-        for node in nodes:
-            if exceeds(node):
-                self.deep.update(node.outputs)
+        self.deep.update(value for node in nodes if exceeds(node) for value in node.outputs)
 
     def _constant(self, value: ir.Value) -> onnx.TensorProto | None:
         """The value as a constant if it is one and is small. Shapes are computed from it."""
         if value in self.values:
             return onnx.numpy_helper.from_array(self.values[value], value.name)
         tensor = get_const_tensor(value)
-        if tensor is None or tensor.nbytes > _SMALL_BYTES:
+        if tensor is None or tensor.nbytes > SMALL_BYTES:
             return None
         constant = onnx.TensorProto()
         constant.CopyFrom(ir.to_proto(tensor))
@@ -260,22 +261,6 @@ def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
     if attribute.type == ir.AttributeType.GRAPH:
         return (attribute.as_graph(),)
     return ()
-
-
-def _is_small(node: ir.Node) -> bool:
-    """Whether the node's attributes are small. If they are not, onnx's result may be large."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.TENSOR:
-            if attribute.as_tensor().nbytes > _SMALL_BYTES:
-                return False
-        elif attribute.type in _LISTS and len(attribute.value) > _MAX_NUMBERS:
-            return node.domain != ""  # trees of ai.onnx.ml are long but do not affect shapes
-    return True
-
-
-_LISTS: Final = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
 def _settled(node: ir.Node) -> bool:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.isolation.server.launch import how, import_path, stops_held
+from headrace.runtime.isolation.server.launch import how
 from headrace.runtime.metrics.families import PROCESS_MEMORY_BYTES
 from headrace.runtime.metrics.series import SeriesSnapshot
 from headrace.runtime.system.backoff import Backoff
+from headrace.runtime.system.child_process import import_path, stops_held
 from headrace.server.addresses import shown_address
 from headrace.server.processes import frames
 from headrace.server.processes.calls import Calls

@@ -13,10 +13,9 @@ from headrace.plugins.cpu.graph.inserted import Inserted
 from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.runtime.intake.naming import Names
 from headrace.runtime.intake.provenance import origins, stamp
-from headrace.runtime.network.ranks import MAX_RANK
+from headrace.runtime.network.ranks import MAX_RANK, TOO_DEEP
 
 SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place of another
-DEEP: Final = f"the output would have more than {MAX_RANK} axes"
 FAILS: Final = "an input is empty, has too few axes, or gives a length of 0"
 _NEVER: Final = re.compile(rf"{re.escape(SUFFIX)}\.never(?:\.(\d+)\.(\d+)(\+)?)?(\.deep)?")
 _REASONS: Final = {
@@ -46,7 +45,7 @@ def certain(node: ir.Node) -> str | None:
         return None
     rank, wanted, more, deep = found.groups()
     if rank is None:
-        return DEEP if deep else FAILS
+        return TOO_DEEP if deep else FAILS
     return f"the input has {rank} axes; it must have {'at least ' if more else ''}{wanted}"
 
 

@@ -40,11 +40,9 @@ def guard(model: ir.Model) -> None:
     names, proven = value_names(model), ProvenShapes(model)
     opset = opset_of(model)
     quantized = any(node.op_type == "DequantizeLinear" for node in walk(model.graph))
-    for value in proven.deep:
-        node = value.producer()
-        if node is not None and node.inputs and node.inputs[0] is not None:
-            deep = Guard(node, names, proven, opset).deep(node.inputs[0])
-            node.replace_input_with(0, deep)
+    for made in {value.producer() for value in proven.deep}:
+        if made is not None and made.inputs and made.inputs[0] is not None:
+            made.replace_input_with(0, Guard(made, names, proven, opset).deep(made.inputs[0]))
     for node in nodes:
         guarded = Guard(node, names, proven, opset)
         operator = limits.operator(node)

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from headrace.runtime.isolation.wire.channel import Channel, channels
+from headrace.runtime.system.child_process import import_path, stops_held
 
 _KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that other processes send."""
@@ -91,20 +91,3 @@ def _start(descriptors: Sequence[int], output: int) -> subprocess.Popen[bytes]:
             pass_fds=descriptors,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
         )
-
-
-@contextmanager
-def stops_held() -> Iterator[None]:
-    """Blocks SIGINT and SIGTERM for processes that are started inside the context. A terminal or a
-    supervisor may send them to all processes at any moment, but the server first finishes what runs
-    and then ends its workers itself."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def import_path() -> list[str]:
-    """The folders that this process imports from, so that the worker finds the same plugins."""
-    return [path or str(Path.cwd()) for path in sys.path]

@@ -840,7 +840,7 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     "counter": (
         "(int64 a, int64 b, int64 c) => (int64[N] y) { y = Range(a, b, c) }",
         [integers(np.int64, a=1, b=7, c=2), integers(np.int64, a=7, b=1, c=-2)],
-        [(integers(np.int64, a=1, b=7, c=0), "steps of 0|undefined|zero")],
+        [(integers(np.int64, a=1, b=7, c=0), "step of 0")],
     ),
     "bias": (
         "(float[N,2] x, float[2,M] w, float[A,B] b) => (float[N,M] y)"
