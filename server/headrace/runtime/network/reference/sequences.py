@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from onnx.reference.op_run import OpRun
@@ -15,6 +15,9 @@ try:
     import re2
 except ImportError:  # no wheel for this platform
     re2 = None
+
+_MOST_OF_A_PATTERN: Final = 1024
+_MOST_BYTES_OF_AN_EXPRESSION: Final = 1 << 20
 
 
 class OneHot(OpOneHot):
@@ -107,10 +110,23 @@ class RegexFullMatch(OpRun):
 
 @lru_cache(maxsize=64)
 def _expression(pattern: str) -> Any:
+    """RE2's expression. No other thread of the process runs while RE2 compiles one, so what it may
+    be made of is bounded: a pattern of 1.2 million characters takes half a minute, and a short one
+    may stand for as many states."""
+    if len(pattern) > _MOST_OF_A_PATTERN:
+        raise ValueError(
+            f"a RegexFullMatch takes a pattern of at most {_MOST_OF_A_PATTERN:,} characters here, "
+            f"not of {len(pattern):,}; use a shorter one, or another device"
+        )
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = _MOST_BYTES_OF_AN_EXPRESSION
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace")
+        if "too large" in reason:  # RE2 does not say what would be small enough
+            reason += (
+                f"; it takes more than {_MOST_BYTES_OF_AN_EXPRESSION >> 20} MiB, the most here"
+            )
         raise ValueError(f"{pattern!r} is not an RE2 expression: {reason}") from None
