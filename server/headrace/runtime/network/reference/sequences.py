@@ -8,8 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_equal import Equal as OpEqual
 from onnx.reference.ops.op_one_hot import OneHot as OpOneHot
 from onnx.reference.ops.op_split_to_sequence import SplitToSequence as OpSplitToSequence
+
+from headrace.runtime.network.reference.texts import MOST_TEXTS, are_texts, refuse_many
 
 try:
     import re2
@@ -18,6 +21,18 @@ except ImportError:  # no wheel for this platform
 
 _MOST_OF_A_PATTERN: Final = 1024
 _MOST_BYTES_OF_AN_EXPRESSION: Final = 1 << 20
+
+
+class Equal(OpEqual):
+    """Compares texts one by one, so that other threads can run."""
+
+    def _run(self, a: Any, b: Any) -> tuple[Any, ...]:
+        if not are_texts(a):
+            found: tuple[Any, ...] = super()._run(a, b)  # type: ignore[no-untyped-call]
+            return found
+        pairs = np.broadcast(a, b)
+        equal = [one == other for one, other in pairs]
+        return (np.array(equal, np.bool_).reshape(pairs.shape),)
 
 
 class OneHot(OpOneHot):
@@ -61,6 +76,43 @@ class SplitToSequence(OpSplitToSequence):
         return found
 
 
+class StringConcat(OpRun):
+    """Joins texts one by one. onnx makes every text as wide as the longest one.
+
+    https://onnx.ai/onnx/operators/onnx__StringConcat.html
+    """
+
+    def _run(self, x: Any, y: Any) -> tuple[Any, ...]:
+        pairs, characters = np.broadcast(x, y), 0
+        made: list[str] = []
+        for one, other in pairs:
+            characters += len(one) + len(other)
+            refuse_many(len(made), characters)
+            made.append(str(one) + str(other))
+        return (_array(made, pairs.shape),)
+
+
+class StringSplit(OpRun):
+    """Splits texts one by one, and looks how many parts there are before it makes an array of them.
+
+    https://onnx.ai/onnx/operators/onnx__StringSplit.html
+    """
+
+    def _run(
+        self, x: Any, delimiter: str | None = None, maxsplit: int | None = None
+    ) -> tuple[Any, ...]:
+        most = -1 if maxsplit is None or maxsplit < 0 else maxsplit
+        until = min(most, MOST_TEXTS) if most >= 0 else MOST_TEXTS  # one part more is too many
+        texts, longest, parts = np.asarray(x, object), 0, []
+        for each in texts.reshape(-1).tolist():
+            parts.append(each.split(delimiter or None, until))
+            longest = max(longest, len(parts[-1]))
+            refuse_many(texts.size * longest)
+        padded = [part for row in parts for part in (*row, *[""] * (longest - len(row)))]
+        counts = np.array([*map(len, parts)], np.int64).reshape(texts.shape)
+        return _array(padded, (*texts.shape, longest)), counts
+
+
 class StringNormalizer(OpRun):
     """Drops texts that are stop words, and no others. If none is left, it returns one empty text.
 
@@ -88,6 +140,10 @@ class StringNormalizer(OpRun):
         texts = map(str, x.reshape(-1).tolist())
         kept = [change(each) for each in texts if compare(each) not in dropped] or [""]
         return (np.array(kept, object).reshape((*x.shape[:-1], len(kept))),)
+
+
+def _array(texts: list[str], shape: tuple[int, ...]) -> Any:
+    return np.array(texts, object).reshape(shape)
 
 
 class RegexFullMatch(OpRun):
