@@ -8,14 +8,13 @@ layer that might fail, and refuses a layer that might be silently wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
 import onnx_ir as ir
 from onnx import defs
 
-from headrace.plugins.cpu import predictors
+from headrace.plugins.cpu import predictors, texts
 from headrace.runtime.network.ranks import TOO_DEEP, exceeds
 
 RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
@@ -163,19 +162,6 @@ def _split_to_sequence(node: ir.Node) -> str | None:
     return None
 
 
-def _tf_idf(node: ir.Node) -> str | None:
-    """The backend reads one index for each n-gram in the pool, even past the last index."""
-    pool = node.attributes.get_ints("pool_int64s", None)
-    size = len(pool if pool is not None else node.attributes.get_strings("pool_strings", ()))
-    starts = [*node.attributes.get_ints("ngram_counts", ()), size]
-    lengths = [end - start for start, end in pairwise(starts)]
-    grams = sum(length // (index + 1) for index, length in enumerate(lengths))
-    indexes = len(node.attributes.get_ints("ngram_indexes", ()))
-    if min(lengths, default=0) < 0 or indexes < grams:
-        return f"ngram_indexes has {indexes} elements for {grams} n-grams"
-    return None
-
-
 def _features(node: ir.Node) -> str | None:
     """The backend writes outside the output if a later length than the first is negative."""
     lengths = node.attributes.get_ints("inputdimensions", ())
@@ -293,8 +279,8 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "STFT": _has_axes(2),
         "SoftmaxCrossEntropyLoss": _loss,
         "SplitToSequence": _split_to_sequence,
-        "TfIdfVectorizer": _tf_idf,
         "ai.onnx.ml.FeatureVectorizer": _features,
         **predictors.RULES,
+        **texts.RULES,
     }
 )

@@ -61,6 +61,16 @@ def test_a_layer_without_a_kernel_for_its_types_says_so(plugin: Plugin) -> None:
     assert reasons(plugin, given) == {"neg": "no kernel for Neg(13) on tensor(bfloat16)"}
 
 
+@pytest.mark.parametrize(("length", "refused"), [(16_384, False), (16_385, True)])
+def test_a_pattern_that_takes_long_to_load_says_so(
+    plugin: Plugin, length: int, refused: bool
+) -> None:
+    pattern = "a" * length
+    text = f'a (string[n] x) => (bool[n] y) {{ [m] y = RegexFullMatch<pattern="{pattern}">(x) }}'
+    why = "the pattern has 16,385 characters; at most 16,384 are allowed"
+    assert reasons(plugin, network(text)) == ({"m": why} if refused else {})
+
+
 def test_an_unknown_operator_says_so(plugin: Plugin) -> None:
     found = reasons(plugin, networks.unknown_operators().network)
     assert set(found) == {"strange", "stranger"}

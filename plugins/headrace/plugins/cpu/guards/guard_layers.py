@@ -17,10 +17,13 @@ from headrace.runtime.network.ranks import MAX_RANK, TOO_DEEP
 
 SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place of another
 FAILS: Final = "an input is empty, has too few axes, or gives a length of 0"
+MOST_TEXTS: Final = 524_288  # of an output
 _NEVER: Final = re.compile(rf"{re.escape(SUFFIX)}\.never(?:\.(\d+)\.(\d+)(\+)?)?(\.deep)?")
 _REASONS: Final = {
     "class": "a class is negative, and it is not ignore_index",
     "corner": "with align_corners, each axis of the grid must have at least two pixels",
+    "count": f"an output has more than {MOST_TEXTS:,} strings, the most for one output; "
+    "ask for fewer in one request",
     "crop": "an axis keeps its size, and the backend then does not crop it",
     "negative": "a length is negative",
     "shape": "the shapes of the inputs do not fit each other",

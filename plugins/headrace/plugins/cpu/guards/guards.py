@@ -23,7 +23,7 @@ from headrace.plugins.cpu import contributed, limits
 from headrace.plugins.cpu.graph.inserted import opset_of
 from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
 from headrace.plugins.cpu.graph.repairs import REDUCTIONS
-from headrace.plugins.cpu.guards import inputs, products, shapes, windows
+from headrace.plugins.cpu.guards import inputs, outputs, products, shapes, windows
 from headrace.plugins.cpu.guards.guard_layers import Guard
 from headrace.runtime.intake.naming import value_names, walk
 
@@ -33,7 +33,8 @@ _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are c
 
 
 def guard(model: ir.Model) -> None:
-    """Guards every layer of `model`, bodies included, that the backend may not survive."""
+    """Guards every layer of `model`, bodies included, that the backend may not survive, and every
+    output that may have too many texts."""
     for node in walk(model.graph):
         _drop_omitted_inputs(node)
     nodes = [node for node in walk(model.graph) if needs_guard(node)]
@@ -52,6 +53,7 @@ def guard(model: ir.Model) -> None:
             rule(node, guarded)
         if (rule := _RULES.get(operator)) is not None:
             rule(node, guarded)
+    outputs.guard_texts(model, names, proven, opset)
 
 
 def _drop_omitted_inputs(node: ir.Node) -> None:

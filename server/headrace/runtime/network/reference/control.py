@@ -10,6 +10,7 @@ from onnx.reference.ops.op_optional import Optional as OpOptional
 from onnx.reference.ops.op_scan import Scan as OpScan
 
 from headrace.runtime.network.reference.norms import opset_of
+from headrace.runtime.network.reference.texts import count_texts, refuse_many
 
 _SCAN_WITHOUT_BATCH = 9
 
@@ -45,14 +46,42 @@ class Loop(OpLoop):
             count += 1
         if not count and collected:
             raise ValueError("no iteration tells the shape of what the loop collects")
-        return (*state, *map(np.stack, collected))
+        return (*state, *map(stacked, collected))
+
+
+def stacked(values: list[Any]) -> Any:
+    """The values along a new first axis, if they are not too many texts."""
+    refuse_many(*count_texts(values))
+    return np.stack(values)
 
 
 class Scan(OpScan):
+    """Looks how many texts it collects before it makes an array of them."""
+
+    num_scan_inputs: int
+    _run_body: Any
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)  # type: ignore[no-untyped-call]
         if opset_of(self) < _SCAN_WITHOUT_BATCH:
             raise NotImplementedError("Scan over a batch, as before operator set 9")
+
+    def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
+        self._common_run_shape(*inputs)  # type: ignore[no-untyped-call]  # refuses other axes
+        first = len(inputs) - self.num_scan_inputs
+        state, scanned = inputs[:first], inputs[first:]
+        collected: list[list[Any]] = [[] for _ in self.output_names[first:]]
+        context, passed = options.get("context") or {}, {"bindings": options.get("bindings")}
+        for row in range(len(scanned[0])):
+            given = (*state, *(each[row] for each in scanned))
+            feeds = {**context, **dict(zip(self.input_names, given, strict=False))}
+            outputs = self._run_body(feeds, **passed)
+            state = tuple(outputs[:first])
+            for rows, value in zip(collected, outputs[first:], strict=True):
+                rows.append(value)
+        if not len(scanned[0]) and collected:
+            raise ValueError("no element tells the shape of what the scan collects")
+        return (*state, *map(stacked, collected))
 
 
 class Optional(OpOptional):

@@ -20,7 +20,6 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - takes scales and zero points of a quantised matrix's rows for those of its columns,
 - takes the wrong point if a Resize by pytorch_half_pixel makes one element,
 - rounds the fractional depth of a OneHot up, and compares fractional indices as they are,
-    *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
 - inserts an element at the wrong place if it belongs at the end of a sequence,
 - accepts lengths of a split that do not add up,
 - ignores classes and weights of a loss that are too many,
@@ -35,7 +34,8 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - reads several operators of ai.onnx.ml otherwise than ONNX (`predictors`).
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
-time for some expressions, and no other thread of the process runs meanwhile.
+time for some expressions, and no other thread of the process runs meanwhile. For the same reason,
+a layer takes and makes a bounded number of texts (`texts`).
 """
 
 from __future__ import annotations
@@ -81,14 +81,18 @@ from headrace.runtime.network.reference.predictors import (
     TreeEnsembleClassifier,
 )
 from headrace.runtime.network.reference.sequences import (
+    Equal,
     OneHot,
     RegexFullMatch,
     SequenceInsert,
     SplitToSequence,
+    StringConcat,
     StringNormalizer,
+    StringSplit,
 )
 from headrace.runtime.network.reference.signals import STFT, Attention
 from headrace.runtime.network.reference.sums import with_wide_sums
+from headrace.runtime.network.reference.texts import with_few_texts
 from headrace.runtime.network.reference.windows import (
     LRN,
     AveragePool,
@@ -134,7 +138,8 @@ class CorrectedEvaluator(ReferenceEvaluator):
                     node.impl_, node.parent = None, weakref.proxy(self)
 
     def _load_impl(self, node: Any, *arguments: Any) -> Any:
-        return with_wide_sums(node.op_type, super()._load_impl(node, *arguments))
+        found = with_wide_sums(node.op_type, super()._load_impl(node, *arguments))
+        return with_few_texts(node.op_type, found)
 
 
 def _no_log(*_: object) -> None:
@@ -200,6 +205,7 @@ _CORRECTED = (
     AveragePool,
     BatchNormalization,
     CumSum,
+    Equal,
     GatherElements,
     GlobalMaxPool,
     GridSample,
@@ -226,7 +232,9 @@ _CORRECTED = (
     Scan,
     SequenceInsert,
     SplitToSequence,
+    StringConcat,
     StringNormalizer,
+    StringSplit,
     TreeEnsemble,
     TreeEnsembleClassifier,
     Trilu,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from heapq import merge
+from typing import Any, Final
 
 import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.aionnxml.op_tree_ensemble import TreeEnsemble as OpTreeEnsemble
 from onnx.reference.ops.op_cum_sum import CumSum as OpCumSum
+
+from headrace.runtime.network.reference.texts import are_texts
+
+_PIECE: Final = 8192
 
 
 class CumSum(OpCumSum):
@@ -61,14 +66,15 @@ class Trilu(OpRun):
 
 class Unique(OpRun):
     """The unique elements, or the unique parts along an axis, sorted or in the order in which they
-    first appear.
+    first appear. Of texts it has no parts, as NumPy has none.
 
     https://onnx.ai/onnx/operators/onnx__Unique.html
     """
 
     def _run(self, x: Any, axis: int | None = None, sorted: int = 1) -> tuple[Any, ...]:
         flat, along = (x.reshape(-1), 0) if axis is None else (x, axis)
-        found, first, inverse, counts = np.unique(flat, True, True, True, axis=along)
+        find = _unique_texts if axis is None and are_texts(x) else np.unique
+        found, first, inverse, counts = find(flat, True, True, True, axis=along)
         inverse = inverse.reshape(-1)
         if not sorted:
             order = np.argsort(first)
@@ -76,3 +82,20 @@ class Unique(OpRun):
             inverse = np.argsort(order)[inverse]
         made = (found, *(each.astype(np.int64) for each in (first, inverse, counts)))
         return made[: len(self.output)]
+
+
+def _unique_texts(texts: Any, *_: bool, **_axis: int) -> tuple[Any, ...]:
+    """Does what `np.unique` does. It sorts some thousand texts at a time, because no other thread
+    runs while Python or NumPy sorts a list."""
+    listed: list[str] = texts.tolist()
+    firsts: dict[str, int] = {}
+    for at, text in enumerate(listed):
+        firsts.setdefault(text, at)
+    distinct = [*firsts]
+    pieces = [sorted(distinct[at : at + _PIECE]) for at in range(0, len(distinct), _PIECE)]
+    ordered = [*merge(*pieces)]
+    places = {text: at for at, text in enumerate(ordered)}
+    inverse = np.array([places[text] for text in listed], np.int64)
+    first = np.array([firsts[text] for text in ordered], np.int64)
+    counts = np.bincount(inverse, minlength=len(ordered))
+    return np.array(ordered, object), first, inverse, counts

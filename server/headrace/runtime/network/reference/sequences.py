@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_equal import Equal as OpEqual
 from onnx.reference.ops.op_one_hot import OneHot as OpOneHot
 from onnx.reference.ops.op_split_to_sequence import SplitToSequence as OpSplitToSequence
+
+from headrace.runtime.network.reference.texts import MOST_TEXTS, are_texts, refuse_many
 
 try:
     import re2
 except ImportError:  # no wheel for this platform
     re2 = None
+
+_MOST_OF_A_PATTERN: Final = 1024
+_MOST_BYTES_OF_AN_EXPRESSION: Final = 1 << 20
+
+
+class Equal(OpEqual):
+    """Compares texts one by one, so that other threads can run."""
+
+    def _run(self, a: Any, b: Any) -> tuple[Any, ...]:
+        if not are_texts(a):
+            found: tuple[Any, ...] = super()._run(a, b)  # type: ignore[no-untyped-call]
+            return found
+        pairs = np.broadcast(a, b)
+        equal = [one == other for one, other in pairs]
+        return (np.array(equal, np.bool_).reshape(pairs.shape),)
 
 
 class OneHot(OpOneHot):
@@ -58,6 +76,43 @@ class SplitToSequence(OpSplitToSequence):
         return found
 
 
+class StringConcat(OpRun):
+    """Joins texts one by one. onnx makes every text as wide as the longest one.
+
+    https://onnx.ai/onnx/operators/onnx__StringConcat.html
+    """
+
+    def _run(self, x: Any, y: Any) -> tuple[Any, ...]:
+        pairs, characters = np.broadcast(x, y), 0
+        made: list[str] = []
+        for one, other in pairs:
+            characters += len(one) + len(other)
+            refuse_many(len(made), characters)
+            made.append(str(one) + str(other))
+        return (_array(made, pairs.shape),)
+
+
+class StringSplit(OpRun):
+    """Splits texts one by one, and looks how many parts there are before it makes an array of them.
+
+    https://onnx.ai/onnx/operators/onnx__StringSplit.html
+    """
+
+    def _run(
+        self, x: Any, delimiter: str | None = None, maxsplit: int | None = None
+    ) -> tuple[Any, ...]:
+        most = -1 if maxsplit is None or maxsplit < 0 else maxsplit
+        until = min(most, MOST_TEXTS) if most >= 0 else MOST_TEXTS  # one part more is too many
+        texts, longest, parts = np.asarray(x, object), 0, []
+        for each in texts.reshape(-1).tolist():
+            parts.append(each.split(delimiter or None, until))
+            longest = max(longest, len(parts[-1]))
+            refuse_many(texts.size * longest)
+        padded = [part for row in parts for part in (*row, *[""] * (longest - len(row)))]
+        counts = np.array([*map(len, parts)], np.int64).reshape(texts.shape)
+        return _array(padded, (*texts.shape, longest)), counts
+
+
 class StringNormalizer(OpRun):
     """Drops texts that are stop words, and no others. If none is left, it returns one empty text.
 
@@ -87,6 +142,10 @@ class StringNormalizer(OpRun):
         return (np.array(kept, object).reshape((*x.shape[:-1], len(kept))),)
 
 
+def _array(texts: list[str], shape: tuple[int, ...]) -> Any:
+    return np.array(texts, object).reshape(shape)
+
+
 class RegexFullMatch(OpRun):
     """Matches in time proportional to the length of the text, and lets other threads run."""
 
@@ -107,10 +166,23 @@ class RegexFullMatch(OpRun):
 
 @lru_cache(maxsize=64)
 def _expression(pattern: str) -> Any:
+    """RE2's expression. No other thread of the process runs while RE2 compiles one, so what it may
+    be made of is bounded: a pattern of 1.2 million characters takes half a minute, and a short one
+    may stand for as many states."""
+    if len(pattern) > _MOST_OF_A_PATTERN:
+        raise ValueError(
+            f"a RegexFullMatch takes a pattern of at most {_MOST_OF_A_PATTERN:,} characters here, "
+            f"not of {len(pattern):,}; use a shorter one, or another device"
+        )
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = _MOST_BYTES_OF_AN_EXPRESSION
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace")
+        if "too large" in reason:  # RE2 does not say what would be small enough
+            reason += (
+                f"; it takes more than {_MOST_BYTES_OF_AN_EXPRESSION >> 20} MiB, the most here"
+            )
         raise ValueError(f"{pattern!r} is not an RE2 expression: {reason}") from None

@@ -67,7 +67,7 @@ def test_they_are_profiled_as_layers(plugin: Plugin) -> None:
     request = InferRequest(loaded)
     request.start_async(case.inputs, profile=True)
     request.result(60)
-    assert {each.layer for each in request.performance_counts} == {"upper", "length", "square"}
+    assert {each.layer for each in request.performance_counts} >= {"upper", "length", "square"}
     loaded.close()
 
 

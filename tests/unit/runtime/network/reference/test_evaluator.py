@@ -283,6 +283,19 @@ def test_what_is_no_expression_of_re2_is_refused_beforehand(pattern: str) -> Non
         CorrectedEvaluator(parsed(20, matching(pattern)))
 
 
+def test_a_pattern_that_takes_long_to_compile_is_refused_beforehand() -> None:
+    with pytest.raises(ValueError, match="at most 1,024 characters here, not of 1,025"):
+        CorrectedEvaluator(parsed(20, matching("a" * 1025)))
+    with pytest.raises(ValueError, match="too large"):
+        CorrectedEvaluator(parsed(20, matching("(.{31}){31}" * 50)))
+
+
+def test_a_long_pattern_is_compiled_if_it_is_within_the_limits() -> None:
+    names = "|".join(f"name{each}" for each in range(100))
+    (found,) = run(20, matching(names), x=np.array(["name42", "name100"], object))
+    assert found.tolist() == [True, False]
+
+
 def test_a_function_hands_its_pattern_to_the_layer_inside() -> None:
     text = """g (string[N] x) => (bool[N] y) { y = own.Matches<p = "a+">(x) }
         <domain: "own", opset_import: ["": 20]>

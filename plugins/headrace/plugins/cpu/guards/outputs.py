@@ -1,0 +1,36 @@
+"""Makes a run fail if one of its outputs has too many texts.
+
+ONNX Runtime makes a Python object of each text, and no other thread of the process runs meanwhile.
+A million take a tenth of a second, and a request of a few bytes may ask a Tile for any number.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import onnx_ir as ir
+
+from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes
+from headrace.plugins.cpu.guards.guard_layers import MOST_TEXTS, Guard
+from headrace.runtime.intake.naming import Names
+
+_LESS_TAKES_INTEGERS: Final = 9
+
+
+def guard_texts(model: ir.Model, names: Names, proven: ProvenShapes, opset: int) -> None:
+    """Guards each output of the network that is a tensor of texts."""
+    outputs, texts = model.graph.outputs, ir.TensorType(ir.DataType.STRING)
+    for value in dict.fromkeys(outputs):
+        node = value.producer()
+        if node is None or value.type != texts or opset < _LESS_TAKES_INTEGERS:
+            continue
+        guard = Guard(node, names, proven, opset, body=model.graph)
+        number, truth = (ir.TensorType(each) for each in (ir.DataType.INT64, ir.DataType.BOOL))
+        count = guard.layer("Size", value, type=number)
+        most = guard.constant(np.array(MOST_TEXTS + 1))
+        guarded = guard.only_if(value, guard.layer("Less", count, most, type=truth), "count")
+        value.name, guarded.name = guarded.name, value.name
+        for at, each in enumerate(outputs):
+            if each is value:
+                outputs[at] = guarded

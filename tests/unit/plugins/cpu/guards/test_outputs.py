@@ -1,0 +1,71 @@
+"""An output has as many strings as can be passed on without keeping other threads waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.plugins import cpu
+from headrace.plugins.cpu.guards.guard_layers import MOST_TEXTS, SUFFIX
+from headrace.plugins.cpu.guards.guards import guard
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.network.network import Network
+from headrace.testing.case import parse
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services
+
+TILED = "g (string[n] x, int64[1] times) => (string[m] y) { y = Tile(x, times) }"
+X = np.array(["a", "b"], object)
+
+
+@pytest.fixture
+def plugin() -> Iterator[Plugin]:
+    with services() as offered:
+        yield cpu.create_plugin("CPU", offered, {})
+
+
+def run(plugin: Plugin, text: str, **inputs: Any) -> dict[str, Any]:
+    compiled = plugin.load_network(Load(Network.from_bytes(parse(text).SerializeToString())))
+    try:
+        return InferRequest(compiled).infer(inputs)
+    finally:
+        compiled.close()
+
+
+def test_an_output_with_too_many_strings_is_refused(plugin: Plugin) -> None:
+    most = np.array([MOST_TEXTS // 2])
+    assert run(plugin, TILED, x=X, times=most)["y"].size == MOST_TEXTS
+    with pytest.raises(InvalidArgument, match="more than 524,288 strings"):
+        run(plugin, TILED, x=X, times=most + 1)
+
+
+def test_an_output_that_the_network_reads_or_gives_twice_is_guarded(plugin: Plugin) -> None:
+    text = TILED.replace("(string[m] y)", "(string[m] y, bool[m] z)").replace(
+        "times) }", "times) z = Equal(y, y) }"
+    )
+    found = run(plugin, text, x=X, times=np.array([2]))
+    assert found["y"].tolist() == ["a", "b"] * 2
+    assert found["z"].all()
+
+
+@pytest.mark.parametrize(
+    ("ports", "guarded"),
+    [
+        ("(string[n] x) => (string[n] y)", True),
+        ("(float[n] x) => (float[n] y)", False),
+        ("(seq(string[n]) x) => (seq(string[n]) y)", False),
+    ],
+)
+def test_only_an_output_that_may_have_too_many_strings_is_guarded(
+    ports: str, guarded: bool
+) -> None:
+    given = Network.from_bytes(parse(f"g {ports} {{ y = Identity(x) }}").SerializeToString())
+    model = given.model.clone()
+    guard(model)
+    assert any(SUFFIX in (node.name or "") for node in model.graph) == guarded
+    assert [value.name for value in model.graph.outputs] == ["y"]
