@@ -20,21 +20,16 @@ from onnx_ir.convenience import get_const_tensor
 
 from headrace.runtime.intake.naming import bodies, walk
 from headrace.runtime.network.ranks import give_ranks
+from headrace.runtime.network.stubs import SMALL_BYTES, is_small, stub
 from headrace.runtime.system.interruption import check
 
 _log = logging.getLogger(__name__)
-
-_SMALL_BYTES = 4096
-"""Constants up to this size take part in the inference: shapes are computed from them."""
 
 _LAYERS: Final = 8
 """How many layers onnx is asked about at a time. With doubled ranks, they take some megabytes."""
 
 _MAX_RANK: Final = 64
 """NumPy's highest rank. A value with a higher rank has an unknown shape here."""
-
-_MAX_NUMBERS: Final = 4096
-"""The most numbers in an attribute of a layer that onnx is asked about."""
 
 _NEED_TYPES: Final = frozenset(
     ["DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"]
@@ -96,7 +91,7 @@ class TypeInference:
             self.flush()
             self._bodies(node)
             self._infer([node])
-        elif _is_small(node):
+        elif is_small(node):
             self._waiting.append(node)
             if len(self._waiting) >= _LAYERS:
                 self.flush()
@@ -150,7 +145,7 @@ class TypeInference:
         produced = {value for node in nodes for value in node.outputs}
         read = {value: None for node in nodes for value in node.inputs if value is not None}
         try:
-            graph.node.extend(_stub(node) for node in nodes)
+            graph.node.extend(stub(node) for node in nodes)
             for value in read.keys() - produced:
                 constant = self._constant(value)
                 if constant is not None:
@@ -188,7 +183,7 @@ class TypeInference:
         if value in self.values:
             return onnx.numpy_helper.from_array(self.values[value], value.name)
         tensor = get_const_tensor(value)
-        if tensor is None or tensor.nbytes > _SMALL_BYTES:
+        if tensor is None or tensor.nbytes > SMALL_BYTES:
             return None
         constant = onnx.TensorProto()
         constant.CopyFrom(ir.to_proto(tensor))
@@ -210,36 +205,6 @@ def _set(value: ir.Value, found: ir.TypeProtocol | None, shape: ir.Shape | None)
             else size
             for size in shape
         )
-
-
-def _stub(node: ir.Node) -> onnx.NodeProto:
-    """The node, with bodies that have no layers. The bodies' outputs have been inferred already."""
-    held = {name for name, each in node.attributes.items() if not each.is_ref() and _graphs(each)}
-    if not held:
-        return ir.serde.serialize_node(node)  # `ir.to_proto` looks for the type, which takes long
-    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name or "")
-    proto.input.extend("" if value is None else value.name or "" for value in node.inputs)
-    proto.output.extend(value.name or "" for value in node.outputs)
-    for name, attribute in node.attributes.items():
-        if name not in held:
-            proto.attribute.append(ir.to_proto(attribute))
-            continue
-        stubs = [
-            onnx.GraphProto(
-                name=name,
-                input=[ir.serde.serialize_value(value) for value in body.inputs],
-                output=[ir.serde.serialize_value(value) for value in body.outputs],
-            )
-            for body in _graphs(attribute)
-        ]
-        proto.attribute.append(onnx.helper.make_attribute(name, stubs[0]))
-    return proto
-
-
-def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
-    if attribute.type == ir.AttributeType.GRAPH:
-        return (attribute.as_graph(),)
-    return ()
 
 
 def _body_input_type(node: ir.Node, at: int, outer: ir.Value | None) -> ir.TypeProtocol | None:
@@ -266,22 +231,6 @@ def _slice_shape(node: ir.Node, at: int, shape: ir.Shape) -> ir.Shape | None:
     sizes = list(shape)
     del sizes[given[at]]
     return ir.Shape(sizes)
-
-
-def _is_small(node: ir.Node) -> bool:
-    """Whether the node's attributes are small. If they are not, onnx's result may be large."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.TENSOR:
-            if attribute.as_tensor().nbytes > _SMALL_BYTES:
-                return False
-        elif attribute.type in _LISTS and len(attribute.value) > _MAX_NUMBERS:
-            return node.domain != ""  # trees of ai.onnx.ml are long but do not affect shapes
-    return True
-
-
-_LISTS: Final = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
 def _settled(node: ir.Node) -> bool:
