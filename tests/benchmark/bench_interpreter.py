@@ -34,7 +34,7 @@ from tests.benchmark.resnet50 import resnet50
 DEVICES = ("CPU", "TEMPLATE", "BATCH:CPU(4)", "HETERO:TEMPLATE,CPU", "AUTO:CPU")
 TARGET_MS = 50.0
 PATIENCE_SECONDS = 600.0
-QUICK = ("resnet50", "transformer", "20 doublings", "60 doublings")
+QUICK = ("resnet50", "transformer", "20 doublings", "60 doublings", "700000 labels")
 
 
 class Heartbeat:
@@ -94,6 +94,27 @@ def wide_constants(count: int) -> onnx.ModelProto:
     return parse(text, weights)
 
 
+def labels(count: int) -> onnx.ModelProto:
+    """A layer with long lists in its attributes."""
+    layer = helper.make_node(
+        "LabelEncoder",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        keys_strings=[f"k{at}" for at in range(count)],
+        values_int64s=list(range(count)),
+    )
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [layer],
+        "labels",
+        [info("x", onnx.TensorProto.STRING, ["N"])],
+        [info("y", onnx.TensorProto.INT64, ["N"])],
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, ir_version=10, opset_imports=opsets)
+
+
 NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "resnet50": resnet50,
     "transformer": deep_transformer,
@@ -101,6 +122,7 @@ NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "10000 weights": lambda: wide_constants(10_000),
     "20 doublings": lambda: doubling(20, axis=0),
     "60 doublings": lambda: doubling(60, axis=1),
+    "700000 labels": lambda: labels(700_000),
 }
 
 

@@ -6,11 +6,9 @@ The device decides whether operators exist and get valid inputs.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import onnx
 
@@ -22,6 +20,7 @@ from headrace.runtime.intake.declarations import (
     has_type,
     invalid,
 )
+from headrace.runtime.intake.demands import demands_of, has_short_lists, kind_name
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.tensors import TensorData
 from headrace.runtime.system.interruption import wanted
@@ -99,6 +98,7 @@ class _Check:
             drop_metadata(function)
             scope = _Scope(self._declared.opsets(function, what), in_function=True)
             self._declared.values(function.value_info)
+            self._declared.lists(function.attribute_proto, what, short=True)
             for attribute in function.attribute_proto:
                 self.attribute(attribute, scope, (), what)
             names = [*function.attribute, *(each.name for each in function.attribute_proto)]
@@ -180,16 +180,18 @@ class _Check:
         given = {attribute.name for attribute in node.attribute}
         if len(given) != len(node.attribute):
             raise invalid(f"{label} has an attribute twice")
-        if (domain, node.op_type, node.overload) not in self._functions:
-            demands = _demands(node.op_type, scope.opsets[domain], domain)
+        is_call = (domain, node.op_type, node.overload) in self._functions
+        self._declared.lists(node.attribute, label, short=is_call or has_short_lists(node))
+        if not is_call:
+            demands = demands_of(node.op_type, scope.opsets[domain], domain)
             if lacking := demands.required - given:
                 raise invalid(f"{label} lacks the attribute {min(lacking)!r} of {node.op_type}")
             for each in node.attribute:
                 kind = demands.kinds.get(each.name, each.type)
                 if each.type not in (kind, onnx.AttributeProto.UNDEFINED):  # checked below
                     raise invalid(
-                        f"attribute {each.name!r} of {label} has the type {_kind_name(each.type)}, "
-                        f"and {node.op_type} takes {_kind_name(kind)}"
+                        f"attribute {each.name!r} of {label} has the type {kind_name(each.type)}, "
+                        f"and {node.op_type} takes {kind_name(kind)}"
                     )
             if (node.op_type, domain) == ("Constant", "") and not (
                 len(given) == 1 and given <= {*demands.kinds}
@@ -241,35 +243,6 @@ class _Check:
             raise invalid(f"{what} has no known type")
 
 
-@dataclass(frozen=True, slots=True)
-class _Demands:
-    """What ONNX requires of a node.
-
-    Attributes:
-        required: the names of the attributes that the node must have.
-        kinds: the type of each attribute that the node may have.
-        outputs: the most outputs that the node may have.
-    """
-
-    required: frozenset[str] = frozenset()
-    kinds: Mapping[str, int] = field(default_factory=dict)
-    outputs: int = sys.maxsize
-
-
-@lru_cache(maxsize=4096)
-def _demands(operator: str, version: int, domain: str) -> _Demands:
-    try:
-        schema = onnx.defs.get_schema(operator, version, domain)
-    except onnx.defs.SchemaError:
-        return _Demands()  # the device decides whether the operator exists
-    attributes = schema.attributes.items()
-    return _Demands(
-        frozenset(name for name, each in attributes if each.required),
-        {name: int(cast(Any, each.type).value) for name, each in attributes},
-        schema.max_output,
-    )
-
-
 def _check_split(node: onnx.NodeProto, label: str) -> None:
     """Compares the number of outputs with `num_outputs`, because backends follow the one or the
     other, and onnx's shape inference does not survive too many outputs."""
@@ -280,10 +253,6 @@ def _check_split(node: onnx.NodeProto, label: str) -> None:
         raise invalid(f"{label} has {len(node.output)} outputs, but num_outputs is {given[0].i}")
     if len(node.input) > 1 and node.input[1]:
         raise invalid(f"{label} has the input split and the attribute num_outputs; drop one")
-
-
-def _kind_name(kind: int) -> str:
-    return onnx.AttributeProto.AttributeType.Name(cast("onnx.AttributeProto.AttributeType", kind))
 
 
 _KNOWN_KINDS = frozenset(onnx.AttributeProto.AttributeType.values())

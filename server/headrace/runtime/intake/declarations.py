@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import onnx
 import onnx_ir as ir
@@ -12,6 +13,13 @@ from google.protobuf.message import Message
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.provenance import METADATA_PREFIX
+
+_LISTS: Final[Mapping[int, str]] = {
+    onnx.AttributeProto.INTS: "ints",
+    onnx.AttributeProto.FLOATS: "floats",
+    onnx.AttributeProto.STRINGS: "strings",
+}
+"""The field of each kind of attribute that holds a list of plain values."""
 
 
 class Declarations:
@@ -88,6 +96,22 @@ class Declarations:
             )
         for name in (node.name, node.op_type, node.domain, *node.input, *node.output):
             self.name(name, f"a name in {label[:80]}")
+
+    def lists(self, attributes: Iterable[onnx.AttributeProto], label: str, *, short: bool) -> None:
+        """Checks that no list in an attribute is too long.
+
+        Args:
+            short: the lists are those of an operator that has no use for long ones, or of a
+                function, which may pass them to such an operator.
+        """
+        most = self._limits.short_list if short else self._limits.list_length
+        for each in attributes:
+            field = _LISTS.get(each.type)
+            if field is not None and (found := len(getattr(each, field))) > most:
+                raise invalid(
+                    f"attribute {each.name[:80]!r} of {label[:80]} lists {found} values; at most "
+                    f"{most} are allowed there"
+                )
 
     def name(self, name: str, what: str) -> None:
         """Checks that a name is not too long."""

@@ -19,10 +19,10 @@ import onnx_ir as ir
 from onnx_ir.convenience import get_const_tensor
 
 from headrace.runtime.intake.naming import bodies, walk
-from headrace.runtime.network.askable import SMALL_BYTES, is_askable
 from headrace.runtime.network.body_inputs import input_type, slice_shape
 from headrace.runtime.network.onnx_inference import InferenceEnded, infer
 from headrace.runtime.network.ranks import MAX_RANK, exceeds, give_ranks
+from headrace.runtime.network.stubs import SMALL_BYTES, is_askable, stub
 from headrace.runtime.system.interruption import check
 
 _log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class TypeInference:
         produced = {value for node in nodes for value in node.outputs}
         read = {value: None for node in nodes for value in node.inputs if value is not None}
         try:
-            graph.node.extend(_stub(node) for node in nodes)
+            graph.node.extend(stub(node) for node in nodes)
             for value in read.keys() - produced:
                 constant = self._constant(value)
                 if constant is not None:
@@ -231,36 +231,6 @@ def _set(value: ir.Value, found: ir.TypeProtocol | None, shape: ir.Shape | None)
             else size
             for size in shape
         )
-
-
-def _stub(node: ir.Node) -> onnx.NodeProto:
-    """The node, with bodies that have no layers. The bodies' outputs have been inferred already."""
-    held = {name for name, each in node.attributes.items() if not each.is_ref() and _graphs(each)}
-    if not held:
-        return ir.serde.serialize_node(node)  # `ir.to_proto` looks for the type, which takes long
-    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name or "")
-    proto.input.extend("" if value is None else value.name or "" for value in node.inputs)
-    proto.output.extend(value.name or "" for value in node.outputs)
-    for name, attribute in node.attributes.items():
-        if name not in held:
-            proto.attribute.append(ir.to_proto(attribute))
-            continue
-        stubs = [
-            onnx.GraphProto(
-                name=name,
-                input=[ir.serde.serialize_value(value) for value in body.inputs],
-                output=[ir.serde.serialize_value(value) for value in body.outputs],
-            )
-            for body in _graphs(attribute)
-        ]
-        proto.attribute.append(onnx.helper.make_attribute(name, stubs[0]))
-    return proto
-
-
-def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
-    if attribute.type == ir.AttributeType.GRAPH:
-        return (attribute.as_graph(),)
-    return ()
 
 
 def _settled(node: ir.Node) -> bool:

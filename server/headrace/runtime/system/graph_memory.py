@@ -36,6 +36,8 @@ _LARGE: Final = 20_000
 """Python's collector looks twice at every element of a new container. So before one grows larger
 than this, the new objects are looked at, so that it is no longer new."""
 
+_PLAIN: Final = (int, float, str, bytes)
+
 (_OWN,) = map(sys.getrefcount, [object()])
 """The `sys.getrefcount` of an object that only a list refers to."""
 
@@ -134,7 +136,7 @@ def _reach(objects: list[object]) -> None:
         referents: list[object] = gc.get_referents(*objects[done : done + _AT_ONCE])
         done = min(done + _AT_ONCE, len(objects))
         for each in referents:
-            if id(each) not in known and _belongs(type(each)) and gc.is_tracked(each):
+            if id(each) not in known and _is_followed(each) and gc.is_tracked(each):
                 known.add(id(each))
                 objects.append(each)
 
@@ -145,7 +147,9 @@ def _references(objects: list[object]) -> Counter[int]:
     if len(objects) > _LARGE:
         gc.collect(1)
     for start in range(0, len(objects), _AT_ONCE):
-        references.update(map(id, gc.get_referents(*objects[start : start + _AT_ONCE])))
+        referents = gc.get_referents(*objects[start : start + _AT_ONCE])
+        for at in range(0, len(referents), _LARGE):
+            references.update(map(id, referents[at : at + _LARGE]))
     return references
 
 
@@ -157,10 +161,18 @@ def _reached(objects: Iterable[object], within: Mapping[int, int]) -> set[int]:
         now, ahead = ahead[:_AT_ONCE], ahead[_AT_ONCE:]
         referents: list[object] = gc.get_referents(*now)
         for each in referents:
-            if id(each) not in met and id(each) in within and _belongs(type(each)):
+            if id(each) not in met and id(each) in within and _is_followed(each):
                 met.add(id(each))
                 ahead.append(each)
     return met
+
+
+def _is_followed(each: object) -> bool:
+    """Whether the object may refer to parts of graphs. The numbers and texts of an attribute refer
+    to nothing. Following a list of a million of them would stop the other threads."""
+    if isinstance(each, list | tuple) and each and isinstance(each[0], _PLAIN):
+        return False
+    return _belongs(type(each))
 
 
 def _is_part(kind: type) -> bool:

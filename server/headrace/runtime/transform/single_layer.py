@@ -50,7 +50,7 @@ def network_of(
     """
     graph = onnx.GraphProto(name="layer")
     proto = graph.node.add()
-    proto.CopyFrom(ir.to_proto(node))
+    ir.serde.serialize_node_into(proto, node)  # a copy of a long list would stop other threads
     _forget_names(proto)
     names: dict[str, str] = {}
     has_bodies = any(True for _ in _captured(node)) or _has_bodies(node)

@@ -331,6 +331,64 @@ def test_models_within_their_limits_are_taken_and_those_beyond_are_not() -> None
         assert refusal(raw, Limits(**{name: limit - 1}))
 
 
+def of_list(operator: str, domain: str = "", **attributes: Any) -> onnx.ModelProto:
+    """A layer with attributes, beside a function that hands its attribute to a Transpose."""
+    turn = node("Transpose", ["a"], ["b"])
+    turn.attribute.add(name="perm", ref_attr_name="perm", type=onnx.AttributeProto.INTS)
+    turning = function("turn", [turn])
+    turning.attribute.append("perm")
+    layer = node(operator, ["x"], ["y"], domain=domain, name="long", **attributes)
+    proto = model([layer], [value("x")], [value("y", None)], functions=[turning], domains=["f"])
+    proto.opset_import.add(domain="ai.onnx.ml", version=3)
+    return proto
+
+
+MANY = list(range(4097))
+TOO_LONG = {
+    "perm": of_list("Transpose", perm=MANY),
+    "pads": of_list("MaxPool", kernel_shape=[2], pads=MANY),
+    "activations": of_list("LSTM", activations=["Tanh"] * 4097),
+    "unheard_of": of_list("Relu", unheard_of=[0.5] * 4097),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LONG)
+def test_a_list_has_no_more_values_than_a_layer_has_axes_inputs_or_outputs(name: str) -> None:
+    assert f"attribute {name!r} of layer 'long' lists 4097 values; at most 4096" in refusal(
+        TOO_LONG[name]
+    )
+
+
+def test_a_function_cannot_pass_on_a_longer_list() -> None:
+    called = of_list("turn", "f", perm=MANY)
+    assert "'perm' of layer 'long' lists 4097" in refusal(called)
+    of_default = of_list("turn", "f")
+    of_default.functions[0].attribute.remove("perm")
+    default = helper.make_attribute("perm", MANY)
+    of_default.functions[0].attribute_proto.append(default)
+    assert "'perm' of function 'turn' lists 4097" in refusal(of_default)
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain", "attributes"),
+    [
+        ("TfIdfVectorizer", "", {"pool_int64s": MANY, "ngram_indexes": MANY, "mode": "TF"}),
+        ("StringNormalizer", "", {"stopwords": ["a"] * 4097}),
+        ("LabelEncoder", "ai.onnx.ml", {"keys_strings": ["a"] * 4097, "values_int64s": MANY}),
+        ("Own", "f", {"table": [0.5] * 4097}),
+    ],
+)
+def test_vocabularies_and_trees_may_be_longer_up_to_a_bound(
+    operator: str, domain: str, attributes: dict[str, Any]
+) -> None:
+    if operator == "TfIdfVectorizer":
+        lengths = ("max_gram_length", "max_skip_count", "min_gram_length")
+        attributes = attributes | {"ngram_counts": [0], **dict.fromkeys(lengths, 1)}
+    proto = of_list(operator, domain, **attributes)
+    network(proto)
+    assert "lists 4097 values; at most 4096" in refusal(proto, Limits(list_length=4096))
+
+
 def test_graphs_may_be_nested_as_deep_as_the_limit() -> None:
     def deep(levels: int) -> onnx.ModelProto:
         body = graph([node("Relu", ["x"], ["t"])], outputs=[value("t")])

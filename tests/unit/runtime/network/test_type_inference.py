@@ -259,3 +259,53 @@ def test_an_operator_that_needs_types_gets_them_from_the_layers_before() -> None
         )
     )
     assert found["e"] == "INT64[2,3]"
+
+
+LONG = list(range(20_000))
+TEXTS = [f"k{at}" for at in LONG]
+LONG_LISTS: dict[str, tuple[dict[str, object], str]] = {
+    "LabelEncoder": ({"keys_int64s": LONG, "values_strings": TEXTS}, "STRING[N,3]"),
+    "CategoryMapper": ({"cats_int64s": LONG, "cats_strings": TEXTS}, "STRING[N,3]"),
+    "OneHotEncoder": ({"cats_int64s": LONG}, "FLOAT[N,3,20000]"),
+    "TreeEnsembleClassifier": (
+        {"nodes_nodeids": LONG, "classlabels_int64s": LONG},
+        "FLOAT[N,20000]",
+    ),
+    "TreeEnsembleRegressor": (
+        {"nodes_nodeids": LONG, "nodes_featureids": LONG, "n_targets": 2},
+        "FLOAT[N,2]",
+    ),
+}
+
+
+def of_long_lists(operator: str) -> onnx.ModelProto:
+    lists, _ = LONG_LISTS[operator]
+    names = ["label", "y"] if operator.endswith("Classifier") else ["y"]
+    layer = node(operator, ["x"], names, domain="ai.onnx.ml", **lists)
+    inner = node("Identity", ["y"], ["z"])
+    proto = model(
+        [layer, inner], [value("x", ("N", 3), onnx.TensorProto.INT64)], [value("z", None)]
+    )
+    proto.opset_import.add(domain="ai.onnx.ml", version=3)
+    return proto
+
+
+@pytest.mark.parametrize("operator", LONG_LISTS)
+def test_long_lists_give_the_same_types_as_short_ones(operator: str) -> None:
+    assert inferred(of_long_lists(operator))["y"] == LONG_LISTS[operator][1]
+
+
+@pytest.mark.parametrize("operator", ["LabelEncoder", "TreeEnsembleRegressor"])
+def test_onnx_is_not_told_the_whole_of_a_long_list(
+    operator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    infer = onnx.shape_inference.infer_shapes
+
+    def kept(proto: onnx.ModelProto) -> onnx.ModelProto:
+        asked.extend(len(each.ints) + len(each.strings) for each in proto.graph.node[0].attribute)
+        return infer(proto)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", kept)
+    inferred(of_long_lists(operator))
+    assert [each for each in asked if each][:2] == [4096, 4096]

@@ -6,7 +6,7 @@ import gc
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -204,3 +204,28 @@ def test_who_does_not_wait_leaves_its_graphs_to_the_thread_that_frees_already(
     gate.open()
     join(freeing)
     assert alive(left) == 0
+
+
+@pytest.mark.parametrize("values", [range(50_000), [f"k{at}" for at in range(50_000)]])
+def test_no_thread_waits_while_the_values_of_a_long_list_are_looked_at(
+    values: Sequence[int | str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto = image_network()
+    proto.graph.node[0].domain = "own"
+    proto.graph.node[0].attribute.append(onnx.helper.make_attribute("list", list(values)))
+    proto.opset_import.add(domain="own", version=1)
+    it, longest = network(proto), 0
+    left, find = parts(it.model), gc.get_referents
+
+    def found(*objects: object) -> list[object]:
+        nonlocal longest
+        referents = find(*objects)
+        longest = max(longest, len(referents))
+        return referents
+
+    monkeypatch.setattr(gc, "get_referents", found)
+    free_graphs()
+    del it
+    free_graphs()
+    assert alive(left) == 0
+    assert 0 < longest < 20_000

@@ -104,7 +104,7 @@ def plan(
         if piece is None or len(part.nodes) == len(nodes):
             return {}
         refused: Reasons = unknown.refused(part)
-        if not refused and asked is Asked.PARTS:
+        if not refused and asked is Asked.PARTS and not unknown.crossing(part):
             refused = _reasons(piece.network, by_name[part.affinity], token)
         unknown.note(part.affinity, refused)
         return refused

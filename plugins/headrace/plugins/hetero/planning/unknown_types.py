@@ -45,14 +45,15 @@ class UnknownTypes:
         """Notes that the device does not run these layers in the subgraph that it would get."""
         self._refused[device].update(names)
 
+    def crossing(self, part: Part) -> bool:
+        """Whether a tensor of unknown type enters or leaves the part. Such a part is no network, so
+        no device can be asked about it. A device in another process could not even read it."""
+        return any(True for _ in self._crossing(part))
+
     def refused(self, part: Part) -> dict[str, str]:
         """The layers that a part cannot keep, and why."""
         reasons: dict[str, str] = {}
-        members = set(part.nodes) if self._tensors else set()
-        for name, source, reader in self._tensors:
-            if (source in members) == (reader in members):
-                continue
-            inside, outside = (source, reader) if source in members else (reader, source)
+        for name, inside, outside in self._crossing(part):
             other = self._name(outside)
             runs_somewhere = not all(other in names for names in self._refused.values())
             if other in self._refused[part.affinity] and runs_somewhere:
@@ -77,6 +78,16 @@ class UnknownTypes:
                     parts[numbers[reader]].affinity,
                 )
         return list(readers.values())
+
+    def _crossing(self, part: Part) -> Iterator[tuple[str, int, int]]:
+        """Each tensor of unknown type that enters or leaves the part, with its layer inside of the
+        part and its layer outside."""
+        members = set(part.nodes) if self._tensors else set()
+        for name, source, reader in self._tensors:
+            if source in members and reader not in members:
+                yield name, source, reader
+            elif reader in members and source not in members:
+                yield name, reader, source
 
     def _name(self, place: int) -> str:
         return self._nodes[place].name or ""
