@@ -22,7 +22,7 @@ FORGIVEN_SECONDS: Final = 10.0
 """A distrusted connection that gives up no call at once for so long is trusted again. So is one
 whose calls are answered."""
 
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 30.0
 """A connection that goes on for so long after the server distrusts it is ended."""
 
 _FIRST_SWEEP: Final = 64

@@ -7,12 +7,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from headrace.runtime.system.allocator import release_memory
+
 CAPACITY: Final = 8192
 """The most handlers that wait. Each of their calls takes about 16 KB of gRPC's memory."""
 
 _TICK_SECONDS: Final = 0.05
 _GONE_AT_A_TICK: Final = 50
 _SURELY_SEEN_SECONDS: Final = 3.0
+_WORTH_RELEASING: Final = 512
+_RELEASE_SECONDS: Final = 1.0
 
 
 class WaitingRoom:
@@ -31,6 +35,7 @@ class WaitingRoom:
         self._since: dict[str, float] = {}  # when the first of a peer's handlers came
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._peak = 0  # since the room was last empty
         self.waiting = 0
 
     async def wait(self, peer: str) -> bool:
@@ -50,6 +55,7 @@ class WaitingRoom:
             self._since[peer] = loop.time()
         self._turns[peer].append(turn)
         self.waiting += 1
+        self._peak = max(self._peak, self.waiting)
         if self._timer is None:
             self._timer = loop.call_later(_TICK_SECONDS, self._tick)
         await turn
@@ -74,6 +80,10 @@ class WaitingRoom:
             if peer in self._turns:  # then it is another's turn
                 self._turns[peer] = self._turns.pop(peer)
         self._timer = loop.call_later(_TICK_SECONDS, self._tick) if self._turns else None
+        if not self._turns:
+            if self._peak >= _WORTH_RELEASING:  # later, because gRPC still holds some
+                loop.call_later(_RELEASE_SECONDS, loop.run_in_executor, None, release_memory)
+            self._peak = 0
 
     def _release(self, peer: str, most: int) -> int:
         turns = self._turns[peer]
