@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import grpc
 
@@ -13,23 +12,10 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.server.addresses import shown_address
 from headrace.server.settings.settings import Settings
 from headrace.server.transport.connections import cut_connections
+from headrace.server.transport.guard import GuardedHandlers, Handler
 from headrace.server.transport.limits import channel_options
 from headrace.server.transport.strangers import Strangers
 from headrace.server.transport.tls import ServerTls
-
-
-class _Handler(partial[Awaitable[Any]]):
-    """A coroutine function that gRPC recognises at once.
-
-    For each call, gRPC asks twice whether the handler is asynchronous. It looks for an awaitable
-    first. Only then it looks for a coroutine function, which takes ten more calls of Python
-    functions. It never awaits the handler itself.
-    """
-
-    __slots__ = ()
-
-    def __await__(self) -> NoReturn:
-        raise TypeError("call the handler, and await what it returns")
 
 
 def one_reply(
@@ -42,7 +28,7 @@ def one_reply(
             call's context.
         serializer: makes bytes of the reply. None if it is bytes.
     """
-    return grpc.stream_unary_rpc_method_handler(_Handler(handler), response_serializer=serializer)
+    return grpc.stream_unary_rpc_method_handler(Handler(handler), response_serializer=serializer)
 
 
 class FrontEnd(Protocol):
@@ -96,7 +82,8 @@ class GrpcioFrontEnd:
         self._strangers = strangers
         self._port: int | None = None
         self._server = grpc.aio.server(options=channel_options(settings))
-        self._server.add_generic_rpc_handlers((handlers,))
+        self._handlers = GuardedHandlers(handlers, strangers)
+        self._server.add_generic_rpc_handlers((self._handlers,))
 
     @property
     def connections(self) -> int:
@@ -121,6 +108,7 @@ class GrpcioFrontEnd:
         self._strangers.start(self._port)
 
     async def stop(self, seconds: float) -> None:
+        self._handlers.stop()
         if self._port is not None:
             cut_connections(self._port)
         await self._server.stop(seconds)

@@ -10,7 +10,8 @@ from headrace.server.settings.settings import Settings
 from headrace.server.transport.strangers import STRANGER_SECONDS, Strangers
 
 _LEAST_STREAMS = 128
-_FULL_CONNECTIONS = 32
+_MORE_STREAMS = 64
+_CONNECTIONS_OF_CALLERS = 64
 _NO_LIMIT = 2**31 - 1
 _HANDSHAKE_MILLISECONDS = 10_000
 _PING_MILLISECONDS = 60_000
@@ -60,9 +61,13 @@ def channel_options(settings: Settings) -> list[tuple[str, Any]]:
     own. Calls beyond the connection's bound are refused as UNAVAILABLE or RESOURCE_EXHAUSTED. The
     connection's bound also counts resets and calls that the client has given up. A call that waits
     takes about 16 KB.
+
+    All clients wait behind the calls that wait, so the connection's bound is not much higher than
+    the calls that it may have open, which is half of all. The rest lets Python answer the others
+    that they are too many.
     """
-    streams = max(_LEAST_STREAMS, 2 * settings.max_concurrent_rpcs)
-    waiting = _FULL_CONNECTIONS * streams
+    streams = max(_LEAST_STREAMS, settings.max_concurrent_rpcs // 2 + _MORE_STREAMS)
+    waiting = _CONNECTIONS_OF_CALLERS * max(_LEAST_STREAMS, settings.max_concurrent_rpcs)
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),

@@ -122,12 +122,24 @@ class Strangers:
         self._met: set[str] = set()
         self.connections = 0
         self._quiet_until = -math.inf  # a look that fails then is not logged
-        self._stopped = threading.Event()
+        self._open: frozenset[str] = frozenset()  # at the last look
+        self._ends: dict[str, str] = {}  # what others want to be ended, and why
+        self._stopped = False
+        self._woken = threading.Event()
         self._thread: threading.Thread | None = None
 
     def met(self, peer: str) -> None:
         """Notes that this peer has shown a valid credential."""
         self._met.add(peer)
+
+    def is_open(self, peer: str) -> bool:
+        """Whether this peer was connected at the last look. Any thread may ask."""
+        return peer in self._open
+
+    def end(self, peer: str, why: str) -> None:
+        """Has the connection of this peer ended soon. Any thread may call it."""
+        self._ends[peer] = why
+        self._woken.set()
 
     def start(self, local: int | str) -> None:
         """
@@ -137,14 +149,19 @@ class Strangers:
         connections = Connections(local)
 
         def run() -> None:
-            while not self._stopped.wait(_LOOK_SECONDS):
+            while True:
+                self._woken.wait(_LOOK_SECONDS)
+                if self._stopped:
+                    return
+                self._woken.clear()
                 self.try_look(connections)
 
         self._thread = threading.Thread(target=run, name="headrace-strangers", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopped.set()
+        self._stopped = True
+        self._woken.set()
         if self._thread is not None:
             self._thread.join(_STOP_SECONDS)
 
@@ -173,6 +190,7 @@ class Strangers:
         now = self._clock()
         connected = [Connected(peer, since) for peer, since in connections.look(now)]
         self.connections = len(connected)
+        self._open = frozenset(each.peer for each in connected)
         ends = unwanted(
             connected,
             met,
@@ -180,10 +198,14 @@ class Strangers:
             per_address=self._per_address,
             stranger_seconds=self._stranger_seconds,
         )
+        for peer in list(self._ends):
+            why = self._ends.pop(peer)
+            if connections.cut(peer):
+                _log.info("ended the connection of %s: %s", peer, why)
         for peer, why in ends.items():
             # It may have shown a credential a moment ago.
             if peer in self._met and peer not in met:
                 continue
             if connections.cut(peer):
                 _log.info("ended the connection of %s: %s", peer, why)
-        self._met.difference_update(met - {each.peer for each in connected})
+        self._met.difference_update(met - self._open)
