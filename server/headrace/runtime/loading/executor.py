@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from headrace.runtime.errors import (
     HeadraceError,
@@ -23,25 +24,38 @@ from headrace.runtime.system.interruption import interruptible
 
 T = TypeVar("T")
 
+_SPARE: Final = 6
+"""How many tasks that nobody wants may run beside those that somebody wants."""
+
 
 class LoadExecutor:
     """Runs a bounded number of tasks on a few threads, and closes networks on a separate thread.
 
-    Thread-safe: `_lock` guards the count, the tokens and the flag that it has stopped.
+    A task that nobody wants any more may be within a library that cannot be interrupted. It then
+    leaves its place to another task, so that such tasks do not keep others waiting. `_SPARE` of
+    them can do so at a time.
+
+    Thread-safe: `_lock` guards what waits and what runs, the tokens and the flag that it has
+    stopped.
     """
 
     def __init__(self, threads: int = 2, capacity: int = 256) -> None:
         self._lock = threading.Lock()
+        self._threads = threads
         self._capacity = capacity
-        self._pending = 0
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._ready: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._wanted: set[Future[Any]] = set()
+        self._unwanted: set[Future[Any]] = set()
         self._tokens: dict[Future[Any], CancelToken] = {}
         self._stopped = False
-        self._loading = ThreadPoolExecutor(threads, thread_name_prefix="headrace-load")
+        self._loading = ThreadPoolExecutor(threads + _SPARE, thread_name_prefix="headrace-load")
         self._closing = ThreadPoolExecutor(1, thread_name_prefix="headrace-close")
 
-    def submit(self, task: Callable[[], T]) -> Future[T]:
+    def submit(self, task: Callable[[], T], token: CancelToken | None = None) -> Future[T]:
         """Runs a client's task, in the context of the caller. So the log knows its request.
-        `give_up` and `stop_loading` end the task at its next layer.
+        `give_up` and `stop_loading` end the task at its next layer. A task that heeds a `token` of
+        its own is unwanted once that is cancelled.
 
         Raises:
             ResourceExhausted: too many tasks wait already.
@@ -49,19 +63,26 @@ class LoadExecutor:
             The future raises what the task raises. If that is not an ordinary exception, it raises
             Internal.
         """
+        own = CancelToken()
+        future: Future[T] = Future()
+        work = partial(copy_context().run, _run, partial(_heeding, own, task))
         with self._lock:
             if self._stopped:
                 raise ShuttingDown()
-            if self._pending >= self._capacity:
+            if len(self._tokens) >= self._capacity:
                 raise ResourceExhausted(
-                    f"{self._pending} loads and queries are waiting, as many as the server takes; "
-                    f"try again later"
+                    f"{len(self._tokens)} loads and queries are waiting, as many as the server "
+                    f"takes; try again later"
                 )
-            self._pending += 1
-            token = CancelToken()
-            future = self._loading.submit(copy_context().run, _run, partial(_heeding, token, task))
-            self._tokens[future] = token
+            self._tokens[future] = own
+            self._waiting.append((future, work))
         future.add_done_callback(self._ended)
+        leave = partial(self._leave_place, future)
+        own.attach(leave)
+        if token is not None:
+            token.attach(leave)
+            future.add_done_callback(lambda _: token.detach(leave))
+        self._begin()
         return future
 
     def give_up(self, future: Future[T], error: HeadraceError) -> None:
@@ -81,19 +102,73 @@ class LoadExecutor:
         them. Closing goes on."""
         with self._lock:
             self._stopped = True
-            tokens = list(self._tokens.values())
+            waiting, tokens = [future for future, _ in self._waiting], [*self._tokens.values()]
+            self._waiting.clear()
+        for future in waiting:
+            future.cancel()
         for token in tokens:
             token.cancel(Stopped("the server is shutting down; use another one"))
-        self._loading.shutdown(cancel_futures=True)
+        self._loading.shutdown()
 
     def stop(self) -> None:
         """Stops loading, and also waits for the networks that are being closed."""
         self.stop_loading()
         self._closing.shutdown()
 
+    def _begin(self) -> None:
+        """Begins tasks for which there is a place."""
+        while True:
+            with self._lock:
+                if not self._waiting or len(self._wanted) >= self._threads:
+                    return
+                future, work = self._waiting.popleft()
+                if not future.set_running_or_notify_cancel():
+                    continue
+                self._wanted.add(future)
+                self._ready.append((future, work))
+            del work
+            try:
+                self._loading.submit(self._work)
+            except RuntimeError:  # it has stopped, or the system has no thread
+                with self._lock:
+                    future, _ = self._ready.pop()
+                self._leave(future)
+                future.set_exception(ResourceExhausted("the server has no thread for a load"))
+
+    def _work(self) -> None:
+        """Does what is ready. It keeps no reference to it, so that the task's network is free when
+        its future is done."""
+        with self._lock:
+            future, work = self._ready.popleft()
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
+            del work
+            self._leave(future)
+            future.set_exception(error)
+        else:
+            del work
+            self._leave(future)
+            future.set_result(result)
+        del future
+        self._begin()
+
+    def _leave_place(self, future: Future[T]) -> None:
+        """Lets another task begin although an unwanted one has not ended."""
+        with self._lock:
+            if future not in self._wanted or len(self._unwanted) >= _SPARE:
+                return
+            self._wanted.discard(future)
+            self._unwanted.add(future)
+        self._begin()
+
+    def _leave(self, future: Future[T]) -> None:
+        with self._lock:
+            self._wanted.discard(future)
+            self._unwanted.discard(future)
+
     def _ended(self, future: Future[T]) -> None:
         with self._lock:
-            self._pending -= 1
             del self._tokens[future]
 
 

@@ -122,7 +122,8 @@ class NetworkLife:
         )
         load = _Load(entry, on_disk)
         try:
-            future = self._loads.submit(lambda: self._load(load, read, compile_network))
+            task = partial(self._load, load, read, compile_network)
+            future = self._loads.submit(task, entry.token)
         except BaseException as error:
             self._networks.fail(entry, str(error), keep=False)
             raise

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.runtime.errors import Cancelled, Internal, ResourceExhausted, Stopped, Unavailable
-from headrace.runtime.loading.executor import LoadExecutor
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.loading.executor import _SPARE, LoadExecutor
 from headrace.runtime.system.interruption import check
 from tests.support.gate import PATIENCE_SECONDS, Gate
 
@@ -45,6 +46,35 @@ def test_closing_waits_behind_no_load(executor: LoadExecutor) -> None:
     load.result(PATIENCE_SECONDS)
 
 
+def test_a_task_that_nobody_wants_leaves_its_place_to_another(executor: LoadExecutor) -> None:
+    """It is within a library that does not hear of it."""
+    gate, token = Gate(), CancelToken()
+    given_up = executor.submit(gate)
+    executor.give_up(given_up, Cancelled("the caller left"))
+    cancelled = executor.submit(gate, token)
+    gate.await_arrivals(2)
+    token.cancel(Cancelled("the caller left"))
+    executor.close(gate.open)
+    for future in (given_up, cancelled):
+        future.result(PATIENCE_SECONDS)
+    executor.submit(lambda: None).result(PATIENCE_SECONDS)
+
+
+def test_other_tasks_run_meanwhile_as_long_as_there_are_threads() -> None:
+    executor, gate = LoadExecutor(threads=1), Gate()
+    stuck = [executor.submit(gate) for _ in range(_SPARE)]
+    for future in stuck:  # each begins after the one before has left its place
+        executor.give_up(future, Cancelled("the caller left"))
+    assert executor.submit(lambda: 7).result(PATIENCE_SECONDS) == 7
+    last = executor.submit(gate)
+    executor.give_up(last, Cancelled("the caller left"))
+    waiting = executor.submit(lambda: 8)
+    assert not waiting.running()
+    gate.open()
+    assert waiting.result(PATIENCE_SECONDS) == 8
+    executor.stop()
+
+
 @pytest.mark.parametrize("way", ["submit", "close"])
 @pytest.mark.parametrize("error", [SystemExit("bye"), StopIteration(), GeneratorExit()], ids=repr)
 def test_what_would_end_whoever_waits_becomes_internal(
@@ -76,8 +106,8 @@ def test_a_task_that_nobody_wants_ends_at_its_next_layer(executor: LoadExecutor)
 
     running, waiting = executor.submit(task), executor.submit(lambda: went_on.append("at all"))
     gate.await_arrivals()
-    executor.give_up(running, Cancelled("its caller left"))
     executor.give_up(waiting, Cancelled("its caller left"))
+    executor.give_up(running, Cancelled("its caller left"))
     gate.open()
     with pytest.raises(Cancelled, match="its caller left"):
         running.result(PATIENCE_SECONDS)
