@@ -9,12 +9,12 @@ from typing import Any
 
 import grpc
 import onnx
-import psutil
 import pytest
 
 from headrace.testing.occupied import eventually
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.parameters import decode_parameter
+from tests.integration.child_processes import children
 from tests.integration.harness import CALL_SECONDS, Server, details_of
 from tests.support.custom_operators import DOMAIN, library, word_lengths
 
@@ -172,7 +172,7 @@ def test_a_library_that_is_lost_keeps_its_device_from_starting_and_no_other(
 
 def test_a_process_that_is_started_again_has_it_again(server: Server) -> None:
     server.load(word_lengths(), device="APART", name="words")
-    (worker,) = psutil.Process(server.process.pid).children()
+    (worker,) = children(server)
     worker.kill()
 
     def serves() -> bool:

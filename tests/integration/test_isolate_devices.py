@@ -15,6 +15,7 @@ from headrace.testing.occupied import eventually
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from headrace.wire.parameters import decode_parameter
+from tests.integration.child_processes import children
 from tests.integration.harness import CALL_SECONDS, Server, assert_settled, details_of
 from tests.support.crashing_device import CRASH, CRASHING_LAYER, CRASHING_QUERY
 
@@ -50,7 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             running.load(relu(f"other_{device}"), device)
         yield running
         assert_settled(running)
-        workers = psutil.Process(running.process.pid).children()
+        workers = children(running)
         assert running.stop() == 0
         psutil.wait_procs(workers, CALL_SECONDS)
         assert not any(each.is_running() for each in workers)
@@ -80,7 +81,7 @@ def answer(server: Server, device: str) -> object:
 
 
 def test_every_device_that_computes_has_a_process_and_no_other_has(server: Server) -> None:
-    workers = psutil.Process(server.process.pid).children()
+    workers = children(server)
     assert len(workers) == 4
     for device in ("CPU", "TEMPLATE", "FRAGILE", "UNGUARDED"):
         request = pb.GetConfigRequest(target=pb.Target(device=device), name="ISOLATION")

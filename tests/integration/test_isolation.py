@@ -20,6 +20,7 @@ import pytest
 from headrace.testing.case import Case, parse
 from headrace.testing.occupied import eventually
 from headrace.v1 import inference_engine_pb2 as pb
+from tests.integration.child_processes import children
 from tests.integration.harness import (
     CALL_SECONDS,
     Server,
@@ -68,10 +69,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def fragile(server: Server) -> int:
     """The process that FRAGILE lives in."""
     return int(re.findall(r"lives in process (\d+)", server.log())[-1])
-
-
-def children(server: Server) -> list[psutil.Process]:
-    return psutil.Process(server.process.pid).children(recursive=True)
 
 
 def wait_for(server: Server, device: str, *, up: bool) -> None:

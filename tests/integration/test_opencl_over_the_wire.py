@@ -18,8 +18,9 @@ from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import decode_values
+from tests.integration.child_processes import children
 from tests.integration.harness import CALL_SECONDS, Server, assert_settled, details_of, until
-from tests.integration.test_isolation import Load, await_next, children, relu
+from tests.integration.test_isolation import Load, await_next, relu
 
 KILLS = int(os.environ.get("KILLS", "1"))
 TOLERANCE = 1e-5

@@ -8,7 +8,6 @@ from pathlib import Path
 import grpc
 import numpy as np
 import onnx
-import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -19,6 +18,7 @@ from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same, assert_same_outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import decode_values
+from tests.integration.child_processes import children
 from tests.integration.harness import Server, until
 
 MAGIKA = Path(__file__).parents[2] / ".cache/magika/model.onnx"
@@ -172,7 +172,7 @@ def test_an_idle_server_has_not_loaded_the_library_until_a_network_needs_it() ->
         assert idle.total("headrace_device_up", device=DEVICE) == 1
         idle.load(networks.add(), DEVICE)
         assert "libopenvino" not in libraries(idle.process.pid)
-        assert ["libopenvino" in libraries(pid) for pid in children(idle)] == [True]
+        assert ["libopenvino" in libraries(each.pid) for each in children(idle)] == [True]
         assert idle.total("headrace_device_up", device="OPENVINO.CPU") == 1
 
 
@@ -184,7 +184,3 @@ def test_an_operator_may_have_it_in_the_servers_own_process(tmp_path: Path) -> N
         server.load(case, DEVICE)
         assert_same_outputs(server.infer(case.name, case.inputs), case.expected(), TOLERANCE)
         assert children(server) == []
-
-
-def children(server: Server) -> list[int]:
-    return [each.pid for each in psutil.Process(server.process.pid).children(recursive=True)]

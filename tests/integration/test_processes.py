@@ -31,6 +31,7 @@ from headrace.wire.codec import decode_values
 from headrace.wire.parameters import decode_parameter
 from tests.integration.bad_calls import TENSORS
 from tests.integration.bad_input import ENDLESS, Bad, call, raw, refusal
+from tests.integration.child_processes import children
 from tests.integration.harness import (
     BASIC,
     CALL_SECONDS,
@@ -78,7 +79,7 @@ def many() -> Iterator[Server]:
 
 
 def front_ends(server: Server) -> list[psutil.Process]:
-    return psutil.Process(server.process.pid).children()
+    return children(server)
 
 
 def connections(server: Server) -> dict[int, set[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 
 import onnx
@@ -88,9 +89,13 @@ def test_a_process_that_does_not_answer_in_time_is_ended(
 def test_a_network_that_ends_onnx_again_and_again_is_given_up(
     apart: InferenceProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starts = []
-    start = onnx_inference._start
-    monkeypatch.setattr(onnx_inference, "_start", lambda: starts.append(1) or start())
+    starts, start = [], onnx_inference._start
+
+    def count() -> subprocess.Popen[bytes]:
+        starts.append(start())
+        return starts[-1]
+
+    monkeypatch.setattr(onnx_inference, "_start", count)
     layers = " ".join(f"t{at} = GatherND<batch_dims = -2147483648>(x, i)" for at in range(40))
     rank_of(f"g (float[2,2] x, int64[n,1] i) => (float[a] y) {{ {layers} y = Neg(t0) }}", "t0")
     assert 2 <= len(starts) <= 10

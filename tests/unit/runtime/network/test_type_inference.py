@@ -279,7 +279,7 @@ LONG_LISTS: dict[str, tuple[dict[str, object], str]] = {
 
 
 def of_long_lists(operator: str) -> onnx.ModelProto:
-    lists, _ = LONG_LISTS[operator]
+    lists: Any = LONG_LISTS[operator][0]
     names = ["label", "y"] if operator.endswith("Classifier") else ["y"]
     layer = node(operator, ["x"], names, domain="ai.onnx.ml", **lists)
     inner = node("Identity", ["y"], ["z"])

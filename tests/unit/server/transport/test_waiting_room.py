@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -24,12 +25,16 @@ async def enter(room: WaitingRoom, *peers: str) -> list[asyncio.Task[bool]]:
     return tasks
 
 
+def _note(order: list[str], name: str, _: object) -> None:
+    order.append(name)
+
+
 def test_connections_take_turns() -> None:
     async def check() -> list[str]:
         room = WaitingRoom(lambda _: True)
         order: list[str] = []
         for task, name in zip(await enter(room, A, A, A, B), "aaab", strict=True):
-            task.add_done_callback(lambda _, name=name: order.append(name))
+            task.add_done_callback(partial(_note, order, name))
         while room.waiting:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0)
