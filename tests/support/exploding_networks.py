@@ -132,6 +132,12 @@ def lists_of_sizes() -> Iterator[onnx.ModelProto]:
     ]
     calls = [node("explode", ["x"], ["y"], domain="f")]
     yield model(calls, inputs, outputs, functions=functions, domains=["f"], opset=17)
+    numbers = {"s": np.array([1, 2]), "n": np.array([2**28])}
+    sums = node("ReduceSum", [names[25]], ["u"], keepdims=0), node("Cast", ["u"], ["c"], to=FLOAT)
+    folded = [*concats[:25], *sums, node("Add", ["x", "c"], ["y"])]
+    yield model(folded, inputs, outputs, numbers)  # of constants alone
+    filled = [node("ConstantOfShape", ["n"], ["f"]), node("ReduceSum", ["f"], ["c"], keepdims=0)]
+    yield model([*filled, node("Add", ["x", "c"], ["y"])], inputs, outputs, numbers)
     known = [value("x", ("N", 3)), value("s", [2**40], INT64)]
     yield model([node("ConstantOfShape", ["s"], ["y"])], known, outputs)
 

@@ -14,17 +14,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import onnx
 import onnx_ir as ir
 import onnxruntime
+from onnx_ir.convenience import get_const_tensor
 from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu import failures
 from headrace.plugins.cpu.session import custom_ops, rewritings, tensors
 from headrace.runtime.errors import HeadraceError, Internal, InvalidModel, Unavailable
 from headrace.runtime.execution.cancel import CancelToken, current_token
+from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.values import Array
 from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.interruption import check
@@ -33,6 +35,11 @@ CPU_PROVIDER = "CPUExecutionProvider"
 _FATAL = 4  # ONNX Runtime's log level: failures are raised, and printed nowhere
 _MESSAGE_BYTES = 2**30  # half of protobuf's limit
 _INLINE_BYTES = 4096  # shape inference and constant folding want small tensors in the model itself
+_FOLDED_BYTES: Final = 2**20
+"""What a layer may always make of constants while a session opens. Else it runs in each request."""
+_ALL_FOLDED_BYTES: Final = 2**30
+_UNPACKED: Final = 8
+"""How many bytes a layer may make of each byte of a constant: float32 of 4 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ class Settings:
         threads: the number of threads that one run may use, the calling thread included.
         strict: fail if the provider leaves a layer to another one.
         optimize: rewrite the graph; False for a graph that was rewritten before.
+        folded_bytes: the most bytes that a layer may make of constants while the session opens.
         profile_prefix: path prefix of the profile to write when the session ends; none if empty.
         optimized_path: where to write the rewritten graph, its weights beside it; nowhere if None.
     """
@@ -67,6 +75,7 @@ class Settings:
     threads: int = 1
     strict: bool = False
     optimize: bool = True
+    folded_bytes: int = _FOLDED_BYTES
     profile_prefix: str = ""
     optimized_path: Path | None = None
 
@@ -120,6 +129,7 @@ def open_model(
     Raises:
         HeadraceError: see `failures.load_failure`.
     """
+    settings = replace(settings, folded_bytes=_foldable(model))
     if not rewritings.are_safe(model):
         settings = replace(settings, optimize=False)
     try:
@@ -198,6 +208,9 @@ def _options(provider: Provider, settings: Settings) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # A product with blockwise quantised weights otherwise rounds the other operand to 8 bits, too.
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    options.add_session_config_entry(
+        "optimization.constant_folding_max_output_size_in_bytes", str(settings.folded_bytes)
+    )
     if settings.strict and provider.name != CPU_PROVIDER:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if not settings.optimize:
@@ -216,6 +229,17 @@ def _options(provider: Provider, settings: Settings) -> Any:
             "session.optimized_model_external_initializers_min_size_in_bytes", str(_INLINE_BYTES)
         )
     return options
+
+
+def _foldable(model: ir.Model) -> int:
+    """The most bytes that a layer of the model may make of constants. A layer of some bytes can
+    make gigabytes of them, and there can be many layers. Weights are turned and unpacked so."""
+    nodes = list(walk(model.graph))
+    constants = [get_const_tensor(each.outputs[0]) for each in nodes if each.op_type == "Constant"]
+    constants += [value.const_value for value in model.graph.initializers.values()]
+    known = (each for each in constants if each is not None and not each.dtype.is_string())
+    largest = max((each.nbytes for each in known), default=0)
+    return max(_FOLDED_BYTES, _ALL_FOLDED_BYTES // (len(nodes) + 1), _UNPACKED * largest)
 
 
 def _without_weights(model: ir.Model) -> tuple[bytes, dict[str, tuple[Array, ir.DataType]]]:
