@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from headrace.runtime.network.onnx_inference import infer_apart
+from headrace.runtime.network.onnx_inference import infer_apart, stop_apart
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, check_exposure
 from headrace.server.backend import Backend
@@ -58,12 +58,12 @@ class App:
         self.stuck = False
         self._watcher = Watcher()
         tls = server_tls(settings, self._watcher)
-        self._inference = infer_apart()  # networks come from strangers
         self.backend = Backend(settings, hosting)
         self._listeners = Listeners(settings, tls, self._watcher, self.backend, hosting)
 
     async def start(self) -> Addresses:
         """Listens, loads the networks of the start, and then reports that the server is ready."""
+        infer_apart()  # networks come from strangers
         self._watcher.start()
         self.backend.health.start()
         addresses = await self._listeners.start()
@@ -132,5 +132,5 @@ class App:
         if self.backend.tracing:
             await asyncio.to_thread(self.backend.tracing.close, deadline - time.monotonic())
         self.backend.close()
-        self._inference.stop()
+        stop_apart()
         _log.info("stopped")

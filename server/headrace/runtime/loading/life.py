@@ -121,9 +121,9 @@ class NetworkLife:
             replace=replace,
         )
         load = _Load(entry, on_disk)
+        begin = partial(self._load, load, read, compile_network)
         try:
-            task = partial(self._load, load, read, compile_network)
-            future = self._loads.submit(task, entry.token)
+            future = self._loads.submit(begin, entry.token)
         except BaseException as error:
             self._networks.fail(entry, str(error), keep=False)
             raise
@@ -289,9 +289,8 @@ class NetworkLife:
             self._networks.publish(entry, executable, self._close_later)
         device, seconds = executable.place.device, entry.load_seconds
         facts = {"network": entry.key.name, "version": entry.key.version, "device": device}
-        _log.info(
-            "network %s is loaded on %s, in %.3f s", shown(entry), device, seconds, extra=facts
-        )
+        text = "network %s is loaded on %s, in %.3f s"
+        _log.info(text, shown(entry), device, seconds, extra=facts)
 
     def _fail(self, load: _Load, error: BaseException) -> None:
         entry = load.entry

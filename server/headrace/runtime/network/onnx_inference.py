@@ -86,11 +86,19 @@ class InferenceProcess:
 _apart: InferenceProcess | None = None
 
 
-def infer_apart() -> InferenceProcess:
-    """Has this process ask another one from now on. Whoever calls it stops that one at the end."""
+def infer_apart() -> None:
+    """Has this process ask another one from now on, until `stop_apart`."""
     global _apart
-    _apart = InferenceProcess()
-    return _apart
+    if _apart is None:
+        _apart = InferenceProcess()
+
+
+def stop_apart() -> None:
+    """Ends that other process, and has onnx infer in this one again."""
+    global _apart
+    process, _apart = _apart, None
+    if process is not None:
+        process.stop()
 
 
 def infer(model: onnx.ModelProto) -> onnx.GraphProto:

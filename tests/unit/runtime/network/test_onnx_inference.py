@@ -12,7 +12,12 @@ import pytest
 
 from headrace.runtime.network import onnx_inference, type_inference
 from headrace.runtime.network.network import Network
-from headrace.runtime.network.onnx_inference import InferenceEnded, InferenceProcess, infer_apart
+from headrace.runtime.network.onnx_inference import (
+    InferenceEnded,
+    InferenceProcess,
+    infer_apart,
+    stop_apart,
+)
 from headrace.runtime.network.type_inference import infer_types
 from headrace.testing.case import parse
 
@@ -34,9 +39,10 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[InferenceProcess]:
     monkeypatch.setattr(onnx_inference, "_apart", None)  # for the other tests, afterwards
     # Stands for layers that end onnx and that nobody knows yet.
     monkeypatch.setattr(type_inference, "is_askable", lambda _: True)
-    process = infer_apart()
-    yield process
-    process.stop()
+    infer_apart()
+    assert onnx_inference._apart is not None
+    yield onnx_inference._apart
+    stop_apart()
 
 
 def rank_of(text: str, name: str) -> int | None:
