@@ -279,6 +279,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "STFT": _has_axes(2),
         "SoftmaxCrossEntropyLoss": _loss,
         "SplitToSequence": _split_to_sequence,
+        "StringSplit": _has_axes(1),  # the backend gives the count for a scalar an axis
         "ai.onnx.ml.FeatureVectorizer": _features,
         **predictors.RULES,
         **texts.RULES,

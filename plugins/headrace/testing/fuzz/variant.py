@@ -145,9 +145,8 @@ def _code(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_code, value))}]"
     dtype = value.dtype.name
-    dtype = f"np.{dtype}" if hasattr(__import__("numpy"), dtype) else f"ml_dtypes.{dtype}"
-    if value.dtype == object:
-        dtype = "object"
+    if dtype != "object":
+        dtype = f"np.{dtype}" if hasattr(__import__("numpy"), dtype) else f"ml_dtypes.{dtype}"
     if value.size > 1 and (value.ravel() == value.ravel()[0]).all():
         return f"np.full({value.shape}, {_scalar(value.ravel()[0])}, {dtype})"
     if value.size > 64:

@@ -190,8 +190,10 @@ def _squeeze(node: ir.Node, guard: Guard) -> None:
 
 
 def _string_split(node: ir.Node, guard: Guard) -> None:
-    """Guards against white space that the backend does not split as ONNX does. Without a delimiter
-    the backend splits at spaces alone, and drops them at the end."""
+    """Guards against a scalar, whose count gets an axis, and against white space that the backend
+    does not split as ONNX does. Without a delimiter the backend splits at spaces alone, and drops
+    them at the end."""
+    inputs.of_rank(1)(node, guard)
     texts = node.inputs[0]
     delimiter = node.attributes.get_string("delimiter", "")
     if texts is None or delimiter:
