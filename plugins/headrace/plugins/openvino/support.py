@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from headrace.plugins.openvino.limits import limits
+from headrace.plugins.openvino.limits.older_sets import unknown_in_body
 from headrace.plugins.openvino.session import tensors
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.intake.naming import bodies, walk
@@ -33,6 +34,8 @@ def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir
     for node in walk(model.graph):
         version = model.opset_imports.get(node.domain, 1)
         reason = limits.reason(node, version, capabilities) or _unpassed(node)
+        if node.graph is not model.graph:
+            reason = reason or unknown_in_body(node, version)
         if reason is not None:
             found[node] = reason
     return found

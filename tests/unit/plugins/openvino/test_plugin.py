@@ -391,3 +391,23 @@ def test_large_weights_go_by_a_file_that_is_gone_then(
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     np.testing.assert_allclose(infer(load(plugin, proto), x=x)["y"], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("axis", "runs"), [(0, False), (1, True)])
+def test_openvino_may_know_the_rank_of_an_older_softmax(
+    plugin: Plugin, axis: int, runs: bool
+) -> None:
+    model = parse(
+        "g (float[N,2,3] x) => (float[a,b] y) { zero = Constant<value = int64[1] {0}>()"
+        " one = Constant<value = int64[1] {1}>() rest = Constant<value = int64[1] {-1}>()"
+        " s = Shape(x) n = Slice(s, zero, one) c = Concat<axis = 0>(n, rest)"
+        f" t = Reshape(x, c) y = Softmax<axis = {axis}>(t) }}"
+    )
+    model.opset_import[0].version = 11
+    network = Network.from_bytes(model.SerializeToString())
+    assert bool(plugin.query_network(network, {}).unsupported) is not runs
+    if runs:
+        x = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+        (y,) = InferRequest(plugin.load_network(Load(network))).infer({"x": x}).values()
+        wide = np.exp(x.reshape(2, 6))
+        np.testing.assert_allclose(np.asarray(y), wide / wide.sum(1, keepdims=True), rtol=1e-5)

@@ -31,6 +31,7 @@ from headrace.plugins.openvino.guards.terms import (
 from headrace.plugins.openvino.guards.unsigned import without_sign
 from headrace.plugins.openvino.guards.windows import WINDOWS
 from headrace.plugins.openvino.library import change_readers, openvino, operations
+from headrace.plugins.openvino.limits.older_sets import SOFTMAX_OF_ROWS
 
 
 def conditions(operation: openvino.Node, layer: str = "") -> Iterator[Condition]:
@@ -126,6 +127,14 @@ def _slopes(operation: openvino.Node) -> Iterator[Condition]:
         yield all_hold(holds), UNLIKE
 
 
+def _rows(operation: openvino.Node) -> Iterator[Condition]:
+    """OpenVINO computes along one axis. In older operator sets all axes from that one are meant."""
+    if operation.get_type_name() == "Softmax":
+        rank, axis = operation.get_input_partial_shape(0).rank, operation.get_attributes()["axis"]
+        if rank.is_dynamic or axis not in (-1, rank.get_length() - 1):
+            yield operations.constant(np.array([0])), "is a Softmax of several axes"
+
+
 def _quantised(operation: openvino.Node) -> Iterator[Condition]:
     """The operations of a quantised layer repeat its data if there are more scales or zero points.
     ONNX repeats scales and zero points alone."""
@@ -177,6 +186,7 @@ _OF_LAYERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] 
         "DequantizeLinear": _quantised,
         "GatherND": batches,
         "MatMulInteger": _quantised,
+        SOFTMAX_OF_ROWS: _rows,
     }
 )
 """Conditions on each operation that was made for a layer of a type."""

@@ -15,7 +15,6 @@ from headrace.plugins.openvino.guards.terms import (
     ancestors,
     is_known,
     is_shape,
-    keep_fitting,
     signed,
     sizes_along,
 )
@@ -42,14 +41,23 @@ def _sequence(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _batch(operation: openvino.Node) -> Iterator[Condition]:
-    """The kernel divides by the size of the batch, so it gets no empty one."""
-    data = operation.input_value(0)
+    """The kernel divides by the size of the batch, so it gets no empty one: the first states do not
+    fit a batch of two then. The data would lose the sizes that are known of it."""
+    data, states = operation.input_value(0), operation.input_value(1)
     if is_known(data, 0) and data.get_partial_shape()[0].get_length():
         return
     size = sizes_along(data, [0])
     yield size, EMPTY
-    if not is_known(data, 0):
-        keep_fitting(operation.input(0), operations.minimum(size, np.int64(1)))
+    if is_known(states, 0):
+        return  # the kernel compares the batches
+    batch = operations.shape_of(states, "i64")
+    batch = operations.gather(batch, np.array([0]), np.int64(0))
+    none = operations.equal(batch, np.int64(0))
+    wanted = operations.select(none, np.int64(2), batch)
+    sizes = operations.concat([wanted, sizes_along(states, [1]), sizes_along(states, [2])], 0)
+    checked = operations.broadcast(states, sizes)
+    checked.set_friendly_name(operation.get_friendly_name())  # for errors
+    operation.input(1).replace_source_output(checked.output(0))
 
 
 def _scanned(operation: openvino.Node) -> Iterator[Condition]:

@@ -23,6 +23,7 @@ from headrace.plugins.openvino.graph.repairs import repair
 from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guards, add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
 from headrace.plugins.openvino.limits.limits import SSE4
+from headrace.plugins.openvino.limits.older_sets import kind
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.system.buffers import joined
@@ -111,7 +112,8 @@ class Runtime:
         """
         converted = self._read_model(model, checkpoints)
         name_operations(converted, model.graph)
-        layers = {node.name or "": node.op_type for node in model.graph}
+        opsets = model.opset_imports
+        layers = {each.name or "": kind(each, opsets.get(each.domain, 1)) for each in model.graph}
         return self._guarded(converted, layers)
 
     def _read_model(self, model: ir.Model, checkpoints: Checkpoints | None) -> openvino.Model:

@@ -292,7 +292,7 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             f"(float[S,N,2] x, float[A,B,2] w, float[A,B,2] r) => (float[E,F,G] h)"
             f" {{ , h = {op_type}<hidden_size = 2>(x, w, r) }}",
             [batch(gates, 1), batch(gates, 3)],
-            [(batch(gates, 0), "invalid bounds|incompatible")],
+            [(batch(gates, 0), "roadcast|incompatible|invalid|do not match")],
         )
         for op_type, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
     },
