@@ -30,7 +30,7 @@ _SIZE: Final = struct.Struct("<Q")
 _SECONDS: Final = 20.0
 """How long onnx may take for one question, which is about a few layers."""
 _MEMORY_BYTES: Final = 4 * 2**30
-"""Of addresses that the process may have. Most of them are libraries."""
+"""The most address space of the process. Its libraries take most of it."""
 _MOST_BYTES: Final = 256 * 2**20
 """The most bytes of an answer. A few layers with the ranks that NumPy has need some megabytes."""
 
@@ -108,9 +108,10 @@ def infer(model: onnx.ModelProto) -> onnx.GraphProto:
         InferenceEnded: onnx ended its process.
         Exception: of any kind, if onnx refuses the model.
     """
-    if _apart is None:
+    process = _apart  # `stop_apart` may be called meanwhile
+    if process is None:
         return onnx.shape_inference.infer_shapes(model).graph
-    found = onnx.GraphProto.FromString(_apart.ask(model.SerializeToString()))
+    found = onnx.GraphProto.FromString(process.ask(model.SerializeToString()))
     if not found.value_info and found.doc_string:
         raise ValueError(found.doc_string)
     return found

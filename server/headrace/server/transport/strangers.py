@@ -198,13 +198,10 @@ class Strangers:
             per_address=self._per_address,
             stranger_seconds=self._stranger_seconds,
         )
-        for peer in list(self._ends):
-            why = self._ends.pop(peer)
-            if connections.cut(peer):
-                _log.info("ended the connection of %s: %s", peer, why)
-        for peer, why in ends.items():
+        ordered = {peer: self._ends.pop(peer) for peer in list(self._ends)}
+        for peer, why in {**ends, **ordered}.items():
             # It may have shown a credential a moment ago.
-            if peer in self._met and peer not in met:
+            if peer not in ordered and peer in self._met and peer not in met:
                 continue
             if connections.cut(peer):
                 _log.info("ended the connection of %s: %s", peer, why)

@@ -227,9 +227,7 @@ class Guard(Inserted):
 
     def deep(self, value: ir.Value) -> ir.Value:
         """Has the guarded layer refused, because its output has more axes than any tensor has."""
-        self._stands_for = origins(self.node)
-        self.suffix = f"{SUFFIX}.never.deep"
-        return self._reshaped(value, self.constant(np.zeros(MAX_RANK + 1, np.int64)))
+        return self._never(value, MAX_RANK, kind=".deep")
 
     def place(self, node: ir.Node) -> None:
         stamp(node, self._stands_for)
@@ -251,16 +249,22 @@ class Guard(Inserted):
         return self.layer("Concat", before, self.constant(np.array([size])), after, axis=0)
 
     def _never(
-        self, value: ir.Value, rank: int, wanted: int | None = None, or_more: bool = False
+        self,
+        value: ir.Value,
+        rank: int,
+        wanted: int | None = None,
+        or_more: bool = False,
+        kind: str = "",
     ) -> ir.Value:
         """A layer that fails in every run, so that the guarded layer is refused.
 
         Args:
             wanted: the rank that the value must have, if it has another one. The backend does not
                 always look at the rank of a constant while it loads a network.
+            kind: what `certain` tells by, if it is not the rank.
         """
         self._stands_for = origins(self.node)
-        self.suffix = f"{SUFFIX}.never"
+        self.suffix = f"{SUFFIX}.never{kind}"
         if wanted is not None:
             self.suffix += f".{rank}.{wanted}{'+' if or_more else ''}"
         sizes = self.constant(np.zeros(rank + 1, np.int64))  # a 0 stands for the size of an axis

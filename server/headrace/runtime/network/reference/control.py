@@ -80,7 +80,7 @@ class Scan(OpScan):
             for rows, value in zip(collected, outputs[first:], strict=True):
                 rows.append(value)
         if not len(scanned[0]) and collected:
-            raise ValueError("no element tells the shape of what the scan collects")
+            raise ValueError("the scan has no elements, so the shape of its result is not known")
         return (*state, *map(stacked, collected))
 
 
