@@ -58,6 +58,13 @@ def doubled(case: Case, turn: int) -> dict[str, Value]:
     return {name: np.asarray(value) * np.float32(turn + 1) for name, value in case.inputs.items()}
 
 
+def test_auto_misses_no_opencl_where_no_driver_is_installed() -> None:
+    with Server(environment={"OCL_ICD_VENDORS": "/nonexistent"}) as running:
+        info = running.load(networks.add(), "AUTO", "m")
+        assert not [note for note in info.notes if "OPENCL" in note]
+        assert running.stop() == 0
+
+
 def test_a_network_whose_static_shapes_no_memory_holds_is_too_much_for_its_load(
     server: Server,
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headrace.runtime.config.device_name import unknown_device
 from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.errors import NotFound
@@ -32,5 +34,5 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
         for name in settings.devices:
             if name not in sources:
                 raise unknown_device(name, sources, field="devices")
-        sources = {name: sources[name] for name in settings.devices}
+        sources = {name: replace(sources[name], named=True) for name in settings.devices}
     return [source for _, source in sorted(sources.items())]

@@ -23,7 +23,7 @@ def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> P
     is imported only there.
 
     Raises:
-        NotInstalled: tinygrad is not installed.
+        NotInstalled: tinygrad is not installed, or there is no OpenCL device, or no driver for it.
         Unavailable: tinygrad cannot be imported, or no OpenCL device answers.
     """
     if find_spec("tinygrad") is None:

@@ -51,6 +51,7 @@ class OpenClPlugin(CompiledPlugin):
         kernels: the folder of compiled kernels.
 
     Raises:
+        NotInstalled: there is no OpenCL device, or no driver for it.
         Unavailable: no OpenCL device answers.
     """
 

@@ -22,12 +22,14 @@ class PluginSource:
     Attributes:
         path: the path of the function, for example ``package.module:create_plugin``. An isolated
             device's process imports it. It is empty if the function has no path.
+        named: whether the operator named the device, and so expects it to start.
     """
 
     device: str
     load: Callable[[], Any]
     config: Mapping[str, str] = field(default_factory=dict)
     path: str = ""
+    named: bool = False
 
     def configured(self, device: str, config: Mapping[str, str]) -> PluginSource:
         """The same plugin under another name, or with other settings."""

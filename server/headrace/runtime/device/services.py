@@ -35,7 +35,8 @@ class Devices(Protocol):
         """The device types that did not start, each with the reason."""
 
     def not_installed(self) -> frozenset[str]:
-        """The device types that are not installed or have no hardware to run on."""
+        """The device types that are not installed or have no hardware to run on, and that the
+        operator did not name."""
 
 
 class Readers(Protocol):

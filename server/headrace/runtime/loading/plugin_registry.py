@@ -63,10 +63,12 @@ class PluginRegistry:
                 known = isinstance(error, HeadraceError)
                 reason = str(error) if known else f"{type(error).__name__}: {error}"
                 self._reasons[source.device] = reason
-                if isinstance(error, NotInstalled):
+                if isinstance(error, NotInstalled) and not source.named:
                     self._not_installed.add(source.device)
                 services.states.set(source.device, DeviceState.DOWN, reason)
-                _log.log(_level(error), "device %s did not start: %s", source.device, reason)
+                _log.log(
+                    _level(source, error), "device %s did not start: %s", source.device, reason
+                )
             else:
                 services.states.set(source.device, DeviceState.UP)
 
@@ -93,7 +95,8 @@ class PluginRegistry:
         return dict(self._reasons)
 
     def not_installed(self) -> frozenset[str]:
-        """The devices that are not installed. That is not a failure."""
+        """The devices that are not installed, and that the operator did not name either. That is
+        not a failure."""
         return frozenset(self._not_installed)
 
     def names(self) -> list[str]:
@@ -207,9 +210,11 @@ def _is_misconfigured(error: Exception) -> TypeGuard[HeadraceError]:
     return isinstance(error, InvalidArgument | NotFound) and str(error.field).startswith("config[")
 
 
-def _level(error: Exception) -> int:
+def _level(source: PluginSource, error: Exception) -> int:
     """The log level of the error. It is below a warning if the plugin itself says that the machine
-    lacks something."""
+    lacks something, unless the operator named the device."""
+    if source.named:
+        return logging.WARNING
     if isinstance(error, NotInstalled):
         return logging.DEBUG
     return logging.INFO if isinstance(error, Unavailable) else logging.WARNING

@@ -7,6 +7,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -220,6 +221,22 @@ def test_a_plugin_that_says_what_is_missing_is_no_event_to_be_warned_of(
         registry.start([source("GPU", missing)], services)
     (record,) = caplog.records
     assert (record.levelname, registry.reasons()) == (level, {"GPU": reason})
+
+
+def test_a_device_that_the_operator_named_is_missed_if_it_is_not_installed(
+    services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    @plugin_api(PLUGIN_API_VERSION)
+    def missing(*_: object) -> Plugin:
+        raise NotInstalled("its extra is not there")
+
+    unnamed = started(services, source("GPU", missing))
+    assert (unnamed.not_installed(), unnamed.in_metrics()) == ({"GPU"}, [])
+    assert not caplog.records
+    named = started(services, replace(source("GPU", missing), named=True))
+    assert (named.not_installed(), named.in_metrics()) == (set(), [("GPU", "GPU")])
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
 
 
 def test_an_unknown_device_is_not_found_with_a_suggestion(services: Services) -> None:

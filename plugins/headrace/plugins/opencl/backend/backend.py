@@ -12,9 +12,9 @@ from tinygrad.codegen import to_program_cache
 from tinygrad.engine.realize import runtime_cache
 from tinygrad.schedule import schedule_cache
 
-from headrace.plugins.opencl.backend.devices import Found, find
+from headrace.plugins.opencl.backend.devices import Found, NoDevice, find
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import NotInstalled, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 
 _T = TypeVar("_T")
@@ -35,6 +35,7 @@ class Backend:
         devices: the devices in the order of DEVICE_ID.
 
     Raises:
+        NotInstalled: there is no OpenCL device, or no driver for it.
         Unavailable: no OpenCL device answers.
     """
 
@@ -45,7 +46,8 @@ class Backend:
             self.devices: tuple[Found, ...] = tuple(self.run(find))
         except Exception as error:
             reason = str(error) or type(error).__name__
-            raise Unavailable(
+            failure = NotInstalled if isinstance(error, NoDevice) else Unavailable
+            raise failure(
                 f"no OpenCL device answers ({reason}); install the driver of your GPU, or PoCL for "
                 f"processors: apt-get install pocl-opencl-icd ocl-icd-libopencl1"
             ) from error

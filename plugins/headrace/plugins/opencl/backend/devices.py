@@ -18,6 +18,10 @@ from tinygrad.tensor import Tensor
 _NO_PLATFORM = -1001  # CL_PLATFORM_NOT_FOUND_KHR, from the loader of drivers
 
 
+class NoDevice(Exception):
+    """No OpenCL driver is installed, or none of them has a device."""
+
+
 class Found(NamedTuple):
     """One device.
 
@@ -37,12 +41,12 @@ def find() -> list[Found]:
     so on.
 
     Raises:
-        RuntimeError: there is no device, or no device computes.
-        AttributeError: the library that loads OpenCL drivers is not installed.
+        NoDevice: there is no device.
+        RuntimeError: a driver fails, or a device does not compute.
     """
     devices = sorted(_devices(), key=lambda device: _kind(device) == "EMULATED")
     if not devices:
-        raise RuntimeError("no platform has a device")
+        raise NoDevice("no platform has a device")
     CLDevice.device_ids = (cl.cl_device_id * len(devices))(*devices)
     found = []
     for at, device in enumerate(devices):
@@ -58,7 +62,10 @@ def find() -> list[Found]:
 
 def _devices() -> Iterator[Any]:
     count = ctypes.c_uint32()
-    status = cl.clGetPlatformIDs(0, None, count)
+    try:
+        status = cl.clGetPlatformIDs(0, None, count)
+    except AttributeError as error:  # the library that loads drivers
+        raise NoDevice(str(error)) from error
     if status == _NO_PLATFORM:
         return
     check(status)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,6 +17,34 @@ from headrace.runtime.errors import Cancelled, DeadlineExceeded, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 
 _PATIENCE_SECONDS = 60.0
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        'os.environ["OCL_ICD_VENDORS"] = "/nonexistent"',
+        "DLL.findlib = lambda *_, **__: None",
+    ],
+    ids=["no driver", "no library that loads drivers"],
+)
+def test_a_machine_without_a_driver_has_no_such_device(hidden: str, tmp_path: Path) -> None:
+    """Only a new process finds the drivers anew."""
+    script = f"""
+import os, pathlib
+from tinygrad.runtime.support.c import DLL
+{hidden}
+from headrace.plugins.opencl.backend.backend import Backend
+from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
+from headrace.runtime.errors import NotInstalled
+try:
+    Backend(KernelFolder(pathlib.Path({str(tmp_path)!r})))
+except NotInstalled as error:
+    print(error)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "install the driver of your GPU" in told.stdout, told.stderr
 
 
 @pytest.fixture
