@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from headrace.plugins.cpu import contributed, limits, saturation
+from headrace.plugins.cpu import contributed, limits, saturation, texts
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.graph.data_oblivious import is_data_oblivious
@@ -25,6 +25,7 @@ from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
+from headrace.runtime.device.compiled_plugin import Support
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition
@@ -85,9 +86,17 @@ class CpuPlugin(SessionPlugin):
     def _provider(self, config: Configuration) -> Provider:
         return Provider(libraries=custom_ops.libraries(config))
 
-    def _limit(self, node: ir.Node) -> str | None:
-        alone = None if self._is_isolated else contributed.reason(node)
-        return super()._limit(node) or alone
+    def _limits(self, model: ir.Model) -> Support:
+        limit = super()._limits(model)
+        if self._is_isolated:
+            return limit
+        too_many = texts.too_many(model)
+
+        def reason(node: ir.Node) -> str | None:
+            crowd = too_many if texts.kept(node) else None
+            return limit(node) or contributed.reason(node) or crowd
+
+        return reason
 
     def _trials(self, config: Configuration) -> Trials:
         return self._own_trials
@@ -135,6 +144,7 @@ def _changes_functions(model: ir.Model) -> bool:
         or needs_repair(node)
         or limits.has_rule(node)
         or contributed.is_contributed(node)
+        or texts.kept(node)
         for function in model.functions.values()
         for node in function.all_nodes()
     )

@@ -68,9 +68,10 @@ class SessionPlugin(CompiledPlugin):
     def _trials(self, config: Configuration) -> Trials:
         """The trials that find out whether single layers run on that provider."""
 
-    def _limit(self, node: ir.Node) -> str | None:
-        """Why the device does not run a layer that the backend loads; None if it does."""
-        return limits.reason(node)
+    def _limits(self, model: ir.Model) -> Support:
+        """Says why the device does not run a layer of the model that the backend loads; None if it
+        does."""
+        return limits.reason
 
     @abstractmethod
     def _at_once(self, config: Configuration) -> int:
@@ -106,7 +107,7 @@ class SessionPlugin(CompiledPlugin):
             network.model,
             self._compatibility,
             self._trials(config),
-            self._limit,
+            self._limits(network.model),
             lambda model: session.open_model(
                 self._compatibility.lowered(model), provider, Settings()
             ),
@@ -115,10 +116,11 @@ class SessionPlugin(CompiledPlugin):
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> SessionNetwork:
+        limit = self._limits(network.model)
         wrong = [
             UnsupportedLayer(node.name or "", node.op_type, reason)
             for node in network.nodes()
-            if (reason := self._limit(node)) is not None
+            if (reason := limit(node)) is not None
         ]
         if wrong:
             raise UnsupportedLayers(self.name, wrong)

@@ -48,9 +48,12 @@ def network_of(
         assumed: the type of inputs whose type is not known: one for all, or one for each.
         sizes: declares all known sizes, for a backend to which they matter.
     """
-    graph = onnx.GraphProto(name="layer")
+    made = onnx.ModelProto(ir_version=ir_version)
+    graph = made.graph
+    graph.name = "layer"
+    # All is made in its place, because a copy of a long list would stop other threads.
     proto = graph.node.add()
-    ir.serde.serialize_node_into(proto, node)  # a copy of a long list would stop other threads
+    ir.serde.serialize_node_into(proto, node)
     _forget_names(proto)
     names: dict[str, str] = {}
     has_bodies = any(True for _ in _captured(node)) or _has_bodies(node)
@@ -72,20 +75,14 @@ def network_of(
             graph.output.append(_declaration(names[value.name], value.type, None))
     proto.input[:] = [names.get(name, "") for name in proto.input]
     proto.output[:] = [names.get(name, "") for name in proto.output]
-    functions = [ir.to_proto(function) for function in model.functions.values()]
-    for function in functions:
-        for entry in function.opset_import:
+    for domain, number in model.opset_imports.items():
+        made.opset_import.add(domain=domain, version=version(domain, number))
+    for function in model.functions.values() if _calls_function(node, model) else ():
+        copied = made.functions.add()
+        ir.serde.serialize_function_into(copied, function)
+        for entry in copied.opset_import:
             entry.version = version(entry.domain, entry.version)
-    imports = [
-        onnx.helper.make_opsetid(domain, version(domain, number))
-        for domain, number in model.opset_imports.items()
-    ]
-    return onnx.ModelProto(
-        ir_version=ir_version,
-        graph=graph,
-        opset_import=imports,
-        functions=functions if _calls_function(node, model) else [],
-    )
+    return made
 
 
 def _captured(node: ir.Node) -> Iterator[ir.Value]:
