@@ -45,7 +45,8 @@ class TemplatePlugin(CompiledPlugin):
 
         def reason_against(node: ir.Node) -> str | None:
             outputs = [ir.to_proto(value) for value in node.outputs if value.name]
-            graph = onnx.helper.make_graph([ir.to_proto(node)], "layer", [], outputs)
+            graph = onnx.GraphProto(name="layer", output=outputs)
+            ir.serde.serialize_node_into(graph.node.add(), node)  # a copy would take long
             try:
                 Evaluator(graph, opsets=network.model.opset_imports, functions=functions)
             except Exception as error:  # noqa: BLE001 - each operator refuses in its own way

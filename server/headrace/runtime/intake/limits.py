@@ -29,8 +29,10 @@ class Limits:
             grows with their number.
         short_list: the most values of a list in an attribute that has one for each axis, input or
             output, as with most operators of ONNX's own domain.
-        list_length: the most values of any other list in an attribute. Libraries copy such a list
-            in one call, which stops every other thread: some 50 ms for a million texts.
+        list_length: the most values of any other list in an attribute.
+        texts: the most texts of all lists in attributes together, and of all tensors together.
+            Libraries copy and free them in one call, which stops every other thread: some 40 ms for
+            350,000.
         tensors: the most initialisers and tensors in attributes.
         tensor_bytes: the most bytes of all tensors together, external data included.
         depth: how deep graphs may be nested in graphs.
@@ -48,6 +50,7 @@ class Limits:
     ports: int = 4096
     short_list: int = 4096
     list_length: int = 1_000_000
+    texts: int = 350_000
     tensors: int = 100_000
     tensor_bytes: int = 32 * 2**30
     depth: int = 16

@@ -51,6 +51,7 @@ class TensorData:
         self._own: list[Buffer] = [data]
         self._count = 0
         self._bytes = 0
+        self._texts = 0
         self._external_bytes = 0
 
     def check(self, proto: onnx.TensorProto, what: str) -> None:
@@ -83,6 +84,12 @@ class TensorData:
             raise _invalid(f"{what} declares {elements} elements, which is too many")
         size_bytes = elements * 8 if dtype.is_string() else (elements * dtype.bitwidth + 7) // 8
         self._bytes += size_bytes
+        self._texts += elements if dtype.is_string() else 0
+        if self._texts > self._limits.texts:
+            raise _invalid(
+                f"the tensors up to {what} have {self._texts} texts; at most {self._limits.texts} "
+                "are allowed"
+            )
         if self._bytes > self._limits.tensor_bytes:
             raise _invalid(f"the tensors take more than {self._limits.tensor_bytes} bytes")
         if proto.data_location == onnx.TensorProto.EXTERNAL:

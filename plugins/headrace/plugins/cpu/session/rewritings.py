@@ -50,13 +50,15 @@ def _is_no_norm(node: ir.Node) -> bool:
     users = {user.op_type for user in node.successors()}
     if node.op_type == "ReduceMean":
         return node.attributes.get_int("keepdims", 1) == 0 and bool(users & {"Add", "Sub"})
+    if node.op_type not in ("Add", "Pow"):
+        return False
     second = node.inputs[1] if len(node.inputs) > 1 else None
     known = constant(second) if second is not None else None
     number = known.numpy().ravel() if known is not None else np.empty(0)
     if node.op_type == "Pow":
         return "ReduceMean" in users and not (number.size == 1 and number[0] == 2)
     takes_mean = any(before.op_type == "ReduceMean" for before in node.predecessors())
-    return node.op_type == "Add" and "Sqrt" in users and takes_mean and number.size != 1
+    return "Sqrt" in users and takes_mean and number.size != 1
 
 
 def _does_not_fit(node: ir.Node) -> bool:
