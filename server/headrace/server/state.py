@@ -218,7 +218,7 @@ class StateDirectory:
         """The files of all versions of a network."""
         first = self._file(name, FIRST_VERSION)
         others = sorted(self._networks.glob(f"{name}@*.json"))
-        return [path for path in (first, *others) if path.is_file() and _place(path)[0] == name]
+        return [path for path in (first, *others) if path.exists() and _place(path)[0] == name]
 
     def _collect(self) -> None:
         used = set(self._kept)

@@ -231,6 +231,7 @@ def test_a_pipe_in_a_file_s_place_is_left_out(
     os.mkfifo(path)
     assert [*state.configs(), *state.extensions()] == []
     for name in state.networks():
+        assert state.versions(name) == ["1"]
         with pytest.raises(FailedPrecondition, match="cannot be read"):
             state.network(name)
     assert "not a regular file" in caplog.text

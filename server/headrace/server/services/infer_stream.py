@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Coroutine, Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -13,26 +13,25 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.server.elsewhere import Elsewhere
 from headrace.server.request_log import JOB
+from headrace.server.services.aside import HEAVY_ELEMENTS, aside
 from headrace.server.services.inference import (
     Inference,
-    build_reply,
-    encode_small,
-    finish,
     finish_now,
+    strings_of,
 )
+from headrace.server.services.streams.encoded import built, encoded, finished, size_of
 from headrace.server.services.streams.in_flight import Cancel, Tasks
 from headrace.server.services.streams.notice import Notice
 from headrace.server.services.streams.request_stream import RequestStream, Streams
 from headrace.server.services.streams.result_sizes import SMALL, Expected, shapes_of
 from headrace.server.services.streams.turns import Turn, Turns
-from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.users import Caller
 from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails, to_status
-from headrace.wire.message import Attachments, parse_infer_reply, serialize
+from headrace.wire.message import parse_infer_reply, serialize
 from headrace.wire.request import Decoded, InRegion, Request
 from headrace.wire.shared_memory import names_regions
 from headrace.wire.stream import (
@@ -148,6 +147,10 @@ class _Stream(RequestStream):
 
         def deliver(job: Job) -> None:
             error = job.take_error() if job.error is not None else None
+            if error is None and strings_of(job) > HEAVY_ELEMENTS:
+                encode = partial(built, str(key), job)
+                self._keep(self._finish(str(key), job, aside(encode, strings_of(job))))
+                return
             seconds = job.queue_seconds + job.execution_seconds
             self._ended(key, str(key), job, error, seconds, job)
 
@@ -180,7 +183,8 @@ class _Stream(RequestStream):
                     error = raised
                 else:
                     if reply is None:
-                        self._keep(self._finish_in_regions(name, lease, placed.message, job))
+                        rest = finished(name, lease, placed.message, job)
+                        self._keep(self._finish(name, job, rest))
                         return
             lease.close()
             outcome = EncodedResult(name, reply)
@@ -195,16 +199,12 @@ class _Stream(RequestStream):
             raise
         return job.token.cancel
 
-    async def _finish_in_regions(
-        self, name: str, lease: Lease, message: pb.InferRequest, job: Job
-    ) -> None:
-        """Ends a request whose outputs need more than a copy on the event loop."""
-
+    async def _finish(self, name: str, job: Job, reply: Awaitable[EncodedResult]) -> None:
+        """Ends a request whose reply needs more than a copy on the event loop."""
         outcome: EncodedResult | None = None
         error: BaseException | None = None
         try:
-            with lease:
-                outcome = _encoded(name, *await finish(name, lease, message, job))
+            outcome = await reply
         except Exception as raised:  # noqa: BLE001 - any error is this request's result
             error = raised
         self._ended(name, name, outcome, error, job.queue_seconds + job.execution_seconds, job)
@@ -229,7 +229,7 @@ class _Stream(RequestStream):
         outcome: EncodedResult | None = None
         error: BaseException | None = None
         try:
-            outcome = _encoded(
+            outcome = encoded(
                 name,
                 *await self._inference.infer_in_regions(name, *request, self._context, token, turn),
             )
@@ -265,12 +265,9 @@ class _Stream(RequestStream):
 
     def _success(self, name: str, outcome: Job | EncodedResult) -> tuple[EncodedResult, int]:
         if isinstance(outcome, EncodedResult):
-            return outcome, _size(outcome)
-        small = encode_small(name, outcome)
-        if small is not None:
-            return EncodedResult(name, small), len(small)
-        result = _encoded(name, *build_reply(name, outcome))
-        return result, _size(result)
+            return outcome, size_of(outcome)
+        result = built(name, outcome)
+        return result, size_of(result)
 
     def _failure(self, name: str, details: ErrorDetails) -> EncodedResult:
         return EncodedResult(name, error=to_status(details))
@@ -286,12 +283,3 @@ class _Stream(RequestStream):
 
 def _told_shapes(message: pb.InferRequest) -> dict[str, Sequence[int]]:
     return {value.name: value.tensor.shape for value in message.inputs}
-
-
-def _encoded(name: str, reply: pb.InferReply, parts: Attachments) -> EncodedResult:
-    return EncodedResult(name, reply.SerializeToString(), parts)
-
-
-def _size(result: EncodedResult) -> int:
-    parts = sum(memoryview(part).nbytes for part in result.attachments)
-    return len(result.reply or b"") + parts

@@ -17,6 +17,7 @@ from headrace.runtime.execution.job import Job, Sequence
 from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.request_log import JOB
+from headrace.server.services.aside import aside, texts
 from headrace.server.services.completion_sink import (
     CompletionSink,
     deadline_after,
@@ -76,7 +77,8 @@ class Inference:
                 self.layouts.learn_in_region(data, message)
                 result = await self.infer_in_regions(identifier, message, attachments, context)
                 return serialize(*result)
-            request, inputs = decode_request(message, attachments)
+            decode = partial(decode_request, message, attachments)
+            request, inputs = await aside(decode, _strings(message))
             self.layouts.learn(data, request, inputs)
         elif isinstance(known, InRegion):
             return await self._infer_in_region(known, context)
@@ -91,8 +93,7 @@ class Inference:
         small = encode_small(identifier, job)
         if small is not None:
             return small
-        reply, parts = build_reply(identifier, job)
-        return serialize(reply, parts)
+        return await aside(lambda: serialize(*build_reply(identifier, job)), strings_of(job))
 
     async def _infer_in_region(self, known: InRegion, context: Any) -> bytes:
         """The same as `infer_in_regions` for a request like an earlier one, with fewer steps."""
@@ -212,6 +213,15 @@ class Inference:
         job.room = room
         self.networks.submit(entry, job)
         return job
+
+
+def _strings(message: pb.InferRequest) -> int:
+    return sum(len(value.tensor.strings) for value in message.inputs)
+
+
+def strings_of(job: Job) -> int:
+    """The number of strings in a completed job's reply."""
+    return texts(job.outputs.values())
 
 
 def _has_expired(context: Any) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import grpc
 import numpy as np
@@ -15,6 +16,7 @@ from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.network.network import Port
+from headrace.server.services.aside import HEAVY_ELEMENTS
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.transport.boundary import Boundary
@@ -60,6 +62,31 @@ class Echo:
         job.outputs = {"y": np.zeros(RESULT_BYTES, np.uint8)}
         job.complete()
         return job
+
+
+class Texts(Echo):
+    """Inference whose first request is completed with many texts, and each later one with none."""
+
+    def start(
+        self, request: Any, _inputs: Any, _remaining: Any, done: Callable[[Job], None]
+    ) -> Job:
+        job = Job({}, done, output_names=("y",))
+        count = 0 if self.started else HEAVY_ELEMENTS + 1
+        self.started += 1
+        job.outputs = {"y": np.array([Text("a")] * count, object)}
+        job.complete()
+        return job
+
+
+class Text(str):
+    """Knows which threads have encoded such texts."""
+
+    __slots__ = ()
+    threads: ClassVar[set[int]] = set()
+
+    def encode(self, *how: Any) -> bytes:
+        self.threads.add(threading.get_ident())
+        return super().encode(*how)
 
 
 class Sink:
@@ -158,6 +185,24 @@ def test_a_result_that_is_ready_is_written_before_the_next_message_is_asked_for(
     begun: list[bool] = []
     asyncio.run(scenario())
     assert begun == [False, True]
+
+
+def test_a_reply_of_many_texts_is_encoded_on_another_thread_and_holds_up_no_other() -> None:
+    async def scenario() -> None:
+        inference: Any = Texts()
+        owner = InferStreams(inference, Boundary(Counters(), 100), 256, 1 << 30)
+        caller = Caller(message("many", "none"))
+        caller.reads.set()
+        await owner.serve(caller)
+        assert [(each.id, code(each)) for each in caller.results] == [
+            ("none", "OK"),
+            ("many", "OK"),
+        ]
+
+    Text.threads.clear()
+    asyncio.run(scenario())
+    assert Text.threads
+    assert threading.get_ident() not in Text.threads
 
 
 def test_an_error_ends_the_stream_only_when_no_message_is_being_written() -> None:

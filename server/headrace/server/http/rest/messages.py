@@ -15,6 +15,7 @@ import orjson
 from headrace.runtime.errors import did_you_mean
 from headrace.server.http.rest.documents import parse_object
 from headrace.server.http.rest.tensors import decode_data, encode_data
+from headrace.server.services.aside import aside
 from headrace.server.services.open_inference.call import (
     InferCall,
     InferResult,
@@ -28,7 +29,7 @@ from headrace.server.services.open_inference.datatypes import (
     decode_raw,
     encode_raw,
 )
-from headrace.server.services.open_inference.inference import aside, tensor
+from headrace.server.services.open_inference.inference import tensor
 from headrace.server.services.open_inference.messages import MAX_TENSORS
 from headrace.server.services.open_inference.parameters import (
     NO_PARAMETERS,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
-from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from headrace.runtime.transform.options import Presentation
 from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.request_log import JOB
+from headrace.server.services.aside import aside
 from headrace.server.services.completion_sink import (
     CompletionSink,
     deadline_after,
@@ -43,14 +42,6 @@ from headrace.server.shared_memory.users import Caller
 from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.wire.codec import CodecError
 from headrace.wire.layouts import MAX_ID_LENGTH
-
-T = TypeVar("T")
-
-HEAVY_ELEMENTS: Final = 1 << 14
-"""Work on more objects than this, or a sort of more numbers, runs on another thread.
-
-So it does not block the event loop.
-"""
 
 _ON_THE_WAY = 0.05
 """The seconds by which a caller's deadline may pass before the server's deadline."""
@@ -155,13 +146,6 @@ class OpenInference:
 def _requested(names: tuple[str, ...]) -> tuple[RequestedOutput, ...]:
     """A network's outputs, each of them as it is."""
     return tuple(map(RequestedOutput, names))
-
-
-async def aside(call: Callable[[], T], size: int) -> T:
-    """The result of the call. It runs on another thread if `size` elements are many."""
-    if size <= HEAVY_ELEMENTS:
-        return call()
-    return await asyncio.get_running_loop().run_in_executor(None, call)
 
 
 def tensor(value: Value, name: str) -> Array:

@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from headrace.server.services.aside import aside, texts
 from headrace.server.services.open_inference.call import InferCall, InferResult
-from headrace.server.services.open_inference.inference import OpenInference, aside
+from headrace.server.services.open_inference.inference import OpenInference
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.messages import (
     encode,
@@ -89,7 +88,7 @@ class OpenInferenceService:
             result = await self._in_regions(call, context)
         else:
             result = await self._inference.infer(call, context.time_remaining())
-        strings = _elements(result)
+        strings = texts(value for _, value in result.outputs)
         return await aside(partial(encode, result), strings) if strings else encode(result)
 
     async def infer_on_stream(
@@ -105,7 +104,8 @@ class OpenInferenceService:
         else:
             result = await self._inference.infer(call, context.time_remaining(), turn)
         result.parameters.update(parameters)
-        return await aside(partial(encode_on_stream, result), _elements(result))
+        strings = texts(value for _, value in result.outputs)
+        return await aside(partial(encode_on_stream, result), strings)
 
     async def _in_regions(
         self, call: InferCall, context: Any, turn: Turn | None = None
@@ -158,12 +158,3 @@ class OpenInferenceService:
 
     async def trace_setting(self, request: Any, _: Any) -> Any:
         return trace_settings({name: each.value for name, each in request.settings.items()})
-
-
-def _elements(result: InferResult) -> int:
-    """The number of strings that have to be encoded one by one."""
-    count = 0
-    for _, value in result.outputs:
-        if type(value) is np.ndarray and value.dtype.kind == "O":
-            count += value.size
-    return count

@@ -1,0 +1,37 @@
+"""Work of an event loop's calls that takes long, on another thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+import numpy as np
+
+from headrace.runtime.network.values import Value
+
+T = TypeVar("T")
+
+HEAVY_ELEMENTS: Final = 1 << 14
+"""Work on more objects than this, or a sort of more numbers, runs on another thread.
+
+So it does not block the event loop.
+"""
+
+
+async def aside(call: Callable[[], T], size: int) -> T:
+    """The result of the call. It runs on another thread if `size` elements are many."""
+    if size <= HEAVY_ELEMENTS:
+        return call()
+    return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+def texts(values: Iterable[Value]) -> int:
+    """The number of strings in the values, which have to be encoded one by one."""
+    count = 0
+    for value in values:
+        if isinstance(value, list):
+            count += texts(value)
+        elif type(value) is np.ndarray and value.dtype.kind == "O":
+            count += value.size
+    return count
