@@ -243,6 +243,17 @@ def test_many_inputs_go_over_one_stream_and_one_that_fails_ends_itself(
     network.unload()
 
 
+def test_many_texts_go_to_and_fro_in_calls_and_on_streams(client: Any) -> None:
+    """They are read and written beside other calls."""
+    model = parse("texts (string[n] x) => (string[n] y) { y = Identity(x) }", {})
+    network = client.load_network(model, device="CPU", name="m")
+    inputs = {"x": np.array([f"text {at}" for at in range(20_000)], object)}
+    answers = [network.infer(inputs), *dict(network.infer_many([inputs] * 3)).values()]
+    for answer in answers:
+        assert answer["y"].tolist() == inputs["x"].tolist()
+    network.unload()
+
+
 def test_a_request_under_way_is_waited_for_in_vain_and_cancelled(client: Any, device: str) -> None:
     network = client.load_network(ENDLESS.model, device=device, name="m")
     request = network.start_async(ENDLESS.inputs)

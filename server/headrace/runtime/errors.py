@@ -17,7 +17,7 @@
     ├── Unavailable             the device is down
     │   ├── ShuttingDown        the server drains; another one may take the request
     │   ├── StillLoading        the network is being loaded
-    │   └── NotInstalled        the library that a plugin computes with is not installed
+    │   └── NotInstalled        the library, the driver or the hardware of a plugin is missing
     ├── Unimplemented           a feature that the plugin lacks
     ├── Unauthenticated         no credential, or one that is not valid
     ├── PermissionDenied        the credential's role is too small

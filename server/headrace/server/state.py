@@ -21,6 +21,7 @@ import errno
 import hashlib
 import json
 import logging
+import os
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -161,7 +162,7 @@ class StateDirectory:
 
     def versions(self, name: str) -> list[str]:
         """The loaded versions of a network. A network from the repository lists only the first."""
-        return [_place(path)[1] for path in self._files(name)]
+        return [_place(path)[1] for path in self._files(name, folders=True)]
 
     def network(self, name: str, version: str = FIRST_VERSION) -> Kept:
         """Returns what is needed to load the network of that name again.
@@ -214,11 +215,19 @@ class StateDirectory:
         suffix = "" if version == FIRST_VERSION else f"@{version}"
         return self._networks / f"{name}{suffix}.json"
 
-    def _files(self, name: str) -> list[Path]:
-        """The files of all versions of a network."""
+    def _files(self, name: str, *, folders: bool = False) -> list[Path]:
+        """The files of all versions of a network, whatever stands in their place.
+
+        Args:
+            folders: also a folder, which can be neither read nor removed.
+        """
         first = self._file(name, FIRST_VERSION)
         others = sorted(self._networks.glob(f"{name}@*.json"))
-        return [path for path in (first, *others) if path.exists() and _place(path)[0] == name]
+        return [
+            path
+            for path in (first, *others)
+            if os.path.lexists(path) and (folders or not path.is_dir()) and _place(path)[0] == name
+        ]
 
     def _collect(self) -> None:
         used = set(self._kept)

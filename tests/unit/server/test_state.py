@@ -223,18 +223,33 @@ def test_a_full_disk_is_want_of_room(
 @pytest.mark.parametrize(
     "place", ["networks/pipe.json", "devices/CPU.json", "extensions/CPU/x.onnx"]
 )
-def test_a_pipe_in_a_file_s_place_is_left_out(
-    state: StateDirectory, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nothing")])
+def test_a_pipe_a_folder_or_a_broken_link_in_a_file_s_place_is_left_out(
+    state: StateDirectory,
+    tmp_path: Path,
+    place: str,
+    make: Callable[[Path], object],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = next(tmp_path.rglob("networks")).parent / place
     path.parent.mkdir(exist_ok=True)
-    os.mkfifo(path)
+    make(path)
     assert [*state.configs(), *state.extensions()] == []
     for name in state.networks():
         assert state.versions(name) == ["1"]
         with pytest.raises(FailedPrecondition, match="cannot be read"):
             state.network(name)
-    assert "not a regular file" in caplog.text
+    assert f"cannot read {path.name}" in caplog.text
+
+
+def test_a_folder_in_the_place_of_a_version_keeps_no_other_from_coming_and_going(
+    state: StateDirectory, tmp_path: Path
+) -> None:
+    (next(tmp_path.rglob("networks")) / "m@2.json").mkdir()
+    save(state, networks.add().network, "m")
+    assert state.versions("m") == ["1", "2"]
+    state.forget_network("m")
+    assert state.versions("m") == ["2"]
 
 
 # -- versions --

@@ -90,11 +90,14 @@ class CpuPlugin(SessionPlugin):
         limit = super()._limits(model)
         if self._is_isolated:
             return limit
-        too_many = texts.too_many(model)
+        kept = texts.Kept(model)
 
         def reason(node: ir.Node) -> str | None:
-            crowd = too_many if texts.kept(node) else None
-            return limit(node) or contributed.reason(node) or crowd
+            return (
+                limit(node)
+                or contributed.reason(node)
+                or (kept.refusal if kept.refusal and kept.by(node) else None)
+            )
 
         return reason
 
@@ -144,7 +147,6 @@ def _changes_functions(model: ir.Model) -> bool:
         or needs_repair(node)
         or limits.has_rule(node)
         or contributed.is_contributed(node)
-        or texts.kept(node)
         for function in model.functions.values()
         for node in function.all_nodes()
     )

@@ -7,10 +7,10 @@ TfIdfVectorizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 import onnx_ir as ir
 
@@ -18,36 +18,79 @@ from headrace.runtime.intake.naming import walk
 
 _MOST_OF_A_PATTERN: Final = 16_384
 _MOST_KEPT: Final = 100_000
-_NOT_KEPT: Final = frozenset(["nodes_modes"])
-"""Names among few, which a layer keeps as numbers."""
+_LONG: Final = 512
+"""Characters after which a text counts once more."""
+
+_IN_A_TENSOR: Final = 8
+"""So many texts of a constant count as one, because they lie side by side."""
+
+_TABLES: Final = frozenset(["StringNormalizer", "TfIdfVectorizer"])
+"""The operators of ONNX's own domain that keep a table."""
+
+_NUMBERS: Final = frozenset(["cats_int64s", "pool_int64s"])
+"""Lists of numbers of which each is in memory of its own."""
 
 
-def kept(node: ir.Node) -> int:
-    """How many texts and n-grams a session keeps for the node, each in memory of its own."""
-    if node.op_type == "Constant":
-        return 0  # one tensor, which is freed in no time
-    count = 0
-    for name, attribute in node.attributes.items():
-        if attribute.is_ref() or name in _NOT_KEPT:
-            continue
-        if attribute.type == ir.AttributeType.STRINGS or name == "pool_int64s":
-            count += len(attribute.value)
-        elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype.is_string():
-            count += attribute.as_tensor().size
-    return count
+class Kept:
+    """How many texts and n-grams a session keeps for the layers of a model."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._functions = model.functions
+        self._called: dict[ir.OperatorIdentifier, int] = {}
+        self._passed = max(map(_texts, self._given(model)), default=0)
+        self._total = sum(map(self.by, walk(model.graph)))
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the server's process runs no layer that keeps any: all layers together keep too many.
+        None if it runs them."""
+        if self._total <= _MOST_KEPT:
+            return None
+        return (
+            f"the network's layers keep {self._total:,} texts and n-grams, and freeing them would "
+            f"stop the server's other threads; at most {_MOST_KEPT:,} are allowed, unless the "
+            "server is started with --isolate-devices"
+        )
+
+    def by(self, node: ir.Node) -> int:
+        """How many are kept for the node. A long text counts more than once."""
+        called = node.op_identifier()
+        if called not in self._functions:
+            return self._by_operator(node)
+        if called not in self._called:
+            self._called[called] = sum(map(self.by, self._functions[called].all_nodes()))
+        return self._called[called]
+
+    def _by_operator(self, node: ir.Node) -> int:
+        lists = node.attributes.values()
+        if node.op_type == "Constant":
+            return sum(map(_texts, lists)) // _IN_A_TENSOR
+        if node.domain in ("", "ai.onnx") and node.op_type not in _TABLES:
+            return 0
+        return sum(self._passed if each.is_ref() else _texts(each) for each in lists)
+
+    def _given(self, model: ir.Model) -> Iterator[ir.Attr]:
+        """The attributes that functions may get."""
+        for function in model.functions.values():
+            yield from function.attributes.values()
+        for nodes in (walk(model.graph), *(each.all_nodes() for each in self._functions.values())):
+            for node in nodes:
+                if node.op_identifier() in self._functions:
+                    yield from node.attributes.values()
 
 
-def too_many(model: ir.Model) -> str | None:
-    """Why the server's process runs no layer of the model that keeps texts: there are too many in
-    all layers together. None if it runs them."""
-    total = sum(map(kept, walk(model.graph)))
-    if total <= _MOST_KEPT:
-        return None
-    return (
-        f"the network's layers keep {total:,} texts and n-grams, and freeing them would stop the "
-        f"server's other threads; at most {_MOST_KEPT:,} are allowed, unless the server is started "
-        "with --isolate-devices"
-    )
+def _texts(attribute: ir.Attr) -> int:
+    """The texts, and the numbers that are kept as texts are, of an attribute."""
+    texts: Iterable[Sized] = ()
+    if attribute.is_ref() or attribute.name == "nodes_modes":  # which a tree keeps as numbers
+        return 0
+    if attribute.name in _NUMBERS:
+        return len(attribute.value)
+    if attribute.type == ir.AttributeType.STRINGS:
+        texts = attribute.as_strings()
+    elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype.is_string():
+        texts = cast(ir.StringTensor, attribute.as_tensor()).string_data()
+    return sum(1 + len(each) // _LONG for each in texts)
 
 
 def _tf_idf(node: ir.Node) -> str | None:

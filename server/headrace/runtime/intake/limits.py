@@ -30,9 +30,8 @@ class Limits:
         short_list: the most values of a list in an attribute that has one for each axis, input or
             output, as with most operators of ONNX's own domain.
         list_length: the most values of any other list in an attribute.
-        texts: the most texts of all lists in attributes together, and of all tensors together.
-            Libraries copy and free them in one call, which stops every other thread: some 40 ms for
-            350,000.
+        texts: the most texts of all lists in attributes and of all tensors together. Libraries copy
+            and free them in one call, which stops every other thread: some 40 ms for 350,000.
         tensors: the most initialisers and tensors in attributes.
         tensor_bytes: the most bytes of all tensors together, external data included.
         depth: how deep graphs may be nested in graphs.

@@ -34,6 +34,9 @@ class TensorData:
         ranges: where in `data` the raw data is, for each token of the parsed model.
         mapped: collects the files that are mapped.
         external: the files that external data lies in.
+
+    Attributes:
+        texts: the number of texts in the tensors so far.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class TensorData:
         self._own: list[Buffer] = [data]
         self._count = 0
         self._bytes = 0
-        self._texts = 0
+        self.texts = 0
         self._external_bytes = 0
 
     def check(self, proto: onnx.TensorProto, what: str) -> None:
@@ -84,12 +87,7 @@ class TensorData:
             raise _invalid(f"{what} declares {elements} elements, which is too many")
         size_bytes = elements * 8 if dtype.is_string() else (elements * dtype.bitwidth + 7) // 8
         self._bytes += size_bytes
-        self._texts += elements if dtype.is_string() else 0
-        if self._texts > self._limits.texts:
-            raise _invalid(
-                f"the tensors up to {what} have {self._texts} texts; at most {self._limits.texts} "
-                "are allowed"
-            )
+        self.texts += elements if dtype.is_string() else 0
         if self._bytes > self._limits.tensor_bytes:
             raise _invalid(f"the tensors take more than {self._limits.tensor_bytes} bytes")
         if proto.data_location == onnx.TensorProto.EXTERNAL:

@@ -17,9 +17,10 @@ from headrace.server.services.aside import HEAVY_ELEMENTS, aside
 from headrace.server.services.inference import (
     Inference,
     finish_now,
+    strings_in,
     strings_of,
 )
-from headrace.server.services.streams.encoded import built, encoded, finished, size_of
+from headrace.server.services.streams.encoded import finished, result_from, result_of, size_of
 from headrace.server.services.streams.in_flight import Cancel, Tasks
 from headrace.server.services.streams.notice import Notice
 from headrace.server.services.streams.request_stream import RequestStream, Streams
@@ -84,7 +85,7 @@ class _Stream(RequestStream):
         self._elsewhere = owner.elsewhere
         self._limits = owner.limits
         self._notice = Notice()
-        self._in_regions: set[asyncio.Task[None]] = set()  # asyncio would lose them
+        self._running: set[asyncio.Task[None]] = set()  # asyncio would lose them
         self._passed_on: Tasks[EncodedResult] = Tasks()
         self._turns = Turns()
         self._client = Caller(None, self._peer, identity=self._caller.name)
@@ -148,7 +149,7 @@ class _Stream(RequestStream):
         def deliver(job: Job) -> None:
             error = job.take_error() if job.error is not None else None
             if error is None and strings_of(job) > HEAVY_ELEMENTS:
-                encode = partial(built, str(key), job)
+                encode = partial(result_of, str(key), job)
                 self._keep(self._finish(str(key), job, aside(encode, strings_of(job))))
                 return
             seconds = job.queue_seconds + job.execution_seconds
@@ -158,8 +159,9 @@ class _Stream(RequestStream):
         done = partial(inference.sink.put, deliver)
         if isinstance(request, StreamRequest):
             sequence = request.message.session.id
-            if names_regions(request.message) or self._turns.waits(sequence):
-                return self._begin_in_regions(request, str(key))
+            many = strings_in(request.message.inputs) > HEAVY_ELEMENTS
+            if many or names_regions(request.message) or self._turns.waits(sequence):
+                return self._begin_aside(request, str(key))
         if isinstance(request, InRegion):
             return self._begin_in_region(request, key)
         decoded = request if isinstance(request, Decoded) else inference.decode(*request)
@@ -170,7 +172,7 @@ class _Stream(RequestStream):
         inference, name, placed = self._inference, str(key), known.placed
         taken = inference.shared_memory.take(placed, self._client)
         if taken is None:
-            return self._begin_in_regions(StreamRequest(known.message()), name)
+            return self._begin_aside(StreamRequest(known.message()), name)
         lease, region = taken
 
         def deliver(job: Job) -> None:
@@ -209,27 +211,28 @@ class _Stream(RequestStream):
             error = raised
         self._ended(name, name, outcome, error, job.queue_seconds + job.execution_seconds, job)
 
-    def _begin_in_regions(self, request: StreamRequest, name: str) -> Cancel:
+    def _begin_aside(self, request: StreamRequest, name: str) -> Cancel:
+        """Starts a request that has to wait: for a copy, for a decoding or for its turn."""
         token = CancelToken()  # made first, so that a cancel during the reading of inputs works
         sequence = request.message.session.id
         turn = self._turns.take(sequence) if sequence else None
-        self._keep(self._infer_in_regions(request, name, token, turn))
+        self._keep(self._infer_aside(request, name, token, turn))
         return token.cancel
 
     def _keep(self, run: Coroutine[Any, Any, None]) -> None:
         """Runs it in a task of its own."""
         task = asyncio.get_running_loop().create_task(run)
-        self._in_regions.add(task)
-        task.add_done_callback(self._in_regions.discard)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
-    async def _infer_in_regions(
+    async def _infer_aside(
         self, request: StreamRequest, name: str, token: CancelToken, turn: Turn | None
     ) -> None:
         started = time.monotonic()
         outcome: EncodedResult | None = None
         error: BaseException | None = None
         try:
-            outcome = encoded(
+            outcome = result_from(
                 name,
                 *await self._inference.infer_in_regions(name, *request, self._context, token, turn),
             )
@@ -258,15 +261,14 @@ class _Stream(RequestStream):
                 await turn.comes()
             data = serialize(*request)
             reply = await elsewhere.infer(network, data, self._context, sequence)
-            message, parts = parse_infer_reply(reply)
-            return EncodedResult(name, message.SerializeToString(), parts)
+            return result_from(name, *parse_infer_reply(reply))
 
         return self._passed_on.begin(infer(), partial(self._ended, name, name), turn)
 
     def _success(self, name: str, outcome: Job | EncodedResult) -> tuple[EncodedResult, int]:
         if isinstance(outcome, EncodedResult):
             return outcome, size_of(outcome)
-        result = built(name, outcome)
+        result = result_of(name, outcome)
         return result, size_of(result)
 
     def _failure(self, name: str, details: ErrorDetails) -> EncodedResult:

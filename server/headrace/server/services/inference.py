@@ -8,7 +8,7 @@ back through the sink.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,7 @@ class Inference:
                 result = await self.infer_in_regions(identifier, message, attachments, context)
                 return serialize(*result)
             decode = partial(decode_request, message, attachments)
-            request, inputs = await aside(decode, _strings(message))
+            request, inputs = await aside(decode, strings_in(message.inputs))
             self.layouts.learn(data, request, inputs)
         elif isinstance(known, InRegion):
             return await self._infer_in_region(known, context)
@@ -136,7 +136,8 @@ class Inference:
         token: CancelToken | None = None,
         turn: Turn | None = None,
     ) -> tuple[pb.InferReply, list[Any]]:
-        """Computes a request with tensors in shared memory. Returns the reply and its attachments.
+        """Computes a request with tensors in shared memory, or with many texts. Returns the reply and
+        its attachments.
 
         The regions stay open until this call ends, and until all copies that it has begun have
         ended.
@@ -147,7 +148,8 @@ class Inference:
         """
         with await self.shared_memory.lease(context) as lease:
             attachments = await fetch_inputs(lease, message, attachments)
-            request, inputs = decode_request(message, attachments)
+            decode = partial(decode_request, message, attachments)
+            request, inputs = await aside(decode, strings_in(message.inputs))
             if turn is not None:
                 await turn.comes()
             job = self.start(request, inputs, context.time_remaining(), self._wake, token)
@@ -215,8 +217,14 @@ class Inference:
         return job
 
 
-def _strings(message: pb.InferRequest) -> int:
-    return sum(len(value.tensor.strings) for value in message.inputs)
+def strings_in(values: Iterable[pb.Value]) -> int:
+    """The number of strings in a request's values, which have to be decoded one by one."""
+    return sum(
+        strings_in(each.sequence.elements)
+        if each.HasField("sequence")
+        else len(each.tensor.strings)
+        for each in values
+    )
 
 
 def strings_of(job: Job) -> int:

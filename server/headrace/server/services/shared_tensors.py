@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from headrace.runtime.network.network import Port
 from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
 from headrace.server.processes.users import RelayedUsers
+from headrace.server.services.aside import aside, texts
 from headrace.server.shared_memory.handed import HandedRegion
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Regions
@@ -206,7 +208,8 @@ async def put_outputs(
     for name in job.output_names:
         value, place = job.outputs[name], places.pop(name, None)
         if place is None or value is None:
-            encode_values({name: value}, reply.outputs, parts)
+            encode = partial(encode_values, {name: value}, reply.outputs, parts)
+            await aside(encode, texts([value]))
             continue
         field = _output_field(name)
         if not isinstance(value, np.ndarray):

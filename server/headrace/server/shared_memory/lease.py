@@ -40,9 +40,6 @@ class Lease:
     A region that the request has named stays open until the lease is closed and its last transfer
     has ended, even if the region is unregistered meanwhile.
 
-    Raises:
-        FailedPrecondition: shared memory is off.
-
     Attributes:
         job: has ended. Its values are dropped with the lease if they lie in the regions.
     """
@@ -50,7 +47,6 @@ class Lease:
     __slots__ = ("_caller", "_copied_bytes", "_moved_bytes", "_regions", "_used", "_uses", "job")
 
     def __init__(self, regions: Regions, caller: Caller) -> None:
-        regions.check_allowed()
         self._regions = regions
         self._caller = caller
         self._used: dict[str, Region] = {}
@@ -77,11 +73,13 @@ class Lease:
         """The region of that name, after a check that these bytes lie inside it.
 
         Raises:
+            FailedPrecondition: shared memory is off.
             UnknownRegion: there is no region of that name.
             InvalidArgument: some bytes lie outside the region.
         """
         region = self._used.get(name)
         if region is None:
+            self._regions.check_allowed()
             region = self._used[name] = self._regions.use(self._caller, name, field)
         region.check(offset, size, field)
         return region

@@ -389,22 +389,16 @@ def test_vocabularies_and_trees_may_be_longer_up_to_a_bound(
     assert "lists 4097 values; at most 4096" in refusal(proto, Limits(list_length=4096))
 
 
-def test_all_lists_together_have_a_bound_on_their_texts() -> None:
-    lists = [node("Constant", [], [name], value_strings=["a"] * 3) for name in "ab"]
-    both = node("Concat", ["a", "b"], ["y"], axis=0)
-    proto = model([*lists, both], [], [value("y", (), TensorProto.STRING)])
-    assert Network.from_bytes(proto.SerializeToString(), Limits(texts=6))
-    told = "the lists in attributes up to layer 'b' have 6 texts; at most 5 are allowed"
-    assert told in refusal(proto, Limits(texts=5))
-
-
-def test_all_tensors_together_have_a_bound_on_their_texts() -> None:
+def test_all_lists_and_tensors_together_have_a_bound_on_their_texts() -> None:
     texts = np.array(["a"] * 3, object)
     inner = node("Constant", [], ["b"], value=numpy_helper.from_array(texts))
-    both = node("Concat", ["a", "b"], ["y"], axis=0)
-    proto = model([inner, both], [], [value("y", (), TensorProto.STRING)], {"a": texts})
-    assert Network.from_bytes(proto.SerializeToString(), Limits(texts=6))
-    assert "have 6 texts; at most 5 are allowed" in refusal(proto, Limits(texts=5))
+    words = node("Constant", [], ["c"], value_strings=["a"] * 3)
+    both = node("Concat", ["a", "b", "c"], ["y"], axis=0)
+    output = value("y", (), TensorProto.STRING)
+    proto = model([inner, words, both], [], [output], {"a": texts})
+    assert Network.from_bytes(proto.SerializeToString(), Limits(texts=9))
+    told = "holds 9 texts in lists and tensors, where a tree has one for each node; at most 8"
+    assert told in refusal(proto, Limits(texts=8))
 
 
 def test_graphs_may_be_nested_as_deep_as_the_limit() -> None:

@@ -211,7 +211,7 @@ def test_nothing_is_registered_or_used_when_shared_memory_is_off(tmp_path: Path)
     with pytest.raises(FailedPrecondition, match="--allow-client-shared-memory"):
         off.register(ME, "r", "/seg", 0, 4)
     with pytest.raises(FailedPrecondition, match="--allow-client-shared-memory"):
-        Lease(off, ME)
+        Lease(off, ME).use("r", 0, 4, "x")
     assert off.status(ME) == []
     asyncio.run(off.unregister(ME))
 

@@ -10,23 +10,26 @@ from headrace.wire.message import Attachments
 from headrace.wire.stream import EncodedResult
 
 
-def encoded(name: str, reply: pb.InferReply, parts: Attachments) -> EncodedResult:
+def result_from(name: str, reply: pb.InferReply, parts: Attachments) -> EncodedResult:
+    """The result that a reply is."""
     return EncodedResult(name, reply.SerializeToString(), parts)
 
 
-def built(name: str, job: Job) -> EncodedResult:
+def result_of(name: str, job: Job) -> EncodedResult:
     """The result of a completed job."""
     small = encode_small(name, job)
     if small is not None:
         return EncodedResult(name, small)
-    return encoded(name, *build_reply(name, job))
+    return result_from(name, *build_reply(name, job))
 
 
 async def finished(name: str, lease: Lease, message: pb.InferRequest, job: Job) -> EncodedResult:
+    """The result of a completed job with tensors in shared memory. Ends the lease."""
     with lease:
-        return encoded(name, *await finish(name, lease, message, job))
+        return result_from(name, *await finish(name, lease, message, job))
 
 
 def size_of(result: EncodedResult) -> int:
+    """The bytes of a result."""
     parts = sum(memoryview(part).nbytes for part in result.attachments)
     return len(result.reply or b"") + parts
