@@ -136,8 +136,9 @@ class Inference:
         token: CancelToken | None = None,
         turn: Turn | None = None,
     ) -> tuple[pb.InferReply, list[Any]]:
-        """Computes a request with tensors in shared memory, or with many texts. Returns the reply and
-        its attachments.
+        """Computes a request with tensors in shared memory, or with many texts.
+
+        Returns the reply and its attachments.
 
         The regions stay open until this call ends, and until all copies that it has begun have
         ended.
