@@ -209,6 +209,35 @@ def test_a_worker_that_is_killed_under_load_loses_no_reply_and_gives_no_wrong_on
     assert len(children(server)) == 2
 
 
+def test_a_network_tells_what_its_device_has_chosen_and_is_loaded_again_as_it_was_asked_for(
+    server: Server,
+) -> None:
+    keys = ("NUM_STREAMS", "INFERENCE_NUM_THREADS", "EXECUTION_TIMEOUT")
+
+    def told(name: str) -> list[str]:
+        reply = server.stub.GetNetwork(pb.GetNetworkRequest(name=name), timeout=CALL_SECONDS)
+        config = reply.info.config
+        return [config[key] for key in keys]
+
+    server.load(relu("within"), "CPU", "within", {"NUM_STREAMS": "1"})
+    server.load(relu("apart"), "APART", "apart", {"NUM_STREAMS": "1"})
+    assert told("apart") == told("within")
+    assert "AUTO" not in told("apart")
+    request = pb.SetConfigRequest(
+        target=pb.Target(network="apart"), config={"EXECUTION_TIMEOUT": "7"}
+    )
+    server.stub.SetConfig(request, timeout=CALL_SECONDS)
+    before = told("apart")
+    assert before[-1] == "7"
+    known = {each.pid for each in children(server)}
+    (worker,) = (each for each in children(server) if each.pid != fragile(server))
+    worker.kill()
+    await_next(server, "APART", known)
+    assert told("apart") == before
+    (y,) = server.infer("apart", {"x": np.array([-1, 2], np.float32)}).values()
+    assert np.asarray(y).tolist() == [0, 2]
+
+
 def test_the_server_drains_through_its_workers(server: Server) -> None:
     server.load(relu("apart"), "APART")
     x = np.array([1.0], np.float32)

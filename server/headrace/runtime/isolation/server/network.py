@@ -20,6 +20,7 @@ from headrace.runtime.isolation.server.telemetry import Telemetry
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.wire.descriptions import (
     layer_from_json,
+    of_network,
     parameter_from_json,
     port_from_json,
 )
@@ -66,7 +67,11 @@ class IsolatedNetwork(ExecutableNetwork):
         facts: Mapping[str, Any],
         telemetry: Telemetry,
     ) -> None:
-        super().__init__(network, config, executor, streams=streams)
+        asked = of_network(config)
+        chosen = {key: text for key, text in facts["config"].items() if asked.get(key) != text}
+        shown = config.schema.resolve(config.explicit_strings(), chosen)
+        super().__init__(network, shown, executor, streams=streams)
+        self._asked = config
         self._host = host
         self._telemetry = telemetry
         self._end_series: Callable[[], None] | None = None
@@ -78,9 +83,8 @@ class IsolatedNetwork(ExecutableNetwork):
         self._metric_names = tuple(facts["metrics"])
 
     def load_config(self) -> dict[str, str]:
-        """The part of the configuration that a load takes."""
-        texts = self.config.to_strings()
-        return {key.name: texts[key.name] for key in self.config.schema if key.scope == "network"}
+        """The part of the configuration that a load takes, without what the worker has chosen."""
+        return of_network(self._asked)
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
@@ -103,6 +107,7 @@ class IsolatedNetwork(ExecutableNetwork):
     def set_config(self, changes: Mapping[str, str]) -> None:
         self.config.changed(changes)  # checks the changes before the worker gets them
         self._call("network_config", changes=dict(changes))
+        self._asked = self._asked.changed(changes)
         super().set_config(changes)
 
     def _infer(self, job: Job) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import onnx_ir as ir
 
 from headrace.runtime.config.key import Key, ParameterValue, Range
-from headrace.runtime.config.schema import ConfigSchema
+from headrace.runtime.config.schema import ConfigSchema, Configuration
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.execution.job import LayerProfile
@@ -66,6 +66,12 @@ def _key(facts: dict[str, Any]) -> Key[Any]:
         paths=facts["paths"],
         max_length=facts["max_length"],
     )
+
+
+def of_network(config: Configuration) -> dict[str, str]:
+    """The part of a configuration that a load takes."""
+    texts = config.to_strings()
+    return {key.name: texts[key.name] for key in config.schema if key.scope == "network"}
 
 
 def parameter_to_json(value: ParameterValue) -> Any:

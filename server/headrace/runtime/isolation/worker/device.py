@@ -19,6 +19,7 @@ from headrace.runtime.execution.timer import Timer
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.isolation.wire.descriptions import (
     layer_to_json,
+    of_network,
     parameter_to_json,
     port_to_json,
     query_to_json,
@@ -215,6 +216,7 @@ def _facts(number: int, network: ExecutableNetwork) -> dict[str, Any]:
         "notes": list(network.notes),
         "restored": network.restored,
         "metrics": list(network.metrics()),
+        "config": of_network(network.config),
     }
 
 
