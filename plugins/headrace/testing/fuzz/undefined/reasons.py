@@ -23,6 +23,7 @@ _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]
 )
 _INTERPOLATING = frozenset([b"bicubic", b"bilinear", b"cubic", b"linear"])
+_LEAST_OF_E8M0 = 2.0**-127
 _SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
 _MAGNIFYING = frozenset(["Div", "Log", "Pow", "Reciprocal", "Sqrt"])
 _PREDICTORS = frozenset(
@@ -120,8 +121,9 @@ def _element(declared: onnx.TypeProto) -> int:
 
 
 def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
-    """Whether a float is cast to an integer type that cannot represent it, or a negative number to
-    the float type that has no sign."""
+    """Whether a float is cast to an integer type that cannot represent it, or to the float type
+    that has no sign and no zero. For 0 without saturation, ONNX's text says NaN, and its evaluator
+    the least number."""
     targets = [
         attribute.i
         for node in model.graph.node
@@ -144,7 +146,7 @@ def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
 
 def _has(dtype: np.dtype[Any], numbers: Array) -> bool:
     if dtype == ml_dtypes.float8_e8m0fnu:
-        return not bool((numbers < 0).any())
+        return bool((numbers >= _LEAST_OF_E8M0).all())
     if not is_integer(dtype):
         return True
     low, high = bounds(dtype)

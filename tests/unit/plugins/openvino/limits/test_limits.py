@@ -114,7 +114,12 @@ def reasons(text: str, opset: int) -> list[str]:
             "instead of a scalar",
         ),
         ("(float[2] x) => (float8e4m3fn[2] y) { y = Cast<to = 17>(x) }", "saturate"),
-        ("(float[2] x) => (float8e8m0[2] y) { y = Cast<to = 24>(x) }", "round up"),
+        ("(float[2] x) => (float8e8m0[2] y) { y = Cast<to = 24>(x) }", "rounds to even"),
+        (
+            "(float[2] x) => (float8e8m0[2] y)"
+            ' { y = Cast<to = 24, saturate = 0, round_mode = "nearest">(x) }',
+            "rounds to even",
+        ),
         ("(float[1,8,1] x) => (float[1,8,2] y) { y = DFT(x) }", "Fourier"),
         (
             "(float[4] x) => (uint8[4] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }",
