@@ -60,6 +60,7 @@ class World:
         self.audit = folder / "audit.jsonl"
         self.secrets: list[str] = [WRONG]
         self.told: list[str] = []  # all texts that callers got
+        self.marks: set[str] = set()
         authority, self._other = Authority(), Authority("Another authority")
         self.authority = authority
         self._ca = authority.certificate
@@ -155,11 +156,19 @@ class World:
         return [json.loads(line) for line in self.audit.read_text().splitlines()]
 
     def recorded(self) -> None:
-        """Waits until the audit log has the lines of all calls so far; a thread writes them."""
-        mark = secrets.token_hex(8)
+        """Waits until the audit log has the lines of all calls so far. A thread of each process
+        writes them, and the calls of the two ports may end in different processes."""
+        marks = (secrets.token_hex(8), secrets.token_hex(8))
         manager = self.caller("manage", self.by_role["manage"])
-        self.status(manager, "UnloadNetwork", pb.UnloadNetworkRequest(name=mark))
-        until(lambda: mark in self.audit.read_text(), "the audit log was to have all lines")
+        self.status(manager, "UnloadNetwork", pb.UnloadNetworkRequest(name=marks[0]))
+        self.get(manager, f"/v2/repository/models/{marks[1]}/unload", "POST")
+        self.marks.update(marks)
+
+        def has_both() -> bool:
+            text = self.audit.read_text()
+            return all(mark in text for mark in marks)
+
+        until(has_both, "the audit log was to have all lines")
 
     def recording(self, calls: Callable[[], object]) -> list[dict[str, str]]:
         """The lines that the calls leave in the audit log. They are made again if the tests before
@@ -171,7 +180,7 @@ class World:
             before = len(self.lines())
             calls()
             self.recorded()
-            lines = self.lines()[before:-1]  # without the mark of `recorded`
+            lines = [each for each in self.lines()[before:] if each.get("name") not in self.marks]
             if all(each["outcome"] != "DROPPED" for each in lines):
                 break
             refilled.wait(REFILL_SECONDS)
