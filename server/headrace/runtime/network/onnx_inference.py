@@ -59,7 +59,8 @@ class InferenceProcess:
                     self._process = _start()
                 return _exchange(self._process, model)
             except OSError as error:
-                self._end()
+                status = self._end()
+                _log.info("the process that infers types ended with status %s", status)
                 raise InferenceEnded(str(error)) from error
 
     def stop(self) -> None:
@@ -70,17 +71,17 @@ class InferenceProcess:
         with self._lock:
             self._end()
 
-    def _end(self) -> None:
+    def _end(self) -> int | None:
+        """Ends the process, and returns its status; None if there is no process."""
         process, self._process = self._process, None
         if process is None:
-            return
+            return None
         process.kill()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with suppress(OSError):  # what was not sent yet
                     pipe.close()
-        status = process.wait()
-        _log.info("the process that infers types ended with status %d", status)
+        return process.wait()
 
 
 _apart: InferenceProcess | None = None
