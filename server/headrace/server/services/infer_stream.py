@@ -148,9 +148,9 @@ class _Stream(RequestStream):
 
         def deliver(job: Job) -> None:
             error = job.take_error() if job.error is not None else None
-            if error is None and strings_of(job) > HEAVY_ELEMENTS:
+            if error is None and (strings := strings_of(job)) > HEAVY_ELEMENTS:
                 encode = partial(result_of, str(key), job)
-                self._keep(self._finish(str(key), job, aside(encode, strings_of(job))))
+                self._keep(self._finish(str(key), job, aside(encode, strings)))
                 return
             seconds = job.queue_seconds + job.execution_seconds
             self._ended(key, str(key), job, error, seconds, job)

@@ -202,6 +202,25 @@ def test_a_function_that_keeps_texts_may_have_another_operator_set(offered: Serv
     assert np.asarray(found["y"]).tolist() == [2, 1]
 
 
+def test_a_function_may_call_another_that_is_named_as_an_operator_is() -> None:
+    """Such a call has no attribute `to`."""
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    inner = helper.make_function(
+        "own", "Cast", ["x"], ["y"], [helper.make_node("Shape", ["x"], ["y"])], opsets[:1]
+    )
+    outer = helper.make_function(
+        "own",
+        "Encode",
+        ["x"],
+        ["y"],
+        [helper.make_node("Cast", ["x"], ["y"], domain="own")],
+        opsets,
+    )
+    call = helper.make_node("Encode", ["x"], ["y"], domain="own")
+    given = Network.from_bytes(network([call], STRING, INT64, [inner, outer]).SerializeToString())
+    assert open_model(given.model, Provider(), Settings())
+
+
 GROWN = {
     "a weight": "g (int64[1] s) => (int64[1] y) { t = Expand(w, n) y = Shape(t) }",
     "a cast": """g (int64[1] s) => (int64[1] y) {

@@ -49,11 +49,9 @@ def _has_texts(model: ir.Model) -> bool:
 
 def _may_make_texts(node: ir.Node) -> bool:
     """The same of a node in a function, where types are not known."""
-    if node.op_type == "Cast":
-        to = node.attributes["to"]
-        return to.is_ref() or to.as_int() == ir.DataType.STRING
     return any(
         each.is_ref()
+        or (each.name == "to" and each.value == ir.DataType.STRING)  # a cast's
         or each.type == ir.AttributeType.STRINGS
         or (each.type == ir.AttributeType.TENSOR and each.as_tensor().dtype.is_string())
         for each in node.attributes.values()
