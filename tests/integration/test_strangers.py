@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ import h2.connection
 import h2.events
 import h2.exceptions
 import pytest
+from grpc_health.v1 import health_pb2
 
 from headrace.client import Client
 from tests.integration.harness import BASIC, CALL_SECONDS, Server
@@ -36,6 +38,21 @@ def test_a_call_of_the_raw_client_works(server: Server) -> None:
     with Raw(server.address) as raw:
         stream = raw.headers()
         raw.h2.send_data(stream, bytes(5), end_stream=True)
+        raw.flush()
+        assert raw.status(stream) == "0"
+
+
+def test_most_messages_come_at_once_and_in_one_frame(server: Server) -> None:
+    """The sender does not have to wait for the server to ask for the rest."""
+    with Raw(server.address) as raw:
+        stream = raw.headers()
+        message = health_pb2.HealthCheckRequest(service="").SerializeToString()
+        field = bytes([0x7A])  # field 15, which nobody knows, with its length and its bytes
+        message += field + b"\x80\xa0\x36" + bytes(0x36 << 14 | 0x20 << 7)
+        assert len(message) > 850_000
+        data = struct.pack(">BI", 0, len(message)) + message
+        assert raw.h2.max_outbound_frame_size > len(data)
+        raw.h2.send_data(stream, data, end_stream=True)
         raw.flush()
         assert raw.status(stream) == "0"
 

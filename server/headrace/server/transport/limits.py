@@ -16,6 +16,7 @@ _NO_LIMIT = 2**31 - 1
 _HANDSHAKE_MILLISECONDS = 10_000
 _PING_MILLISECONDS = 60_000
 _METADATA_BYTES = 16 << 10
+_AHEAD_BYTES = 1 << 20
 _OPEN_FILES = 1 << 16
 
 
@@ -76,7 +77,11 @@ def channel_options(settings: Settings) -> list[tuple[str, Any]]:
         ("grpc.server.max_pending_requests", waiting),
         ("grpc.server.max_pending_requests_hard_limit", waiting),
         ("grpc.server_max_unrequested_time_in_server", _NO_LIMIT),
+        # The core may not widen the windows of connections whose messages nobody reads. With its
+        # own fixed window of 64 KiB, every larger message would wait once for a wider one.
         ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _AHEAD_BYTES),
+        ("grpc.http2.max_frame_size", _AHEAD_BYTES),
         # What a client may do before anybody knows who it is.
         ("grpc.max_allowed_incoming_connections", max_connections(settings)),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MILLISECONDS),
