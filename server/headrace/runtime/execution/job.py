@@ -102,9 +102,10 @@ class Job:
             change `outputs`, and returns an error if the job is to fail after all.
         in_flight: how many other requests its device had accepted and not finished when this one
             ended. Clients that balance choose by it.
-        room: None if nobody else writes to the inputs. Otherwise, which needs a network whose
-            `inputs_may_change`, memory for outputs, by name: arrays of their types and shapes. A
-            device may compute into them, and `outputs` then has the same arrays.
+        room: memory for outputs, by name: arrays of the types and shapes that these may have. A
+            device may compute into them, and `outputs` then has the same arrays. If somebody else
+            may write to the inputs meanwhile, it is not None; that needs a network whose
+            `inputs_may_change`.
         backend, waiter: data that the device keeps between its stages, and data of the front-end.
     """
 

@@ -193,7 +193,7 @@ class Request:
         """
         try:
             kept = self._set_inputs(job.inputs)
-            given = self._give_memory()
+            given = self._give_memory(job.room or {})
             self._compute(job)
             del kept  # the backend reads these arrays until here
             if self._guards is not None:
@@ -275,14 +275,16 @@ class Request:
             kept.append(array)
         return kept
 
-    def _give_memory(self) -> dict[str, Array]:
-        """Gives each large output new memory, which the caller then gets without a copy. Outputs
-        that the caller does not want get new memory too, because the last run's memory belongs to
-        the last job."""
+    def _give_memory(self, room: Mapping[str, Array]) -> dict[str, Array]:
+        """Gives each large output memory that the caller then gets without a copy: the job's room,
+        or new memory. Outputs that the caller does not want get new memory too, because the last
+        run's memory belongs to the last job."""
         given = {}
         for port in self._outputs:
             if port.fixed is not None:
-                array = np.empty(port.fixed, port.dtype.numpy())
+                array, dtype = room.get(port.name), port.dtype.numpy()
+                if array is None or array.shape != port.fixed or array.dtype != dtype:
+                    array = np.empty(port.fixed, dtype)
                 tensor, _ = tensors.tensor(array, port.dtype)
                 self._request.set_output_tensor(port.index, tensor)
                 given[port.name] = array

@@ -1,4 +1,4 @@
-"""Sends small requests to a worker without a thread that waits for the answer.
+"""Sends requests to a worker without a thread that waits for the answer.
 
 The thread that submits a request sends it, and the thread that reads all answers settles it. In a
 server that thread is the event loop, so a request takes one wake-up of the worker and one of the
@@ -24,8 +24,9 @@ from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.wire.channel import Disconnected, Message
 
-_JOB_BYTES: Final = 8 * 1024
-"""Inputs of more bytes are copied on a stream's thread, because they might fill the connection."""
+_JOB_BYTES: Final = 2**20
+"""Inputs of more bytes are copied, and memory for more bytes of outputs is reserved, on a stream's
+thread, because that might hold up the thread that submits the job."""
 _COMPANY: Final = 7
 _TOGETHER_SECONDS: Final = 2e-3
 """So long may a job wait for the others that it departed with."""
@@ -45,7 +46,8 @@ class WorkerDeparture:
         self._mean_seconds = 0.0  # of a run in the worker; 0 if not known
 
     def fits(self, job: Job) -> bool:
-        """As `Departure.fits`. A job fits if its inputs are small. A profile may be long."""
+        """As `Departure.fits`. A job fits if its inputs are plain and not very large. A profile may
+        be long."""
         size = 0
         for value in job.inputs.values():
             if value is None:
@@ -58,14 +60,14 @@ class WorkerDeparture:
     def company(self) -> int:
         """As `Departure.company`."""
         mean, exchange = self._mean_seconds, self.network.loaded
-        if not mean or exchange is None or exchange.shares_memory:
+        if not mean or exchange is None or exchange.expected > _JOB_BYTES:
             return 0  # it cannot depart
         return min(_COMPANY, int(_TOGETHER_SECONDS / mean))
 
     def depart(self, jobs: Sequence[Job], landed: Landed) -> bool:
         """As `Departure.depart`."""
         exchange = self.network.loaded
-        if exchange is None or exchange.shares_memory:
+        if exchange is None or exchange.expected > _JOB_BYTES:
             return False
         worker = exchange.worker
         if worker.watched is None or worker.ended.is_set():
@@ -73,13 +75,15 @@ class WorkerDeparture:
         journeys: list[_Journey] = []
         try:
             journeys.extend(_Journey(self, exchange, job, landed) for job in jobs)
-            messages = [journey.message for journey in journeys]
-            if worker.watched.ask(messages, [journey.take for journey in journeys]):
+            messages = [journey.request.data for journey in journeys]
+            descriptors = [each for journey in journeys for each in journey.request.descriptors()]
+            takes = [journey.take for journey in journeys]
+            if worker.watched.ask(messages, takes, descriptors):
                 return True
         except HeadraceError:
             pass  # a stream's thread sends the job then, and fails it
         for journey in journeys:
-            journey.end()
+            journey.stay()
         return False
 
     def took(self, seconds: float) -> None:
@@ -92,13 +96,13 @@ class _Journey:
     """One job on its way to the worker and back, from when it is made.
 
     Attributes:
-        message: the packed request.
+        request: in the worker's form.
 
     Raises:
-        InvalidArgument, Internal: as `Exchange.small_request`.
+        InvalidArgument, Internal, ResourceExhausted: as `Exchange.request`.
     """
 
-    __slots__ = ("_cancel", "_departure", "_exchange", "_job", "_landed", "_spare", "message")
+    __slots__ = ("_cancel", "_departure", "_exchange", "_job", "_landed", "request")
 
     def __init__(
         self,
@@ -107,19 +111,21 @@ class _Journey:
         job: Job,
         landed: Landed,
     ) -> None:
-        request = exchange.small_request(job)
+        self.request = exchange.request(job)
         self._departure = departure
         self._exchange = exchange
         self._job = job
         self._landed = landed
-        self._spare = request.spare
-        self.message = request.data
-        self._cancel = partial(exchange.worker.cancel, request.number)
+        self._cancel = partial(exchange.worker.cancel, self.request.number)
         exchange.worker.under_way.append(departure.network.running)
         job.token.attach(self._cancel)
 
-    def end(self) -> None:
-        """Undoes what making it did."""
+    def stay(self) -> None:
+        """Undoes what making it did, because the request was not sent."""
+        self._exchange.take_back(self.request)
+        self._end()
+
+    def _end(self) -> None:
         self._job.token.detach(self._cancel)
         self._exchange.worker.under_way.remove(self._departure.network.running)
 
@@ -128,12 +134,12 @@ class _Journey:
         job, worker = self._job, self._exchange.worker
         error: BaseException | None = None
         if reply is None:
+            self.request.ended()
             lost, work = worker.broken(), self._departure.network.running
             error = self._departure.host.lost(work, worker.end, lost)
         else:
-            worker.useful = True
             try:
-                seconds = self._exchange.receive(job, reply, None, self._spare)
+                seconds = self._exchange.receive(job, reply, self.request)
             except Disconnected:
                 worker.kill("it sent an unknown message")
                 raise
@@ -145,5 +151,5 @@ class _Journey:
                 self._departure.took(seconds)
                 job.prepared = job.inferred - seconds
                 job.started = min(job.started, job.prepared)
-        self.end()
+        self._end()
         self._landed(error)

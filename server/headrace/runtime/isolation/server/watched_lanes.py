@@ -9,7 +9,12 @@ from typing import Final, TypeAlias
 
 from headrace.runtime.device.services import Readers
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.isolation.wire.channel import Disconnected, Message, close_all
+from headrace.runtime.isolation.wire.channel import (
+    MAX_DESCRIPTORS,
+    Disconnected,
+    Message,
+    close_all,
+)
 from headrace.runtime.isolation.wire.lane import Lane
 
 Take: TypeAlias = Callable[[Message | None], None]
@@ -39,18 +44,22 @@ class WatchedLanes:
         self._changed = threading.Condition()
         self._lanes = 0  # lanes
 
-    def ask(self, requests: Sequence[bytes], takes: Sequence[Take]) -> bool:
+    def ask(
+        self, requests: Sequence[bytes], takes: Sequence[Take], descriptors: Sequence[int] = ()
+    ) -> bool:
         """Sends requests that run one after the other. Never waits, because the connection is
-        empty, and because it refuses requests of more than `MOST_BYTES` in all.
+        empty, and because it refuses requests of more than `MOST_BYTES` in all. It also refuses
+        more than `MAX_DESCRIPTORS` descriptors.
 
         Args:
             requests: packed messages.
             takes: one for each request.
+            descriptors: of all the requests, in their order. The sender still owns them.
 
         Returns:
             Whether they were sent. If not, none of `takes` is called.
         """
-        if sum(map(len, requests)) > MOST_BYTES:
+        if sum(map(len, requests)) > MOST_BYTES or len(descriptors) > MAX_DESCRIPTORS:
             return False
         try:
             lane = self._idle.pop()
@@ -59,7 +68,7 @@ class WatchedLanes:
             if opened is None:
                 return False
             lane = opened
-        return lane.ask(requests, takes)
+        return lane.ask(requests, takes, descriptors)
 
     def _open(self) -> _WatchedLane | None:
         try:
@@ -112,13 +121,15 @@ class _WatchedLane:
         self._lock = threading.Lock()
         self._waiting: deque[Take] = deque()  # of the requests under way, in their order
 
-    def ask(self, requests: Sequence[bytes], takes: Sequence[Take]) -> bool:
+    def ask(
+        self, requests: Sequence[bytes], takes: Sequence[Take], descriptors: Sequence[int]
+    ) -> bool:
         """As `WatchedLanes.ask`. The lane is not idle."""
         with self._lock:
             self._waiting.extend(takes)  # first, because an answer may come at once
             try:
                 self._lane.gather(*requests)
-                self._lane.flush()
+                self._lane.flush(descriptors)
             except Disconnected:
                 for _ in takes:
                     self._waiting.pop()

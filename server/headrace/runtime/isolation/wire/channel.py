@@ -23,7 +23,7 @@ Buffer: TypeAlias = "bytes | memoryview"
 
 MAX_HEADER_BYTES = 64 * 2**20
 MAX_BODY_BYTES = 2**20
-MAX_DESCRIPTORS = 8
+MAX_DESCRIPTORS = 16
 ALIGNMENT = 16
 """How the message's body is aligned in the receiver's memory, in bytes."""
 
@@ -146,12 +146,34 @@ def packed(header: dict[str, Any], body: Sequence[Buffer], count: int) -> bytes:
     Raises:
         Internal: the message is too large.
     """
+    return joined(header_text(header), body, count)
+
+
+def header_text(header: dict[str, Any]) -> bytes:
+    """The bytes of a header. They are padded, so that the body is aligned for arrays.
+
+    Raises:
+        Internal: the header is too large.
+    """
     text = _encode(header).encode()
-    text += b" " * (-len(text) % ALIGNMENT)  # so that the body is aligned for arrays
+    if len(text) > MAX_HEADER_BYTES - ALIGNMENT:
+        raise Internal(f"a message to or from a worker has a header of {len(text)} bytes")
+    return text + b" " * (-len(text) % ALIGNMENT)
+
+
+def joined(header: bytes, body: Sequence[Buffer], count: int) -> bytes:
+    """A message with `count` descriptors.
+
+    Args:
+        header: from `header_text`.
+
+    Raises:
+        Internal: the body is too large.
+    """
     size = sum(map(len, body))
-    if len(text) > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
-        raise Internal(f"a message to or from a worker has {len(text)} + {size} bytes")
-    return b"".join((_PREFIX.pack(_MAGIC, len(text), size, count), text, *body))
+    if size > MAX_BODY_BYTES:
+        raise Internal(f"a message to or from a worker has a body of {size} bytes")
+    return b"".join((_PREFIX.pack(_MAGIC, len(header), size, count), header, *body))
 
 
 def sizes(message: memoryview, offset: int = 0) -> tuple[int, int, int]:

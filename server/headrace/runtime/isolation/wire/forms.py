@@ -1,34 +1,49 @@
 """Messages of the same form: their values have the same names, types and shapes.
 
 The sender describes such values once, and the receiver reads the description once. What is left to
-do for each message is to copy the elements. Only small plain arrays have a form that is kept.
+do for each message is to copy the elements. Only plain arrays have a form that is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from headrace.runtime.isolation.wire.channel import Disconnected
+from headrace.runtime.isolation.wire.channel import Disconnected, header_text, joined
 from headrace.runtime.isolation.wire.values import (
     BODY,
     PIECES_ALIGNMENT,
+    SEGMENT,
     STRING,
     TYPES,
     Encoded,
     decode,
+    encode,
+    place,
 )
 from headrace.runtime.network.values import Array, Value
 
 Key: TypeAlias = tuple[Any, ...]
 """What tells the forms of two messages apart."""
-_Plain: TypeAlias = "list[tuple[str, tuple[int, ...], np.dtype[Any], int]]"
 
+_NO_ROOM: Final[Mapping[str, Array]] = MappingProxyType({})
 _MOST: Final = 16
 _LONGEST_BYTES: Final = 2048
-"""So many starts of messages, of at most so many bytes each, are kept. Clients choose shapes."""
+"""So many headers of messages, of at most so many bytes each, are kept. Clients choose shapes."""
+
+
+class _Place(NamedTuple):
+    """Where one of the arrays is."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    place: int
+    offset: int
+    size: int
 
 
 def key_of(values: Mapping[str, Any], *more: Any) -> Key | None:
@@ -40,55 +55,120 @@ def key_of(values: Mapping[str, Any], *more: Any) -> Key | None:
         return None
 
 
-class Forms:
-    """Writes messages. Thread-safe, because single operations on a dictionary are atomic.
+class Writer:
+    """Writes messages of one form. Never changes.
 
-    A message is its start (prefix and header), some facts of fixed size, and the arrays.
+    Args:
+        header: the bytes of their header.
+        encoded: values of that form.
+
+    Attributes:
+        segment_bytes: how much shared memory the large values take.
+        plain: every value is a plain array. Otherwise it writes only the values in `encoded`.
     """
 
+    __slots__ = ("_encoded", "_header", "_pieces", "plain", "segment_bytes")
+
+    def __init__(self, header: bytes, encoded: Encoded) -> None:
+        self._header = header
+        self.segment_bytes = encoded.segment_bytes
+        places = _places(encoded.description)
+        self.plain = places is not None
+        self._encoded = None if self.plain else encoded
+        self._pieces = [(each, bytes(-each.size % PIECES_ALIGNMENT)) for each in places or ()]
+
+    def message(
+        self,
+        facts: bytes,
+        values: Mapping[str, Any],
+        segment: Array | None = None,
+        count: int = 0,
+        room: Mapping[str, Array] = _NO_ROOM,
+    ) -> bytes:
+        """A message with `count` descriptors.
+
+        Args:
+            facts: the start of its body.
+            segment: where the large values go; None if there are none.
+            room: from `room`. Values that are among its arrays are in their places already.
+
+        Raises:
+            Internal: the message is too large.
+        """
+        body = [facts]
+        if self._encoded is not None:
+            body += self._encoded.body
+            if segment is not None:
+                self._encoded.place(segment)
+        for (at, padding), value in zip(self._pieces, values.values(), strict=False):
+            if at.place == BODY:
+                body.append(value.tobytes())
+                if padding:
+                    body.append(padding)
+            elif segment is not None and value is not room.get(at.name):
+                place(segment, at.offset, value)
+        return joined(self._header, body, count)
+
+    def room(self, segment: Array) -> dict[str, Array]:
+        """The places of the large values, by their names."""
+        return {
+            at.name: np.ndarray(at.shape, at.dtype, segment, at.offset)
+            for at, _ in self._pieces
+            if at.place == SEGMENT
+        }
+
+
+class Forms:
+    """The forms that one sender has written. Thread-safe, because single operations on a dictionary
+    are atomic."""
+
     def __init__(self) -> None:
-        self._known: dict[Key, tuple[bytes, tuple[bytes, ...]]] = {}
+        self._known: dict[Key, Writer] = {}
 
-    def message(self, key: Key | None, facts: bytes, values: Mapping[str, Any]) -> bytes | None:
-        """The message; None if no message with this key has been learnt."""
+    def known(self, key: Key) -> Writer | None:
+        """The writer of messages with this key; None if there has been none, or it was dropped."""
+        return self._known.get(key)
+
+    def writer(
+        self, key: Key | None, values: Mapping[str, Any], name: str, header: Mapping[str, Any]
+    ) -> Writer:
+        """What writes these values, and those of later messages with the same key.
+
+        Args:
+            name: of the entry of the header that describes the values.
+            header: the other entries, which depend on the key alone if there is one.
+
+        Raises:
+            InvalidArgument, Internal: as `encode` and `header_text`.
+        """
         known = self._known.get(key) if key is not None else None
-        if known is None:
-            return None
-        start, paddings = known
-        pieces = [start, facts]
-        for value, padding in zip(values.values(), paddings, strict=True):
-            pieces.append(value.tobytes())
-            if padding:
-                pieces.append(padding)
-        return b"".join(pieces)
-
-    def learn(self, key: Key | None, facts: bytes, encoded: Encoded, message: bytes) -> None:
-        """Keeps the start of a message that has been made of these facts and values."""
-        if key is None or not Form(encoded.description).plain:
-            return
-        start = message[: len(message) - len(facts) - sum(map(len, encoded.body))]
-        if len(start) > _LONGEST_BYTES:
-            return
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        sizes = (each[-1] for each in encoded.description.values())
-        self._known[key] = start, tuple(bytes(-size % PIECES_ALIGNMENT) for size in sizes)
+        if known is not None:
+            return known
+        encoded = encode(values)
+        text = header_text({name: encoded.description, **header})
+        writer = Writer(text, encoded)
+        if key is not None and writer.plain and len(text) <= _LONGEST_BYTES:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[key] = writer
+        return writer
 
 
 class Form:
     """Reads the values of messages with one description. Never changes.
 
     Attributes:
-        plain: every value is a plain array in the message's body.
+        plain: every value is a plain array.
     """
 
-    __slots__ = ("_arrays", "_description", "plain")
+    __slots__ = ("_description", "_large", "_places", "plain")
 
     def __init__(self, description: Mapping[str, Any]) -> None:
         self._description = description
-        arrays = _plain(description)
-        self.plain = arrays is not None
-        self._arrays = arrays or []
+        places = _places(description)
+        self.plain = places is not None
+        self._places = places or []
+        self._large = any(each.place == SEGMENT for each in self._places)
 
     @classmethod
     def within(cls, header: dict[str, Any], name: str) -> Form:
@@ -112,27 +192,36 @@ class Form:
         """As `decode`."""
         if not self.plain:
             return decode(self._description, body, segment, writable=writable)
+        if self._large:
+            if segment is None:
+                raise Disconnected("a value lies in shared memory, but there is none")
+            if not writable:
+                segment = segment.view()
+                segment.flags.writeable = False
         if not writable:
             body = body.toreadonly()
+        buffers: Any = (body, segment)
         try:
             return {
-                name: np.ndarray(shape, dtype, body, offset)
-                for name, shape, dtype, offset in self._arrays
+                name: np.ndarray(shape, dtype, buffers[at], offset)
+                for name, shape, dtype, at, offset, _ in self._places
             }
         except (TypeError, ValueError, OverflowError) as error:
             raise Disconnected(f"a value cannot be read: {error}") from error
 
 
-def _plain(description: Mapping[str, Any]) -> _Plain | None:
-    """The arrays in the body. None if a value is something else, or is not described as it should
-    be; `decode` then says what is wrong."""
-    found: _Plain = []
+def _places(description: Mapping[str, Any]) -> list[_Place] | None:
+    """Where the arrays are. None if a value is something else, or is not described as it should be;
+    `decode` then says what is wrong."""
+    found: list[_Place] = []
     try:
-        for name, (number, shape, place, offset, _) in description.items():
-            # NumPy checks that the array ends inside the body, but accepts some negative numbers.
-            if place != BODY or number == STRING or offset < 0 or min(shape, default=0) < 0:
+        for name, (number, shape, at, offset, size) in description.items():
+            # NumPy checks that the array ends inside its buffer, but accepts some negative numbers.
+            if at not in (BODY, SEGMENT) or number == STRING:
                 return None
-            found.append((name, tuple(shape), TYPES[number], offset))
+            if offset < 0 or min(shape, default=0) < 0:
+                return None
+            found.append(_Place(name, tuple(shape), TYPES[number], at, offset, size))
     except (TypeError, ValueError, KeyError):
         return None
     return found

@@ -51,16 +51,17 @@ class Lane:
         return self._socket.fileno()
 
     def gather(self, *messages: bytes) -> None:
-        """Keeps packed messages without descriptors until the next `flush` or `send`."""
+        """Keeps packed messages until the next `flush` or `send`."""
         self._gathered.extend(messages)
 
-    def flush(self) -> None:
-        """Sends the gathered messages.
+    def flush(self, descriptors: Sequence[int] = ()) -> None:
+        """Sends the gathered messages, and the descriptors that belong to them. The sender still
+        owns the descriptors.
 
         Raises:
             Disconnected: the other end has gone.
         """
-        self._send(())
+        self._send(descriptors)
 
     def send(
         self,
@@ -118,8 +119,9 @@ class Lane:
         header = self._header(bytes(buffer[begin + PREFIX_BYTES : body]))
         self._begin = begin + size
         descriptors = tuple(self._descriptors.popleft() for _ in range(count)) if count else ()
+        own = memoryview(bytearray(buffer[body : self._begin]))  # arrays may keep it
         # A call of the class would run Python code.
-        return tuple.__new__(Message, (header, buffer[body : self._begin], descriptors))
+        return tuple.__new__(Message, (header, own, descriptors))
 
     def has_more(self) -> bool:
         """Whether bytes of another message have come with the last one."""
@@ -168,16 +170,19 @@ class Lane:
         self._end += got
 
     def _make_room(self) -> None:
-        """Makes room for the rest of the message that has begun to come. The messages before it
-        keep their memory as long as anything refers to it."""
+        """Makes room behind what has come for the rest of the message that has begun to come."""
         begin, came = self._begin, self._end - self._begin
-        size = sum(sizes(self._buffer, begin)[:2]) if came >= PREFIX_BYTES else 0
-        room = len(self._buffer) - begin
-        if not self._end or (came and room > came and room >= PREFIX_BYTES + size):
-            return
-        buffer = memoryview(bytearray(max(PREFIX_BYTES + size, _AHEAD_BYTES)))
-        buffer[:came] = self._buffer[begin : self._end]
-        self._buffer, self._begin, self._end = buffer, 0, came
+        size = PREFIX_BYTES
+        if came >= PREFIX_BYTES:
+            size += sum(sizes(self._buffer, begin)[:2])
+        if not came:
+            self._begin = self._end = 0
+            if len(self._buffer) > _AHEAD_BYTES:
+                self._buffer = memoryview(bytearray(_AHEAD_BYTES))
+        elif begin + max(size, came + 1) > len(self._buffer):
+            buffer = memoryview(bytearray(max(size, _AHEAD_BYTES)))
+            buffer[:came] = self._buffer[begin : self._end]
+            self._buffer, self._begin, self._end = buffer, 0, came
 
     def _header(self, text: bytes) -> dict[str, Any]:
         header = self._headers.get(text)

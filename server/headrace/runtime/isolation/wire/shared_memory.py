@@ -164,6 +164,11 @@ class SegmentPool:
             numbers, self._forgotten = self._forgotten, []
         return numbers
 
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Has `forgotten` return these numbers again."""
+        with self._lock:
+            self._forgotten.extend(numbers)
+
     def idle(self) -> int:
         """How many bytes are kept for reuse."""
         with self._lock:

@@ -24,12 +24,13 @@ from headrace.runtime.network.values import Array, Value
 INLINE_BYTES: Final = 16 * 1024
 """Larger arrays lie in shared memory. So do smaller ones if the message would become too long."""
 _MESSAGE_BYTES: Final = 64 * 1024
-BODY, _SEGMENT = 0, 1
+BODY, SEGMENT = 0, 1
 STRING: Final = int(ir.DataType.STRING)
 PIECES_ALIGNMENT: Final = 16
 """How arrays are aligned in a message's body, in bytes."""
-_PACKED: Final = struct.Struct("<qqqqq8x")
-_SECONDS: Final = struct.Struct("<d8x")
+_ASKED: Final = struct.Struct("<qqqqqB7x")
+_TOLD: Final = struct.Struct("<dqq8x")
+GIVEN_IS_NEW, OFFERED_IS_NEW = 1, 2
 
 _NUMBERS: Final = {
     number.numpy(): int(number)
@@ -39,14 +40,15 @@ _NUMBERS: Final = {
 TYPES: Final = {number: dtype for dtype, number in _NUMBERS.items()}
 
 
-class Numbers(NamedTuple):
-    """The numbers that differ from one request to the next. They are not in the header, so that
-    successive requests often have the same header.
+class Asked(NamedTuple):
+    """The facts of a request, at the start of its body. They differ from one request to the next.
+    So they are not in the header, and successive requests often have the same header.
 
     Attributes:
         request: the request's number, for cancelling it.
         given, offered: segments for the inputs and the outputs; 0 for none.
         spare: the number for a segment that the worker may make.
+        new: GIVEN_IS_NEW and OFFERED_IS_NEW, for segments whose descriptors come with the message.
     """
 
     request: int
@@ -54,33 +56,44 @@ class Numbers(NamedTuple):
     offered: int
     spare: int
     priority: int
+    new: int
 
     def pack(self) -> bytes:
-        return _PACKED.pack(*self)
+        return _ASKED.pack(*self)
 
     @classmethod
-    def take(cls, body: memoryview) -> tuple[Numbers, memoryview]:
-        """The numbers, and the rest of a request's body."""
+    def take(cls, body: memoryview) -> tuple[Asked, memoryview]:
+        """The facts, and the rest of a request's body."""
         # A call of the class would run Python code.
-        return tuple.__new__(cls, _PACKED.unpack_from(body)), body[_PACKED.size :]
+        return tuple.__new__(cls, _ASKED.unpack_from(body)), body[_ASKED.size :]
 
 
-def pack_seconds(seconds: float) -> bytes:
-    """The start of an answer's body: how long the run took. It is not in the header, so that
-    successive answers often have the same header."""
-    return _SECONDS.pack(seconds)
+class Told(NamedTuple):
+    """The facts of an answer, at the start of its body.
 
-
-def take_seconds(body: memoryview) -> tuple[float, memoryview]:
-    """The seconds, and the rest of an answer's body.
-
-    Raises:
-        Disconnected: the body is too short.
+    Attributes:
+        seconds: how long the run took.
+        segment: where the large outputs are; 0 for nowhere.
+        taken: how many bytes of it they take.
     """
-    if len(body) < _SECONDS.size:
-        raise Disconnected("an answer has no time")
-    (seconds,) = _SECONDS.unpack_from(body)
-    return max(0.0, seconds), body[_SECONDS.size :]
+
+    seconds: float
+    segment: int
+    taken: int
+
+    def pack(self) -> bytes:
+        return _TOLD.pack(*self)
+
+    @classmethod
+    def take(cls, body: memoryview) -> tuple[Told, memoryview]:
+        """The facts, and the rest of an answer's body.
+
+        Raises:
+            Disconnected: the body is too short.
+        """
+        if len(body) < _TOLD.size:
+            raise Disconnected("an answer has no facts")
+        return tuple.__new__(cls, _TOLD.unpack_from(body)), body[_TOLD.size :]
 
 
 @dataclass(slots=True)
@@ -97,8 +110,7 @@ class Encoded:
     def place(self, segment: Array) -> None:
         """Copies the large arrays into the segment."""
         for offset, array in self._large:
-            target = segment[offset : offset + array.nbytes].view(array.dtype)
-            np.copyto(target.reshape(array.shape), array)
+            place(segment, offset, array)
 
     def add(self, name: str, value: Value) -> None:
         """Adds a value.
@@ -136,7 +148,13 @@ class Encoded:
         offset = self.segment_bytes
         self._large.append((offset, array))
         self.segment_bytes += size + -size % ALIGNMENT
-        return [number, shape, _SEGMENT, offset, size]
+        return [number, shape, SEGMENT, offset, size]
+
+
+def place(segment: Array, offset: int, array: Array) -> None:
+    """Copies an array into a segment."""
+    target = segment[offset : offset + array.nbytes].view(array.dtype)
+    np.copyto(target.reshape(array.shape), array)
 
 
 def encode(values: Mapping[str, Value]) -> Encoded:
@@ -177,7 +195,7 @@ def _value(description: Any, body: memoryview, segment: Array | None, writable: 
     number, shape, place, offset, size = description
     if place == BODY:
         buffer: memoryview | Array = body
-    elif segment is not None:
+    elif place == SEGMENT and segment is not None:
         buffer = segment
     else:
         raise ValueError("a value lies in shared memory, but there is none")

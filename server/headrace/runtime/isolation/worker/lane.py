@@ -6,23 +6,28 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from headrace.runtime.execution.job import Job, Ticket
 from headrace.runtime.isolation.wire.channel import Disconnected, Message, packed
 from headrace.runtime.isolation.wire.descriptions import profile_to_json
 from headrace.runtime.isolation.wire.failures import error_to_json
-from headrace.runtime.isolation.wire.forms import Form, Forms, key_of
+from headrace.runtime.isolation.wire.forms import Form, Forms, Writer, key_of
 from headrace.runtime.isolation.wire.lane import Lane
 from headrace.runtime.isolation.wire.shared_memory import Segment, SegmentTable, rounded
-from headrace.runtime.isolation.wire.values import Numbers, encode, pack_seconds
+from headrace.runtime.isolation.wire.values import GIVEN_IS_NEW, OFFERED_IS_NEW, Asked, Told
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import WorkerDevice
+from headrace.runtime.network.values import Array, Value
 
 _log = logging.getLogger(__name__)
 
 _ADMITTED = Ticket("the server")
+_MOST_LIKELY = 16
 _GATHER_SECONDS = 0.5e-3
 """How long an answer may wait for the answers to the requests that came with its own."""
 _LATE_SECONDS = 10e-3
@@ -55,6 +60,7 @@ class WorkerLane:
         self._late: threading.Thread | None = None
         self._ended = threading.Event()
         self._forms = Forms()
+        self._likely: dict[int, Writer] = {}  # wrote the last large answer, by networks
 
     def serve(self) -> None:
         due = math.inf  # when the answers that have gathered must go
@@ -96,21 +102,25 @@ class WorkerLane:
         with self._sending:
             self._lane.flush()
 
-    def _gather(self, message: bytes) -> None:
+    def _gather(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
         with self._sending:
             self._lane.gather(message)
+            if descriptors:
+                self._lane.flush(descriptors)
 
     def _answer(self, message: Message) -> None:
         header = message.header
         if header["forget"]:
             self._segments.forget(header["forget"])
-        for number, descriptor in zip(header["new"], message.descriptors, strict=True):
+        asked, body = Asked.take(message.body)
+        news = ((GIVEN_IS_NEW, asked.given), (OFFERED_IS_NEW, asked.offered))
+        new = [number for flag, number in news if asked.new & flag]
+        for number, descriptor in zip(new, message.descriptors, strict=True):
             self._segments.add(Segment.attach(number, descriptor))
         try:
-            numbers, body = Numbers.take(message.body)
-            job = self._run(header, numbers, body)
+            job = self._run(header, asked, body)
             if job.error is None:
-                self._send(job, numbers)
+                self._send(job, asked, header["network"])
             else:
                 self._gather(packed({"error": error_to_json(job.error)}, (), 0))
         except Disconnected:
@@ -118,64 +128,76 @@ class WorkerLane:
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; tell the server
             self._gather(packed({"error": error_to_json(error)}, (), 0))
 
-    def _run(self, header: dict[str, Any], numbers: Numbers, body: memoryview) -> Job:
+    def _run(self, header: dict[str, Any], asked: Asked, body: memoryview) -> Job:
         network = self._device.network(header["network"])
-        segment = self._segments.get(numbers.given).array if numbers.given else None
+        segment = self._segments.get(asked.given).array if asked.given else None
         inputs = Form.within(header, "inputs").read(body, segment, writable=False)
-        token = self._cancellations.begin(numbers.request)
+        token = self._cancellations.begin(asked.request)
         job = Job(
             inputs,
             lambda _: self._settled.release(),
             output_names=tuple(header["outputs"]),
-            priority=numbers.priority,
+            priority=asked.priority,
             token=token,
             ticket=_ADMITTED,
             profile=header["profile"],
             may_run_inline=True,
         )
+        likely = self._likely.get(header["network"]) if asked.offered else None
+        if likely is not None:
+            offered = self._segments.get(asked.offered)
+            if likely.segment_bytes <= offered.size:
+                job.room = likely.room(offered.array)
         self._settled.acquire()
         try:
             network.submit(job)
         except BaseException:
             self._settled.release()
-            self._cancellations.end(numbers.request)
+            self._cancellations.end(asked.request)
             raise
         self._settled.acquire()
         self._settled.release()
-        self._cancellations.end(numbers.request)
+        self._cancellations.end(asked.request)
         return job
 
-    def _send(self, job: Job, numbers: Numbers) -> None:
-        seconds = pack_seconds(job.execution_seconds)
-        key = None if job.layers else key_of(job.outputs)
-        message = self._forms.message(key, seconds, job.outputs)
-        if message is not None:
-            self._gather(message)
+    def _send(self, job: Job, asked: Asked, network: int) -> None:
+        room, outputs = job.room or {}, job.outputs
+        key = None if job.layers else key_of(outputs)
+        if room and (key is None or self._forms.known(key) is not self._likely.get(network)):
+            # The outputs may go where the device has computed others of them.
+            outputs, room = {name: _apart(each, room) for name, each in outputs.items()}, {}
+        layers = {"layers": [profile_to_json(each) for each in job.layers]} if job.layers else {}
+        writer = self._forms.writer(key, outputs, "outputs", layers)
+        size = writer.segment_bytes
+        segment = self._segment(asked, size) if size else None
+        if segment is None:
+            self._gather(writer.message(Told(job.execution_seconds, 0, 0).pack(), outputs))
             return
-        outputs = encode(job.outputs)
-        reply: dict[str, Any] = {"outputs": outputs.description}
-        if job.layers:
-            reply["layers"] = [profile_to_json(each) for each in job.layers]
-        body = [seconds, *outputs.body]
-        if not outputs.segment_bytes:
-            message = packed(reply, body, 0)
-            self._forms.learn(key, seconds, outputs, message)
-            self._gather(message)
-            return
-        reply["taken"] = outputs.segment_bytes
-        segment = self._segments.get(numbers.offered) if numbers.offered else None
-        if segment is not None and segment.size >= outputs.segment_bytes:
-            outputs.place(segment.array)
-            with self._sending:
-                self._lane.send({**reply, "segment": segment.number}, body)
-            return
-        segment = Segment.create(numbers.spare, rounded(outputs.segment_bytes))
+        made = () if segment.descriptor is None else (segment.descriptor,)
+        facts = Told(job.execution_seconds, segment.number, size).pack()
         try:
-            outputs.place(segment.array)
-            self._segments.add(segment)
-            assert segment.descriptor is not None
-            reply["segment"] = segment.number
-            with self._sending:
-                self._lane.send(reply, body, (segment.descriptor,))
+            self._gather(writer.message(facts, outputs, segment.array, len(made), room), made)
         finally:
             segment.known()
+        if writer.plain:
+            if len(self._likely) >= _MOST_LIKELY:
+                self._likely.clear()
+            self._likely[network] = writer
+
+    def _segment(self, asked: Asked, size: int) -> Segment:
+        """The shared memory for an answer's large outputs: that which the server offered, or a new
+        segment if they do not fit there."""
+        if asked.offered:
+            offered = self._segments.get(asked.offered)
+            if offered.size >= size:
+                return offered
+        made = Segment.create(asked.spare, rounded(size))
+        self._segments.add(made)
+        return made
+
+
+def _apart(value: Value, room: Mapping[str, Array]) -> Value:
+    """The value, copied if it lies in the room."""
+    if any(np.may_share_memory(value, each) for each in room.values()):
+        return np.array(value)
+    return value

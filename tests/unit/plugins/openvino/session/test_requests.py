@@ -32,6 +32,7 @@ from headrace.runtime.errors import (
     ResourceExhausted,
     UnsupportedLayers,
 )
+from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Array, Value
 from headrace.testing import networks
@@ -129,6 +130,24 @@ def test_each_job_has_memory_of_its_own(plugin: Plugin, size: str) -> None:
     for turn, outputs in enumerate(kept):
         np.testing.assert_array_equal(outputs["y"], np.full(count, -turn, np.float32))
         host(outputs["z"])[:] = -1  # the caller's
+
+
+def test_a_job_may_have_room_for_its_large_outputs(plugin: Plugin) -> None:
+    network = load(plugin, LARGE.format("100000"))
+    x = np.ones(100000, np.float32)
+    room: dict[str, Array] = {"y": np.zeros_like(x), "z": np.zeros(7, np.float32)}
+    settled = threading.Event()
+    job = Job({"x": x}, lambda _: settled.set(), output_names=("y", "z"))
+    job.room = room
+    network.submit(job)
+    assert settled.wait(60)
+    assert job.outputs["y"] is room["y"]
+    assert job.outputs["z"] is not room["z"]  # it does not fit there
+    after = InferRequest(network).infer({"x": 2 * x})  # it has no room, and leaves the other alone
+    for outputs, factor in ((job.outputs, 1), (after, 2)):
+        np.testing.assert_array_equal(outputs["y"], -factor * x)
+        np.testing.assert_array_equal(outputs["z"], factor * x)
+    assert not room["z"].any()
 
 
 def test_an_output_that_is_not_wanted_is_not_written_over_another(plugin: Plugin) -> None:

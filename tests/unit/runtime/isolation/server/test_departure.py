@@ -1,4 +1,4 @@
-"""Small requests go to a worker without a waiting thread, and fare as all others do."""
+"""Requests go to a worker without a waiting thread, and fare as all others do."""
 
 from __future__ import annotations
 
@@ -91,17 +91,20 @@ def warm(requests: Requests) -> None:
     requests.next()
 
 
-def test_small_requests_depart_and_their_answers_are_right(
-    network: ExecutableNetwork, readers: ThreadReaders
+@pytest.mark.parametrize("size", [2, 3_000, 20_000, 200_000])
+def test_requests_depart_and_their_answers_are_right(
+    network: ExecutableNetwork, readers: ThreadReaders, size: int
 ) -> None:
     requests = Requests(network)
     for _ in range(5):
-        jobs = {requests.start(float(number), -1.0): number for number in range(40)}
+        rest = [-1.0] * (size - 1)
+        jobs = {requests.start(float(number), *rest): number for number in range(40)}
         for _ in range(40):
             job, thread = requests.next()
             assert thread is readers.thread
             assert job.outcome is Outcome.COMPLETED
-            assert job.outputs["y"].tolist() == [jobs.pop(job), 0.0]  # type: ignore[union-attr]
+            y: Any = job.outputs["y"]
+            assert (y.size, y[0], y.sum()) == (size, *[jobs.pop(job)] * 2)
             assert job.queued <= job.started <= job.prepared <= job.inferred <= job.finished
         assert not jobs
 
@@ -130,12 +133,12 @@ def test_waiting_requests_go_along_and_each_runs_once(
     assert max(sizes) == 4
 
 
-@pytest.mark.parametrize("case", ["large", "profile", "may wait"])
+@pytest.mark.parametrize("case", ["very large", "profile", "may wait"])
 def test_other_requests_take_the_stream_and_the_two_do_not_disturb_each_other(
     network: ExecutableNetwork, readers: ThreadReaders, case: str
 ) -> None:
     requests = Requests(network)
-    others = {"large": 10_000, "profile": 3, "may wait": 3}
+    others = {"very large": 300_000, "profile": 3, "may wait": 3}
     jobs = {}
     for number in range(20):
         departing = number % 2 == 0
@@ -146,7 +149,7 @@ def test_other_requests_take_the_stream_and_the_two_do_not_disturb_each_other(
         job, thread = requests.next()
         number = jobs.pop(job)
         assert set(job.outputs["y"].tolist()) == {number}  # type: ignore[union-attr]
-        if number % 2 or case != "large":  # a large answer makes another large one likely
+        if number % 2 or case != "very large":  # one such answer makes another likely
             assert (thread is readers.thread) == (number % 2 == 0)
 
 
@@ -224,7 +227,7 @@ def _answers(requests: Requests) -> bool:
     return job.outcome is Outcome.COMPLETED
 
 
-def test_no_company_is_taken_along_while_answers_come_in_shared_memory(
+def test_no_company_is_taken_along_while_answers_are_very_large(
     network: ExecutableNetwork,
 ) -> None:
     requests = Requests(network)
@@ -233,7 +236,10 @@ def test_no_company_is_taken_along_while_answers_come_in_shared_memory(
     assert isinstance(departure, WorkerDeparture)
     departure._mean_seconds = 1e-4
     assert departure.company() == 7
-    requests.start(*[1.0] * 10_000)
+    requests.start(*[1.0] * 100_000)
+    requests.next()
+    assert departure.company() == 7
+    requests.start(*[1.0] * 300_000)
     requests.next()
     assert departure.company() == 0
 

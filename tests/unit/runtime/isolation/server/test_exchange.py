@@ -6,27 +6,59 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace.runtime.execution.job import Job
-from headrace.runtime.isolation.server.exchange import Exchange
+from headrace.runtime.isolation.server.exchange import Exchange, Request
 from headrace.runtime.isolation.wire.channel import Disconnected, Message
-from headrace.runtime.isolation.wire.shared_memory import SegmentPool
+from headrace.runtime.isolation.wire.shared_memory import Segment, SegmentPool
+from headrace.runtime.isolation.wire.values import Told
 
 
 @pytest.mark.parametrize(
-    "header",
-    [{"outputs": {}}, {"error": {}}, {"outputs": {}, "segment": 7, "taken": 1}],
+    ("header", "segment"),
+    [({"outputs": {}}, 0), ({"error": {}}, 0), ({"outputs": {}}, 7)],
     ids=["outputs", "error", "another segment"],
 )
-def test_descriptors_that_no_answer_has_are_closed(header: dict[str, Any]) -> None:
+def test_descriptors_that_no_answer_has_are_closed(header: dict[str, Any], segment: int) -> None:
     worker: Any = SimpleNamespace(pool=SegmentPool())
     read, write = os.pipe()
     os.set_blocking(read, False)
     try:
-        reply = Message(header, memoryview(bytes(16)), (write,))
+        reply = Message(header, memoryview(Told(0.0, segment, 1).pack()), (write,))
         with pytest.raises(Disconnected):
-            Exchange(worker, 1).receive(Job({}, lambda _: None), reply, None, 8)
+            Exchange(worker, 1).receive(Job({}, lambda _: None), reply, Request(1, 8))
         assert os.read(read, 1) == b""  # nobody can write any more
     finally:
         os.close(read)
+
+
+def test_an_answer_without_its_facts_makes_no_sense() -> None:
+    worker: Any = SimpleNamespace(pool=SegmentPool())
+    reply = Message({"outputs": {}}, memoryview(bytes(8)), ())
+    with pytest.raises(Disconnected, match="no facts"):
+        Exchange(worker, 1).receive(Job({}, lambda _: None), reply, Request(1, 8))
+
+
+def test_a_request_that_is_taken_back_leaves_nothing_behind() -> None:
+    pool = SegmentPool()
+    worker: Any = SimpleNamespace(pool=pool, number=lambda: 1)
+    exchange = Exchange(worker, 1, expected=200_000)
+    job = Job({"x": np.ones(100_000, np.float32)}, lambda _: None, output_names=("y",))
+    pool.forget([70, 71])
+    first = exchange.request(job)
+    assert len(first.descriptors()) == 2
+    assert pool.forgotten() == []
+    assert pool.idle() == 0
+    exchange.take_back(first)
+    assert pool.idle() == sum(each.size for each in (first.given, first.offered) if each)
+    second = exchange.request(job)
+    assert second.descriptors() == first.descriptors()  # the worker still has to get them
+    assert second.forgotten == [70, 71]
+    exchange.take_back(second)
+    pool.close()
+    for each in first.descriptors():
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(each)
+    assert isinstance(first.given, Segment)

@@ -728,7 +728,7 @@ def test_one_large_answer_has_later_ones_reserve_no_more_than_they_take(
         expected = []
         for size in (10, 400_000, 50_000, 10):
             InferRequest(network).infer({"x": np.zeros(size, np.float32)})
-            expected.append(exchange._expected)
+            expected.append(exchange.expected)
         assert expected == [0, 1_600_000, 200_000, 0]
         network.close()
 

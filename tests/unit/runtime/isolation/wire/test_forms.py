@@ -11,8 +11,10 @@ from headrace.runtime.isolation.wire.channel import Disconnected, packed
 from headrace.runtime.isolation.wire.forms import Form, Forms, key_of
 from headrace.runtime.isolation.wire.lane import Lane, lanes
 from headrace.runtime.isolation.wire.values import INLINE_BYTES, encode
+from headrace.runtime.network.values import Array
 
 _FACTS = bytes(range(16))
+_LARGE = INLINE_BYTES + 64
 
 
 def described(values: dict[str, Any]) -> bytes:
@@ -20,8 +22,9 @@ def described(values: dict[str, Any]) -> bytes:
     return packed({"inputs": encoded.description}, (_FACTS, *encoded.body), 0)
 
 
-def learnt(forms: Forms, values: dict[str, Any]) -> None:
-    forms.learn(key_of(values), _FACTS, encode(values), described(values))
+def written(forms: Forms, values: dict[str, Any], segment: Array | None = None) -> bytes:
+    writer = forms.writer(key_of(values), values, "inputs", {})
+    return writer.message(_FACTS, values, segment)
 
 
 PLAIN: dict[str, dict[str, Any]] = {
@@ -30,17 +33,42 @@ PLAIN: dict[str, dict[str, Any]] = {
     "empty": {"x": np.ones((2, 0, 3), np.int64)},
     "strided": {"x": np.arange(24, dtype=np.float32).reshape(2, 3, 4).T},
     "none": {},
+    "large": {"x": np.ones(_LARGE, np.uint8), "y": np.ones(3)},
+    "large ones": {"x": np.ones((_LARGE, 2), np.float16).T, "y": np.ones(_LARGE, np.uint8)},
 }
 
 
 @pytest.mark.parametrize("values", PLAIN.values(), ids=list(PLAIN))
 def test_a_form_that_is_known_gives_the_same_message(values: dict[str, Any]) -> None:
-    forms, key = Forms(), key_of(values, "more")
-    assert forms.message(key, _FACTS, values) is None
-    forms.learn(key, _FACTS, encode(values), described(values))
-    others = {name: value + value for name, value in values.items()}
-    assert forms.message(key_of(others, "more"), _FACTS, others) == described(others)
-    assert forms.message(key_of(others, "other"), _FACTS, others) is None
+    forms = Forms()
+    for _ in range(3):
+        values = {name: value + value for name, value in values.items()}
+        encoded = encode(values)
+        asked, expected = (np.zeros(encoded.segment_bytes, np.uint8) for _ in range(2))
+        encoded.place(expected)
+        assert written(forms, values, asked) == described(values)
+        np.testing.assert_array_equal(asked, expected)
+    writer = forms.known(key_of(values) or ())
+    assert writer is not None
+    assert writer.segment_bytes == encoded.segment_bytes
+    assert writer is forms.writer(key_of(values), {}, "inputs", {})
+    assert forms.known((*(key_of(values) or ()), "other")) is None
+
+
+def test_what_is_in_its_place_already_is_not_copied() -> None:
+    forms, segment = Forms(), np.zeros(4 * _LARGE, np.uint8)
+    values: dict[str, Any] = {"x": np.ones(_LARGE, np.uint8), "y": np.full(_LARGE, 2, np.uint8)}
+    written(forms, values, segment)
+    writer = forms.known(key_of(values) or ())
+    assert writer is not None
+    other = np.zeros(4 * _LARGE, np.uint8)
+    room = writer.room(other)
+    room["x"][:] = 5
+    outputs = {"x": room["x"], "y": np.full(_LARGE, 6, np.uint8)}
+    message = writer.message(_FACTS, outputs, other, 0, room)
+    read: Any = Form(encode(values).description).read(memoryview(message), other, writable=False)
+    assert {name: np.unique(value).tolist() for name, value in read.items()} == {"x": [5], "y": [6]}
+    assert all(array.shape == values[name].shape for name, array in room.items())
 
 
 @pytest.mark.parametrize(
@@ -49,22 +77,36 @@ def test_a_form_that_is_known_gives_the_same_message(values: dict[str, Any]) -> 
         {"x": None},
         {"x": [np.ones(3)]},
         {"x": np.array(["text"], object)},
-        {"x": np.ones(INLINE_BYTES + 1, np.uint8)},
         {"n" * 4000: np.ones(3)},
     ],
-    ids=["absent", "sequence", "strings", "large", "long header"],
+    ids=["absent", "sequence", "strings", "long header"],
 )
 def test_other_values_are_described_each_time(values: dict[str, Any]) -> None:
     forms = Forms()
-    learnt(forms, values)
-    assert forms.message(key_of(values), _FACTS, values) is None
+    for _ in range(2):
+        assert written(forms, values) == described(values)
+    assert forms._known == {}
 
 
 def test_a_client_that_changes_its_shapes_takes_no_memory() -> None:
     forms = Forms()
     for size in range(100):
-        learnt(forms, {"x": np.ones(size, np.float32)})
+        written(forms, {"x": np.ones(size, np.float32)})
     assert len(forms._known) <= 16
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_large_values_are_views_of_the_shared_memory(writable: bool) -> None:
+    values: dict[str, Any] = {"x": np.arange(_LARGE, dtype=np.int32), "y": np.ones(3)}
+    encoded = encode(values)
+    segment = np.zeros(encoded.segment_bytes, np.uint8)
+    encoded.place(segment)
+    body = memoryview(bytearray(b"".join(encoded.body)))
+    read: Any = Form(encoded.description).read(body, segment, writable=writable)
+    np.testing.assert_array_equal(read["x"], values["x"])
+    assert np.may_share_memory(read["x"], segment)
+    assert [each.flags.writeable for each in read.values()] == [writable] * 2
+    assert segment.flags.writeable
 
 
 @pytest.mark.parametrize("writable", [True, False])
@@ -103,13 +145,17 @@ def test_a_header_is_read_once_and_each_message_has_its_own_values(writable: boo
         [999, [1], 0, 0, 4],
         [1, "abc", 0, 0, 4],
         [1, [1], 1, 0, 4],
+        [1, [5], 1, 0, 20],
+        [1, [1], 2, 0, 4],
+        [1, [1], -1, 0, 4],
     ],
     ids=str,
 )
 def test_a_form_that_leads_astray_is_refused(description: Any) -> None:
     form = Form.within({"inputs": {"x": description}}, "inputs")
+    segment = None if description == [1, [1], 1, 0, 4] else np.zeros(16, np.uint8)
     with pytest.raises(Disconnected):
-        form.read(memoryview(bytearray(8)), writable=False)
+        form.read(memoryview(bytearray(8)), segment, writable=False)
 
 
 @pytest.mark.parametrize("header", [{}, {"inputs": [1]}, {"inputs": "x"}], ids=str)

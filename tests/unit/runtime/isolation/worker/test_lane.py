@@ -1,18 +1,22 @@
-"""The worker's end of a lane: no answer waits for the runs behind it."""
+"""The worker's end of a lane: when answers go, and where they lie."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from headrace.runtime.execution.job import Job
+from headrace.runtime.isolation.server.exchange import Exchange
+from headrace.runtime.isolation.server.lanes import Lanes
 from headrace.runtime.isolation.wire.channel import Message, packed
 from headrace.runtime.isolation.wire.lane import Lane, lanes
-from headrace.runtime.isolation.wire.shared_memory import SegmentTable
-from headrace.runtime.isolation.wire.values import Numbers, encode
+from headrace.runtime.isolation.wire.shared_memory import SegmentPool, SegmentTable
+from headrace.runtime.isolation.wire.values import Asked, encode
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.lane import WorkerLane
 
@@ -40,11 +44,10 @@ def request(number: int) -> bytes:
         "network": 1,
         "inputs": inputs.description,
         "outputs": ["x"],
-        "new": [],
         "forget": [],
         "profile": False,
     }
-    return packed(header, [Numbers(number, 0, 0, number, 0).pack(), *inputs.body], 0)
+    return packed(header, [Asked(number, 0, 0, number, 0, 0).pack(), *inputs.body], 0)
 
 
 def test_an_answer_does_not_wait_for_a_long_run_that_came_with_it() -> None:
@@ -72,3 +75,69 @@ def test_an_answer_does_not_wait_for_a_long_run_that_came_with_it() -> None:
     serving.join(_SECONDS)
     assert not serving.is_alive()
     ours.close()
+
+
+class IntoRoom:
+    """A worker's device with one network, which answers with its inputs and one more. It computes
+    into as much of its room as has the right shape, and counts how often."""
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    def network(self, _number: int) -> IntoRoom:
+        return self
+
+    def submit(self, job: Job) -> None:
+        for name, value in job.inputs.items():
+            assert isinstance(value, np.ndarray)
+            room = (job.room or {}).get(name)
+            if room is None or room.shape != value.shape or room.dtype != value.dtype:
+                room = np.empty(value.shape, value.dtype)
+            else:
+                self.used += 1
+            np.add(value, np.ones((), value.dtype), out=room)
+            job.outputs[name] = room
+        job.complete()
+
+
+def exchange_with(device: Any) -> tuple[Exchange, Lanes]:
+    segments = SegmentTable()
+
+    def connect() -> Lane:
+        ours, theirs = lanes()
+        lane = WorkerLane(Lane(theirs), device, segments, Cancellations())
+        threading.Thread(target=lane.serve, daemon=True).start()
+        return ours
+
+    numbers, connections = itertools.count(1), Lanes(connect)
+    worker: Any = SimpleNamespace(
+        pool=SegmentPool(),
+        number=lambda: next(numbers),
+        lanes=connections,
+        cancel=lambda _: None,
+        useful=False,
+    )
+    return Exchange(worker, 1), connections
+
+
+def test_a_device_may_compute_where_the_answer_goes() -> None:
+    """Also if the answer has another form than the one before, and its places overlap."""
+    device = IntoRoom()
+    exchange, connections = exchange_with(device)
+    random = np.random.default_rng(7)
+    kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    sizes = random.choice([3, 20_000, 30_000, 70_000], (40, 3)).tolist()
+    for x, y, z in [*[(20_000, 30_000, 70_000)] * 5, *sizes]:
+        inputs: dict[str, Any] = {
+            "x": random.integers(0, 99, x).astype(np.float32),
+            "y": random.integers(0, 99, y).astype(np.uint8),
+            "z": random.integers(0, 99, (z, 1)).astype(np.int16),
+        }
+        job = Job(inputs, lambda _: None, output_names=("x", "y", "z"))
+        exchange(job)
+        kept = [*kept[-3:], (inputs, dict(job.outputs))]
+        for given, outputs in kept:
+            for name, value in given.items():
+                np.testing.assert_array_equal(outputs[name], value + np.ones((), value.dtype))
+    assert device.used > 20
+    connections.close()
