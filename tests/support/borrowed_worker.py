@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from headrace.runtime.isolation.server.lanes import Lanes
 from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.isolation.server.workers import Launch
-from headrace.runtime.isolation.wire.shared_memory import SegmentPool
+from headrace.runtime.isolation.wire.segment_pool import SegmentPool
 
 
 class _Borrowed(WorkerProcess):

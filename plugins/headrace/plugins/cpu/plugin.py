@@ -11,7 +11,6 @@ import onnx_ir as ir
 from headrace.plugins.cpu import contributed, limits, saturation, texts
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
-from headrace.plugins.cpu.graph.data_oblivious import is_data_oblivious
 from headrace.plugins.cpu.graph.proven_shapes import proven_outputs
 from headrace.plugins.cpu.graph.repairs import needs_repair, repair
 from headrace.plugins.cpu.guards import guard_layers
@@ -32,6 +31,7 @@ from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import name_layers, walk
 from headrace.runtime.intake.provenance import Transformation, tracked
+from headrace.runtime.network.data_oblivious import is_data_oblivious
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.work import multiply_adds

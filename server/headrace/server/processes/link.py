@@ -21,7 +21,8 @@ import numpy as np
 
 from headrace.runtime.errors import ResourceExhausted
 from headrace.runtime.isolation.wire.channel import Disconnected
-from headrace.runtime.isolation.wire.shared_memory import Segment, SegmentPool, SegmentTable
+from headrace.runtime.isolation.wire.segment_pool import SegmentPool
+from headrace.runtime.isolation.wire.shared_memory import Segment, SegmentTable
 from headrace.server.processes import frames
 from headrace.server.processes.frames import Broken, Frame, Frames
 

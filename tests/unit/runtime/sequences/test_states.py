@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
-from headrace.runtime.isolation.wire.shared_memory import SegmentPool
+from headrace.runtime.isolation.wire.segment_pool import SegmentPool
 from headrace.runtime.network.network import Dimension, Port
 from headrace.runtime.sequences.states import States, kept
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Final
 
 import numpy as np
 import onnx_ir as ir
@@ -18,34 +16,13 @@ from headrace.plugins.openvino.guards.guards import Guards
 from headrace.plugins.openvino.guards.shapes import Shapes
 from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.session import tensors
-from headrace.runtime.errors import Internal, InvalidArgument, InvalidModel
+from headrace.plugins.openvino.session.memory import LARGE_BYTES, Memory, Port
+from headrace.runtime.errors import Internal, InvalidModel
 from headrace.runtime.execution.job import Job
+from headrace.runtime.network.data_oblivious import is_data_oblivious
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.network import Port as NetworkPort
-from headrace.runtime.network.values import Array, Value
-
-_WIDE: Final = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
-_INT32: Final = np.iinfo(np.int32)
-_LARGE_BYTES: Final = 16384
-"""Outputs of this size or larger get their own memory for each job. Smaller ones are copied."""
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One of the compiled network's inputs or outputs.
-
-    Attributes:
-        name: name of the network's own port.
-        index: index among the compiled network's inputs or outputs.
-        fixed: the shape of a large output that has the same shape in every run.
-        bounds: the port is an input that holds only bounds of slices.
-    """
-
-    name: str
-    index: int
-    dtype: ir.DataType
-    fixed: tuple[int, ...] | None
-    bounds: bool = False
+from headrace.runtime.network.values import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +33,7 @@ class Compiled:
         checkpoints: the checkpoints of the network's loops; None if it has none.
         guards: the network's guards; None if it has none.
         several: the network has more than one stream.
+        steady: inputs of the same shapes give outputs of the same shapes.
         shapes: checks requests before a run; None while no run has failed.
     """
 
@@ -65,6 +43,7 @@ class Compiled:
     checkpoints: Checkpoints | None
     guards: Guards | None
     several: bool
+    steady: bool
     shapes: Shapes | None = None
 
 
@@ -111,8 +90,8 @@ def bind(
         for port in wanted
         if port.name in named
     )
-    several = int(model.get_property("NUM_STREAMS")) > 1
-    return Compiled(model, tuple(inputs), outputs, checkpoints, guards, several)
+    several, steady = int(model.get_property("NUM_STREAMS")) > 1, is_data_oblivious(network.model)
+    return Compiled(model, tuple(inputs), outputs, checkpoints, guards, several, steady)
 
 
 def _check_type(port: NetworkPort, found: openvino.Type) -> None:
@@ -157,7 +136,7 @@ def _fixed(dtype: ir.DataType, output: openvino.ConstOutput) -> tuple[int, ...] 
     if output.partial_shape.is_dynamic:
         return None
     shape = tuple(output.shape)
-    large = prod(shape) * dtype.numpy().itemsize >= _LARGE_BYTES
+    large = prod(shape) * dtype.numpy().itemsize >= LARGE_BYTES
     return shape if large else None
 
 
@@ -171,8 +150,7 @@ class Request:
 
     def __init__(self, compiled: Compiled, number: int) -> None:
         self._request = compiled.model.create_infer_request()
-        self._inputs = compiled.inputs
-        self._outputs = compiled.outputs
+        self._memory = Memory(self._request, compiled.inputs, compiled.outputs, compiled.steady)
         self._checkpoints = compiled.checkpoints
         self._guards = compiled.guards
         self._number = number
@@ -192,14 +170,14 @@ class Request:
             HeadraceError: see `failures.run_failure`. If the job was cancelled, any error.
         """
         try:
-            kept = self._set_inputs(job.inputs)
-            given = self._give_memory(job.room or {})
+            kept = self._memory.set_inputs(job.inputs)
+            given = self._memory.give(job)
             self._compute(job)
             del kept  # the backend reads these arrays until here
             if self._guards is not None:
                 found = self._request.get_output_tensor(self._guards.index)
                 self._guards.check(found.data, job.inputs)
-            return self._take_outputs(job.output_names, given)
+            return self._memory.take(job.output_names, given)
         except Exception as error:
             failure = run_failure(error)
             if failure is error:
@@ -255,68 +233,3 @@ class Request:
         with self._lock:
             if self._job is job:
                 self._request.cancel()
-
-    def _set_inputs(self, values: Mapping[str, Value]) -> list[Array]:
-        """Sets the inputs. Returns the arrays that must stay alive until the run has ended, because
-        OpenVINO does not keep them alive."""
-        kept = []
-        for port in self._inputs:
-            given = values[port.name]
-            assert isinstance(given, np.ndarray), "a network with other values does not load"
-            if port.bounds:  # the nearest bound that fits has the same effect: wide_integers
-                given = np.clip(given, _INT32.min, _INT32.max)
-            elif port.dtype in _WIDE:
-                _check_narrow(port.name, given)
-            try:
-                tensor, array = tensors.tensor(given, port.dtype)
-            except RuntimeError as error:  # the caller's array was checked before
-                raise Internal(f"input {port.name!r} cannot be passed to OpenVINO") from error
-            self._request.set_input_tensor(port.index, tensor)
-            kept.append(array)
-        return kept
-
-    def _give_memory(self, room: Mapping[str, Array]) -> dict[str, Array]:
-        """Gives each large output memory that the caller then gets without a copy: the job's room,
-        or new memory. Outputs that the caller does not want get new memory too, because the last
-        run's memory belongs to the last job."""
-        given = {}
-        for port in self._outputs:
-            if port.fixed is not None:
-                array, dtype = room.get(port.name), port.dtype.numpy()
-                if array is None or array.shape != port.fixed or array.dtype != dtype:
-                    array = np.empty(port.fixed, dtype)
-                tensor, _ = tensors.tensor(array, port.dtype)
-                self._request.set_output_tensor(port.index, tensor)
-                given[port.name] = array
-        return given
-
-    def _take_outputs(self, names: Sequence[str], given: Mapping[str, Array]) -> dict[str, Value]:
-        taken: dict[str, Value] = {}
-        for port in self._outputs:
-            if port.name not in names:
-                continue
-            if port.name in given:
-                taken[port.name] = given[port.name]
-                continue
-            tensor = self._request.get_output_tensor(port.index)
-            array = tensors.array(tensor, port.dtype)
-            if array.nbytes < _LARGE_BYTES:
-                array = array.copy()
-            else:  # the request gets another tensor, because the array keeps this one
-                empty = openvino.Tensor(tensor.element_type, openvino.Shape([0] * array.ndim))
-                self._request.set_output_tensor(port.index, empty)
-            taken[port.name] = array
-        return taken
-
-
-def _check_narrow(name: str, array: Array) -> None:
-    """
-    Raises:
-        InvalidArgument: an integer does not fit in 32 bits, in which OpenVINO computes integers.
-    """
-    if array.size and (array.max() > _INT32.max or array.min() < _INT32.min):
-        raise InvalidArgument(
-            f"input {name!r} holds integers beyond int32, in which this device computes; let "
-            f"another one run the network",
-            field=f"inputs[{name!r}]",
-        )

@@ -193,7 +193,7 @@ class Exchange:
         memory = pool.lend(segment) if segment is not None else None
         if failed:
             raise error_from_json(header["error"])
-        job.outputs = Form.within(header, "outputs").read(body, memory, writable=True)
+        job.outputs = Form.within(header, "outputs").read(body, memory)
         if "layers" in header:
             job.layers = [profile_from_json(each) for each in header["layers"]]
         return max(0.0, told.seconds)

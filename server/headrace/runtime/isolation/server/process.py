@@ -26,7 +26,8 @@ from headrace.runtime.isolation.server.watched_lanes import WatchedLanes
 from headrace.runtime.isolation.wire.channel import Disconnected
 from headrace.runtime.isolation.wire.failures import error_from_json
 from headrace.runtime.isolation.wire.lane import Lane, lanes
-from headrace.runtime.isolation.wire.shared_memory import SegmentPool, map_files
+from headrace.runtime.isolation.wire.segment_pool import SegmentPool
+from headrace.runtime.isolation.wire.shared_memory import map_files
 
 _log = logging.getLogger(__name__)
 

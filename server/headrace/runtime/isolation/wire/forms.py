@@ -186,20 +186,12 @@ class Form:
         found = header[name] = cls(form)
         return found
 
-    def read(
-        self, body: memoryview, segment: Array | None = None, *, writable: bool
-    ) -> dict[str, Value]:
+    def read(self, body: memoryview, segment: Array | None = None) -> dict[str, Value]:
         """As `decode`."""
         if not self.plain:
-            return decode(self._description, body, segment, writable=writable)
-        if self._large:
-            if segment is None:
-                raise Disconnected("a value lies in shared memory, but there is none")
-            if not writable:
-                segment = segment.view()
-                segment.flags.writeable = False
-        if not writable:
-            body = body.toreadonly()
+            return decode(self._description, body, segment)
+        if self._large and segment is None:
+            raise Disconnected("a value lies in shared memory, but there is none")
         buffers: Any = (body, segment)
         try:
             return {

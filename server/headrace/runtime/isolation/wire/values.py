@@ -173,8 +173,6 @@ def decode(
     description: Mapping[str, Any],
     body: memoryview,
     segment: Array | None,
-    *,
-    writable: bool,
 ) -> dict[str, Value]:
     """The values, as views of the body and the segment.
 
@@ -182,16 +180,16 @@ def decode(
         Disconnected: the description is not valid, or points outside the body and the segment.
     """
     try:
-        return {name: _value(each, body, segment, writable) for name, each in description.items()}
+        return {name: _value(each, body, segment) for name, each in description.items()}
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise Disconnected(f"a value cannot be read: {error}") from error
 
 
-def _value(description: Any, body: memoryview, segment: Array | None, writable: bool) -> Value:
+def _value(description: Any, body: memoryview, segment: Array | None) -> Value:
     if description is None:
         return None
     if isinstance(description, dict):
-        return [_value(element, body, segment, writable) for element in description["s"]]
+        return [_value(element, body, segment) for element in description["s"]]
     number, shape, place, offset, size = description
     if place == BODY:
         buffer: memoryview | Array = body
@@ -204,9 +202,7 @@ def _value(description: Any, body: memoryview, segment: Array | None, writable: 
         raise ValueError("a value lies outside of its message")
     if number == STRING:
         return _unpack(bytes(buffer[offset : offset + size]), shape)
-    array: Array = np.ndarray(shape, TYPES[number], buffer, offset)
-    array.flags.writeable = writable
-    return array
+    return np.ndarray(shape, TYPES[number], buffer, offset)
 
 
 def _pack(array: Array) -> bytes:

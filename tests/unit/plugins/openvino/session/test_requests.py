@@ -136,18 +136,60 @@ def test_a_job_may_have_room_for_its_large_outputs(plugin: Plugin) -> None:
     network = load(plugin, LARGE.format("100000"))
     x = np.ones(100000, np.float32)
     room: dict[str, Array] = {"y": np.zeros_like(x), "z": np.zeros(7, np.float32)}
+    before = into(network, x, room)
+    assert before["y"] is room["y"]
+    assert before["z"] is not room["z"]  # it does not fit there
+    after = into(network, 2 * x, None)  # it has no room, and leaves the other alone
+    for outputs, factor in ((before, 1), (after, 2)):
+        np.testing.assert_array_equal(outputs["y"], -factor * x)
+        np.testing.assert_array_equal(outputs["z"], factor * x)
+    assert not room["z"].any()
+
+
+def into(network: ExecutableNetwork, x: Array, room: dict[str, Array] | None) -> dict[str, Any]:
+    """The outputs of a job with room."""
     settled = threading.Event()
     job = Job({"x": x}, lambda _: settled.set(), output_names=("y", "z"))
     job.room = room
     network.submit(job)
     assert settled.wait(60)
-    assert job.outputs["y"] is room["y"]
-    assert job.outputs["z"] is not room["z"]  # it does not fit there
-    after = InferRequest(network).infer({"x": 2 * x})  # it has no room, and leaves the other alone
-    for outputs, factor in ((job.outputs, 1), (after, 2)):
-        np.testing.assert_array_equal(outputs["y"], -factor * x)
-        np.testing.assert_array_equal(outputs["z"], factor * x)
-    assert not room["z"].any()
+    assert job.error is None
+    return dict(job.outputs)
+
+
+def test_outputs_without_fixed_shape_use_the_room_if_their_shape_is_certain(
+    plugin: Plugin,
+) -> None:
+    network = load(plugin, LARGE.format("N"), NUM_STREAMS="1")
+    kept = []
+    used = []
+    sizes = (20_000, 20_000, 20_000, 30_000, 30_000, 9_000, 9_000, 5, 20_000, 20_000)
+    for turn, size in enumerate(sizes):
+        x = np.full(size, turn + 1, np.float32)
+        room = {name: np.full(20_000, -99, np.float32) for name in ("y", "z")}
+        outputs = into(network, x, room if turn != 5 else None)
+        used.append(outputs["y"] is room["y"])
+        kept.append((x, outputs))
+        for given, found in kept:
+            np.testing.assert_array_equal(found["y"], -given)
+            np.testing.assert_array_equal(found["z"], given)
+    assert used == [*(False, True, True), *[False] * 6, True]
+
+
+def test_outputs_whose_shape_depends_on_values_do_not_use_the_room(plugin: Plugin) -> None:
+    text = "f (float[N] x) => (int64[1,M] y, float[N] z) { y = NonZero(x)\n z = Abs(x) }"
+    network = load(plugin, text, NUM_STREAMS="1")
+    for count in (9_000, 9_000, 8_000, 9_000):
+        x = np.zeros(20_000, np.float32)
+        x[:count] = 1
+        room: dict[str, Array] = {
+            "y": np.full((1, 9_000), -99, np.int64),
+            "z": np.full(20_000, -99, np.float32),
+        }
+        outputs = into(network, x, room)
+        assert outputs["y"].shape == (1, count)
+        assert outputs["y"] is not room["y"]
+        np.testing.assert_array_equal(outputs["z"], x)
 
 
 def test_an_output_that_is_not_wanted_is_not_written_over_another(plugin: Plugin) -> None:

@@ -12,7 +12,8 @@ import pytest
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.exchange import Exchange, Request
 from headrace.runtime.isolation.wire.channel import Disconnected, Message
-from headrace.runtime.isolation.wire.shared_memory import Segment, SegmentPool
+from headrace.runtime.isolation.wire.segment_pool import SegmentPool
+from headrace.runtime.isolation.wire.shared_memory import Segment
 from headrace.runtime.isolation.wire.values import Told
 
 

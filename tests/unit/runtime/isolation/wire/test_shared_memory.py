@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.runtime.isolation.wire.channel import Disconnected
+from headrace.runtime.isolation.wire.segment_pool import SegmentPool
 from headrace.runtime.isolation.wire.shared_memory import (
     Segment,
-    SegmentPool,
     SegmentTable,
     map_files,
     rounded,

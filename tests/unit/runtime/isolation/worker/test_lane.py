@@ -15,7 +15,8 @@ from headrace.runtime.isolation.server.exchange import Exchange
 from headrace.runtime.isolation.server.lanes import Lanes
 from headrace.runtime.isolation.wire.channel import Message, packed
 from headrace.runtime.isolation.wire.lane import Lane, lanes
-from headrace.runtime.isolation.wire.shared_memory import SegmentPool, SegmentTable
+from headrace.runtime.isolation.wire.segment_pool import SegmentPool
+from headrace.runtime.isolation.wire.shared_memory import SegmentTable
 from headrace.runtime.isolation.wire.values import Asked, encode
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.lane import WorkerLane

@@ -5,6 +5,8 @@ its results are wrong, and nothing else happens. A kernel that takes an index, a
 repetitions from a value checks it and reads it again, so another process could change it in between
 and reach foreign memory. Kernels that sort or count values rely on them just as much.
 
+The shapes of its outputs follow from the shapes of its inputs.
+
 The rule is about the whole network, not about the layers that read an input, because the backend
 leaves out layers that change nothing, and then a later layer reads the input itself.
 """
@@ -14,8 +16,6 @@ from __future__ import annotations
 from typing import Final
 
 import onnx_ir as ir
-
-from headrace.plugins.cpu.graph.proven_shapes import constant
 
 _FLOATS: Final = frozenset((ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE))
 _CASTABLE: Final = _FLOATS | frozenset(
@@ -57,9 +57,13 @@ def _is_oblivious(node: ir.Node) -> bool:
         return False
     if node.op_type == "Constant":
         return True
-    variable = [each for each in node.inputs if each is not None and constant(each) is None]
+    variable = [each for each in node.inputs if each is not None and not _is_constant(each)]
     if any(value.dtype not in _FLOATS for value in node.outputs):
         return False
     if node.op_type == "Cast":
         return all(value.dtype in _CASTABLE for value in variable)
     return node.op_type in _OPERATORS and all(value.dtype in _FLOATS for value in variable)
+
+
+def _is_constant(value: ir.Value) -> bool:
+    return not value.is_graph_input() and ir.convenience.get_const_tensor(value) is not None
