@@ -36,8 +36,7 @@ _LAST_WORDS_SECONDS = 2.0
 _CLOSE_SECONDS = 10.0
 _PULSE_SECONDS = 10.0
 _STILL_SECONDS = 120.0
-"""A worker that does not answer for this long counts as hung. The limit is long because a backend
-may hold the interpreter while it reads a large network."""
+"""A worker that is still for so long hangs. A backend may hold the interpreter while it reads."""
 
 Answer: TypeAlias = "tuple[Any, list[memoryview]]"
 """A call's result, and the bytes that came with it."""
@@ -50,8 +49,8 @@ class WorkerLost(Unavailable):
 class WorkerProcess:
     """One worker, from its start to its end. Thread-safe.
 
-    `_lock` guards waiting calls and the setting of `ended`. `_cancelling` keeps the
-    pipe open while a thread writes to it. A separate thread reads answers and output.
+    `_lock` guards waiting calls and the setting of `ended`. `_cancelling` keeps the pipe open while
+    a thread writes to it. A separate thread reads answers and output.
 
     Args:
         device: the device's name, for thread names and log lines.
