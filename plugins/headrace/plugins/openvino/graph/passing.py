@@ -1,8 +1,9 @@
-"""Outputs that OpenVINO's compiler finds to be inputs, for example behind a cast that does nothing.
+"""Outputs that are inputs, for example of a Max of one value, or behind a cast that does nothing.
 
-Of such an output in a network of unknown sizes, the CPU plugin of OpenVINO 2026.4 takes the memory
-of an earlier request's input for its own. It writes the next request's input there, where the array
-is freed by then. So the output is computed by an operation that stays. No case shows it.
+The CPU plugin of OpenVINO 2026.4 passes on the input's memory. Memory that was set for such an
+output stays as it is. Where sizes are unknown, the plugin writes the next request's input into the
+memory of an earlier one's, which is freed by then. So the output is computed by an operation that
+stays. No case shows it.
 """
 
 from __future__ import annotations
@@ -11,25 +12,20 @@ from headrace.plugins.openvino.library import openvino, operations
 
 
 def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
-    """Changes the model in place, so that no output is an input once it is compiled. An output that
-    is an input in the model too may stay.
+    """Changes the model in place, so that no output is an input once it is compiled.
 
     Returns:
         Whether the model has changed, and has to be compiled again.
     """
-    if not any(port.partial_shape.is_dynamic for port in compiled.outputs):
-        return False
     passed = {
         result.get_friendly_name()
         for result in compiled.get_runtime_model().get_results()
         if _is_input(result)
     }
-    changed = False
-    for result in model.get_results():
-        if result.get_friendly_name() in passed and not _is_input(result):
-            _compute(result)
-            changed = True
-    return changed
+    found = [each for each in model.get_results() if each.get_friendly_name() in passed]
+    for result in found:
+        _compute(result)
+    return bool(found)
 
 
 def _is_input(result: openvino.Node) -> bool:

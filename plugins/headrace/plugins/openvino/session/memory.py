@@ -18,8 +18,8 @@ from headrace.runtime.network.values import Array, Value
 _WIDE: Final = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32)
 _INT32: Final = np.iinfo(np.int32)
 LARGE_BYTES: Final = 16384
-"""Arrays of this size or larger are passed as they lie. Smaller ones are copied, which is faster
-than to tell OpenVINO where they lie."""
+"""Arrays of this size or larger are passed as they lie. Smaller outputs are copied. So are smaller
+inputs that are read-only, as those of a message are: to pass such an array takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ class Memory:
                 given = np.clip(given, _INT32.min, _INT32.max)
             elif port.dtype in _WIDE:
                 _check_narrow(port.name, given)
-            own = self._small.get(port.name)
+            small = given.nbytes < LARGE_BYTES and not given.flags.writeable
+            own = self._small.get(port.name) if small else None
             if own is not None and own.shape == given.shape:
                 np.copyto(own, given)
                 continue
-            small = given.nbytes < LARGE_BYTES
             array = np.array(given, port.dtype.numpy(), order="C") if small else given
             try:
                 tensor, array = tensors.tensor(array, port.dtype)

@@ -131,7 +131,7 @@ class WorkerLane:
     def _run(self, header: dict[str, Any], asked: Asked, body: memoryview) -> Job:
         network = self._device.network(header["network"])
         segment = self._segments.get(asked.given).array if asked.given else None
-        inputs = Form.within(header, "inputs").read(body, segment)
+        inputs = Form.within(header, "inputs").read(body.toreadonly(), segment)
         token = self._cancellations.begin(asked.request)
         job = Job(
             inputs,
