@@ -223,6 +223,14 @@ def test_what_the_reference_does_not_implement_is_no_refusal() -> None:
     assert reference_answer(given).replies[0].how is How.UNABLE
 
 
+def test_a_size_that_the_reference_cannot_find_out_is_no_refusal() -> None:
+    text = """g (float[a,b] x) => (float[c,d,e] y) {
+        to = Constant<value = int64[3] {0, 0, -1}>() y = Reshape(x, to) }"""
+    feed = {"x": np.ones((2, 0), np.float32)}
+    given = Variant("0:0", "test", "Reshape", parse(text).SerializeToString(), (feed,))
+    assert reference_answer(given).replies[0].how is How.UNABLE
+
+
 STEEP = """g (float[n] x) => (float y) {
     m = ReduceMean<axes=[0]>(x)
     d = Sub(x, m)

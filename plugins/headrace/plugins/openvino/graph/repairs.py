@@ -18,6 +18,7 @@ from headrace.plugins.openvino.graph.loops import LOOPS
 from headrace.plugins.openvino.graph.magnitudes import magnitude
 from headrace.plugins.openvino.graph.narrow import NARROW, narrowed
 from headrace.plugins.openvino.graph.quantizing import quantisation
+from headrace.plugins.openvino.graph.reductions import REDUCTIONS
 from headrace.plugins.openvino.graph.sequences import SEQUENCES
 from headrace.plugins.openvino.graph.unique import unique
 from headrace.plugins.openvino.library import (
@@ -274,6 +275,7 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         **ACTIVATIONS,
         **LOOPS,
         **NARROW,
+        **REDUCTIONS,
         **dict.fromkeys(_ARITHMETIC, _arithmetic),
         "Abs": _absolute,
         "Add": _sum,

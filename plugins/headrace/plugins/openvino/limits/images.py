@@ -71,11 +71,13 @@ def _quantized_convolution(node: ir.Node, version: int) -> str | None:
 
 
 def _center_crop_pad(node: ir.Node, _: int) -> str | None:
-    """No case has an empty list of axes, or fewer sizes than axes."""
+    """No case has an empty list of axes, fewer sizes than axes, or an axis twice."""
     axes = node.attributes.get_ints("axes", [])
-    if axes:
-        return None  # OpenVINO compares the numbers
     data, target = (sizes_of(input_of(node, at)) for at in range(2))
+    if axes:  # OpenVINO compares their number with that of the sizes
+        known = axes if data is None else [axis % max(len(data), 1) for axis in axes]
+        twice = len({*known}) < len(axes) or (data is None and min(axes) < 0 <= max(axes))
+        return "an axis is named twice, or may be" if twice else None
     count = 0 if "axes" in node.attributes else len(data) if data is not None else None
     if count is None or target != [count]:
         return "without axes, OpenVINO applies as many sizes as there are to the first axes"

@@ -320,6 +320,16 @@ def reasons(text: str, opset: int) -> list[str]:
             "first axes",
         ),
         (
+            "(float[N,M] x, int64[2] s) => (float[A,B] y)"
+            " { y = CenterCropPad<axes = [1, -1]>(x, s) }",
+            "twice",
+        ),
+        (
+            "(float[N,M] x, int64[2] s) => (float[A,B] y)"
+            " { y = CenterCropPad<axes = [-2, -2]>(x, s) }",
+            "twice",
+        ),
+        (
             "(float[N,M] x, int64[S] s) => (float[A,B] y) { y = CenterCropPad(x, s) }",
             "first axes",
         ),
@@ -510,6 +520,7 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         "(float[N,C,2] x) => (float[N,C,2] y) { y = MeanVarianceNormalization<axes = [2]>(x) }",
         "(float[N,M] x, int64[2] s) => (float[A,B] y) { y = CenterCropPad(x, s) }",
         "(float[N,M] x, int64[S] s) => (float[A,B] y) { y = CenterCropPad<axes = [1]>(x, s) }",
+        "(float[N,M] x, int64[2] s) => (float[A,B] y) { y = CenterCropPad<axes = [-1, 0]>(x, s) }",
         "(float[N,3,M] x, float[3] s, uint8[3] z) => (uint8[N,3,M] y)"
         " { y = QuantizeLinear(x, s, z) }",
         "(float[N,C,M] x, float[S] s) => (uint8[N,C,M] y) { y = QuantizeLinear<axis = 2>(x, s) }",
