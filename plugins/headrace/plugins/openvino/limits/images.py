@@ -167,16 +167,19 @@ def _resize(node: ir.Node, _: int) -> str | None:
     if policy != "stretch" and input_of(node, 3) is not None:
         return f"OpenVINO ignores keep_aspect_ratio_policy={policy}"
     mode = attributes.get_string("mode", "nearest")
+    corners = attributes.get_string("coordinate_transformation_mode", "half_pixel")
+    if (
+        corners == "align_corners"
+        and input_of(node, 2) is not None
+        and not _gives_whole_sizes(node)
+    ):
+        return "with align_corners, OpenVINO is wrong if a scale does not give a whole size"
     if mode == "nearest":
         return None
     if attributes.get_int("exclude_outside", 0):
         return "OpenVINO ignores exclude_outside"
     if mode == "cubic" and _may_overflow(input_of(node, 0)):
         return "with mode=cubic, OpenVINO lets integers overflow if there are five axes or more"
-    if attributes.get_string("coordinate_transformation_mode", "half_pixel") != "align_corners":
-        return None
-    if input_of(node, 2) is not None and not _gives_whole_sizes(node):
-        return "with align_corners, OpenVINO is wrong if a scale does not give a whole size"
     return None
 
 

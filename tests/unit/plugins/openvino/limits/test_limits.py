@@ -320,6 +320,11 @@ def reasons(text: str, opset: int) -> list[str]:
             "first axes",
         ),
         (
+            "(float[N,M] x, float[2] s) => (float[A,B] y)"
+            ' { y = Resize<coordinate_transformation_mode = "align_corners">(x, , s) }',
+            "whole size",
+        ),
+        (
             "(float[N,M] x, int64[2] s) => (float[A,B] y)"
             " { y = CenterCropPad<axes = [1, -1]>(x, s) }",
             "twice",
