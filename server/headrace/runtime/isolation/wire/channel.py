@@ -230,18 +230,6 @@ def descriptors_in(ancillary: Sequence[tuple[int, int, bytes]]) -> array[int]:
     return received
 
 
-def expect(facts: dict[str, Any], name: str, kind: type[Any]) -> Any:
-    """An entry of a header.
-
-    Raises:
-        Disconnected: the entry is missing, or has another type.
-    """
-    value = facts.get(name)
-    if not isinstance(value, kind):
-        raise Disconnected(f"a message lacks {name!r}")
-    return value
-
-
 def close_all(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)

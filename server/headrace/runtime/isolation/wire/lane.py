@@ -16,13 +16,11 @@ from headrace.runtime.isolation.wire.channel import (
     ANCILLARY_BYTES,
     MAX_DESCRIPTORS,
     PREFIX_BYTES,
-    Buffer,
     Disconnected,
     Message,
     close_all,
     descriptors_in,
     header_of,
-    packed,
     send_all,
     sizes,
 )
@@ -51,7 +49,7 @@ class Lane:
         return self._socket.fileno()
 
     def gather(self, *messages: bytes) -> None:
-        """Keeps packed messages until the next `flush` or `send`."""
+        """Keeps packed messages until the next `flush`."""
         self._gathered.extend(messages)
 
     def flush(self, descriptors: Sequence[int] = ()) -> None:
@@ -61,21 +59,6 @@ class Lane:
         Raises:
             Disconnected: the other end has gone.
         """
-        self._send(descriptors)
-
-    def send(
-        self,
-        header: dict[str, Any],
-        body: Sequence[Buffer] = (),
-        descriptors: Sequence[int] = (),
-    ) -> None:
-        """Sends the gathered messages and this one. The sender still owns the descriptors.
-
-        Raises:
-            Disconnected: the other end has gone.
-            Internal: the message is too large.
-        """
-        self._gathered.append(packed(header, body, len(descriptors)))
         self._send(descriptors)
 
     def receive(self) -> Message:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
-from headrace.plugins.openvino.compiler import Compiler
-from headrace.plugins.openvino.plugin import OpenVinoPlugin
-from headrace.plugins.openvino.session import memory, requests
-from headrace.plugins.openvino.session.session import Runtime
+from headrace.plugins.openvino.session import memory, requests, tensors
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
@@ -24,20 +21,14 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Array
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.case import parse
-from headrace.testing.services import services
 
 SAMPLE = 120
+LARGE = "f (float[{0}] x) => (float[{0}] y, float[{0}] z) {{ y = Neg(x)\n z = Abs(x) }}"
 
 
-@pytest.fixture(scope="module")
-def runtime() -> Runtime:
-    return Runtime()
-
-
-@pytest.fixture
-def plugin(runtime: Runtime) -> Iterator[Plugin]:
-    with services() as offered:
-        yield OpenVinoPlugin("OPENVINO", offered, {"NUM_STREAMS": "1"}, lambda: Compiler(runtime))
+def load(plugin: Plugin, model: onnx.ModelProto | bytes) -> ExecutableNetwork:
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    return plugin.load_network(Load(Network.from_bytes(data), {"NUM_STREAMS": "1"}))
 
 
 def run(network: ExecutableNetwork, inputs: dict[str, Any], room: Any = None) -> dict[str, Any]:
@@ -75,7 +66,7 @@ NOTHING = {
 def test_an_output_that_is_an_input_is_a_copy(plugin: Plugin, what: str, size: str) -> None:
     ports = f"(float[{size}] x) => (float[{size}] y, float[{size}] z)"
     text = f"f {ports} {{ {NOTHING[what]} z = Neg(x) }}"
-    network = plugin.load_network(Load(Network.from_bytes(parse(text).SerializeToString()), {}))
+    network = load(plugin, parse(text))
     kept = []
     for turn in range(4):
         x = np.arange(20_000 if size == "N" else int(size), dtype=np.float32) + turn
@@ -87,6 +78,73 @@ def test_an_output_that_is_an_input_is_a_copy(plugin: Plugin, what: str, size: s
         for given, found in kept:
             np.testing.assert_array_equal(found["y"], given)
             np.testing.assert_array_equal(found["z"], -given)
+
+
+def test_a_job_may_have_room_for_its_large_outputs(plugin: Plugin) -> None:
+    network = load(plugin, parse(LARGE.format("100000")))
+    x = np.ones(100000, np.float32)
+    room: dict[str, Array] = {"y": np.zeros_like(x), "z": np.zeros(7, np.float32)}
+    before = run(network, {"x": x}, room)
+    assert before["y"] is room["y"]
+    assert before["z"] is not room["z"]  # it does not fit there
+    after = run(network, {"x": 2 * x}, None)  # it has no room, and leaves the other alone
+    for outputs, factor in ((before, 1), (after, 2)):
+        np.testing.assert_array_equal(outputs["y"], -factor * x)
+        np.testing.assert_array_equal(outputs["z"], factor * x)
+    assert not room["z"].any()
+
+
+def test_outputs_without_fixed_shape_use_the_room_if_their_shape_is_certain(
+    plugin: Plugin,
+) -> None:
+    network = load(plugin, parse(LARGE.format("N")))
+    kept = []
+    used = []
+    sizes = (20_000, 20_000, 20_000, 30_000, 30_000, 9_000, 9_000, 5, 20_000, 20_000)
+    for turn, size in enumerate(sizes):
+        x = np.full(size, turn + 1, np.float32)
+        room = {name: np.full(20_000, -99, np.float32) for name in ("y", "z")}
+        outputs = run(network, {"x": x}, room if turn != 5 else None)
+        used.append(outputs["y"] is room["y"])
+        kept.append((x, outputs))
+        for given, found in kept:
+            np.testing.assert_array_equal(found["y"], -given)
+            np.testing.assert_array_equal(found["z"], given)
+    assert used == [*(False, True, True), *[False] * 6, True]
+
+
+def test_outputs_whose_shape_depends_on_values_do_not_use_the_room(plugin: Plugin) -> None:
+    text = "f (float[N] x) => (int64[1,M] y, float[N] z) { y = NonZero(x)\n z = Abs(x) }"
+    network = load(plugin, parse(text))
+    for count in (9_000, 9_000, 8_000, 9_000):
+        x = np.zeros(20_000, np.float32)
+        x[:count] = 1
+        room: dict[str, Array] = {
+            "y": np.full((1, 9_000), -99, np.int64),
+            "z": np.full(20_000, -99, np.float32),
+        }
+        outputs = run(network, {"x": x}, room)
+        assert outputs["y"].shape == (1, count)
+        assert outputs["y"] is not room["y"]
+        np.testing.assert_array_equal(outputs["z"], x)
+
+
+@pytest.mark.parametrize("dtype", sorted(tensors.PASSED - {ir.DataType.DOUBLE}))
+def test_small_inputs_that_nobody_may_write_to_are_new_each_time(
+    plugin: Plugin, dtype: ir.DataType
+) -> None:
+    """They keep their memory from one request to the next."""
+    value = onnx.helper.make_tensor_value_info
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    graph = onnx.helper.make_graph(
+        [node], "f", [value("x", int(dtype), ["N"])], [value("y", int(dtype), ["N"])]
+    )
+    opsets = [onnx.helper.make_opsetid("", 21)]
+    network = load(plugin, onnx.helper.make_model(graph, ir_version=10, opset_imports=opsets))
+    for turn, (size, writable) in enumerate(((4, 0), (4, 0), (4, 1), (4, 0), (7, 0), (4, 0))):
+        x = np.array([(turn + at) % 2 + 1 for at in range(size)]).astype(dtype.numpy())
+        x.flags.writeable = bool(writable)
+        np.testing.assert_array_equal(run(network, {"x": x})["y"], x)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +163,7 @@ def test_cases_of_onnx_compute_into_memory_that_they_are_given(
     used = 0
     for case in cases:
         try:
-            network = plugin.load_network(Load(Network.from_bytes(model(case, sizes)), {}))
+            network = load(plugin, model(case, sizes))
             inputs, _ = case.data_sets[0]
             first = {name: value.copy() for name, value in run(network, inputs, {"": None}).items()}
         except HeadraceError:

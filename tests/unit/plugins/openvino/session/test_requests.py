@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,8 @@ import pytest
 from onnx import numpy_helper
 
 from headrace.plugins.openvino import executable_network
-from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.failures import load_failure, readable, run_failure
 from headrace.plugins.openvino.graph.checkpoint import add_checkpoints
-from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.session import tensors
 from headrace.plugins.openvino.session.pool import CompileBudget
 from headrace.plugins.openvino.session.session import Runtime
@@ -32,26 +29,13 @@ from headrace.runtime.errors import (
     ResourceExhausted,
     UnsupportedLayers,
 )
-from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Array, Value
 from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
 
 LARGE = "f (float[{0}] x) => (float[{0}] y, float[{0}] z) {{ y = Neg(x)\n z = Abs(x) }}"
-
-
-@pytest.fixture(scope="module")
-def runtime() -> Runtime:
-    return Runtime()
-
-
-@pytest.fixture
-def plugin(runtime: Runtime) -> Iterator[Plugin]:
-    with services() as offered:
-        yield OpenVinoPlugin("OPENVINO", offered, {"NUM_STREAMS": "2"}, lambda: Compiler(runtime))
 
 
 def host(value: Value) -> Array:
@@ -130,66 +114,6 @@ def test_each_job_has_memory_of_its_own(plugin: Plugin, size: str) -> None:
     for turn, outputs in enumerate(kept):
         np.testing.assert_array_equal(outputs["y"], np.full(count, -turn, np.float32))
         host(outputs["z"])[:] = -1  # the caller's
-
-
-def test_a_job_may_have_room_for_its_large_outputs(plugin: Plugin) -> None:
-    network = load(plugin, LARGE.format("100000"))
-    x = np.ones(100000, np.float32)
-    room: dict[str, Array] = {"y": np.zeros_like(x), "z": np.zeros(7, np.float32)}
-    before = into(network, x, room)
-    assert before["y"] is room["y"]
-    assert before["z"] is not room["z"]  # it does not fit there
-    after = into(network, 2 * x, None)  # it has no room, and leaves the other alone
-    for outputs, factor in ((before, 1), (after, 2)):
-        np.testing.assert_array_equal(outputs["y"], -factor * x)
-        np.testing.assert_array_equal(outputs["z"], factor * x)
-    assert not room["z"].any()
-
-
-def into(network: ExecutableNetwork, x: Array, room: dict[str, Array] | None) -> dict[str, Any]:
-    """The outputs of a job with room."""
-    settled = threading.Event()
-    job = Job({"x": x}, lambda _: settled.set(), output_names=("y", "z"))
-    job.room = room
-    network.submit(job)
-    assert settled.wait(60)
-    assert job.error is None
-    return dict(job.outputs)
-
-
-def test_outputs_without_fixed_shape_use_the_room_if_their_shape_is_certain(
-    plugin: Plugin,
-) -> None:
-    network = load(plugin, LARGE.format("N"), NUM_STREAMS="1")
-    kept = []
-    used = []
-    sizes = (20_000, 20_000, 20_000, 30_000, 30_000, 9_000, 9_000, 5, 20_000, 20_000)
-    for turn, size in enumerate(sizes):
-        x = np.full(size, turn + 1, np.float32)
-        room = {name: np.full(20_000, -99, np.float32) for name in ("y", "z")}
-        outputs = into(network, x, room if turn != 5 else None)
-        used.append(outputs["y"] is room["y"])
-        kept.append((x, outputs))
-        for given, found in kept:
-            np.testing.assert_array_equal(found["y"], -given)
-            np.testing.assert_array_equal(found["z"], given)
-    assert used == [*(False, True, True), *[False] * 6, True]
-
-
-def test_outputs_whose_shape_depends_on_values_do_not_use_the_room(plugin: Plugin) -> None:
-    text = "f (float[N] x) => (int64[1,M] y, float[N] z) { y = NonZero(x)\n z = Abs(x) }"
-    network = load(plugin, text, NUM_STREAMS="1")
-    for count in (9_000, 9_000, 8_000, 9_000):
-        x = np.zeros(20_000, np.float32)
-        x[:count] = 1
-        room: dict[str, Array] = {
-            "y": np.full((1, 9_000), -99, np.int64),
-            "z": np.full(20_000, -99, np.float32),
-        }
-        outputs = into(network, x, room)
-        assert outputs["y"].shape == (1, count)
-        assert outputs["y"] is not room["y"]
-        np.testing.assert_array_equal(outputs["z"], x)
 
 
 def test_an_output_that_is_not_wanted_is_not_written_over_another(plugin: Plugin) -> None:

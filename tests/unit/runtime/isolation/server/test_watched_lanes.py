@@ -14,6 +14,7 @@ from headrace.runtime.errors import Unavailable
 from headrace.runtime.isolation.server.watched_lanes import MOST_BYTES, WatchedLanes
 from headrace.runtime.isolation.wire.channel import Disconnected, Message, packed
 from headrace.runtime.isolation.wire.lane import Lane, lanes
+from tests.support.lane_messages import send
 from tests.support.thread_readers import ThreadReaders, thread_readers
 
 _SECONDS = 60.0
@@ -99,7 +100,7 @@ def test_requests_that_are_under_way_together_have_a_lane_each(
     for number in (1, 2):
         assert watched.ask(requests(number), [answers.take(number)])
     for end in reversed(other.ends):
-        end.send({"answer": end.receive().header["number"]})
+        send(end, {"answer": end.receive().header["number"]})
     found = {answers.next()[:2][0] for _ in range(2)}
     assert found == {1, 2}
 
@@ -111,7 +112,7 @@ def test_requests_without_an_answer_are_told_on_a_thread_that_may_wait(
     watched, answers = WatchedLanes(other.connect, readers), Answers()
     assert watched.ask(requests(1, 2, 3), [answers.take(each) for each in (1, 2, 3)])
     (end,) = other.ends
-    end.send({"answer": 1})
+    send(end, {"answer": 1})
     if ending == "nonsense":
         end._socket.send(b"HTTP/1.1 200 OK, " * 3)
     elif ending == "half":
@@ -136,7 +137,7 @@ def test_a_lane_that_speaks_without_being_asked_is_given_up(
     assert watched.ask(requests(1), [answers.take(1)])
     end = other.ends[0]
     end.gather(packed({"answer": 1}, (), 0))
-    end.send({"answer": 2})
+    send(end, {"answer": 2})
     assert answers.next()[:2] == (1, {"answer": 1})
     read_to_the_end(end)
     answers.assert_no_more()
@@ -145,7 +146,7 @@ def test_a_lane_that_speaks_without_being_asked_is_given_up(
 def test_requests_that_cannot_be_sent_are_not_told(other: Other, readers: ThreadReaders) -> None:
     watched, answers = WatchedLanes(other.connect, readers), Answers()
     assert watched.ask(requests(1), [answers.take(1)])
-    other.ends[0].send({"answer": 1})
+    send(other.ends[0], {"answer": 1})
     answers.next()
     other.ends[0].close()
 
@@ -168,7 +169,7 @@ def test_an_answer_that_makes_no_sense_ends_the_lane(other: Other, readers: Thre
         answers.take(1)(None)
 
     assert watched.ask(requests(1, 2), [refuse, answers.take(2)])
-    other.ends[0].send({"answer": 1})
+    send(other.ends[0], {"answer": 1})
     found = sorted(answers.next()[:2] for _ in range(2))
     assert found == [(1, None), (2, None)]
     read_to_the_end(other.ends[0])
@@ -206,7 +207,7 @@ def test_requests_behind_an_answer_that_makes_no_sense_are_told_after_it_on_one_
         answers.take(1)(None)
 
     assert watched.ask(requests(1, 2, 3), [refuse, answers.take(2), answers.take(3)])
-    other.ends[0].send({"answer": 1})
+    send(other.ends[0], {"answer": 1})
     found = [answers.next() for _ in range(3)]
     assert [number for number, _, _ in found] == [1, 2, 3]
     assert len({thread for _, _, thread in found}) == 1
@@ -221,6 +222,6 @@ def test_requests_that_might_fill_the_connection_are_not_sent_and_the_lane_stays
     assert watched.ask(requests(3), [answers.take(3)])
     (end,) = other.ends
     assert end.receive().header == {"number": 3}
-    end.send({"answer": 3})
+    send(end, {"answer": 3})
     assert answers.next()[:2] == (3, {"answer": 3})
     answers.assert_no_more()

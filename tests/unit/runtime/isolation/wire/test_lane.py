@@ -12,6 +12,7 @@ import pytest
 
 from headrace.runtime.isolation.wire.channel import Disconnected, Message, packed
 from headrace.runtime.isolation.wire.lane import Lane, lanes
+from tests.support.lane_messages import send
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_a_lane_takes_messages_shorter_and_longer_than_it_reads_ahead(
     ours, theirs = lane
     for size in (0, 10, 5_000, 100_000, 10):
         header = {"size": size}
-        ours.send(header, (bytes(range(256)) * (size // 256 + 1),))
+        send(ours, header, (bytes(range(256)) * (size // 256 + 1),))
         message = theirs.receive()
         assert message.header == header
         assert bytes(message.body) == bytes(range(256)) * (size // 256 + 1)
@@ -84,8 +85,8 @@ def test_descriptors_come_with_their_own_message(lane: tuple[Lane, Lane]) -> Non
     ours, theirs = lane
     reader, writer = os.pipe()
     ours.gather(packed({"number": 0}, (), 0))
-    ours.send({"number": 1}, (), (reader,))
-    ours.send({"number": 2})
+    send(ours, {"number": 1}, (), (reader,))
+    send(ours, {"number": 2})
     found = [theirs.receive() for _ in range(3)]
     assert [len(each.descriptors) for each in found] == [0, 1, 0]
     os.write(writer, b"through")
@@ -132,19 +133,19 @@ def test_the_end_of_the_connection_is_told(lane: tuple[Lane, Lane]) -> None:
     with pytest.raises(Disconnected):
         poll(theirs)
     with pytest.raises(Disconnected):
-        ours.send({})
+        send(ours, {})
 
 
 def test_a_header_that_comes_again_is_not_parsed_again(lane: tuple[Lane, Lane]) -> None:
     ours, theirs = lane
     headers = []
     for number in range(3):
-        ours.send({"same": [1, 2]}, (bytes([number]),))
+        send(ours, {"same": [1, 2]}, (bytes([number]),))
         message = theirs.receive()
         assert bytes(message.body) == bytes([number])
         headers.append(message.header)
     assert headers[0] is headers[1] is headers[2]
     for number in range(100):  # others push it out, and no memory grows
-        ours.send({"number": number})
+        send(ours, {"number": number})
         assert theirs.receive().header == {"number": number}
     assert len(theirs._headers) <= 16
