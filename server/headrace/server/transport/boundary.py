@@ -261,7 +261,6 @@ class Boundary:
                 details = describe(error, where=method, request=request_id_of(context))
                 code, said = details.code.name, details.message
                 network = network_of(error)
-                await abort(context, details)
             finally:
                 if entrance is not None:
                     if visit is not None:
@@ -284,6 +283,8 @@ class Boundary:
                         may_be_slow=may_be_slow,
                     )
                 JOB.set(None)  # its tensors would stay until the reply is sent
+            # Last, so that a caller who has read an error finds it in the metrics and the logs.
+            return await abort(context, details)
 
         return call
 

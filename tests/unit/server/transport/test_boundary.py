@@ -113,6 +113,24 @@ def test_a_failed_call_is_in_the_log_under_the_id_that_its_caller_got() -> None:
     assert failed["peer"] == "ipv4:127.0.0.1:1"
 
 
+def test_who_reads_an_error_finds_it_in_the_metrics_and_the_log() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    counters = Counters()
+
+    class Watching(Context):
+        async def abort(self, code: Any, message: str, metadata: Any) -> None:
+            assert counters.grpc("Method") == {"NOT_FOUND": 1}
+            assert "request failed" in stream.getvalue()
+            await super().abort(code, message, metadata)
+
+    async def call() -> None:
+        await Boundary(counters, max_calls=1).unary("Method", refuse)(None, Watching())
+
+    with pytest.raises(Aborted):
+        asyncio.run(call())
+
+
 def test_the_caller_may_name_the_call() -> None:
     assert run(succeed, Context((REQUEST_ID_KEY, "mine")))[REQUEST_ID_KEY] == "mine"
 
