@@ -33,6 +33,8 @@ from headrace.plugins.openvino.guards.windows import WINDOWS
 from headrace.plugins.openvino.library import change_readers, openvino, operations
 from headrace.plugins.openvino.limits.older_sets import SOFTMAX_OF_ROWS
 
+_FLOAT8: Final = (openvino.Type.f8e4m3, openvino.Type.f8e5m2)
+
 
 def conditions(operation: openvino.Node, layer: str = "") -> Iterator[Condition]:
     """The conditions that must hold in each run. A condition on constants must hold once. Changes
@@ -143,6 +145,17 @@ def _quantised(operation: openvino.Node) -> Iterator[Condition]:
         yield from _repeated(other, data)
 
 
+def _dequantised(operation: openvino.Node) -> Iterator[Condition]:
+    """The kernel subtracts each zero point. ONNX has only zeros for float8."""
+    yield from _quantised(operation)
+    if operation.get_type_name() == "Subtract":
+        data, zeros = operation.input_values()
+        of = data.get_node()
+        if of.get_type_name() == "Convert" and of.get_input_element_type(0) in _FLOAT8:
+            none = operations.constant(0, zeros.get_element_type())
+            yield all_hold(operations.equal(zeros, none)), "gets a zero point other than 0"
+
+
 def _repeated(value: openvino.Output, data: openvino.Output) -> Iterator[Condition]:
     """Whether the value can be repeated to the shape of the data."""
     shape, whole = value.get_partial_shape(), data.get_partial_shape()
@@ -183,7 +196,7 @@ _OF_LAYERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] 
     {
         **ATTENTION_LAYERS,
         "ConvInteger": _quantised,
-        "DequantizeLinear": _quantised,
+        "DequantizeLinear": _dequantised,
         "GatherND": batches,
         "MatMulInteger": _quantised,
         SOFTMAX_OF_ROWS: _rows,

@@ -103,6 +103,8 @@ COUNT = "a number of sizes, scales or pads"
 FORGOTTEN = "an empty tensor together with sizes"
 CUBIC = "by mode=cubic"
 UNLIKE = "do not fit each other"
+ZERO_POINT = "gets a zero point other than 0"
+FLOAT8 = {"e4m3fn": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 FITS = "does not fit"
 NO_FIT = f"{FITS}|conflicts|divide|incompatible|bounds"
 EXACT = "an integer that is too large to be exact on this device"
@@ -117,6 +119,15 @@ def levels(shape: tuple[int, ...], count: int) -> Inputs:
 def bytes_and_levels(shape: tuple[int, ...], count: int) -> Inputs:
     given = levels(shape, count)
     return {**given, "x": given["x"].astype(np.uint8)}
+
+
+def float8s(dtype: type, *zero_points: float) -> Inputs:
+    x: Any = np.array([[0, 1, -2], [3, 0.5, 4]], np.float32)
+    return {
+        "x": x.astype(dtype),
+        "s": floats(3) + 1,
+        "z": np.array(zero_points, np.float32).astype(dtype),
+    }
 
 
 def positions(*values: int) -> Inputs:
@@ -1057,6 +1068,15 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [bytes_and_levels((2, 3, 4), 3)],
         [(bytes_and_levels((2, 1, 4), 3), UNLIKE)],
     ),
+    **{
+        f"zero_points_of_{dtype.__name__}": (
+            f"{NEW} (float8{name}[N,M] x, float[S] s, float8{name}[S] z) => (float[A,B] y)"
+            " { y = DequantizeLinear<axis = -1>(x, s, z) }",
+            [float8s(dtype, 0, 0, 0), float8s(dtype, 0, -0.0, 0)],
+            [(float8s(dtype, 0, 0, 1), ZERO_POINT), (float8s(dtype, 2, 0, 0), ZERO_POINT)],
+        )
+        for name, dtype in FLOAT8.items()
+    },
     "zero_points_of_a_product": (
         "(uint8[N,K] x, uint8[K,M] w, uint8[S] a, uint8[T] b) => (int32[A,B] y)"
         " { y = MatMulInteger(x, w, a, b) }",
@@ -1086,6 +1106,8 @@ NEVER_RIGHT = {
     " { y = DequantizeLinear(x, s) }",
     "zero_point_for_each_of_many_columns": "(uint8[2,3] x, uint8[3,1] w, uint8 a, uint8[2] b)"
     " => (int32[A,B] y) { y = MatMulInteger(x, w, a, b) }",
+    "zero_point_of_float8": "(float8e5m2[2,3] x, float s) => (float[A,B] y)"
+    " <float8e5m2 z = {1}> { y = DequantizeLinear(x, s, z) }",
     "gather": "(float[2,P] x) => (float[P] y)"
     " { i = Constant<value = int64 {2}>() y = Gather(x, i) }",
     "gather_nd": "(float[2] x) => (float y)"
