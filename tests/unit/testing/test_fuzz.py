@@ -260,6 +260,18 @@ def test_the_nearest_element_in_a_crop_rests_on_rounding(mode: str) -> None:
     assert undefined.rests_on_rounding(variant(text, feed)) == (mode == "tf_crop_and_resize")
 
 
+@pytest.mark.parametrize(("kind", "dtype"), [("float16", np.float16), ("float", np.float32)])
+def test_the_bin_of_a_frequency_rests_on_rounding_and_is_open_in_few_bits(
+    kind: str, dtype: type
+) -> None:
+    text = f"""g (int32 n, int32 l, int32 r, {kind} a, {kind} b) => (float[c,d] y) {{
+        y = MelWeightMatrix(n, l, r, a, b) }}"""
+    sizes = {"n": np.array(100), "l": np.array(16), "r": np.array(8192)}
+    given = variant(text, {**sizes, "a": np.zeros((), dtype), "b": np.full((), 4096, dtype)})
+    assert undefined.rests_on_rounding(given)
+    assert (undefined.reason(given, 0) is not None) == (dtype is np.float16)
+
+
 def test_numbers_move_by_some_steps_and_others_not_at_all() -> None:
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):

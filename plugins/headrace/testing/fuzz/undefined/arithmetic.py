@@ -11,6 +11,7 @@ from headrace.testing.fuzz.values import (
     bounds,
     has_nan,
     is_extreme,
+    is_float,
     is_integer,
     is_subnormal,
     wide,
@@ -145,6 +146,15 @@ def _long_condition(operators: set[str], values: list[Array]) -> str | None:
     return "a Compress whose condition is longer than the axis"
 
 
+def _inexact_bins(operators: set[str], values: list[Array]) -> str | None:
+    """ONNX does not say whether edges in few bits are converted to mel in more."""
+    if "MelWeightMatrix" in operators and any(
+        each.dtype != object and is_float(each.dtype) and each.dtype.itemsize < 4 for each in values
+    ):
+        return "the bins of frequencies in a type of few bits"
+    return None
+
+
 def _empty_means(operators: set[str], values: list[Array]) -> str | None:
     averaging = any(word in each for word in _AVERAGING for each in operators)
     if averaging and any(each.size == 0 for each in values):
@@ -157,6 +167,7 @@ RULES: tuple[Callable[[set[str], list[Array]], str | None], ...] = (
     _special,
     _casts,
     _in_floats,
+    _inexact_bins,
     _integers,
     _reduced_too_far,
     _least,

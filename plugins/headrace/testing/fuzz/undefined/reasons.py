@@ -26,6 +26,7 @@ _INTERPOLATING = frozenset([b"bicubic", b"bilinear", b"cubic", b"linear"])
 _LEAST_OF_E8M0 = 2.0**-127
 _SCALES = {"QuantizeLinear": (1,), "QLinearConv": (1, 4, 6), "QLinearMatMul": (1, 4, 6)}
 _MAGNIFYING = frozenset(["Div", "Log", "Pow", "Reciprocal", "Sqrt"])
+_ROUNDING = frozenset(["MeanVarianceNormalization", "MelWeightMatrix"])
 _PREDICTORS = frozenset(
     ["Scaler", "TreeEnsemble"]
     + [
@@ -81,11 +82,12 @@ def noise(variant: Variant, number: int) -> float:
 def rests_on_rounding(variant: Variant) -> bool:
     """Whether the network subtracts, and then divides or takes a root or a logarithm. It may then
     turn the rounding errors of terms that cancel out into large numbers. Or whether it computes
-    which element is the nearest to a point in a crop, and the point may lie in the middle."""
+    which element is the nearest to a point in a crop, and the point may lie in the middle, or in
+    which bin a frequency is, and the frequency may lie on the bin's edge."""
     nodes = variant.proto.graph.node
     operators = {node.op_type for node in nodes}
     crops = any(a.s == b"tf_crop_and_resize" for each in nodes for a in each.attribute)
-    whole = crops or "MeanVarianceNormalization" in operators
+    whole = crops or bool(operators & _ROUNDING)
     return whole or ("Sub" in operators and bool(operators & _MAGNIFYING))
 
 
