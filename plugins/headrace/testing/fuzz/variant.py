@@ -123,7 +123,8 @@ def snippet(variant: Variant, device: str, feeds: Sequence[Feed] | None = None) 
         lines.append(f'model = onnx.parser.parse_model("""\n{text}\n""")')
     else:
         lines.append('model = onnx.load("model.onnx")')
-    lines.append(f'network = Client("localhost:9000").load_network(model, device="{device}")')
+    loading = f'load_network(model, "{device}", name="network", replace=True)'
+    lines.append(f'network = Client("localhost:9000").{loading}')
     for feed in variant.feeds if feeds is None else feeds:
         given = ", ".join(f"{name!r}: {_code(value)}" for name, value in feed.items())
         lines.append(f"print(network.infer({{{given}}}))")
