@@ -203,7 +203,7 @@ def encode_values(
     must not change until the message is serialised.
 
     Raises:
-        CodecError: a value that ONNX has no type for.
+        CodecError: ONNX has no type for a value, or sequences have too many elements or levels.
     """
     for name, value in values.items():
         message = into.add()
@@ -212,12 +212,14 @@ def encode_values(
             if isinstance(value, np.ndarray):
                 _encode_tensor(value, message.tensor, attachments)
             else:
-                _encode_other(value, message, attachments, 0)
+                _encode_other(value, message, attachments, [MAX_SEQUENCE_ELEMENTS], 0)
         except CodecError as error:
             raise error.under(f"{root}[{name!r}]") from None
 
 
-def _encode_other(value: Any, message: pb.Value, attachments: list[Buffer], depth: int) -> None:
+def _encode_other(
+    value: Any, message: pb.Value, attachments: list[Buffer], budget: list[int], depth: int
+) -> None:
     if value is None:
         message.absent.SetInParent()
     elif isinstance(value, (np.ndarray, np.generic)):
@@ -225,11 +227,14 @@ def _encode_other(value: Any, message: pb.Value, attachments: list[Buffer], dept
     elif isinstance(value, (list, tuple)):
         if depth >= MAX_NESTING:
             raise CodecError("", f"sequences nest deeper than {MAX_NESTING}")
+        budget[0] -= len(value)
+        if budget[0] < 0:
+            raise CodecError("", f"sequences hold more than {MAX_SEQUENCE_ELEMENTS} elements")
         message.sequence.SetInParent()
         elements = message.sequence.elements
         for index, element in enumerate(value):
             try:
-                _encode_other(element, elements.add(), attachments, depth + 1)
+                _encode_other(element, elements.add(), attachments, budget, depth + 1)
             except CodecError as error:
                 raise error.under(f"[{index}]") from None
     else:

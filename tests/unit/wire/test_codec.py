@@ -231,6 +231,8 @@ def test_elements_of_all_sequences_together_are_bounded() -> None:
     message = pb.Value(sequence=pb.Sequence(elements=[pb.Value(sequence=half)] * 2))
     with pytest.raises(CodecError, match="more than 65536 elements"):
         decode(message)
+    with pytest.raises(CodecError, match="more than 65536 elements"):
+        encode([[None] * (codec.MAX_SEQUENCE_ELEMENTS // 2)] * 2, [])
 
 
 @pytest.mark.parametrize(

@@ -35,19 +35,32 @@ _SMOOTHING: Final = 1 / 8
 
 class WorkerDeparture:
     """The `Departure` of one network. `_mean_seconds` needs no lock: only the thread that reads
-    answers changes it."""
+    answers changes it.
+
+    Args:
+        is_brief: whether the network's messages are brief beside their arrays. Other ones are
+            written and read on a stream's thread, because that might take long.
+    """
 
     def __init__(
-        self, host: WorkerHost, network: WorkerNetwork, patience: Patience | None = None
+        self,
+        host: WorkerHost,
+        network: WorkerNetwork,
+        patience: Patience | None = None,
+        *,
+        is_brief: bool = True,
     ) -> None:
         self.host = host
         self.network = network
         self.patience = patience
+        self._is_brief = is_brief
         self._mean_seconds = 0.0  # of a run in the worker; 0 if not known
 
     def fits(self, job: Job) -> bool:
         """As `Departure.fits`. A job fits if its inputs are plain and not very large. A profile may
         be long."""
+        if not self._is_brief:
+            return False
         size = 0
         for value in job.inputs.values():
             if value is None:

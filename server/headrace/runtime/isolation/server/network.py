@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
+import onnx_ir as ir
+
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Unavailable
@@ -26,7 +28,7 @@ from headrace.runtime.isolation.wire.descriptions import (
 )
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.series import SeriesSnapshot
-from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.network.network import Layer, Network, Port
 from headrace.runtime.system.buffers import joined
 
 _OURS: Final = frozenset(
@@ -40,6 +42,8 @@ _OURS: Final = frozenset(
 _PATIENCE_SECONDS: Final = 2.0
 """How long a run may go on after its EXECUTION_TIMEOUT has cancelled it. Then its worker is
 killed."""
+_BRIEF_PORTS: Final = 64
+"""The messages of a network with more inputs and outputs are not brief."""
 
 
 class IsolatedNetwork(ExecutableNetwork):
@@ -115,7 +119,9 @@ class IsolatedNetwork(ExecutableNetwork):
 
     def _departure(self) -> Departure | None:
         patience = Patience(_PATIENCE_SECONDS, self._worker_network.kill)
-        return WorkerDeparture(self._host, self._worker_network, patience)
+        ports = (*self.inputs, *self.outputs)
+        is_brief = len(ports) <= _BRIEF_PORTS and all(map(_is_array, self.outputs))
+        return WorkerDeparture(self._host, self._worker_network, patience, is_brief=is_brief)
 
     def _export(self) -> bytes:
         _, files = self._host.ask(self._worker_network, "export")
@@ -145,3 +151,8 @@ class IsolatedNetwork(ExecutableNetwork):
             self._end_series()
             self._end_series = None
         self._host.unload(self._worker_network)
+
+
+def _is_array(port: Port) -> bool:
+    """Whether the port's values are numbers alone, in one array."""
+    return port.kind == "tensor" and port.dtype != ir.DataType.STRING

@@ -24,6 +24,8 @@ from headrace.runtime.network.values import Array, Value
 INLINE_BYTES: Final = 16 * 1024
 """Larger arrays lie in shared memory. So do smaller ones if the message would become too long."""
 _MESSAGE_BYTES: Final = 64 * 1024
+_MOST_ELEMENTS: Final = 2**16
+"""Elements of sequences, in one message. More cannot come from a client or go to one."""
 BODY, SEGMENT = 0, 1
 STRING: Final = int(ir.DataType.STRING)
 PIECES_ALIGNMENT: Final = 16
@@ -105,6 +107,7 @@ class Encoded:
     body: list[bytes] = field(default_factory=list)
     segment_bytes: int = 0
     _body_bytes: int = 0
+    _elements: int = 0
     _large: list[tuple[int, Array]] = field(default_factory=list)
 
     def place(self, segment: Array) -> None:
@@ -116,7 +119,8 @@ class Encoded:
         """Adds a value.
 
         Raises:
-            InvalidArgument: an element is neither text nor bytes, or ONNX does not have the type.
+            InvalidArgument: an element is neither text nor bytes, ONNX does not have the type, or
+                there are more elements of sequences than a client can be sent.
         """
         try:
             self.description[name] = self._describe(value)
@@ -127,6 +131,9 @@ class Encoded:
         if value is None:
             return None
         if isinstance(value, list):
+            self._elements += len(value)
+            if self._elements > _MOST_ELEMENTS:
+                raise InvalidArgument(f"sequences hold more than {_MOST_ELEMENTS} elements")
             return {"s": [self._describe(element) for element in value]}
         array = np.asarray(value)
         shape = list(array.shape)

@@ -227,6 +227,32 @@ def _answers(requests: Requests) -> bool:
     return job.outcome is Outcome.COMPLETED
 
 
+@pytest.mark.parametrize(
+    ("outputs", "nodes"),
+    [
+        ("float[N] y, seq(float[N]) z", "y = Relu(x) z = SequenceConstruct(x)"),
+        ("float[N] y, string[N] z", "y = Relu(x) z = Cast<to = 8>(x)"),
+        (
+            ", ".join(["float[N] y", *(f"float[N] y{i}" for i in range(64))]),
+            " ".join(["y = Relu(x)", *(f"y{i} = Relu(x)" for i in range(64))]),
+        ),
+    ],
+    ids=["a sequence", "texts", "many"],
+)
+def test_answers_that_may_take_long_to_read_are_read_on_the_threads_of_streams(
+    plugin: IsolatedPlugin, readers: ThreadReaders, outputs: str, nodes: str
+) -> None:
+    model = parse(f"g (float[N] x) => ({outputs}) {{ {nodes} }}")
+    requests = Requests(
+        plugin.load_network(Load(Network.from_bytes(model.SerializeToString()), {}))
+    )
+    for _ in range(3):
+        requests.start(1.0, 2.0)
+        job, thread = requests.next()
+        assert job.outcome is Outcome.COMPLETED
+        assert thread is not readers.thread
+
+
 def test_no_company_is_taken_along_while_answers_are_very_large(
     network: ExecutableNetwork,
 ) -> None:

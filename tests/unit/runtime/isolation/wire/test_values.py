@@ -125,6 +125,13 @@ def test_the_receiver_may_write_to_the_arrays() -> None:
     assert all(array.flags.writeable for array in (received["x"], received["y"], *received["z"]))
 
 
+def test_elements_of_all_sequences_together_are_bounded() -> None:
+    many: Any = [None] * 2**15
+    assert through({"x": many, "y": [many[1:]]})["y"] == [many[1:]]
+    with pytest.raises(InvalidArgument, match="'y': sequences hold more than 65536 elements"):
+        encode({"x": many, "y": [many]})
+
+
 def test_what_is_no_value_is_refused_with_its_name() -> None:
     with pytest.raises(InvalidArgument, match=r"'x'.*element 1 is a int") as caught:
         encode({"x": np.array(["a", 1], object)})
