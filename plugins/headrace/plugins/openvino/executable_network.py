@@ -59,7 +59,7 @@ class RequestNetwork(ExecutableNetwork):
                 pool.compiled.shapes.check(job.inputs)
             request = pool.take()
             try:
-                job.outputs = request.run(job)
+                job.outputs = request.run(job, self.place.timer)
                 if job.profile:
                     costs = request.profile()
                     job.layers = profiling.layers(costs, self._graph, self.place.device)

@@ -2,9 +2,9 @@
 
 OpenVINO checks before each operation of a network whether the request was cancelled. It does not
 check inside a Loop, because a Loop is one operation however long it runs. So each Loop's condition
-passes through an operator of our own. The operator is written in Python, and fails once its request
-is cancelled. The network gets an additional input, which tells the operator the number of its
-request. An iteration costs some 20 µs more.
+passes through an operator of our own. The operator is written in Python, and fails once the run of
+its request is to end. The network gets an additional input, which tells the operator the number of
+its request. An iteration costs some 20 µs more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import onnx_ir as ir
 
 from headrace.plugins.openvino.library import ConversionExtension, openvino
-from headrace.runtime.execution.job import Job
+from headrace.runtime.errors import HeadraceError
 from headrace.runtime.intake.naming import bodies, value_names, walk
 from headrace.runtime.system.graph_memory import watched
 
@@ -23,18 +23,18 @@ OPERATOR: Final = "Checkpoint"
 
 
 class Checkpoints:
-    """The checkpoints of one network, and the jobs that its requests work for.
+    """The checkpoints of one network, and what ends the runs of its requests.
 
-    It needs no lock: only the thread that runs a request writes that request's place in `jobs`.
+    It needs no lock: a request's own lock guards its place in `errors`.
 
     Attributes:
         port: name of the input that takes a request's number, int32[1].
-        jobs: by number of request; None while it is idle.
+        errors: by number of request; None while its run may go on.
     """
 
     def __init__(self, port: str) -> None:
         self.port = port
-        self.jobs: list[Job | None] = []
+        self.errors: list[HeadraceError | None] = []
 
     def extension(self) -> ConversionExtension:
         """Tells a reader of ONNX what a node of type `OPERATOR` is."""
@@ -45,10 +45,10 @@ class Checkpoints:
         return ConversionExtension(OPERATOR, DOMAIN, convert)
 
     def check(self, request: int) -> None:
-        """Raises the error that the request's job was cancelled with, if it was cancelled."""
-        job = self.jobs[request]
-        if job is not None and job.token.error is not None:
-            raise job.token.error
+        """Raises the error that the request's run is to end with, if it is to end."""
+        error = self.errors[request]
+        if error is not None:
+            raise error
 
 
 class Checkpoint(openvino.Op):  # type: ignore[misc]  # OpenVINO has no types

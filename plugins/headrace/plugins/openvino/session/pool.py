@@ -17,13 +17,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from headrace.plugins.openvino.library import openvino
-from headrace.plugins.openvino.session.profiling import kind
 from headrace.plugins.openvino.session.requests import Compiled, Request
 from headrace.runtime.errors import ResourceExhausted
 
-_CARELESS: Final = frozenset({"Col2Im"})
-"""Types of layers that accept any values as their sizes and compute a result from them."""
 _SHARE: Final = 0.25
 _SAVED_SECONDS: Final = 10.0
 
@@ -76,9 +72,7 @@ class Pool:
     def __init__(self, compiled: Compiled, count: int) -> None:
         self.compiled = compiled
         self.spoilt = False
-        graph = compiled.model.get_runtime_model()
-        self._remembers = _remembers_shapes(graph)
-        self.unjudged = compiled.shapes is None and _has_careless(graph)
+        self.unjudged = compiled.shapes is None and compiled.careless
         self._requests = tuple(Request(compiled, number) for number in range(count))
         self._idle = deque(self._requests)
 
@@ -100,24 +94,12 @@ class Pool:
 
     def failed(self) -> None:
         """Records that a run failed."""
-        self.spoilt = self._remembers
+        self.spoilt = self.compiled.remembers
 
     def vouches_for(self, request: Request) -> bool:
         """Whether no failed run can have affected the run that `request` has just ended. That is so
         if no run has failed so far, even unnoticed, or if failed runs have no effect."""
-        if not self._remembers:
+        if not self.compiled.remembers:
             return True
         others = (each for each in self._requests if each is not request)
         return not (self.spoilt or any(each.has_failed() for each in others))
-
-
-def _remembers_shapes(runtime_model: openvino.Model) -> bool:
-    return any(
-        output.get_partial_shape().is_dynamic
-        for operation in runtime_model.get_ops()
-        for output in operation.outputs()
-    )
-
-
-def _has_careless(runtime_model: openvino.Model) -> bool:
-    return any(kind(each) in _CARELESS for each in runtime_model.get_ops())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from typing import Final
 
 import numpy as np
 import onnx_ir as ir
@@ -17,12 +19,17 @@ from headrace.plugins.openvino.guards.shapes import Shapes
 from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.session import tensors
 from headrace.plugins.openvino.session.memory import LARGE_BYTES, Memory, Port
+from headrace.plugins.openvino.session.profiling import kind
 from headrace.runtime.errors import Internal, InvalidModel
 from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.timer import Timer, TimerEntry
 from headrace.runtime.network.data_oblivious import is_data_oblivious
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.network import Port as NetworkPort
 from headrace.runtime.network.values import Value
+
+_CARELESS: Final = frozenset({"Col2Im"})
+_PATIENCE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,9 @@ class Compiled:
         guards: the network's guards; None if it has none.
         several: the network has more than one stream.
         steady: inputs of the same shapes give outputs of the same shapes.
+        remembers: an operation stores the shapes of its last run, so a run that does not reach its
+            end spoils later ones.
+        careless: an operation accepts any values as its sizes and computes a result from them.
         shapes: checks requests before a run; None while no run has failed.
     """
 
@@ -44,6 +54,8 @@ class Compiled:
     guards: Guards | None
     several: bool
     steady: bool
+    remembers: bool
+    careless: bool
     shapes: Shapes | None = None
 
 
@@ -77,6 +89,8 @@ def bind(
     read = {value.name for value in values if value.uses() or value.is_graph_output()}
     wanted = [port for port in network.inputs if port.name in read]
     named = {port.name: known[port.name] for port in wanted if port.name in known}
+    if checkpoints is not None and checkpoints.port not in known:
+        checkpoints = None  # no loop is left that has iterations
     ours = {known[checkpoints.port]} if checkpoints is not None else set()
     left = [index for index in range(len(model.inputs)) if index not in {*named.values(), *ours}]
     unnamed = [port.name for port in wanted if port.name not in named]
@@ -91,7 +105,13 @@ def bind(
         if port.name in named
     )
     several, steady = int(model.get_property("NUM_STREAMS")) > 1, is_data_oblivious(network.model)
-    return Compiled(model, tuple(inputs), outputs, checkpoints, guards, several, steady)
+    run = model.get_runtime_model().get_ops()
+    shapes = (output.get_partial_shape() for each in run for output in each.outputs())
+    return Compiled(
+        *(model, tuple(inputs), outputs, checkpoints, guards, several, steady),
+        remembers=any(shape.is_dynamic for shape in shapes),
+        careless=any(kind(each) in _CARELESS for each in run),
+    )
 
 
 def _check_type(port: NetworkPort, found: openvino.Type) -> None:
@@ -141,8 +161,12 @@ def _fixed(dtype: ir.DataType, output: openvino.ConstOutput) -> tuple[int, ...] 
 
 
 class Request:
-    """One infer request. One thread runs it at a time. `_lock` guards `_job` against the thread
-    that cancels a job. That thread may be late, and the request may work for another job by then.
+    """One infer request. One thread runs it at a time. `_lock` guards `_job` against the threads
+    that cancel a job and end its run. They may be late, and the request may work for another job
+    by then.
+
+    A cancelled run ends between two operations, or at a loop's next checkpoint. If that spoils
+    later runs, it gets a second to reach its end.
 
     Args:
         number: number of this request among the network's requests, from 0.
@@ -155,16 +179,21 @@ class Request:
         self._guards = compiled.guards
         self._number = number
         self._synchronous = compiled.several
+        self._patient = compiled.remembers
         self._lock = threading.Lock()
         self._job: Job | None = None
+        self._end: tuple[Timer, TimerEntry] | None = None  # of a run that was cancelled
         self._failed = False
         if compiled.checkpoints is not None:
-            compiled.checkpoints.jobs.append(None)
+            compiled.checkpoints.errors.append(None)
             own = openvino.Tensor(np.array([number], np.int32), shared_memory=False)
             self._request.set_tensor(compiled.checkpoints.port, own)
 
-    def run(self, job: Job) -> dict[str, Value]:
+    def run(self, job: Job, timer: Timer) -> dict[str, Value]:
         """Runs the job and returns its outputs.
+
+        Args:
+            timer: calls back when a cancelled run has had its second.
 
         Raises:
             HeadraceError: see `failures.run_failure`. If the job was cancelled, any error.
@@ -172,7 +201,7 @@ class Request:
         try:
             kept = self._memory.set_inputs(job.inputs)
             given = self._memory.give(job)
-            self._compute(job)
+            self._compute(job, timer)
             del kept  # the backend reads these arrays until here
             if self._guards is not None:
                 found = self._request.get_output_tensor(self._guards.index)
@@ -187,37 +216,35 @@ class Request:
     def has_failed(self) -> bool:
         """Whether a run has failed, even if the thread that waits for it has not noticed yet. Any
         thread may call it."""
-        job = self._job
-        if self._failed or job is None or job.token.error is not None:
+        if self._failed or self._job is None:
             return self._failed
         try:
             self._request.wait_for(0)
         except NATIVE:
-            return job.token.error is None  # if there is an error, the job was cancelled just now
+            return True
         return False
 
     def profile(self) -> list[openvino.ProfilingInfo]:
         """The cost of each operation of the last run."""
         return list(self._request.profiling_info)
 
-    def _compute(self, job: Job) -> None:
+    def _compute(self, job: Job, timer: Timer) -> None:
         self._hold(job)
-        cancel = partial(self._cancel, job)
+        cancel = partial(self._cancel, job, timer)
         try:
             if self._synchronous:
                 job.token.attach(cancel)
                 if job.token.error is not None:
                     raise job.token.error
-                # A cancel or timeout between these two lines has no effect on OpenVINO. The run
-                # then continues to its end, or to a loop's next checkpoint.
+                # An end of the run between these two lines has no effect on OpenVINO. The run then
+                # continues to its own end, or to a loop's next checkpoint.
                 self._request.infer(share_inputs=True, share_outputs=True)
             else:
                 self._request.start_async(share_inputs=True)
                 job.token.attach(cancel)  # cancels at once if the token was cancelled before
                 self._request.wait()
         except NATIVE:
-            # This comes before the request looks idle.
-            self._failed = self._failed or job.token.error is None
+            self._failed = True  # before the request looks idle
             raise
         finally:
             job.token.detach(cancel)
@@ -225,11 +252,28 @@ class Request:
 
     def _hold(self, job: Job | None) -> None:
         with self._lock:
-            self._job = job
-        if self._checkpoints is not None:
-            self._checkpoints.jobs[self._number] = job
+            self._job, end, self._end = job, self._end, None
+            if self._checkpoints is not None:
+                self._checkpoints.errors[self._number] = None
+        if end is not None:
+            timer, entry = end
+            timer.cancel(entry)
 
-    def _cancel(self, job: Job) -> None:
+    def _cancel(self, job: Job, timer: Timer) -> None:
+        with self._lock:
+            if self._job is not job:
+                return
+            if self._patient:
+                when = time.monotonic() + _PATIENCE_SECONDS
+                entry = timer.schedule(when, partial(self._stop, job), _PATIENCE_SECONDS / 8)
+                self._end = timer, entry
+                return
+        self._stop(job)
+
+    def _stop(self, job: Job) -> None:
+        """Ends the run of a cancelled job."""
         with self._lock:
             if self._job is job:
+                if self._checkpoints is not None:
+                    self._checkpoints.errors[self._number] = job.token.error
                 self._request.cancel()

@@ -13,7 +13,8 @@ from onnx import numpy_helper
 
 from headrace.plugins.openvino import executable_network
 from headrace.plugins.openvino.failures import load_failure, readable, run_failure
-from headrace.plugins.openvino.graph.checkpoint import add_checkpoints
+from headrace.plugins.openvino.graph.checkpoint import Checkpoints, add_checkpoints
+from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.session import tensors
 from headrace.plugins.openvino.session.pool import CompileBudget
 from headrace.plugins.openvino.session.session import Runtime
@@ -253,6 +254,78 @@ def test_a_request_whose_shapes_take_more_than_there_is_is_told_so(plugin: Plugi
 
 
 # -- cancelling --
+
+
+LOOP = """f (float[{0}] x, int64 times) => (float[M] z, float[{0}] y) {{
+    n = Neg(x)
+    z = Concat<axis = 0>(n, n)
+    yes = Constant<value = bool {{1}}>()
+    y = Loop(times, yes, n) <body = b (int64 i, bool go, float[{0}] v)
+        => (bool more, float[{0}] next) {{ more = Identity(go) next = Neg(v) }}>
+}}"""
+
+
+def right(network: ExecutableNetwork, count: int) -> None:
+    x = np.arange(count, dtype=np.float32)
+    found = InferRequest(network).infer({"x": x, "times": np.array(1)})
+    np.testing.assert_array_equal(found["z"], -np.concatenate([x, x]))
+    np.testing.assert_array_equal(found["y"], x)
+
+
+@pytest.mark.parametrize("streams", ["1", "2"])
+@pytest.mark.parametrize(("size", "at_once"), [("2", True), ("N", False)])
+def test_a_cancel_ends_a_run_at_once_unless_that_spoils_later_ones(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, streams: str, size: str, *, at_once: bool
+) -> None:
+    """Operations of free shapes store the shapes of a run before they compute. If it did not reach
+    its end, they took those of the next run for the same, and answered in the shapes of the
+    cancelled one."""
+    network = load(plugin, LOOP.format(size), NUM_STREAMS=streams)
+    entered, leave, ended = threading.Event(), threading.Event(), threading.Event()
+    check = Checkpoints.check
+
+    def gated(self: Checkpoints, request: int) -> None:
+        entered.set()
+        assert leave.wait(60)
+        check(self, request)
+
+    monkeypatch.setattr(openvino.InferRequest, "cancel", lambda _: ended.set())
+    monkeypatch.setattr(Checkpoints, "check", gated)
+    request = InferRequest(network)
+    request.start_async({"x": np.ones(2, np.float32), "times": np.array(1)})
+    assert entered.wait(60)
+    request.cancel()
+    assert ended.is_set() == at_once
+    leave.set()
+    with pytest.raises(Cancelled):
+        request.result(60)
+    right(network, 2 if size == "2" else 1)
+
+
+@pytest.mark.parametrize("size", ["2", "N"])
+def test_a_run_that_does_not_reach_its_end_leaves_nothing_to_later_ones(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    network = load(plugin, LOOP.format(size), NUM_STREAMS="1")
+    assert isinstance(network, executable_network.RequestNetwork)
+    entered, check = threading.Event(), Checkpoints.check
+
+    def watched(self: Checkpoints, request: int) -> None:
+        entered.set()
+        check(self, request)
+
+    monkeypatch.setattr(Checkpoints, "check", watched)
+    for _ in range(2):
+        pool = network._pool
+        entered.clear()
+        request = InferRequest(network)
+        request.start_async({"x": np.ones(2, np.float32), "times": np.array(2**31 - 1)})
+        assert entered.wait(60)
+        request.cancel()
+        with pytest.raises(Cancelled):
+            request.result(60)
+        right(network, 2 if size == "2" else 1)
+        assert (network._pool is pool) == (size == "2")  # or compiled again
 
 
 def test_a_cancel_ends_a_run_and_the_next_one_is_not_touched(plugin: Plugin) -> None:
