@@ -22,9 +22,10 @@ def _branches(operation: openvino.Node) -> None:
 
 
 def _loop(operation: openvino.Node) -> None:
-    """After no iterations the kernel returns what an earlier request had, so the output is made
-    empty. A trip count below zero means no iterations, but the kernel then loops without end. No
-    case shows either. (A trip count that the network leaves out is a constant here.)"""
+    """After no iterations the kernel returns what an earlier request had, unless the body reads the
+    state. So joined outputs are made empty, and the others get the initial state. A trip count
+    below zero means no iterations, but the kernel then loops without end. No case shows either. (A
+    trip count that the network leaves out is a constant here.)"""
     _iterations(operation)
     for index in range(2):
         _make_single(operation.input(index))
@@ -33,13 +34,18 @@ def _loop(operation: openvino.Node) -> None:
         bounded = operations.maximum(count, operations.constant(0, count.get_element_type()))
         count = bounded.output(0)
         operation.input(0).replace_source_output(count)
-    elif going.get_node().get_type_name() == "Constant":
-        return  # each request has the same number of iterations
+    elif going.get_node().get_type_name() == "Constant" and all(
+        each.get_node().data.all() for each in (count, going)
+    ):
+        return  # each request has iterations
     none = operations.constant(0, count.get_element_type())
     some = operations.logical_and(operations.not_equal(count, none), going)
     turns = operations.reshape(operations.convert(some, "i64"), np.array([1]), special_zero=False)
     for index in _joined(operation):
         change_readers(operation.output(index), partial(_times, turns=turns))
+    for index, state in _carried(operation).items():
+        first = operation.input_value(state)
+        change_readers(operation.output(index), partial(_or_first, first=first, turns=turns))
 
 
 def _scan(operation: openvino.Node) -> None:
@@ -94,6 +100,21 @@ def _joined(operation: openvino.Node) -> dict[int, int]:
     }
 
 
+def _carried(operation: openvino.Node) -> dict[int, int]:
+    """Maps each output that is a state after the last iteration to the input that it begins as."""
+    states = {
+        each.body_value_index: each.input_index
+        for each in operation.get_input_descriptions()
+        if _is_state(each)
+    }
+    return {
+        each.output_index: states[each.body_value_index]
+        for each in operation.get_output_descriptions()
+        if each.get_type_info().name == "BodyOutputDescription"
+        if each.body_value_index in states
+    }
+
+
 def _make_single(port: openvino.Input) -> None:
     """Makes a run fail if the port would get several elements, or none."""
     if port.get_partial_shape() not in (openvino.PartialShape([]), openvino.PartialShape([1])):
@@ -107,6 +128,22 @@ def _times(parts: openvino.Output, turns: openvino.Node) -> openvino.Node:
     rows = operations.squeeze(operations.multiply(there, turns), np.int64(0))
     indices = operations.range(np.int64(0), rows, np.int64(1), "i64")
     return operations.gather(parts, indices, np.int64(0))
+
+
+def _or_first(last: openvino.Output, first: openvino.Output, turns: openvino.Node) -> openvino.Node:
+    """The state `last` if `turns` is 1, or `first` if it is 0. They may have different shapes."""
+    alike = last.get_partial_shape() == first.get_partial_shape()
+    if alike and last.get_partial_shape().is_static:
+        return operations.select(operations.convert(turns, "boolean"), last, first)
+    flat = np.array([-1])
+    parts = [operations.reshape(each, flat, special_zero=False) for each in (last, first)]
+    counts = [operations.shape_of(each) for each in parts]
+    start = operations.multiply(counts[0], operations.subtract(np.int64(1), turns))
+    shapes = [operations.shape_of(each) for each in (last, first)]
+    there = operations.convert(turns, "boolean")
+    stop = operations.add(start, operations.select(there, *counts))
+    kept = operations.slice(operations.concat(parts, 0), start, stop, np.array([1]))
+    return operations.reshape(kept, operations.select(there, *shapes), special_zero=False)
 
 
 def _is_state(description: Any) -> bool:

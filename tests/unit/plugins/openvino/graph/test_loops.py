@@ -1,0 +1,96 @@
+"""OpenVINO's loops that have no iterations, after requests that had some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino.plugin import OpenVinoPlugin
+from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import UnsupportedLayers
+from headrace.testing.case import Case, parse
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services
+
+ONE = "y = Loop({count}, {going}, x) <body = b (int64 i, bool c, T v) => (bool d, T w) {{ {0} }}>"
+TWO = """y, z = Loop({count}, {going}, x, o) <body = b (int64 i, bool c, T v, T p)
+    => (bool d, T w, T q) {{ {0} }}>"""
+BODIES = {
+    "an outer value": (ONE, "d = Identity(c) w = Identity(o)"),
+    "computed of an outer value": (ONE, "d = Identity(c) w = Neg(o)"),
+    "the number of the turn": (ONE, "d = Identity(c) t = CastLike(i, o) w = Mul(o, t)"),
+    "read": (ONE, "d = Identity(c) w = Neg(v)"),
+    "passed on": (ONE, "d = Identity(c) w = Identity(v)"),
+    "read for its shape": (ONE, "d = Identity(c) s = Shape(v) w = Reshape(o, s)"),
+    "swapped": (TWO, "d = Identity(c) w = Identity(p) q = Identity(v)"),
+    "one value for both": (TWO, "d = Identity(c) w = Neg(p) q = Neg(p)"),
+    "one unread": (TWO, "d = Identity(c) w = Neg(o) q = Neg(p)"),
+}
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    return start_openvino()
+
+
+@pytest.fixture
+def plugin(compiler: Compiler) -> Iterator[Plugin]:
+    with services() as offered:
+        yield OpenVinoPlugin("OPENVINO", offered, {"NUM_STREAMS": "1"}, lambda: compiler)
+
+
+def case_of(body: str, kind: str, count: str = "n", going: str = "go") -> Case:
+    loop, nodes = BODIES[body]
+    outputs = f"({kind} y)" if loop is ONE else f"({kind} y, {kind} z)"
+    text = f"""f ({kind} x, {kind} o, int64 n, bool go) => {outputs} {{
+        yes = Constant<value = bool {{1}}>()
+        no = Constant<value = bool {{0}}>()
+        none = Constant<value = int64 {{0}}>()
+        {loop.replace("T ", f"{kind} ").format(nodes, count=count, going=going)}
+    }}"""
+    return Case("f", parse(text), {})
+
+
+def given(x: Any, count: int, *, going: bool = True) -> dict[str, Any]:
+    return {"x": x, "o": 7 * x + 4242, "n": np.array(count), "go": np.array(going)}
+
+
+@pytest.mark.parametrize("kind", ["float[40,120]", "float[2]", "float[N,M]", "int32[N,M]"])
+@pytest.mark.parametrize("body", BODIES)
+def test_the_state_stays_what_it_was_before(plugin: Plugin, body: str, kind: str) -> None:
+    case = case_of(body, kind)
+    request = InferRequest(plugin.load_network(Load(case.network)))
+    known: dict[str, list[tuple[int, ...]]] = {"float[40,120]": [(40, 120)], "float[2]": [(2,)]}
+    shapes = known.get(kind, [(3, 5), (40, 120)])
+    dtype = np.int32 if kind.startswith("int32") else np.float32
+    for number, count in enumerate([0, 2, 0, 3, 0, 1, 0]):
+        for going in (True, False):
+            x = np.full(shapes[number % len(shapes)], number + 1, dtype)
+            inputs = given(x, count, going=going)
+            found, expected = request.infer(inputs), case.expected(inputs)
+            for name, value in expected.items():
+                np.testing.assert_array_equal(found[name], value, f"{number} {going} {name}")
+
+
+@pytest.mark.parametrize("going", ["yes", "go"])
+@pytest.mark.parametrize("body", BODIES)
+def test_so_it_does_if_there_never_is_an_iteration(plugin: Plugin, body: str, going: str) -> None:
+    case = case_of(body, "float[N,M]", "none", going)
+    request = InferRequest(plugin.load_network(Load(case.network)))
+    for shape in ((3, 5), (40, 120), (3, 5)):
+        inputs = given(np.ones(shape, np.float32), 3)
+        found, expected = request.infer(inputs), case.expected(inputs)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value)
+
+
+def test_a_loop_that_openvino_removes_with_its_inputs_is_refused(plugin: Plugin) -> None:
+    case = case_of("read", "float[N,M]", "n", "no")
+    with pytest.raises(UnsupportedLayers, match="cannot be told which inputs"):
+        plugin.load_network(Load(case.network))
