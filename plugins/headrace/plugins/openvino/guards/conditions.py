@@ -16,7 +16,7 @@ from headrace.plugins.openvino.graph.empty_tensors import axes_to_guard, is_empt
 from headrace.plugins.openvino.guards.attention import ATTENTION, ATTENTION_LAYERS
 from headrace.plugins.openvino.guards.casts import CASTS
 from headrace.plugins.openvino.guards.indices import INDICES, batches
-from headrace.plugins.openvino.guards.integers import INTEGERS, in_floats
+from headrace.plugins.openvino.guards.integers import INTEGERS, counts, in_floats
 from headrace.plugins.openvino.guards.products import PRODUCTS
 from headrace.plugins.openvino.guards.sequences import SEQUENCES
 from headrace.plugins.openvino.guards.sizes import SIZES
@@ -54,6 +54,7 @@ def conditions(operation: openvino.Node, layer: str = "") -> Iterator[Condition]
 def _range(operation: openvino.Node) -> Iterator[Condition]:
     """With a step of 0 the kernel returns as many elements as in its last run, or divides an
     integer by it and ends the process. So it gets a step of 1."""
+    yield from counts(operation)
     step = operation.input_value(2)
     zero, one = (operations.constant(each, step.get_element_type()) for each in (0, 1))
     moves = operations.not_equal(step, zero)

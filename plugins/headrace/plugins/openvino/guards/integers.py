@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 
 from headrace.plugins.openvino.graph.magnitudes import magnitude
-from headrace.plugins.openvino.guards.terms import Condition, all_hold, follows_values
+from headrace.plugins.openvino.guards.growth import COMBINED, UPDATES
+from headrace.plugins.openvino.guards.terms import Condition, all_hold, follows_values, is_constant
 from headrace.plugins.openvino.library import openvino, operations
 
 WIDE: Final = "computes an integer that is too large to be exact on this device"
@@ -75,10 +76,21 @@ def in_floats(operation: openvino.Node) -> Iterator[Condition]:
     yield from _no_more(operation, _IN_FLOATS)
 
 
+def counts(operation: openvino.Node) -> Iterator[Condition]:
+    """The condition that a Range of integers starts, steps and ends at small ones, constants too.
+    The kernel adds up the distance and the step, which may be more than 32 bits have."""
+    values = operation.input_values()
+    if not _is_integer(operation.output(0)) or all(map(is_constant, values)):
+        return
+    for value in values:
+        if is_constant(value) or follows_values(value):
+            yield all_hold(operations.less_equal(_magnitude(value), np.float32(_IN_FLOATS))), WIDE
+
+
 def _exact(operation: openvino.Node) -> Iterator[Condition]:
     if _runs_in_floats(operation):
         yield from _no_more(operation, _IN_FLOATS)
-    elif operation.get_type_name() in _COMBINED:
+    elif operation.get_type_name() in COMBINED:
         yield from _in_32_bits(operation)
 
 
@@ -133,9 +145,15 @@ def _multiple(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _power(operation: openvino.Node) -> Iterator[Condition]:
-    """With a float as its exponent, a power of integers is computed in the exponent's type."""
+    """With a float as its exponent, a power of integers is computed in the exponent's type. An
+    integer exponent of a float is rounded to the base's type, and may be odd before and even
+    after."""
     yield from in_floats(operation)
-    base, made = operation.input_value(0), operation.output(0)
+    (base, exponent), made = operation.input_values(), operation.output(0)
+    converted = exponent.get_node()
+    if converted.get_type_name() == "Convert" and _is_integer(converted.input_value(0)):
+        most = np.float32(_WHOLE[exponent.get_element_type().get_type_name()])
+        yield all_hold(operations.less_equal(_magnitude(exponent), most)), WIDE
     casts = [port.get_node() for port in made.get_target_inputs()]
     back = any(each.get_type_name() == "Convert" and _is_integer(each.output(0)) for each in casts)
     cast = base.get_node()
@@ -154,7 +172,7 @@ def _in_32_bits(operation: openvino.Node) -> Iterator[Condition]:
 def scattered(operation: openvino.Node) -> Iterator[Condition]:
     """The condition that the elements of a scatter stay small. The kernels combine integers in 32
     bits. No result is larger than that of all updates for the largest element."""
-    combine = _UPDATES.get(operation.get_attributes().get("reduction", "none"))
+    combine = UPDATES.get(operation.get_attributes().get("reduction", "none"))
     data, updates = operation.input_value(0), operation.input_value(2)
     if combine is None or operation.get_output_element_type(0).size < 8:
         return
@@ -174,7 +192,7 @@ def _no_more(operation: openvino.Node, most: float) -> Iterator[Condition]:
     makes_floats = operation.get_output_element_type(0).is_real()
     if makes_floats or not any(map(follows_values, values)):
         return
-    combine = _COMBINED.get(operation.get_type_name())
+    combine = COMBINED.get(operation.get_type_name())
     if combine is not None:
         found = [combine(operation, *map(_magnitude, operation.input_values()))]
     else:
@@ -211,82 +229,13 @@ def _bound(value: openvino.Output) -> float:
     return min(most, _bound(node.input_value(0)))
 
 
-def _steepest(
-    operation: openvino.Node, values: openvino.Node, slopes: openvino.Node
-) -> openvino.Node:
-    axes = np.arange(slopes.get_output_partial_shape(0).rank.get_length())
-    below = operations.relu(
-        operations.negative(operations.convert(operation.input_value(0), "f32"))
-    )
-    return operations.maximum(
-        values, operations.multiply(below, operations.reduce_max(slopes, axes))
-    )
-
-
-def _product(
-    operation: openvino.Node, first: openvino.Node, second: openvino.Node
-) -> openvino.Node:
-    turned = operation.get_attributes()
-    return operations.matmul(first, second, turned["transpose_a"], turned["transpose_b"])
-
-
-def _sum(operation: openvino.Node, values: openvino.Node, _: openvino.Node) -> openvino.Node:
-    return operations.reduce_sum(values, operation.input_value(1))
-
-
-def _factors(operation: openvino.Node, values: openvino.Node, _: openvino.Node) -> openvino.Node:
-    return operations.reduce_prod(values, operation.input_value(1))
-
-
-def _squares(operation: openvino.Node, values: openvino.Node, _: openvino.Node) -> openvino.Node:
-    return operations.reduce_sum(operations.multiply(values, values), operation.input_value(1))
-
-
-def _added(most: openvino.Node, updates: openvino.Node) -> openvino.Node:
-    return operations.add(most, operations.reduce_sum(updates, np.int64(0), keep_dims=True))
-
-
-def _multiplied(most: openvino.Node, updates: openvino.Node) -> openvino.Node:
-    factors = operations.maximum(updates, np.float32(1))
-    return operations.multiply(most, operations.reduce_prod(factors, np.int64(0), keep_dims=True))
-
-
-def _einstein(operation: openvino.Node, *values: openvino.Node) -> openvino.Node:
-    return operations.einsum(list(values), operation.get_attributes()["equation"])
-
-
-_COMBINED: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
-    {
-        "Abs": lambda _, value: value,
-        "Add": lambda _, *values: operations.add(*values),
-        "CumSum": _sum,
-        "Einsum": _einstein,
-        "MatMul": _product,
-        "Multiply": lambda _, *values: operations.multiply(*values),
-        "Negative": lambda _, value: value,  # the least integer has no opposite
-        "PRelu": _steepest,
-        "Power": lambda _, *values: operations.power(*values),
-        "ReduceL1": _sum,
-        "ReduceL2": _squares,
-        "ReduceMean": _sum,
-        "ReduceProd": _factors,
-        "ReduceSum": _sum,
-        "Subtract": lambda _, *values: operations.add(*values),
-    }
-)
-"""The results of operations whose result may be larger than their largest input."""
-_UPDATES: Final[Mapping[str, Callable[..., openvino.Node]]] = MappingProxyType(
-    {"sum": _added, "prod": _multiplied}
-)
-"""What ScatterElements and ScatterND do with the elements that they update, if that makes larger
-ones."""
 _REDUCING: Final = frozenset(["CumSum", "ReduceProd"])
 """Other operations with kernels for integers of 32 bits."""
 INTEGERS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
     {
         **dict.fromkeys(_FLOATING, in_floats),
         **dict.fromkeys(_EXACT, _exact),
-        **dict.fromkeys(_COMBINED.keys() - _EXACT, in_floats),
+        **dict.fromkeys(COMBINED.keys() - _EXACT, in_floats),
         **dict.fromkeys(_REDUCING, _in_32_bits),
         "Divide": _division,
         "FloorMod": _division,

@@ -24,7 +24,7 @@ from headrace.plugins.openvino.library import openvino, operations
 _REMOVED: Final = "gets an axis to remove whose size is not 1"
 _UNFIT: Final = "gets a shape that does not fit the number of elements"
 _NEGATIVE: Final = "gets a negative length"
-_COUNT: Final = "gets a number of sizes, scales or pads that is not its number of axes"
+_COUNT: Final = "gets a number of sizes, scales, pads or repeats that is not its number of axes"
 _FORGOTTEN: Final = "gets an empty tensor together with sizes that a request gives"
 _MOST_PADS: Final = 2**29
 _RESIZED: Final = 2
@@ -49,8 +49,10 @@ def _not_forgotten(operation: openvino.Node, *but: int) -> Iterator[Condition]:
 
 
 def _repeats(operation: openvino.Node) -> Iterator[Condition]:
-    """A negative count can end the process, so the kernel gets none."""
+    """A negative count can end the process: the kernel gets none. Too few leave gaps."""
     given, zero = operation.input_value(1), np.int64(0)
+    rank = np.int64(len(operation.get_input_partial_shape(0)))
+    yield all_hold(operations.equal(sizes_along(given, [0]), rank)), _COUNT
     repeats = signed(given)
     yield operations.add(operations.minimum(repeats, zero), np.int64(1)), _NEGATIVE
     yield from _not_forgotten(operation)

@@ -110,6 +110,15 @@ def _average_pool(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _grid_sample(node: ir.Node, _: int) -> str | None:
+    """No case samples between two bools."""
+    value = input_of(node, 0)
+    between = node.attributes.get_string("mode", "linear") != "nearest"
+    if between and value is not None and value.dtype in (None, ir.DataType.BOOL):
+        return "OpenVINO samples between bools as between the numbers 0 and 1, and rounds down"
+    return None
+
+
 def _lp_pool(node: ir.Node, _: int) -> str | None:
     """No case rounds the number of results up."""
     if node.attributes.get_int("ceil_mode", 0):
@@ -238,6 +247,7 @@ IMAGES: Final[Mapping[str, Callable[[ir.Node, int], str | None]]] = MappingProxy
         "ConvInteger": _integers,
         "ConvTranspose": _transposed_convolution,
         "DeformConv": _convolution,
+        "GridSample": _grid_sample,
         "LpPool": _lp_pool,
         "MaxPool": _max_pool,
         "QLinearConv": _quantized_convolution,

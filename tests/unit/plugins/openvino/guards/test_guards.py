@@ -99,7 +99,7 @@ INDEX = "out of bounds"
 NOTHING = "elements for an empty tensor"
 ZERO = "an integer by 0"
 NEGATIVE = "negative length"
-COUNT = "a number of sizes, scales or pads"
+COUNT = "a number of sizes, scales, pads or repeats"
 FORGOTTEN = "an empty tensor together with sizes"
 CUBIC = "by mode=cubic"
 UNLIKE = "do not fit each other"
@@ -1077,6 +1077,17 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         )
         for name, dtype in FLOAT8.items()
     },
+    "range_to_far_end": (
+        "(int32 a, int32 d) => (int32[N] y)"
+        " { b = Constant<value = int32 {16777210}>() y = Range(a, b, d) }",
+        [integers(np.int32, a=16777200, d=3), integers(np.int32, a=16777215, d=-2)],
+        [(integers(np.int32, a=16777217, d=-3), EXACT)],
+    ),
+    "power_by_far_integers": (
+        "(float[N] x, int32[N] y) => (float[M] z) { z = Pow(x, y) }",
+        [{"x": -floats(3), "y": np.array([3, 4, 5], np.int32)}],
+        [({"x": -floats(1), "y": np.array([2**31 - 1], np.int32)}, EXACT)],
+    ),
     "zero_points_of_a_product": (
         "(uint8[N,K] x, uint8[K,M] w, uint8[S] a, uint8[T] b) => (int32[A,B] y)"
         " { y = MatMulInteger(x, w, a, b) }",
@@ -1158,6 +1169,13 @@ NEVER_RIGHT = {
     " { y = ScatterElements(x, i, u) }",
     "squeeze": "(float[N,2] x) => (float[A] y) <int64[1] a = {-1}> { t = Squeeze(x, a)"
     " n = Neg(t) f = Constant<value = int64[1] {-1}>() y = Reshape(n, f) }",
+    "range_of_far_steps": "(int32 a, int32 b) => (int32[N] y)"
+    " { d = Constant<value = int32 {2147483647}>() y = Range(a, b, d) }",
+    "range_between_far_ends": "(int64 d) => (int64[N] y)"
+    " { a = Constant<value = int64 {2147483647}>()"
+    " b = Constant<value = int64 {2147483646}>() y = Range(a, b, d) }",
+    "tile_by_few": "(float[A,B,C,D,E] x) => (float[F,G,H,I,J] y)"
+    " { r = Constant<value = int64[4] {7, 6, 4, 2}>() y = Tile(x, r) }",
     "tile": "(float[2,2] x, int64[0] r) => (float[A,B] y) { y = Tile(x, r) }",
     "rotary": "(float[1,2,3,4] x, float[1,3,4] c, float[1,3,1] s) => (float[A,B,C,D] y)"
     " { y = RotaryEmbedding(x, c, s) }",

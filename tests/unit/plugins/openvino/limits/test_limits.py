@@ -55,6 +55,10 @@ def reasons(text: str, opset: int) -> list[str]:
             "32 bits",
         ),
         (
+            "(bool[1,1,4,4] x, float[1,2,2,2] g) => (bool[1,1,2,2] y) { y = GridSample(x, g) }",
+            "between bools",
+        ),
+        (
             "(float[1,2,4,8] q, float[1,2,6,8] k) => (float[1,2,4,8] y)"
             " { y = Attention<left_window_size = 2>(q, k, k) }",
             "attention window",
