@@ -160,14 +160,14 @@ class WorkerProcess:
                 self._waiting.pop(number, None)
 
     def ask(self, method: str) -> Future[Answer]:
-        """Makes a call that cannot be cancelled, without waiting for its answer.
+        """Makes a call without waiting for its answer, and has the worker unmap dropped segments.
 
         Raises:
             WorkerLost: the worker has ended. The future raises as `call`.
         """
         number, answer = self._expect()
         try:
-            self._control.send({"call": number, "method": method, "arguments": {}})
+            self._control.send({"call": number, "method": method, "forget": self.pool.forgotten()})
         except Disconnected as error:
             raise self.lost() from error  # `_bury` fails the future too
         return answer

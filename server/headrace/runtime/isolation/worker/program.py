@@ -94,6 +94,7 @@ class Worker:
 
     def _take_call(self) -> None:
         message = self._control.receive()
+        self._segments.forget(message.header.get("forget", ()))
         if message.header["method"] == "lane":
             self._open_lane(message.descriptors[0])
             return
@@ -126,7 +127,7 @@ class Worker:
     def _call(self, message: Message, token: CancelToken, files: ExitStack) -> _Answer:
         method = message.header["method"]
         given = map_files(message.descriptors)
-        call = Call(message.header["arguments"], given, token)
+        call = Call(message.header.get("arguments", {}), given, token)
         if method == "create":
             self._create(call)
             return None, []

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from queue import Queue
 from typing import Any
 
@@ -225,6 +226,23 @@ def _answers(requests: Requests) -> bool:
         return False
     job, _ = requests.next()
     return job.outcome is Outcome.COMPLETED
+
+
+def test_an_idle_worker_unmaps_what_the_server_has_dropped(
+    network: ExecutableNetwork,
+) -> None:
+    requests = Requests(network)
+    requests.start(*[1.0] * 300_000)
+    job, _ = requests.next()
+    assert network._pipeline.departure is not None
+    departure: Any = network._pipeline.departure
+    worker = departure.network.loaded.worker
+    mapped = Path(f"/proc/{worker._process.pid}/maps")
+    assert "memfd:" in mapped.read_text()
+    job.outputs = {}
+    worker.pool.clear()
+    worker.ask("pulse").result(60)
+    assert "memfd:" not in mapped.read_text()
 
 
 @pytest.mark.parametrize(
