@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from headrace.plugins.cpu.session.runs import HostRuns, Runs
 from headrace.plugins.cpu.session.tensors import Conversion
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import ResourceExhausted
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.streams_executor import StreamsExecutor
 from headrace.runtime.network.network import Network
@@ -73,6 +75,11 @@ class SessionNetwork(ExecutableNetwork):
                 job.outputs = runs(job, options)
         except Exception as error:
             failure = run_failure(error)
+            if isinstance(failure, ResourceExhausted):
+                # After memory that it did not get, ONNX Runtime takes as much of it as there is,
+                # however little the next run needs, and keeps it.
+                with suppress(Exception):
+                    runs(job, session.shrinking_options())
             if failure is error:
                 raise
             raise failure from error

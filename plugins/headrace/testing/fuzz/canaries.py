@@ -16,8 +16,10 @@ _GUARD_BYTES = 4096
 _M_PERTURB = -6
 _ALIGNMENT = 64
 
-ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
-"""For a process that uses `fill_heap`: memory from the cache of a thread is not filled."""
+ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=2"}
+"""For a process that uses `fill_heap`: memory from the cache of a thread is not filled. As in a
+server, new threads share arenas. One of its own would not get any where the limit is near, and
+ONNX Runtime does not survive that while it loads a model."""
 
 PATTERNS = (b"\xc3\x5a\x96\xe7\x1d\xb8\x42\xf1", b"\x8e\x71\x3b\xd4\xa9\x56\xcf\x2d")
 """What the guard zones of the first and of the second run hold."""

@@ -118,6 +118,15 @@ def run_options() -> Any:
     return options
 
 
+def shrinking_options() -> Any:
+    """Options of a run that computes nothing and has the session give back memory that it does not
+    use."""
+    options = run_options()
+    options.terminate = True
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
+
+
 def open_model(
     model: ir.Model, provider: Provider, settings: Settings, token: CancelToken | None = None
 ) -> Session:
