@@ -150,10 +150,10 @@ def _power(operation: openvino.Node) -> Iterator[Condition]:
     after."""
     yield from in_floats(operation)
     (base, exponent), made = operation.input_values(), operation.output(0)
-    converted = exponent.get_node()
-    if converted.get_type_name() == "Convert" and _is_integer(converted.input_value(0)):
-        most = np.float32(_WHOLE[exponent.get_element_type().get_type_name()])
-        yield all_hold(operations.less_equal(_magnitude(exponent), most)), WIDE
+    converted, whole = exponent.get_node(), _WHOLE.get(exponent.get_element_type().get_type_name())
+    rounds = converted.get_type_name() == "Convert" and _is_integer(converted.input_value(0))
+    if rounds and whole is not None:
+        yield all_hold(operations.less_equal(_magnitude(exponent), np.float32(whole))), WIDE
     casts = [port.get_node() for port in made.get_target_inputs()]
     back = any(each.get_type_name() == "Convert" and _is_integer(each.output(0)) for each in casts)
     cast = base.get_node()

@@ -1083,6 +1083,11 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [integers(np.int32, a=16777200, d=3), integers(np.int32, a=16777215, d=-2)],
         [(integers(np.int32, a=16777217, d=-3), EXACT)],
     ),
+    "power_of_integers_by_others": (
+        "(int64[N] x, uint64[N] y) => (int64[M] z) { z = Pow(x, y) }",
+        [{"x": np.array([-3, 2]), "y": np.array([3, 4], np.uint64)}],
+        [],
+    ),
     "power_by_far_integers": (
         "(float[N] x, int32[N] y) => (float[M] z) { z = Pow(x, y) }",
         [{"x": -floats(3), "y": np.array([3, 4, 5], np.int32)}],
