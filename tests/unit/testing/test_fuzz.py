@@ -260,6 +260,17 @@ def test_the_nearest_element_in_a_crop_rests_on_rounding(mode: str) -> None:
     assert undefined.rests_on_rounding(variant(text, feed)) == (mode == "tf_crop_and_resize")
 
 
+@pytest.mark.parametrize(("to", "error"), [(10, 2e-2), (1, 2e-3), (11, 1e-6), (7, 0.0)])
+def test_outputs_are_as_coarse_as_what_they_went_through(to: int, error: float) -> None:
+    text = f"""g (double[n] x) => (double[n] y) {{
+        c = Cast<to = {to}>(x) m = Mul(c, c) y = CastLike(m, x) }}"""
+    given = variant(text, {"x": np.ones(2)})
+    assert undefined.coarseness(given) == error
+    near = {"y": np.full(2, 1 + error / 2)}
+    assert differs(near, {"y": np.ones(2)}, least=error) is None
+    assert (differs(near, {"y": np.ones(2)}) is None) == (error <= 1e-6)
+
+
 @pytest.mark.parametrize(("kind", "dtype"), [("float16", np.float16), ("float", np.float32)])
 def test_the_bin_of_a_frequency_rests_on_rounding_and_is_open_in_few_bits(
     kind: str, dtype: type

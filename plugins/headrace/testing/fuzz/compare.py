@@ -21,13 +21,19 @@ _SMALLEST = 1e-37  # a backend may take denormal numbers for 0
 
 
 def differs(
-    actual: Mapping[str, Any], expected: Mapping[str, Any], *, steps: int = 0, noise: float = 0.0
+    actual: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    *,
+    steps: int = 0,
+    noise: float = 0.0,
+    least: float = 0.0,
 ) -> tuple[str, str] | None:
     """The first difference, its kind and its text; None if there is none.
 
     Args:
         steps: by how much integers may differ.
         noise: the largest number of which a part may have cancelled out.
+        least: the relative error that floats may have in any case.
     """
     for name, value in expected.items():
         if isinstance(value, Large) or isinstance(actual.get(name), Large):
@@ -37,7 +43,7 @@ def differs(
             if (value.shape, value.dtype) != (other.shape, other.dtype):
                 return "shape", f"{name} has shape {other.shape}, not {value.shape}"
             continue
-        relative, absolute = tolerance(value, steps)
+        relative, absolute = tolerance(value, steps, least)
         if relative:
             absolute = max(absolute, _CANCELLED * relative * noise)
         with np.errstate(all="ignore"):
@@ -47,16 +53,21 @@ def differs(
     return None
 
 
-def tolerance(value: Any, steps: int = 0) -> tuple[float, float]:
+def error_of(dtype: np.dtype[Any]) -> float:
+    """The relative error that a float of the type may have."""
+    return TOLERANCES.get(dtype.name, _FEW_BITS)
+
+
+def tolerance(value: Any, steps: int = 0, least: float = 0.0) -> tuple[float, float]:
     """The relative and the absolute error that elements of the value may have."""
     if isinstance(value, list):
-        both = [tolerance(each, steps) for each in value] or [(0.0, 0.0)]
+        both = [tolerance(each, steps, least) for each in value] or [(0.0, 0.0)]
         return max(relative for relative, _ in both), max(absolute for _, absolute in both)
     if not isinstance(value, np.ndarray) or value.dtype == object or value.dtype == bool:
         return 0.0, 0.0
     if not is_float(value.dtype) and value.dtype.kind != "c":
         return 0.0, float(steps)
-    relative = TOLERANCES.get(value.dtype.name, _FEW_BITS)
+    relative = max(error_of(value.dtype), least)
     with np.errstate(all="ignore"):
         wide = np.abs(value if value.dtype.kind == "c" else value.astype(np.float64))
     scale = float(wide[np.isfinite(wide)].max(initial=0.0))

@@ -175,8 +175,13 @@ def _difference(
         return "refused", f"refused: {other.text}"
     assert reply.outputs is not None
     assert other.outputs is not None
-    noise = undefined.noise(variant, number)
-    return differs(reply.outputs, other.outputs, steps=undefined.steps(variant), noise=noise)
+    return differs(
+        reply.outputs,
+        other.outputs,
+        steps=undefined.steps(variant),
+        noise=undefined.noise(variant, number),
+        least=undefined.coarseness(variant),
+    )
 
 
 def _overflows(variant: Variant, number: int, reply: Reply, first: Reply | None) -> bool:

@@ -15,6 +15,7 @@ import onnx
 import onnx.numpy_helper
 from onnx import helper
 
+from headrace.testing.fuzz.compare import error_of
 from headrace.testing.fuzz.undefined.arithmetic import POINTWISE, RULES, Array
 from headrace.testing.fuzz.values import bounds, is_float, is_integer, wide
 from headrace.testing.fuzz.variant import Feed, Variant, inferred
@@ -79,6 +80,16 @@ def noise(variant: Variant, number: int) -> float:
     return largest
 
 
+def coarseness(variant: Variant) -> float:
+    """The relative error of the floats of fewest bits that the network casts to: whatever type its
+    outputs have, they went through those."""
+    known = {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
+    types = map(
+        helper.tensor_dtype_to_np_dtype, sorted(known.intersection(_cast_to(variant.proto)))
+    )
+    return max((error_of(each) for each in types if is_float(each)), default=0.0)
+
+
 def rests_on_rounding(variant: Variant) -> bool:
     """Whether the network subtracts, and then divides or takes a root or a logarithm. It may then
     turn the rounding errors of terms that cancel out into large numbers. Or whether it computes
@@ -126,13 +137,7 @@ def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
     """Whether a float is cast to an integer type that cannot represent it, or to the float type
     that has no sign and no zero. For 0 without saturation, ONNX's text says NaN, and its evaluator
     the least number."""
-    targets = [
-        attribute.i
-        for node in model.graph.node
-        if node.op_type == "Cast"
-        for attribute in node.attribute
-        if attribute.name == "to"
-    ]
+    targets = _cast_to(model)
     if any(node.op_type == "CastLike" for node in model.graph.node):
         targets += [port.type.tensor_type.elem_type for port in model.graph.output]
     known = {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
@@ -144,6 +149,16 @@ def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
                 if not _has(dtype, numbers):
                     return "a cast of a number that the target type does not have"
     return None
+
+
+def _cast_to(model: onnx.ModelProto) -> list[int]:
+    return [
+        attribute.i
+        for node in model.graph.node
+        if node.op_type == "Cast"
+        for attribute in node.attribute
+        if attribute.name == "to"
+    ]
 
 
 def _has(dtype: np.dtype[Any], numbers: Array) -> bool:
