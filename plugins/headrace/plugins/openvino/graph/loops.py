@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import bodies, never_empty
+from headrace.plugins.openvino.graph.passing import compute_apart
 from headrace.plugins.openvino.library import change_readers, openvino, operations
 from headrace.runtime.errors import InvalidModel
 
@@ -51,7 +52,8 @@ def _loop(operation: openvino.Node) -> None:
 def _scan(operation: openvino.Node) -> None:
     """The kernel ends the process if a sequence has no elements, or if a state changes its known
     size. No case shows it. An empty sequence gets one element here, and `guards` makes the request
-    fail.
+    fail. A state that is passed on from a sequence would be in the memory of the next element, so
+    it is computed.
 
     Raises:
         InvalidModel: one of these two cases happens in each run.
@@ -64,6 +66,7 @@ def _scan(operation: openvino.Node) -> None:
         given = body.get_results()[each.body_value_index].get_output_partial_shape(0)
         if not taken.compatible(given):
             raise InvalidModel("Scan returns a state of another size than it takes", field="model")
+        compute_apart(body.get_results()[each.body_value_index])
     for each in operation.get_input_descriptions():
         if each.get_type_info().name == "SliceInputDescription":
             port = operation.input(each.input_index)

@@ -24,7 +24,7 @@ def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
     }
     found = [each for each in model.get_results() if each.get_friendly_name() in passed]
     for result in found:
-        _compute(result)
+        compute_apart(result)
     return bool(found)
 
 
@@ -32,7 +32,8 @@ def _is_input(result: openvino.Node) -> bool:
     return bool(result.input_value(0).get_node().get_type_name() == "Parameter")
 
 
-def _compute(result: openvino.Node) -> None:
+def compute_apart(result: openvino.Node) -> None:
+    """Has an operation that stays compute the result, so that it has memory of its own."""
     value, names = result.input_value(0), result.output(0).get_names()
     is_truth = value.get_element_type() == openvino.Type.boolean
     same = (operations.logical_or if is_truth else operations.maximum)(value, value)

@@ -46,6 +46,15 @@ def _gather(operation: openvino.Node) -> Iterator[Condition]:
         yield _inside(signed(indices), size), _INDEX
 
 
+def _gather_elements(operation: openvino.Node) -> Iterator[Condition]:
+    """The compiler drops a Slice before it, and then the kernel reads what was cut off."""
+    data = operation.input_value(0)
+    axis = operation.get_attributes()["axis"] % len(data.get_partial_shape())
+    size, indices = sizes_along(data, [axis]), operation.input_value(1)
+    bounded = follows_values(indices)
+    yield _bounded(operation, size) if bounded else _inside(signed(indices), size), _INDEX
+
+
 def _regions(operation: openvino.Node) -> Iterator[Condition]:
     """The kernel skips the first region that has the image -1, and all regions after it."""
     images = signed(operation.input_value(2))
@@ -126,6 +135,7 @@ def _bounded(operation: openvino.Node, sizes: openvino.Node) -> openvino.Node:
 INDICES: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
     {
         "Gather": _gather,
+        "GatherElements": _gather_elements,
         "GatherND": _gather_nd,
         "ROIAlign": _regions,
         "ScatterElementsUpdate": _scatter_elements,

@@ -24,9 +24,11 @@ _LENGTHS: Final[Mapping[str, int]] = MappingProxyType(
     {"GRUSequence": 2, "LSTMSequence": 3, "RNNSequence": 2}
 )
 """Operations over sequences, and the index of the input that holds each sequence's length."""
+_SHORTER: Final = "gets a length of a sequence that is not its number of steps"
 
 
 def _sequence(operation: openvino.Node) -> Iterator[Condition]:
+    """If the number of sequences or of steps is not known, the kernel ignores the lengths."""
     yield from _batch(operation)
     given = operation.input_value(_LENGTHS[operation.get_type_name()])
     if given.get_node().get_type_name() == "Reshape":  # `repairs` checks their number so
@@ -34,6 +36,9 @@ def _sequence(operation: openvino.Node) -> Iterator[Condition]:
     if any(is_shape(each) for each in ancestors(given)):
         return  # the reader of ONNX has set all lengths to that of the tensor
     lengths, longest = signed(given), sizes_along(operation.input_value(0), [1])
+    if not all(is_known(operation.input_value(0), axis) for axis in (0, 1)):
+        yield all_hold(operations.equal(lengths, longest)), _SHORTER
+        return
     bounded = operations.logical_and(
         operations.greater_equal(lengths, np.int64(0)), operations.less_equal(lengths, longest)
     )

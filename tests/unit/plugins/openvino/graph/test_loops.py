@@ -90,6 +90,26 @@ def test_so_it_does_if_there_never_is_an_iteration(plugin: Plugin, body: str, go
             np.testing.assert_array_equal(found[name], value)
 
 
+@pytest.mark.parametrize("size", ["4", "T"])
+@pytest.mark.parametrize("made", ["Identity(e)", "Reshape(e, shape)", "Neg(minus)", "Relu(e)"])
+def test_a_state_that_is_an_element_of_the_sequence_stays_until_it_is_read(
+    plugin: Plugin, made: str, size: str
+) -> None:
+    text = f"""f (float[2] s, float[{size},2] x) => (float[2] y, float[{size},2] z) {{
+        y, z = Scan<num_scan_inputs = 1, body = b (float[2] t, float[2] e)
+            => (float[2] u, float[2] o) {{
+                shape = Constant<value_ints = [2]>() minus = Neg(e)
+                u = {made} o = Sub(t, e) }}>(s, x) }}"""
+    case = Case("f", parse(text), {})
+    request = InferRequest(plugin.load_network(Load(case.network)))
+    for count in (4, 4 if size == "4" else 2, 4):
+        x = np.arange(1, 2 * count + 1, dtype=np.float32).reshape(count, 2) ** 2
+        inputs = {"s": np.full(2, 100, np.float32), "x": x}
+        found, expected = request.infer(inputs), case.expected(inputs)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value)
+
+
 def test_a_loop_that_openvino_removes_with_its_inputs_is_refused(plugin: Plugin) -> None:
     case = case_of("read", "float[N,M]", "n", "no")
     with pytest.raises(UnsupportedLayers, match="cannot be told which inputs"):

@@ -243,9 +243,19 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         "(float[N,2] x, int64[M,2] i) => (float[M,2] y) { y = GatherElements(x, i) }",
         [{"x": floats(3, 2), "i": indices(0, 2, -1, -3).reshape(2, 2)}],
         [
-            ({"x": floats(3, 2), "i": indices(0, 3).reshape(1, 2)}, "exceed"),
-            ({"x": floats(3, 2), "i": indices(0, -4).reshape(1, 2)}, "exceed"),
-            ({"x": floats(0, 2), "i": indices(0, 0).reshape(1, 2)}, NOTHING),
+            ({"x": floats(3, 2), "i": indices(0, 3).reshape(1, 2)}, INDEX),
+            ({"x": floats(3, 2), "i": indices(0, -4).reshape(1, 2)}, INDEX),
+            ({"x": floats(0, 2), "i": indices(0, 0).reshape(1, 2)}, f"{INDEX}|{NOTHING}"),
+        ],
+    ),
+    "gather_elements_of_a_slice": (
+        "(float[N,6] x, int64[N,2] i) => (float[N,2] y) { s = Constant<value_ints = [0]>()"
+        " e = Constant<value_ints = [4]>() a = Constant<value_ints = [1]>()"
+        " t = Slice(x, s, e, a) y = GatherElements<axis = 1>(t, i) }",
+        [{"x": floats(1, 6), "i": indices(3, -4).reshape(1, 2)}],
+        [
+            ({"x": floats(1, 6), "i": indices(0, 5).reshape(1, 2)}, INDEX),
+            ({"x": floats(1, 6), "i": indices(-6, 0).reshape(1, 2)}, INDEX),
         ],
     ),
     "scatter_elements": (
@@ -293,11 +303,20 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [({"s": floats(2), "x": np.array([[2, 0], [1, 1]], np.float32)}, INDEX)],
     ),
     "sequence": (
-        "(float[S,N,2] x, float[1,6,2] w, float[1,6,2] r, int32[N] l) => (float[A,B,C,D] y,"
+        "(float[2,1,2] x, float[1,6,2] w, float[1,6,2] r, int32[1] l) => (float[A,B,C,D] y,"
         " float[E,F,G] h) { y, h = GRU<hidden_size = 2>(x, w, r, , l) }",
-        [sequence(2, 2)],
-        [(sequence(2, 3), INDEX), (sequence(2, -1), INDEX), (sequence(0, 0), "Invalid")],
+        [sequence(2, 2)],  # the evaluator ignores lengths
+        [(sequence(2, 3), INDEX), (sequence(2, -1), INDEX)],
     ),
+    **{
+        f"sequences_of_{sizes}": (
+            f"(float[{sizes},2] x, float[1,6,2] w, float[1,6,2] r, int32[N] l) =>"
+            " (float[A,B,C,D] y, float[E,F,G] h) { y, h = GRU<hidden_size = 2>(x, w, r, , l) }",
+            [sequence(2, 2)],
+            [(sequence(2, length), "not its number of steps") for length in (1, 0, 3, -1)],
+        )
+        for sizes in ("S,N", "S,1", "2,N")
+    },
     **{
         f"batch_of_{op_type}": (
             f"(float[S,N,2] x, float[A,B,2] w, float[A,B,2] r) => (float[E,F,G] h)"
@@ -867,7 +886,7 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
     ),
     "attention": (
         "(float[A,H,L,E] q, float[B,I,S,F] k, float[C,J,T,G] v) => (float[D,K,M,N] y)"
-        " { y = Attention(q, k, v) }",
+        " { y = Attention<is_causal = 1>(q, k, v) }",
         [heads((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 7))],
         [
             (heads(*shapes), NO_FIT)

@@ -55,6 +55,16 @@ def reasons(text: str, opset: int) -> list[str]:
             "32 bits",
         ),
         (
+            "(float[1,2,4,8] q, float[1,2,P,8] k, float[1,2,P,8] v) => (float[1,2,4,8] y)"
+            " { y = Attention(q, k, v) }",
+            "with one key",
+        ),
+        (
+            "(float[1,4,16] q, float[1,P,16] k, float[1,P,16] v) => (float[1,4,16] y)"
+            " { y = Attention<q_num_heads = 2, kv_num_heads = 2>(q, k, v) }",
+            "with one key",
+        ),
+        (
             "(bool[1,1,4,4] x, float[1,2,2,2] g) => (bool[1,1,2,2] y) { y = GridSample(x, g) }",
             "between bools",
         ),
