@@ -33,6 +33,12 @@ from headrace.plugins.openvino.guards.windows import WINDOWS
 from headrace.plugins.openvino.library import change_readers, openvino, operations
 from headrace.plugins.openvino.limits.older_sets import SOFTMAX_OF_ROWS
 
+_ARITHMETIC: Final = frozenset(
+    [
+        *("Add", "Divide", "FloorMod", "Maximum", "Minimum", "Mod", "Multiply", "Power"),
+        *("SquaredDifference", "Subtract"),
+    ]
+)
 _FLOAT8: Final = (openvino.Type.f8e4m3, openvino.Type.f8e5m2)
 
 
@@ -69,6 +75,14 @@ def _distinct(operation: openvino.Node) -> Iterator[Condition]:
     values = operation.input_value(0)
     if values.get_element_type().is_real():
         yield all_hold(operations.equal(values, values)), "gets NaN"
+
+
+def _filled(operation: openvino.Node) -> Iterator[Condition]:
+    """The compiler drops it in front of arithmetic, which then takes sizes of 0 for 1."""
+    yield from SIZES["Broadcast"](operation)
+    readers = (port.get_node() for port in operation.output(0).get_target_inputs())
+    if any(each.get_type_name() in _ARITHMETIC for each in readers):
+        yield operations.convert(operation.input_value(1), "i64"), EMPTY
 
 
 def _joined(operation: openvino.Node) -> Iterator[Condition]:
@@ -185,6 +199,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]]
         **SIZES,
         **WINDOWS,
         "BatchNormInference": _channels,
+        "Broadcast": _filled,
         "Concat": _joined,
         "FakeQuantize": _levels,
         "GroupNormalization": _channels,

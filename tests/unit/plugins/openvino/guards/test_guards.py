@@ -248,6 +248,17 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             ({"x": floats(0, 2), "i": indices(0, 0).reshape(1, 2)}, f"{INDEX}|{NOTHING}"),
         ],
     ),
+    "nothing_added_to": (
+        "(int64[2] s, float v) => (float[A,B] y)"
+        " { c = ConstantOfShape<value = float[1] {2}>(s) y = Add(c, v) }",
+        [{"s": indices(2, 3), "v": floats()}],
+        [({"s": indices(*each), "v": floats()}, NOTHING) for each in ((6, 0), (0, 7), (0, 0))],
+    ),
+    "nothing_multiplied": (
+        "(float v, int64[2] s, float[1,1] w) => (float[A,B] y) { e = Expand(v, s) y = Mul(e, w) }",
+        [{"v": floats(), "s": indices(2, 3), "w": floats(1, 1)}],
+        [({"v": floats(), "s": indices(6, 0), "w": floats(1, 1)}, NOTHING)],
+    ),
     "gather_elements_of_a_slice": (
         "(float[N,6] x, int64[N,2] i) => (float[N,2] y) { s = Constant<value_ints = [0]>()"
         " e = Constant<value_ints = [4]>() a = Constant<value_ints = [1]>()"
