@@ -135,15 +135,15 @@ def _times(parts: openvino.Output, turns: openvino.Node) -> openvino.Node:
 
 def _or_first(last: openvino.Output, first: openvino.Output, turns: openvino.Node) -> openvino.Node:
     """The state `last` if `turns` is 1, or `first` if it is 0. They may have different shapes."""
+    there = operations.convert(operations.squeeze(turns, np.int64(0)), "boolean")
     alike = last.get_partial_shape() == first.get_partial_shape()
     if alike and last.get_partial_shape().is_static:
-        return operations.select(operations.convert(turns, "boolean"), last, first)
+        return operations.select(there, last, first)
     flat = np.array([-1])
     parts = [operations.reshape(each, flat, special_zero=False) for each in (last, first)]
     counts = [operations.shape_of(each) for each in parts]
     start = operations.multiply(counts[0], operations.subtract(np.int64(1), turns))
     shapes = [operations.shape_of(each) for each in (last, first)]
-    there = operations.convert(turns, "boolean")
     stop = operations.add(start, operations.select(there, *counts))
     kept = operations.slice(operations.concat(parts, 0), start, stop, np.array([1]))
     return operations.reshape(kept, operations.select(there, *shapes), special_zero=False)
