@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,8 @@ from headrace.plugins import openvino as openvino_plugin
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.config import SCHEMA, precision, properties
 from headrace.plugins.openvino.library import openvino
-from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.session import session
 from headrace.plugins.openvino.session.session import Runtime
-from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
@@ -36,19 +33,6 @@ from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Compiler:
-    """One for all: finding the devices takes half a second."""
-    return start_openvino()
-
-
-@pytest.fixture
-def plugin(compiler: Compiler) -> Iterator[Plugin]:
-    with services() as offered:
-        yield OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
 
 
 def load(

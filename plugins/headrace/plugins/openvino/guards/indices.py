@@ -39,20 +39,14 @@ def _gather(operation: openvino.Node) -> Iterator[Condition]:
     """For an index that is a little out of bounds the kernel gives zero. For a large one it reads
     outside of the tensor, because the offset in bytes overflows. So it gets none from a request.
     For an axis without elements it gives old contents of the memory."""
-    indices, size = operation.input_value(1), _size(operation, 2)
-    if follows_values(indices):
-        yield _bounded(operation, size), _INDEX
-    else:
-        yield _inside(signed(indices), size), _INDEX
+    yield _within(operation, _size(operation, 2)), _INDEX
 
 
 def _gather_elements(operation: openvino.Node) -> Iterator[Condition]:
     """The compiler drops a Slice before it, and then the kernel reads what was cut off."""
     data = operation.input_value(0)
     axis = operation.get_attributes()["axis"] % len(data.get_partial_shape())
-    size, indices = sizes_along(data, [axis]), operation.input_value(1)
-    bounded = follows_values(indices)
-    yield _bounded(operation, size) if bounded else _inside(signed(indices), size), _INDEX
+    yield _within(operation, sizes_along(data, [axis])), _INDEX
 
 
 def _regions(operation: openvino.Node) -> Iterator[Condition]:
@@ -118,6 +112,15 @@ def batches(operation: openvino.Node) -> Iterator[Condition]:
         data, made = operation.input_value(0), operation.output(0)
         for axis in range(len(data.get_partial_shape())):
             yield from same(data, axis, made, axis)
+
+
+def _within(operation: openvino.Node, size: openvino.Node) -> openvino.Node:
+    """Whether the indices in the operation's input 1 are within the size. The kernel gets no others
+    from a request."""
+    indices = operation.input_value(1)
+    if follows_values(indices):
+        return _bounded(operation, size)
+    return _inside(signed(indices), size)
 
 
 def _bounded(operation: openvino.Node, sizes: openvino.Node) -> openvino.Node:

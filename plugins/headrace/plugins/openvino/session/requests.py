@@ -29,7 +29,9 @@ from headrace.runtime.network.network import Port as NetworkPort
 from headrace.runtime.network.values import Value
 
 _CARELESS: Final = frozenset({"Col2Im"})
+"""Types of layers that accept any values as their sizes and compute a result from them."""
 _PATIENCE_SECONDS: Final = 1.0
+"""How long a cancelled run may go on if its end would spoil later runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ type and shape alone. A device must still refuse or answer, and answer the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -83,10 +83,7 @@ def noise(variant: Variant, number: int) -> float:
 def coarseness(variant: Variant) -> float:
     """The relative error of the floats of fewest bits that the network casts to: whatever type its
     outputs have, they went through those."""
-    known = {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
-    types = map(
-        helper.tensor_dtype_to_np_dtype, sorted(known.intersection(_cast_to(variant.proto)))
-    )
+    types = _dtypes(_cast_to(variant.proto))
     return max((error_of(each) for each in types if is_float(each)), default=0.0)
 
 
@@ -140,9 +137,7 @@ def _cast_too_far(model: onnx.ModelProto, feed: Feed) -> str | None:
     targets = _cast_to(model)
     if any(node.op_type == "CastLike" for node in model.graph.node):
         targets += [port.type.tensor_type.elem_type for port in model.graph.output]
-    known = {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
-    for target in known.intersection(targets):
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(target)
+    for dtype in _dtypes(targets):
         for each in _arrays(feed, model):
             if each.dtype != object and is_float(each.dtype) and each.size:
                 numbers = wide(each).astype(np.float64)
@@ -159,6 +154,12 @@ def _cast_to(model: onnx.ModelProto) -> list[int]:
         for attribute in node.attribute
         if attribute.name == "to"
     ]
+
+
+def _dtypes(elements: Iterable[int]) -> Iterator[np.dtype[Any]]:
+    """The types of those numbers that are types of ONNX."""
+    known = {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
+    return map(helper.tensor_dtype_to_np_dtype, known.intersection(elements))
 
 
 def _has(dtype: np.dtype[Any], numbers: Array) -> bool:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
-import onnx_ir as ir
-
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Unavailable
@@ -155,4 +153,4 @@ class IsolatedNetwork(ExecutableNetwork):
 
 def _is_array(port: Port) -> bool:
     """Whether the port's values are numbers alone, in one array."""
-    return port.kind == "tensor" and port.dtype != ir.DataType.STRING
+    return port.kind == "tensor" and not port.dtype.is_string()

@@ -7,7 +7,6 @@ is found out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,12 @@ pytest.importorskip(
 
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.library import openvino
-from headrace.plugins.openvino.plugin import OpenVinoPlugin
-from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.network.network import Network
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
 
 NOTHING = "Constant<value = {0}[{1}] {{}}>()"
 NO_INDEX = NOTHING.format("int64", 0)
@@ -142,17 +138,6 @@ SOUND = {
     },
 }
 """Networks whose first input may be empty, and who are right then."""
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Compiler:
-    return start_openvino()
-
-
-@pytest.fixture
-def plugin(compiler: Compiler) -> Iterator[Plugin]:
-    with services() as offered:
-        yield OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
 
 
 def case_of(text: str) -> Case:

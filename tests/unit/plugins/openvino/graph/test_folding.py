@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,13 @@ pytest.importorskip(
     "openvino", reason="OpenVINO is not installed: pip install 'headrace[openvino]'"
 )
 
-from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.constants.raw_constants import make_raw
-from headrace.plugins.openvino.plugin import OpenVinoPlugin
-from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.network.network import Network
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
 
 READ = ["FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "FLOAT8E4M3FN", "FLOAT8E5M2"]
 READ += ["INT4", "INT8", "INT16", "INT32", "INT64", "UINT4", "UINT8", "UINT16", "UINT32", "UINT64"]
@@ -37,17 +32,6 @@ PLACES = {
 }
 FUNCTION = f"""<domain: "headrace.test", opset_import: ["": 21]>
     typed (x) => (y) {{ c = Constant() z = {TO_FLOAT}(c) y = Add(x, z) }}"""
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Compiler:
-    return start_openvino()
-
-
-@pytest.fixture
-def plugin(compiler: Compiler) -> Iterator[Plugin]:
-    with services() as offered:
-        yield OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
 
 
 def typed(name: str) -> onnx.TensorProto:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace.plugins.openvino.compiler import Compiler
-from headrace.plugins.openvino.plugin import OpenVinoPlugin
-from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
 
 ONE = "y = Loop({count}, {going}, x) <body = b (int64 i, bool c, T v) => (bool d, T w) {{ {0} }}>"
 TWO = """y, z = Loop({count}, {going}, x, o) <body = b (int64 i, bool c, T v, T p)
@@ -32,17 +27,6 @@ BODIES = {
     "one value for both": (TWO, "d = Identity(c) w = Neg(p) q = Neg(p)"),
     "one unread": (TWO, "d = Identity(c) w = Neg(o) q = Neg(p)"),
 }
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Compiler:
-    return start_openvino()
-
-
-@pytest.fixture
-def plugin(compiler: Compiler) -> Iterator[Plugin]:
-    with services() as offered:
-        yield OpenVinoPlugin("OPENVINO", offered, {"NUM_STREAMS": "1"}, lambda: compiler)
 
 
 def case_of(body: str, kind: str, count: str = "n", going: str = "go") -> Case:
@@ -65,7 +49,7 @@ def given(x: Any, count: int, *, going: bool = True) -> dict[str, Any]:
 @pytest.mark.parametrize("body", BODIES)
 def test_the_state_stays_what_it_was_before(plugin: Plugin, body: str, kind: str) -> None:
     case = case_of(body, kind)
-    request = InferRequest(plugin.load_network(Load(case.network)))
+    request = InferRequest(plugin.load_network(Load(case.network, {"NUM_STREAMS": "1"})))
     known: dict[str, tuple[int, ...]] = {"float[40,120]": (40, 120), "float[2]": (2,), "float": ()}
     shapes = [known[kind]] if kind in known else [(3, 5), (40, 120)]
     dtype = np.int32 if kind.startswith("int32") else np.float32
@@ -82,7 +66,7 @@ def test_the_state_stays_what_it_was_before(plugin: Plugin, body: str, kind: str
 @pytest.mark.parametrize("body", BODIES)
 def test_so_it_does_if_there_never_is_an_iteration(plugin: Plugin, body: str, going: str) -> None:
     case = case_of(body, "float[N,M]", "none", going)
-    request = InferRequest(plugin.load_network(Load(case.network)))
+    request = InferRequest(plugin.load_network(Load(case.network, {"NUM_STREAMS": "1"})))
     for shape in ((3, 5), (40, 120), (3, 5)):
         inputs = given(np.ones(shape, np.float32), 3)
         found, expected = request.infer(inputs), case.expected(inputs)
@@ -101,7 +85,7 @@ def test_a_state_that_is_an_element_of_the_sequence_stays_until_it_is_read(
                 shape = Constant<value_ints = [2]>() minus = Neg(e)
                 u = {made} o = Sub(t, e) }}>(s, x) }}"""
     case = Case("f", parse(text), {})
-    request = InferRequest(plugin.load_network(Load(case.network)))
+    request = InferRequest(plugin.load_network(Load(case.network, {"NUM_STREAMS": "1"})))
     for count in (4, 4 if size == "4" else 2, 4):
         x = np.arange(1, 2 * count + 1, dtype=np.float32).reshape(count, 2) ** 2
         inputs = {"s": np.full(2, 100, np.float32), "x": x}

@@ -6,7 +6,7 @@ Each network runs with values that are right, against onnx's reference, then wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,7 +24,6 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.guards import guards
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.session import session
-from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
@@ -1219,17 +1218,6 @@ NEVER_RIGHT = {
     "split": "(float[2] x) => (float[A] y, float[B] z)"
     " { s = Constant<value = int64[2] {-1, 3}>() y, z = Split(x, s) }",
 }
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Compiler:
-    return start_openvino()
-
-
-@pytest.fixture
-def plugin(compiler: Compiler) -> Iterator[Plugin]:
-    with services() as offered:
-        yield OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
 
 
 def outputs(request: InferRequest, inputs: Inputs) -> dict[str, Any]:
