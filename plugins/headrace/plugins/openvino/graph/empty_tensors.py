@@ -7,7 +7,8 @@ compiled, OpenVINO also computes constant results, and writes outside of a tenso
 elements.
 
 So an output that never has elements becomes a constant, which nothing computes. A layer that makes
-elements of none is refused. Other layers depend on the request. `axes_to_guard` asks OpenVINO's own
+elements of none is refused, and so is arithmetic with a constant without elements, because the
+compiler reads a first element there and ends the process. Other layers depend on the request. `axes_to_guard` asks OpenVINO's own
 inference of shapes about them, and `guards` checks them in each run.
 """
 
@@ -22,6 +23,12 @@ from headrace.plugins.openvino.failures import NATIVE
 from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.errors import InvalidModel
 
+ARITHMETIC: Final = frozenset(
+    [
+        *("Add", "Divide", "FloorMod", "Maximum", "Minimum", "Mod", "Multiply", "Power"),
+        *("SquaredDifference", "Subtract"),
+    ]
+)
 _BODIES: Final = ("If", "Loop", "TensorIterator")
 _SOUND: Final = frozenset(
     {
@@ -61,23 +68,39 @@ def fold_empty(model: openvino.Model) -> None:
     """Replaces outputs that never have elements by constants, in bodies too.
 
     Raises:
-        InvalidModel: an operation would make elements of none.
+        InvalidModel: an operation would make elements of none, or compute with a constant without
+            elements.
     """
+    _fold_empty(model, ("Constant",))
+
+
+def _fold_empty(model: openvino.Model, known: Sequence[str]) -> None:
+    """
+    Args:
+        known: the types of the operations whose values may be constants when OpenVINO compiles the
+            model.
+    """
+    constant: set[str] = set()  # names of operations that a constant leaves without elements
     for operation in model.get_ordered_ops():
+        kind = operation.get_type_name()
         for body in bodies(operation):
-            fold_empty(body)
-        if operation.get_type_name() in ("Parameter", "Constant", "Result"):
+            _fold_empty(body, ("Constant", "Parameter"))  # it may become a part of this model
+        if kind in ("Parameter", "Constant", "Result"):
             continue
         for output in operation.outputs():
             _fold(output)
-        if operation.get_type_name() in _BODIES:
+        if kind in _BODIES:
             continue
-        empty = any(is_empty(each.get_partial_shape()) for each in _data(operation))
-        if empty and _returns_elements(operation) and not _is_sound(operation):
-            raise InvalidModel(
-                f"{operation.get_type_name()} would return elements for an empty tensor",
-                field="model",
-            )
+        empty = [each for each in _data(operation) if is_empty(each.get_partial_shape())]
+        if not empty or not _is_read(operation):
+            continue
+        if _returns_elements(operation) and not _is_sound(operation):
+            raise InvalidModel(f"{kind} would return elements for an empty tensor", field="model")
+        makers = (each.get_source_output().get_node() for each in empty)
+        if any(each.get_type_name() in known or each.get_name() in constant for each in makers):
+            if kind in ARITHMETIC:
+                raise InvalidModel(f"{kind} with a constant without elements", field="model")
+            constant.add(operation.get_name())
 
 
 def bodies(operation: openvino.Node) -> list[openvino.Model]:
@@ -131,6 +154,10 @@ def _fold(output: openvino.Output) -> None:
     constant.output(0).set_names(names)
     for reader in output.get_target_inputs():
         reader.replace_source_output(constant.output(0))
+
+
+def _is_read(operation: openvino.Node) -> bool:
+    return any(output.get_target_inputs() for output in operation.outputs())
 
 
 def _returns_elements(operation: openvino.Node) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from headrace.plugins.openvino.graph.empty_tensors import axes_to_guard, is_empty
+from headrace.plugins.openvino.graph.empty_tensors import ARITHMETIC, axes_to_guard, is_empty
 from headrace.plugins.openvino.guards.attention import ATTENTION, ATTENTION_LAYERS
 from headrace.plugins.openvino.guards.casts import CASTS
 from headrace.plugins.openvino.guards.indices import INDICES, batches
@@ -33,12 +33,6 @@ from headrace.plugins.openvino.guards.windows import WINDOWS
 from headrace.plugins.openvino.library import change_readers, openvino, operations
 from headrace.plugins.openvino.limits.older_sets import SOFTMAX_OF_ROWS
 
-_ARITHMETIC: Final = frozenset(
-    [
-        *("Add", "Divide", "FloorMod", "Maximum", "Minimum", "Mod", "Multiply", "Power"),
-        *("SquaredDifference", "Subtract"),
-    ]
-)
 _FLOAT8: Final = (openvino.Type.f8e4m3, openvino.Type.f8e5m2)
 
 
@@ -81,7 +75,7 @@ def _filled(operation: openvino.Node) -> Iterator[Condition]:
     """The compiler drops it in front of arithmetic, which then takes sizes of 0 for 1."""
     yield from SIZES["Broadcast"](operation)
     readers = (port.get_node() for port in operation.output(0).get_target_inputs())
-    if any(each.get_type_name() in _ARITHMETIC for each in readers):
+    if any(each.get_type_name() in ARITHMETIC for each in readers):
         yield operations.convert(operation.input_value(1), "i64"), EMPTY
 
 

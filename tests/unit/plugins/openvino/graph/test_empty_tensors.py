@@ -7,6 +7,8 @@ is found out.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,14 @@ OTHERS = {
     "mean_of_none": "(float[2,0] x) => (float[A] y)"
     " { a = Constant<value = int64[1] {1}>() y = ReduceMean<keepdims = 0>(x, a) }",
     "row_of_none": "(float[0,3] x, int64 i) => (float[A] y) { y = Gather(x, i) }",
+    "scale_of_none": "(float[A,B,C] x) => (float[D,E,F] y)"
+    " { s = Constant<value = float[1,0,1] {}>() t = Mul(s, x) y = Add(t, x) }",
+    "scale_of_none_repeated": "(float[A,B,C] x, int64[3] n) => (float[D,E,F] y)"
+    " { s = Constant<value = float[1,0,1] {}>() r = Expand(s, n) t = Mul(r, x) y = Add(t, x) }",
+    "scale_of_none_in_a_branch": "(bool c, float[A,B,C] x) => (float[D,E,F] y)"
+    " { y = If(c) <then_branch = a () => (float[D,E,F] t) {"
+    " s = Constant<value = float[1,0,1] {}>() r = Mul(s, x) t = Add(r, x) },"
+    " else_branch = b () => (float[D,E,F] e) { e = Identity(x) }> }",
     "expand_to_a_given_scalar": "(float x, int64[0] s) => (float y) { y = Expand(x, s) }",
 }
 """What neither OpenVINO nor the reference takes, or what depends on the request."""
@@ -102,6 +112,8 @@ RIGHT = {
     "loop_of_nothing": "(float[0] x) => (float[A] y) { n = Constant<value = int64 {3}>()"
     " c = Constant<value = bool {1}>() y = Loop(n, c, x) <body = a (int64 i, bool g, float[0] a)"
     " => (bool on, float[0] b) { on = Identity(g) b = Add(a, a) }> }",
+    "product_of_nothing_given": "(float[2,0,3] x) => (float[A,B,C] y)"
+    " { t = Mul(x, x) y = Add(t, x) }",
     "gather_what_is_given": "(float[2,0] x) => (float[A,0] y)"
     " { i = Constant<value = int64[1] {1}>() y = Gather<axis = 0>(x, i) }",
 }
@@ -183,6 +195,18 @@ def test_what_may_be_wrong_is_refused_too(plugin: Plugin, name: str) -> None:
     assert plugin.query_network(network, {}).unsupported
     with pytest.raises(UnsupportedLayers):
         plugin.load_network(Load(network))
+
+
+def test_the_compiler_ends_the_process_at_a_scale_without_elements() -> None:
+    program = """
+import numpy, openvino
+from openvino import opset13
+x = opset13.parameter([-1, -1, -1], openvino.Type.f32)
+scale = opset13.constant(numpy.zeros((1, 0, 1), numpy.float32))
+model = openvino.Model([opset13.add(opset13.multiply(scale, x), x)], [x])
+openvino.Core().compile_model(model, "CPU")
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode < 0
 
 
 @pytest.mark.parametrize("name", RIGHT)
