@@ -153,6 +153,14 @@ def _has_axes(least: int) -> Callable[[ir.Node], str | None]:
     return rule
 
 
+def _split(node: ir.Node) -> str | None:
+    """ONNX Runtime counts lengths that the network computes when it loads the whole network."""
+    known = _sizes(_input(node, 1))
+    if known and known[0] not in (None, 0, len(node.outputs)):
+        return f"input 1 has {known[0]} elements for {len(node.outputs)} outputs"
+    return None
+
+
 def _split_to_sequence(node: ir.Node) -> str | None:
     """The backend divides by a constant length while it loads the network."""
     given = _input(node, 1)
@@ -278,6 +286,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "ReverseSequence": _has_axes(2),
         "STFT": _has_axes(2),
         "SoftmaxCrossEntropyLoss": _loss,
+        "Split": _split,
         "SplitToSequence": _split_to_sequence,
         "StringSplit": _has_axes(1),  # the backend gives the count for a scalar an axis
         "ai.onnx.ml.FeatureVectorizer": _features,

@@ -29,6 +29,7 @@ Outer: TypeAlias = tuple[tuple[set[str], set[str]], ...]
 """For each graph around a body, the values produced so far and all values."""
 
 _MIN_IR_VERSION = 3
+_INT = onnx.AttributeProto.INT
 _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 _TENSOR, _TENSORS = onnx.AttributeProto.TENSOR, onnx.AttributeProto.TENSORS
 _SPARSE = (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS)
@@ -197,6 +198,12 @@ class _Check:
                     raise invalid(
                         f"attribute {each.name!r} of {label} has the type {kind_name(each.type)}, "
                         f"and {node.op_type} takes {kind_name(kind)}"
+                    )
+                # NumPy takes the least integer of 32 bits for "all axes"; some backends end at it.
+                if each.name == "axis" and kind == _INT and abs(each.i) > self._limits.rank:
+                    raise invalid(
+                        f"attribute 'axis' of {label} is {each.i}; no tensor has more than "
+                        f"{self._limits.rank} axes"
                     )
             if (node.op_type, domain) == ("Constant", "") and not (
                 len(given) == 1 and given <= {*demands.kinds}

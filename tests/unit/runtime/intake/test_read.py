@@ -210,6 +210,10 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
         model([node("Concat", ["x", "x"], ["y"], axis=[0])], [value("x")], [value("y")]),
         "attribute 'axis' of layer 'y' has the type INTS, and Concat takes INT",
     ),
+    "a Concat along an axis that no tensor has": (
+        model([node("Concat", ["x", "x"], ["y"], axis=-(2**31))], [value("x")], [value("y")]),
+        "attribute 'axis' of layer 'y' is -2147483648; no tensor has more than 64 axes",
+    ),
     "a Constant of nothing": (
         model([node("Constant", [], ["y"])], [], [value("y")]),
         "layer 'y' needs exactly one attribute, its value",

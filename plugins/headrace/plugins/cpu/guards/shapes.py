@@ -6,15 +6,21 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.cpu.graph.proven_shapes import constant
+from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
 
 
 def gather_nd(node: ir.Node, guard: Guard) -> None:
-    """Guards that the data and the indices have the same batches. The backend repeats the data's
-    batches for as many times more batches of indices."""
+    """Guards that the data and the indices have the same batches, and an axis after them. The
+    backend repeats the data's batches for as many times more batches of indices, and takes the last
+    axis of the indices for a batch too."""
     count = node.attributes.get_int("batch_dims", 0)
+    if count < 1 or None in node.inputs[:2]:
+        return
+    for index in range(2):
+        inputs.of_rank(count + 1, index)(node, guard)
     data, indices = node.inputs[:2]
-    if count < 1 or data is None or indices is None:
+    if data is None or indices is None:
         return
     known = [guard.proven.dimensions(each) for each in (data, indices)]
     one, other = ((each or ())[:count] for each in known)

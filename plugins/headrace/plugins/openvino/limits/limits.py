@@ -248,6 +248,14 @@ def _tile(node: ir.Node, _: int) -> str | None:
     return None
 
 
+def _unique(node: ir.Node, _: int) -> str | None:
+    """No case has an axis out of bounds. With a constant as data, it ends the process."""
+    sizes, axis = sizes_of(input_of(node, 0)), node.attributes.get_int("axis", 0)
+    if sizes is not None and "axis" in node.attributes and not -len(sizes) <= axis < len(sizes):
+        return f"axis {axis} of a tensor of {len(sizes)} axes"
+    return None
+
+
 def _where(node: ir.Node, _: int) -> str | None:
     """No case has a constant condition."""
     condition = constant(input_of(node, 0))
@@ -286,6 +294,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "SpaceToDepth": _space_to_depth,
         "Split": _split,
         "Tile": _tile,
+        "Unique": _unique,
         "Where": _where,
     }
 )

@@ -65,7 +65,7 @@ from headrace.runtime.network.reference.norms import (
     opset_of,
 )
 from headrace.runtime.network.reference.parts import (
-    CumSum,
+    CUMULATIONS,
     GatherElements,
     TreeEnsemble,
     Trilu,
@@ -200,11 +200,11 @@ def _coercing(base: Any) -> Any:
 _CORRECTED = (
     *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
     *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
+    *CUMULATIONS,
     *LOSSES,
     Attention,
     AveragePool,
     BatchNormalization,
-    CumSum,
     Equal,
     GatherElements,
     GlobalMaxPool,

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.aionnxml.op_tree_ensemble import TreeEnsemble as OpTreeEnsemble
+from onnx.reference.ops.op_cum_prod import CumProd as OpCumProd
 from onnx.reference.ops.op_cum_sum import CumSum as OpCumSum
 
 from headrace.runtime.network.reference.texts import are_texts
@@ -15,17 +16,24 @@ from headrace.runtime.network.reference.texts import are_texts
 _PIECE: Final = 8192
 
 
-class CumSum(OpCumSum):
-    """Refuses an axis that is out of bounds. NumPy takes the least integer for all axes.
+def _along_an_axis(base: Any) -> Any:
+    """A cumulation that refuses an axis that is out of bounds. NumPy takes the least integer for
+    all axes.
 
     https://onnx.ai/onnx/operators/onnx__CumSum.html
     """
 
-    def _run(  # type: ignore[override]
-        self, x: Any, axis: Any, **options: Any
-    ) -> tuple[Any, ...]:
-        known = np.asarray(range(x.ndim)[np.asarray(axis).item()])
-        return super()._run(x, known, **options)  # type: ignore[no-untyped-call,no-any-return]
+    class Cumulation(base):  # type: ignore[misc]
+        def _run(self, x: Any, axis: Any, **options: Any) -> tuple[Any, ...]:
+            known = np.asarray(range(x.ndim)[np.asarray(axis).item()])
+            found: tuple[Any, ...] = super()._run(x, known, **options)
+            return found
+
+    Cumulation.__name__ = base.__name__  # the evaluator finds it by this name
+    return Cumulation
+
+
+CUMULATIONS = tuple(map(_along_an_axis, (OpCumProd, OpCumSum)))
 
 
 class GatherElements(OpRun):

@@ -518,6 +518,10 @@ def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text:
             "batch_dims is negative",
         ),
         (
+            "g (float[2,3] x, int64[2] i) => (float y) { y = GatherND<batch_dims = 1>(x, i) }",
+            "the input has 1 axes; it must have at least 2",
+        ),
+        (
             "g (float[4] x, int64[1] l) => (float y) { y = ReverseSequence(x, l) }",
             "the input has 1 axes",
         ),
@@ -525,6 +529,11 @@ def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text:
             "g (float[4] x) => (float y) <int64 s = {0}> "
             "{ t = SplitToSequence(x, s) y = ConcatFromSequence<axis = 0>(t) }",
             "split is 0",
+        ),
+        (
+            "g () => (float[a,b] y, float[c,d] z) <float[1,2] x = {1, 2}> { s = Shape(x)"
+            " t = Sub(s, s) l = Concat<axis = 0>(s, t) [two] y, z = Split(x, l) }",
+            "input 1 has 4 elements for 2 outputs",
         ),
         (
             "g (int32[6] x) => (float y) { y = TfIdfVectorizer"

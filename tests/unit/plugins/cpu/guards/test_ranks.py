@@ -94,6 +94,11 @@ def rankless(text: str, **weights: Any) -> Network:
             [np.array("a.b", object)],
             [np.array(["a.b"], object)],
         ),
+        (
+            _BATCHES,
+            [ones(1, 1), np.zeros(1, np.int64)],  # its only axis would be a batch and an index
+            [ones(1, 1), np.zeros((1, 1), np.int64)],
+        ),
         *(
             (
                 _BATCHES,

@@ -452,6 +452,8 @@ def reasons(text: str, opset: int) -> list[str]:
             ' { y = Resize<mode = "cubic">(x, , , s) }',
             "overflow",
         ),
+        ("() => (float[A] y) <float[2] x = {1, 2}> { y = Unique<axis = 1>(x) }", "of 1 axes"),
+        ("(float[2] x) => (float[A] y) { y = Unique<axis = -2>(x) }", "axis -2"),
         (_quantized("float[2] s", "uint8 z"), "each output channel"),
         (_quantized("float[N] s", "uint8[1] z"), "each output channel"),
     ],
@@ -528,6 +530,8 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         ' y = Resize<axes = [2,3], mode = "linear",'
         ' coordinate_transformation_mode = "align_corners">(x, , , s) }',
         "(float[3,4] x, int64[2] n) => (float[A,B] y) { y = Tile(x, n) }",
+        "(float[3,4] x) => (float[A,B] y, float z) { y = Unique<axis = -2>(x) z = Unique(x) }",
+        "(float x) => (float[A] y) { y = Unique(x) }",
         "(float[1,3,2] x, float[2] s) => (float[1,3,2] y) { y = PRelu(x, s) }",
         "(float[N,2] x, float[2] s) => (float[N,2] y) { y = PRelu(x, s) }",
         "(float[N,M] x, float[M] s, float[M] b) => (float[N,M] y)"

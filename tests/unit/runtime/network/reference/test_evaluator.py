@@ -438,12 +438,16 @@ def test_integers_are_sampled_between_their_places() -> None:
     assert y.tolist() == [[[[15]]]]
 
 
-def test_a_sum_along_no_axis_is_refused() -> None:
-    text = "g (float[2,2] x, int32 axis) => (float[2,2] y) { y = CumSum(x, axis) }"
+@pytest.mark.parametrize(
+    ("operator", "opset", "last"), [("CumSum", 14, 4.0), ("CumProd", 26, 4.0)]
+)
+def test_a_cumulation_along_no_axis_is_refused(operator: str, opset: int, last: float) -> None:
+    text = f"g (float[2,2] x, int32 axis) => (float[2,2] y) {{ y = {operator}(x, axis) }}"
+    x = np.full((2, 2), 2, np.float32)
     with pytest.raises(IndexError):
-        run(14, text, x=np.ones((2, 2), np.float32), axis=np.array(-(2**31), np.int32))
-    (y,) = run(14, text, x=np.ones((2, 2), np.float32), axis=np.array(-1, np.int32))
-    assert y.tolist() == [[1, 2], [1, 2]]
+        run(opset, text, x=x, axis=np.array(-(2**31), np.int32))
+    (y,) = run(opset, text, x=x, axis=np.array(-1, np.int32))
+    assert y.tolist() == [[2, last], [2, last]]
 
 
 def test_the_logarithm_of_a_softmax_is_finite() -> None:
