@@ -7,9 +7,9 @@ compiled, OpenVINO also computes constant results, and writes outside of a tenso
 elements.
 
 So an output that never has elements becomes a constant, which nothing computes. A layer that makes
-elements of none is refused, and so is arithmetic with a constant without elements, because the
-compiler reads a first element there and ends the process. Other layers depend on the request. `axes_to_guard` asks OpenVINO's own
-inference of shapes about them, and `guards` checks them in each run.
+elements of none is refused. So is arithmetic with a constant without elements: the compiler reads a
+first element there, and ends the process. Other layers depend on the request. `axes_to_guard` asks
+OpenVINO's own inference of shapes about them, and `guards` checks them in each run.
 """
 
 from __future__ import annotations

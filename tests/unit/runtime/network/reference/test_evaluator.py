@@ -438,16 +438,14 @@ def test_integers_are_sampled_between_their_places() -> None:
     assert y.tolist() == [[[[15]]]]
 
 
-@pytest.mark.parametrize(
-    ("operator", "opset", "last"), [("CumSum", 14, 4.0), ("CumProd", 26, 4.0)]
-)
-def test_a_cumulation_along_no_axis_is_refused(operator: str, opset: int, last: float) -> None:
+@pytest.mark.parametrize(("operator", "opset"), [("CumSum", 14), ("CumProd", 26)])
+def test_a_cumulation_along_no_axis_is_refused(operator: str, opset: int) -> None:
     text = f"g (float[2,2] x, int32 axis) => (float[2,2] y) {{ y = {operator}(x, axis) }}"
     x = np.full((2, 2), 2, np.float32)
     with pytest.raises(IndexError):
         run(opset, text, x=x, axis=np.array(-(2**31), np.int32))
     (y,) = run(opset, text, x=x, axis=np.array(-1, np.int32))
-    assert y.tolist() == [[2, last], [2, last]]
+    assert y.tolist() == [[2, 4], [2, 4]]
 
 
 def test_the_logarithm_of_a_softmax_is_finite() -> None:
