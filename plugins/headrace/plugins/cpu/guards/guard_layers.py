@@ -26,6 +26,7 @@ _REASONS: Final = {
     "ask for fewer in one request",
     "crop": "an axis keeps its size, and the backend then does not crop it",
     "negative": "a length is negative",
+    "rotary": "a head does not have the number of elements that the cosines turn",
     "shape": "the shapes of the inputs do not fit each other",
     "text": "a string has white space that the backend splits differently from ONNX",
     "window": "the window is larger than the padded input",

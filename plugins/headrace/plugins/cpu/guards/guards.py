@@ -274,6 +274,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "ReverseSequence": inputs.of_rank(2),
         "Pad": windows.pad,
         "Resize": windows.resize,
+        "RotaryEmbedding": shapes.rotary,
         "STFT": windows.stft,  # for frames of length 0 it divides by zero
         "Scan": _scan,  # it divides by the empty axis
         **dict.fromkeys(("SequenceAt", "SequenceErase"), inputs.scalars(1)),

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
+from headrace.plugins.cpu.rotary import rotary_elements
 
 
 def gather_nd(node: ir.Node, guard: Guard) -> None:
@@ -70,6 +71,27 @@ def reshape(node: ir.Node, guard: Guard) -> None:
     if not all(value is None or _is_of_sizes(value) for value in made.inputs):
         flat = guard.constant(np.array([-1]))
         node.replace_input_with(1, guard.layer("Reshape", shape, flat, shape=shape.shape))
+
+
+def rotary(node: ir.Node, guard: Guard) -> None:
+    """Guards that each head has as many elements as the cosines turn, which is an even number. The
+    backend leaves the last one of an odd number as it finds it in memory. In a tensor of three axes
+    the last axis has all heads."""
+    data, cosines = node.inputs[:2]
+    if data is None or cosines is None:
+        return
+    if rotary_elements(node, guard.proven.sizes(data)) is not None:  # `limits` refuses odd ones
+        return
+    last = guard.slice(guard.layer("Shape", data), -1, END)
+    turned = guard.slice(guard.layer("Shape", cosines), -1, END)
+    truth = ir.TensorType(ir.DataType.BOOL)
+    wanted = (
+        guard.layer("Mul", turned, guard.constant(np.array([2 * heads])))
+        for heads in {1, max(node.attributes.get_int("num_heads", 0), 1)}
+    )
+    alike = [guard.layer("Equal", last, each, type=truth) for each in wanted]
+    even = alike[0] if len(alike) == 1 else guard.layer("Or", *alike, type=truth)
+    node.replace_input_with(0, guard.only_if(data, even, "rotary"))
 
 
 def _is_of_sizes(value: ir.Value) -> bool:

@@ -513,6 +513,18 @@ def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text:
             '{ y = MaxPool<auto_pad="SAME_UPPER", kernel_shape=[2,2], dilations=[2,2]>(x) }',
             "ignores dilations",
         ),
+        *(
+            (
+                f"g (float[{sizes}] x, float[5,4] c) => (float y) "
+                f"{{ y = RotaryEmbedding<{attributes}>(x, c, c) }}",
+                "it turns an odd number of elements",
+            )
+            for sizes, attributes in (
+                ("1,2,3,9", "interleaved = 1"),
+                ("b,2,s,16", "rotary_embedding_dim = 9"),
+                ("b,s,18", "num_heads = 2"),
+            )
+        ),
         (
             "g (float[2,2] x, int64[n,1] i) => (float y) { y = GatherND<batch_dims = -2>(x, i) }",
             "batch_dims is negative",

@@ -57,6 +57,9 @@ _QUANTISED = """g (uint8 x, uint8 w) => (uint8 y) <float s = {1}, uint8 z = {0}>
     y = QLinearConv(x, s, z, w, s, z, s, z)
 }"""
 _BATCHES = "g (float x, int64 i) => (float y) { y = GatherND<batch_dims = 1>(x, i) }"
+_ROTARY = """g (float x, float c, float s) => (float y) {
+    y = RotaryEmbedding<num_heads = HEADS>(x, c, s)
+}"""
 _LOSS = "g (float x, int64 t, float w) => (float y) { y = LOSS(x, t, w) }"
 _TARGET = np.array([0, 3, 2])
 
@@ -87,6 +90,18 @@ def rankless(text: str, **weights: Any) -> Network:
             _QUANTISED,
             [np.array(1, np.uint8), np.ones((1, 1, 2, 2), np.uint8)],
             [np.ones((1, 1, 2, 2), np.uint8)] * 2,
+        ),
+        *(
+            (
+                _ROTARY.replace("HEADS", str(heads)),
+                [ones(*wrong), ones(1, 3, 4), ones(1, 3, 4)],
+                [ones(*right), ones(1, 3, 4), ones(1, 3, 4)],
+            )
+            for heads, wrong, right in (
+                (0, (1, 2, 3, 9), (1, 2, 3, 8)),
+                (2, (1, 2, 3, 9), (1, 2, 3, 8)),
+                (2, (1, 3, 18), (1, 3, 16)),
+            )
         ),
         ("g (float x) => (int64 y) { y = NonZero(x) }", [ones()], [ones(2)]),
         (
