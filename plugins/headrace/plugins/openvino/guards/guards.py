@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote
@@ -22,13 +23,14 @@ from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.fusion import layer_of
 from headrace.plugins.openvino.guards.conditions import conditions
 from headrace.plugins.openvino.guards.terms import ALWAYS, EMPTY, is_constant
+from headrace.plugins.openvino.guards.windows import sums_apart
 from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.network.values import Array, Value
 
 NO_LAYERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PREFIX: Final = "headrace.guards:"
-_STAMP: Final = b"headrace guards 27\n"
+_STAMP: Final = b"headrace guards 28\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
 before. Then no network that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]
@@ -149,13 +151,15 @@ def _guards(
             or because the model is a branch, which may never be taken.
     """
     found: list[_Guard] = []
+    apart = sums_apart(model)
     for operation in model.get_ordered_ops():
         layer = layer_of(operation.get_friendly_name())
         within = in_run or operation.get_type_name() == "If"
         inner = [_guards(body, NO_LAYERS, in_run=within) for body in bodies(operation)]
         if any(inner):
             found.append(_carried_out(operation, layer, inner))
-        for node, broken in conditions(operation, layers.get(layer, "")):
+        given = conditions(operation, layers.get(layer, ""))
+        for node, broken in chain(given, apart.get(operation.get_name(), ())):
             count = node.get_output_shape(0)[0]
             if not count:  # it holds, because it has no elements
                 continue

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from headrace.plugins.openvino.guards.terms import Condition, is_known, sizes_along
+from headrace.plugins.openvino.guards.terms import (
+    Condition,
+    is_known,
+    is_shape,
+    is_source,
+    sizes_along,
+)
 from headrace.plugins.openvino.library import openvino, operations
 
 _SMALL: Final = "gets an image that is smaller than its window"
@@ -35,6 +42,92 @@ def _window(operation: openvino.Node) -> Iterator[Condition]:
         if missing > 0:
             size = sizes_along(data, [at + rank.get_length()])
             yield operations.subtract(size, np.int64(missing)), _SMALL
+
+
+def sums_apart(model: openvino.Model) -> dict[str, list[Condition]]:
+    """Conditions that always hold, by the names of convolutions. The compiler has a convolution add
+    a tensor to its result in place. Such a kernel does not run without elements, and if one of both
+    is repeated, the sum keeps the shape and the memory of an earlier run. So a sum of tensors that
+    may have different sizes gets a second reader of its operand, which keeps it apart."""
+    convolutions = [each for each in model.get_ops() if each.get_type_name() in WINDOWS]
+    free = [each for each in convolutions if each.get_output_partial_shape(0).is_dynamic]
+    constant = _constants(model) if free else set()
+    sums = {each.get_name(): found for each in free if (found := [*_operands(each, constant)])}
+    if not sums:
+        return {}
+    with _symbols(model):
+        unlike = {
+            name: [value for value, other in found if not _are_alike(value, other)]
+            for name, found in sums.items()
+        }
+    return {
+        name: [(operations.add(sizes_along(each, []), np.int64(1)), "adds") for each in values]
+        for name, values in unlike.items()
+    }
+
+
+def _constants(model: openvino.Model) -> set[str]:
+    """The names of the operations whose values are the same in every run."""
+    found: set[str] = set()
+    for each in model.get_ordered_ops():
+        made = (value.get_node().get_name() for value in each.input_values())
+        if not is_source(each) and not is_shape(each) and found.issuperset(made):
+            found.add(each.get_name())
+    return found
+
+
+def _operands(
+    convolution: openvino.Node, constant: set[str]
+) -> Iterator[tuple[openvino.Output, openvino.Output]]:
+    """The convolution's result, or what layers with constants make of it, and what is added to it,
+    where sizes are not known."""
+    waiting = [convolution.output(0)]
+    while waiting:
+        value = waiting.pop()
+        ports = value.get_target_inputs() if value.get_partial_shape().is_dynamic else ()
+        readers = {port.get_node().get_name(): port.get_node() for port in ports}
+        for reader in readers.values():
+            others = [each for each in reader.input_values() if each != value]
+            if constant.issuperset(each.get_node().get_name() for each in others):
+                waiting += reader.outputs() if reader.get_output_size() == 1 else ()
+            elif reader.get_type_name() == "Add":
+                yield value, others[0]
+
+
+@contextmanager
+def _symbols(model: openvino.Model) -> Iterator[None]:
+    """Gives each unknown size of an input a symbol. OpenVINO's inference of shapes passes symbols
+    on, and sizes with the same symbol are always the same. The compiler, however, drops conditions
+    on them, so they go again."""
+    free = [each for each in model.get_parameters() if each.get_partial_shape().rank.is_static]
+    for with_symbols in (True, False):
+        for parameter in free:
+            sizes = [*parameter.get_partial_shape()]
+            parameter.set_partial_shape(
+                openvino.PartialShape([_size(each, symbol=with_symbols) for each in sizes])
+            )
+        model.validate_nodes_and_infer_types()
+        if with_symbols:
+            yield
+
+
+def _size(size: openvino.Dimension, *, symbol: bool) -> openvino.Dimension:
+    made = openvino.Dimension(size.min_length, size.max_length)
+    if symbol and size.is_dynamic:
+        made.set_symbol(openvino.Symbol())
+    return made
+
+
+def _are_alike(one: openvino.Output, other: openvino.Output) -> bool:
+    """Whether the sizes of both are always the same."""
+    shapes = one.get_partial_shape(), other.get_partial_shape()
+    if any(shape.rank.is_dynamic for shape in shapes) or len(shapes[0]) != len(shapes[1]):
+        return False
+    return all(
+        size == same
+        and (size.is_static or (size.has_symbol() and size.get_symbol() == same.get_symbol()))
+        for size, same in zip(*shapes, strict=True)
+    )
 
 
 WINDOWS: Final[Mapping[str, Callable[[openvino.Node], Iterator[Condition]]]] = MappingProxyType(
