@@ -72,10 +72,16 @@ def _distinct(operation: openvino.Node) -> Iterator[Condition]:
 
 
 def _filled(operation: openvino.Node) -> Iterator[Condition]:
-    """The compiler drops it in front of arithmetic, which then takes sizes of 0 for 1."""
+    """The compiler drops it in front of arithmetic, which then takes sizes of 0 for 1. If the
+    output never has elements, another operation stands between, which has nothing to compute."""
     yield from SIZES["Broadcast"](operation)
-    readers = (port.get_node() for port in operation.output(0).get_target_inputs())
-    if any(each.get_type_name() in ARITHMETIC for each in readers):
+    made = operation.output(0)
+    readers = [port.get_node().get_type_name() for port in made.get_target_inputs()]
+    if ARITHMETIC.isdisjoint(readers):
+        return
+    if is_empty(made.get_partial_shape()):
+        change_readers(made, operations.absolute)
+    else:
         yield operations.convert(operation.input_value(1), "i64"), EMPTY
 
 

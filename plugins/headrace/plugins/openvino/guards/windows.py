@@ -9,13 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from headrace.plugins.openvino.guards.terms import (
-    Condition,
-    is_known,
-    is_shape,
-    is_source,
-    sizes_along,
-)
+from headrace.plugins.openvino.guards.terms import Condition, is_known, sizes_along
 from headrace.plugins.openvino.library import openvino, operations
 
 _SMALL: Final = "gets an image that is smaller than its window"
@@ -50,9 +44,7 @@ def sums_apart(model: openvino.Model) -> dict[str, list[Condition]]:
     is repeated, the sum keeps the shape and the memory of an earlier run. So a sum of tensors that
     may have different sizes gets a second reader of its operand, which keeps it apart."""
     convolutions = [each for each in model.get_ops() if each.get_type_name() in WINDOWS]
-    free = [each for each in convolutions if each.get_output_partial_shape(0).is_dynamic]
-    constant = _constants(model) if free else set()
-    sums = {each.get_name(): found for each in free if (found := [*_operands(each, constant)])}
+    sums = {each.get_name(): found for each in convolutions if (found := [*_operands(each)])}
     if not sums:
         return {}
     with _symbols(model):
@@ -66,21 +58,11 @@ def sums_apart(model: openvino.Model) -> dict[str, list[Condition]]:
     }
 
 
-def _constants(model: openvino.Model) -> set[str]:
-    """The names of the operations whose values are the same in every run."""
-    found: set[str] = set()
-    for each in model.get_ordered_ops():
-        made = (value.get_node().get_name() for value in each.input_values())
-        if not is_source(each) and not is_shape(each) and found.issuperset(made):
-            found.add(each.get_name())
-    return found
-
-
 def _operands(
-    convolution: openvino.Node, constant: set[str]
+    convolution: openvino.Node,
 ) -> Iterator[tuple[openvino.Output, openvino.Output]]:
-    """The convolution's result, or what layers with constants make of it, and what is added to it,
-    where sizes are not known."""
+    """The convolution's result, or what layers with tensors of known shapes make of it, and what is
+    added to it. The compiler adds a tensor of a known shape otherwise, for example a bias."""
     waiting = [convolution.output(0)]
     while waiting:
         value = waiting.pop()
@@ -88,10 +70,11 @@ def _operands(
         readers = {port.get_node().get_name(): port.get_node() for port in ports}
         for reader in readers.values():
             others = [each for each in reader.input_values() if each != value]
-            if constant.issuperset(each.get_node().get_name() for each in others):
+            free = [each for each in others if each.get_partial_shape().is_dynamic]
+            if not free:
                 waiting += reader.outputs() if reader.get_output_size() == 1 else ()
             elif reader.get_type_name() == "Add":
-                yield value, others[0]
+                yield value, free[0]
 
 
 @contextmanager

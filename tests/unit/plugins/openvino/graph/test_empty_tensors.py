@@ -112,6 +112,14 @@ RIGHT = {
     "loop_of_nothing": "(float[0] x) => (float[A] y) { n = Constant<value = int64 {3}>()"
     " c = Constant<value = bool {1}>() y = Loop(n, c, x) <body = a (int64 i, bool g, float[0] a)"
     " => (bool on, float[0] b) { on = Identity(g) b = Add(a, a) }> }",
+    **{
+        f"filled_with_nothing_and_{name}": "(float[N,2,1] x) => (float[A,B,C] y) {"
+        " i = Constant<value = int64[1] {0}>() z = Constant<value = int64[2] {0, 1}>()"
+        " k = Constant<value = float[1] {3}>() n = Shape(x) b = Gather(n, i)"
+        " s = Concat<axis = 0>(b, z) c = ConstantOfShape<value = float[1] {2}>(s)"
+        f" t = Mul(c, k) {layer} }}"
+        for name, layer in (("returned", "y = Neg(t)"), ("joined", "y = Concat<axis = 1>(t, x)"))
+    },
     "product_of_nothing_given": "(float[2,0,3] x) => (float[A,B,C] y)"
     " { t = Mul(x, x) y = Add(t, x) }",
     "gather_what_is_given": "(float[2,0] x) => (float[A,0] y)"
