@@ -138,24 +138,24 @@ def mutate_type(draft: Draft, rng: Generator) -> None:
 
 
 def mutate_sizes(draft: Draft, rng: Generator) -> None:
-    """Gives one axis of one input another size, or all axes that are of the same size."""
+    """Resizes one axis of an input, or all axes of a size. Then one input may get a size of 1."""
     arrays = draft.arrays()
     axes = [(name, axis) for name, array in arrays.items() for axis in range(array.ndim)]
     if not axes:
         return
     name, axis = axes[rng.integers(len(axes))]
-    old = arrays[name].shape[axis]
+    old, together = arrays[name].shape[axis], bool(rng.integers(5) > 1)
     new = int(rng.choice([*SIZES, old + 1, max(0, old - 1), 2 * old]))
-    together = bool(rng.integers(5) > 1)
+    repeated = [*arrays, *[None] * 3 * len(arrays)][rng.integers(4 * len(arrays))]
     for other, array in arrays.items():
-        shape = [
-            new if ((other, at) == (name, axis) or (together and size == old)) else size
-            for at, size in enumerate(array.shape)
-        ]
+        sizes = {old: 1 if other == repeated else new} if together else {}
+        shape = [sizes.get(size, size) for size in array.shape]
+        if (other, together) == (name, False):
+            shape[axis] = new
         if int(np.prod(shape)) <= MOST_ELEMENTS:
             draft.feed[other] = resized(array, shape)
-    what = f"all sizes of {old}" if together else f"axis {axis} of {name}"
-    draft.done.append(f"{what}: {new}")
+    where = f"all sizes of {old}" if together else f"axis {axis} of {name}"
+    draft.done.append(f"{where}: {new}" + f", 1 in {repeated}" * bool(together and repeated))
 
 
 def mutate_rank(draft: Draft, rng: Generator) -> None:

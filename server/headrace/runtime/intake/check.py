@@ -20,7 +20,12 @@ from headrace.runtime.intake.declarations import (
     has_type,
     invalid,
 )
-from headrace.runtime.intake.demands import demands_of, has_short_lists, kind_name
+from headrace.runtime.intake.demands import (
+    demands_of,
+    has_short_lists,
+    kind_name,
+    wrong_number,
+)
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.tensors import TensorData
 from headrace.runtime.system.interruption import wanted
@@ -199,12 +204,9 @@ class _Check:
                         f"attribute {each.name!r} of {label} has the type {kind_name(each.type)}, "
                         f"and {node.op_type} takes {kind_name(kind)}"
                     )
-                # NumPy takes the least integer of 32 bits for "all axes"; some backends end at it.
-                if each.name == "axis" and kind == _INT and abs(each.i) > self._limits.rank:
-                    raise invalid(
-                        f"attribute 'axis' of {label} is {each.i}; no tensor has more than "
-                        f"{self._limits.rank} axes"
-                    )
+                is_number = each.name in demands.kinds and kind == _INT and not each.ref_attr_name
+                if is_number and (wrong := wrong_number(each.name, each.i, len(node.input))):
+                    raise invalid(f"attribute {each.name!r} of {label} {wrong}")
             if (node.op_type, domain) == ("Constant", "") and not (
                 len(given) == 1 and given <= {*demands.kinds}
             ):

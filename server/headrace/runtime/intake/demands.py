@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, cast
 
 import onnx
+import onnx_ir as ir
+
+from headrace.runtime.errors import InvalidModel
+from headrace.runtime.intake.limits import Limits
 
 _LONG_LISTS: Final = frozenset(["Constant", "StringNormalizer", "TfIdfVectorizer"])
 """The operators of ONNX's own domain whose attributes may hold long lists."""
+_VALUES: Final = frozenset(
+    [
+        *("default_int64", "end", "ignore_index", "k", "replaced_value_int64", "seed", "start"),
+        "value_int",
+    ]
+)
+"""Attributes that may be any integer. The others are counts, axes and switches."""
+_RANK: Final = Limits().rank
+_LEAST: Final = {"axis": -_RANK, "blocksize": 1, "group": 1, "num_scan_inputs": 1}
+_BITS: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,40 @@ def has_short_lists(node: onnx.NodeProto) -> bool:
     """Whether each list in an attribute of the node has a value for each axis, input or output, as
     it has with most operators of ONNX's own domain."""
     return node.domain in ("", "ai.onnx") and node.op_type not in _LONG_LISTS
+
+
+def wrong_number(name: str, value: int, inputs: int) -> str | None:
+    """What is wrong with an integer of a node of ONNX; None if it may be right. Backends store most
+    of them in 32 bits, multiply them or divide by them without a look, and NumPy takes the least
+    integer of 32 bits for all axes.
+
+    Args:
+        name: the attribute's.
+        inputs: how many inputs the node has.
+    """
+    if name in _VALUES:
+        return None
+    least = _LEAST.get(name, -_BITS)
+    most = {"axis": _RANK, "num_scan_inputs": inputs}.get(name, _BITS - 1)
+    return None if least <= value <= most else f"is {value}; it must be {least} to {most}"
+
+
+def check_numbers(nodes: Iterable[ir.Node]) -> None:
+    """Checks integers that nodes have got from calls of functions.
+
+    Raises:
+        InvalidModel: one is wrong.
+    """
+    for node in nodes:
+        if node.domain not in ("", "ai.onnx.ml"):
+            continue
+        for name, each in node.attributes.items():
+            if each.type == ir.AttributeType.INT and not each.is_ref():
+                wrong = wrong_number(name, each.as_int(), len(node.inputs))
+                if wrong is not None:
+                    raise InvalidModel(
+                        f"attribute {name!r} of layer {node.name!r} {wrong}", field="model"
+                    )
 
 
 def kind_name(kind: int) -> str:

@@ -18,14 +18,16 @@ def input_type(node: ir.Node, at: int, outer: ir.Value | None) -> ir.TypeProtoco
 
 def slice_shape(node: ir.Node, at: int, shape: ir.Shape) -> ir.Shape | None:
     """The shape of a body's input, if it is a slice of an input of the layer."""
-    count = node.attributes.get("num_scan_inputs")
-    if node.op_type != "Scan" or count is None:
+    given, axes = map(node.attributes.get, ("num_scan_inputs", "scan_input_axes"))
+    if node.op_type != "Scan" or given is None or given.is_ref():
         return None
-    at -= len(node.inputs) - count.as_int()
-    axes = node.attributes.get("scan_input_axes")
-    given = axes.as_ints() if axes is not None else [0] * count.as_int()
-    if not 0 <= at < len(given) or not -shape.rank() <= given[at] < shape.rank():
+    count = given.as_int()
+    at -= len(node.inputs) - count
+    if not 0 <= at < count or (axes is not None and (axes.is_ref() or at >= len(axes.value))):
+        return None
+    axis = axes.as_ints()[at] if axes is not None else 0
+    if not -shape.rank() <= axis < shape.rank():
         return None
     sizes = list(shape)
-    del sizes[given[at]]
+    del sizes[axis]
     return ir.Shape(sizes)

@@ -212,7 +212,27 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
     ),
     "a Concat along an axis that no tensor has": (
         model([node("Concat", ["x", "x"], ["y"], axis=-(2**31))], [value("x")], [value("y")]),
-        "attribute 'axis' of layer 'y' is -2147483648; no tensor has more than 64 axes",
+        "attribute 'axis' of layer 'y' is -2147483648; it must be -64 to 64",
+    ),
+    "a DepthToSpace by a number that is 0 in 64 bits, once squared": (
+        model([node("DepthToSpace", ["x"], ["y"], blocksize=2**32)], [value("x")], [value("y")]),
+        "attribute 'blocksize' of layer 'y' is 4294967296; it must be 1 to 2147483647",
+    ),
+    "a ConvTranspose of no groups": (
+        model([node("ConvTranspose", ["x", "x"], ["y"], group=0)], [value("x")], [value("y")]),
+        "attribute 'group' of layer 'y' is 0; it must be 1 to 2147483647",
+    ),
+    "a Scan over more sequences than it gets": (
+        model(
+            [
+                node(
+                    "Scan", ["x"], ["y"], num_scan_inputs=2, body=helper.make_graph([], "b", [], [])
+                )
+            ],
+            [value("x")],
+            [value("y")],
+        ),
+        "attribute 'num_scan_inputs' of layer 'y' is 2; it must be 1 to 1",
     ),
     "a Constant of nothing": (
         model([node("Constant", [], ["y"])], [], [value("y")]),

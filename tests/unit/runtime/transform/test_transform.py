@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 from onnx_ir.passes.common import InlinePass
 
-from headrace.runtime.errors import Internal
+from headrace.runtime.errors import Internal, InvalidModel
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.network import Network
+from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.transform import origins, transform_network
+from headrace.testing.case import parse
 from tests.support.gate import run_together
 from tests.support.interleaving import frequent_switches
 from tests.support.model_zoo import (
@@ -282,3 +284,16 @@ def needed(it: Network) -> set[str]:
         if each.op_type == "Identity" and source is not None and source.producer() is None:
             found.discard(each.name or "")
     return found
+
+
+def test_an_integer_that_a_call_passes_is_checked_as_one_of_the_layer() -> None:
+    given = Network.from_bytes(
+        parse(
+            "g (float[1,4,2,2] x) => (float[a,b,c,d] y)"
+            " { y = headrace.test.deep<n = 4294967296>(x) }"
+            ' <domain: "headrace.test", opset_import: ["": 21]> deep <n>(x) => (y)'
+            " { y = DepthToSpace<blocksize: int = @n>(x) }"
+        ).SerializeToString()
+    )
+    with pytest.raises(InvalidModel, match=r"'blocksize' of layer .* is 4294967296"):
+        inline_functions(given.model)
