@@ -230,6 +230,8 @@ class _Check:
     ) -> None:
         what = f"attribute {attribute.name!r} of {label}"
         self._declared.name(attribute.name, "an attribute's name")
+        if not attribute.name:
+            raise invalid(f"{label} has an attribute without a name")
         kind = attribute.type
         if attribute.ref_attr_name:
             if not scope.in_function:

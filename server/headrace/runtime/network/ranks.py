@@ -80,7 +80,8 @@ def exceeds(node: ir.Node) -> bool:
     tensor = ir.convenience.get_const_tensor(value) if value is not None else None
     shape = tensor.shape if tensor is not None else value.shape if value is not None else None
     count = shape[0] if shape is not None and shape.rank() == 1 else 0
-    listed = node.attributes.get_ints(_ATTRIBUTES.get(node.op_type, ""), ())
+    attribute = _ATTRIBUTES.get(node.op_type)
+    listed = node.attributes.get_ints(attribute, ()) if attribute is not None else ()
     return max(len(listed), count if isinstance(count, int) else 0) > MAX_RANK
 
 

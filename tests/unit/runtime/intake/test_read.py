@@ -186,6 +186,10 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
         changed(lambda p: p.graph.node[0].attribute[0].ClearField("type")),
         "no known type",
     ),
+    "an attribute without a name": (
+        changed(lambda p: p.graph.node[0].attribute[0].ClearField("name")),
+        "layer 'c1' has an attribute without a name",
+    ),
     "an attribute twice": (
         changed(lambda p: p.graph.node[0].attribute.add().CopyFrom(p.graph.node[0].attribute[0])),
         "an attribute twice",
