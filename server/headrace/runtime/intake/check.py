@@ -186,7 +186,7 @@ class _Check:
             raise invalid(
                 f"{label} uses the domain {domain!r}, for which there is no opset_import; add one"
             )
-        if node.metadata_props:
+        if node.metadata_props or node.device_configurations:
             drop_metadata(node)
         given = {attribute.name for attribute in node.attribute}
         if len(given) != len(node.attribute):

@@ -154,7 +154,12 @@ def drop_metadata(
     | onnx.NodeProto
     | onnx.ValueInfoProto,
 ) -> None:
-    """Removes the metadata that only headrace may write."""
+    """Removes the metadata that only headrace may write, and what other programs wrote about
+    devices: headrace assigns layers to devices by itself."""
+    if isinstance(proto, onnx.ModelProto):
+        proto.ClearField("configuration")
+    elif isinstance(proto, onnx.NodeProto):
+        proto.ClearField("device_configurations")
     kept = [entry for entry in proto.metadata_props if not entry.key.startswith(METADATA_PREFIX)]
     if len(kept) != len(proto.metadata_props):
         del proto.metadata_props[:]

@@ -339,6 +339,17 @@ def test_a_model_with_flipped_bytes_is_refused_or_can_be_transformed(seed: int) 
     Network.from_bytes(transform_network(it).to_bytes())
 
 
+def test_what_a_model_says_of_devices_is_dropped() -> None:
+    proto = chain()
+    proto.ir_version = 11
+    proto.configuration.add(name="two", num_devices=2)
+    proto.graph.node[0].device_configurations.add()  # onnx-ir does not take an empty one
+    proto.graph.node[1].device_configurations.add(configuration_id="two")
+    read = onnx.load_from_string(network(proto).to_bytes())
+    assert not read.configuration
+    assert not any(each.device_configurations for each in read.graph.node)
+
+
 def test_text_that_is_not_utf8_is_refused() -> None:
     raw = chain().SerializeToString().replace(b"Identity", b"Ident\xfft\xff")
     assert "UTF-8" in refusal(raw)
