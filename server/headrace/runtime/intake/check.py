@@ -213,6 +213,8 @@ class _Check:
                 raise invalid(f"{label} needs exactly one attribute, its value")
             if (node.op_type, domain) == ("Split", ""):
                 _check_split(node, label)
+            if (missing := demands.missing_input(node.input)) is not None:
+                raise invalid(f"{label} lacks the input {missing!r} of {node.op_type}")
             most = demands.outputs
             if len(node.output) > most:
                 raise invalid(

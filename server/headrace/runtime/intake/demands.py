@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -26,6 +26,7 @@ _VALUES: Final = frozenset(
 _RANK: Final = Limits().rank
 _LEAST: Final = {"axis": -_RANK, "blocksize": 1, "group": 1, "num_scan_inputs": 1}
 _BITS: Final = 2**31
+_SINGLE: Final = onnx.defs.OpSchema.FormalParameterOption.Single
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,23 @@ class Demands:
     Attributes:
         required: the names of the attributes that the node must have.
         kinds: the type of each attribute that the node may have.
+        inputs: what ONNX calls each input that the node must list.
+        optional: which of these inputs may be left empty.
         outputs: the most outputs that the node may have.
     """
 
     required: frozenset[str] = frozenset()
     kinds: Mapping[str, int] = field(default_factory=dict)
+    inputs: Sequence[str] = ()
+    optional: Collection[str] = ()
     outputs: int = sys.maxsize
+
+    def missing_input(self, given: Sequence[str]) -> str | None:
+        """What ONNX calls the first input that the node must have and that is not `given`."""
+        for at, name in enumerate(self.inputs):
+            if at >= len(given) or not (given[at] or name in self.optional):
+                return name
+        return None
 
 
 @lru_cache(maxsize=4096)
@@ -50,9 +62,13 @@ def demands_of(operator: str, version: int, domain: str) -> Demands:
     except onnx.defs.SchemaError:
         return Demands()  # the device decides whether the operator exists
     attributes = schema.attributes.items()
+    inputs = [each.name for each in schema.inputs]
+    inputs += inputs[-1:] * schema.min_input  # the last one may stand for several
     return Demands(
         frozenset(name for name, each in attributes if each.required),
         {name: int(cast(Any, each.type).value) for name, each in attributes},
+        inputs[: schema.min_input],
+        [each.name for each in schema.inputs if each.option != _SINGLE],
         schema.max_output,
     )
 

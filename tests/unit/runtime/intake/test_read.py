@@ -274,6 +274,18 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
         ),
         "layer 'y' has the input split and the attribute num_outputs; drop one",
     ),
+    "a MaxPool of nothing": (
+        model([node("MaxPool", [], ["y"], kernel_shape=[2, 2])], [value("x")], [value("y")]),
+        "layer 'y' lacks the input 'X' of MaxPool",
+    ),
+    "a Gemm without its first factor": (
+        model([node("Gemm", ["", "x"], ["y"])], [value("x")], [value("y")]),
+        "layer 'y' lacks the input 'A' of Gemm",
+    ),
+    "a Concat of nothing": (
+        model([node("Concat", [], ["y"], axis=0)], [value("x")], [value("y")]),
+        "layer 'y' lacks the input 'inputs' of Concat",
+    ),
     "a Relu with two outputs": (
         model([node("Relu", ["x"], ["y", "z"])], [value("x")], [value("y"), value("z")]),
         "layer 'y' has 2 outputs, but Relu makes 1 here",
