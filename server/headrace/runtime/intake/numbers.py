@@ -29,6 +29,9 @@ _TYPED_FIELD: Final = {
 }
 """The field of the elements' type. All other types use int32_data."""
 
+DATA_FIELDS: Final = frozenset(["int32_data", *_TYPED_FIELD.values()])
+"""The fields in which tensors without raw data keep their elements."""
+
 _STEP_BYTES: Final = 2**18
 """The bytes that are decoded in one go, while other threads wait. It takes some milliseconds."""
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.external import SPOOLED_BYTES, ExternalFiles
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.intake.numbers import count_numbers, decode_integers, field_of
+from headrace.runtime.intake.numbers import DATA_FIELDS, count_numbers, decode_integers, field_of
 from headrace.runtime.intake.onnx_bytes import refer
 from headrace.runtime.intake.stripping import Place, Ranges
 from headrace.runtime.system.buffers import Buffer
@@ -124,6 +124,7 @@ class TensorData:
                 f"{what} is {dtype.name}{list(proto.dims)} and needs {expected} {unit}, but "
                 f"has {length}"
             )
+        _check_one_field(proto, "raw_data" if unit == "bytes" else field_of(dtype), what)
         del proto.external_data[:]  # data_location says to ignore it
         if place is not None:
             self._refer(proto, dtype, place)
@@ -237,6 +238,14 @@ def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
     yield from model.graph.all_nodes()
     for function in model.functions.values():
         yield from function.all_nodes()
+
+
+def _check_one_field(proto: onnx.TensorProto, used: str, what: str) -> None:
+    """Refuses data in another field than the one that holds the elements, because onnx-ir does not
+    take it."""
+    for field in DATA_FIELDS:
+        if field != used and len(getattr(proto, field)):
+            raise _invalid(f"{what} has its elements in {used}, but also data in {field}; clear it")
 
 
 def _place(proto: onnx.TensorProto, size: int, what: str) -> tuple[str, int, int]:

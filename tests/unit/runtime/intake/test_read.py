@@ -148,6 +148,18 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
     "a weight that overflows": (weight_with(set_dims(2**62, 2**62)), "too many"),
     "a weight larger than its data": (weight_with(set_dims(5, 3, 3, 3)), "needs 540 bytes"),
     "a weight without data": (weight_with(lambda t: t.ClearField("raw_data")), "float_data"),
+    "a weight in two fields": (
+        weight_with(lambda t: t.uint64_data.append(1)),
+        "initialiser 'w1' has its elements in raw_data, but also data in uint64_data; clear it",
+    ),
+    "a number in two fields": (
+        weight_with(
+            lambda t: t.CopyFrom(
+                TensorProto(name="w1", data_type=1, float_data=[1.0], int32_data=[1])
+            )
+        ),
+        "has its elements in float_data, but also data in int32_data; clear it",
+    ),
     "a weight of an unknown type": (
         weight_with(lambda t: setattr(t, "data_type", 77)),
         "data type 77",
