@@ -116,7 +116,9 @@ class TensorData:
                 expected = elements
             length, unit = len(getattr(proto, field)), f"elements of {field}"
             if place is not None and place.field == field:
-                length += count_numbers(self._view(place), field)
+                if length:
+                    raise _invalid(f"{what} has {field} in several pieces; store it as raw data")
+                length = count_numbers(self._view(place), field)
         if length != expected:
             if proto.external_data:
                 raise _invalid(f"{what} has external data, but its data_location is not EXTERNAL")

@@ -20,6 +20,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.parts import header
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.mapped_files import MappedFiles
 from headrace.runtime.transform.transform import transform_network
@@ -557,6 +558,16 @@ def test_a_model_is_read_as_protobuf_reads_it_however_its_fields_are_laid_out(se
     read = onnx.ModelProto.FromString(Network.from_bytes(data).to_bytes())
     expected = onnx.ModelProto.FromString(network(proto).to_bytes())
     assert plain(read) == plain(expected)
+
+
+def test_numbers_of_a_tensor_that_lie_in_several_pieces_are_refused() -> None:
+    few, many = ([1] * count for count in (1, 8000))
+    first = TensorProto(data_type=INT64, name="w", dims=[8001], int64_data=few)
+    tensor = first.SerializeToString() + TensorProto(int64_data=many).SerializeToString()
+    initializer = header(5, len(tensor)) + tensor
+    raw = model([], [value("w", None, INT64)], [value("w", None, INT64)]).SerializeToString()
+    raw += header(7, len(initializer)) + initializer
+    assert "'w' has int64_data in several pieces" in refusal(raw)
 
 
 def test_a_tensor_may_say_that_its_data_are_inline() -> None:
