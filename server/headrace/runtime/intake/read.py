@@ -16,6 +16,7 @@ from headrace.runtime.intake.check import check_model
 from headrace.runtime.intake.external import ExternalFiles, FilesInFolder, SentFiles
 from headrace.runtime.intake.inlining import settle_functions
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.references import check_references
 from headrace.runtime.intake.stripping import strip
 from headrace.runtime.intake.tensors import TensorData
 from headrace.runtime.system.buffers import Buffer
@@ -124,6 +125,7 @@ def _model(
         reason = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
         raise InvalidModel(f"the model breaks a rule of ONNX: {reason}", field="model") from error
     settle_functions(model, limits)
+    check_references(model)
     tensors.attach(model, spooled=spooled)
     naming.name_layers(model.graph)
     for function in model.functions.values():
