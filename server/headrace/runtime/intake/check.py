@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import onnx
 
+from headrace.runtime.intake.bodies import check_bodies
 from headrace.runtime.intake.declarations import (
     Declarations,
     canonical_domain,
@@ -215,6 +216,8 @@ class _Check:
                 _check_split(node, label)
             if (missing := demands.missing_input(node.input)) is not None:
                 raise invalid(f"{label} lacks the input {missing!r} of {node.op_type}")
+            if not domain:
+                check_bodies(node, scope.opsets[domain], label)
             most = demands.outputs
             if len(node.output) > most:
                 raise invalid(
