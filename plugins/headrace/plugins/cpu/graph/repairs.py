@@ -24,8 +24,12 @@ _TYPES = ir.DataType
 _FLOATS: Final = (_TYPES.FLOAT, _TYPES.DOUBLE, _TYPES.FLOAT16, _TYPES.BFLOAT16)
 _FLOAT8: Final = tuple(each for each in _TYPES if each.name.startswith(("FLOAT8E4", "FLOAT8E5")))
 _FEW_BITS: Final = (_TYPES.INT4, _TYPES.UINT4, _TYPES.INT2, _TYPES.UINT2)
-_LARGEST: Final = {_TYPES.FLOAT8E4M3FN: 464.0, _TYPES.FLOAT8E5M2: np.nextafter(61440, 0)}
-"""For each type, the largest number that is rounded to a finite one."""
+_LARGEST: Final = {
+    _TYPES.FLOAT8E4M3FN: np.float32(464),
+    _TYPES.FLOAT8E5M2: np.nextafter(np.float32(61440), np.float32(0)),
+}
+"""For each type, the largest number that is rounded to a finite one, as a float32. A tie is rounded
+to even: 464 to 448, but 61440 to infinity."""
 
 _LARGEST_ENDS: Final = (2**31 - 1, 2**63 - 1)
 _ENDS_BY_DIRECTION: Final = 11
@@ -82,7 +86,7 @@ def _target(node: ir.Node) -> ir.DataType | None:
     return like.dtype if like is not None else None
 
 
-def _beyond_is_infinite(value: ir.Value, largest: float, before: Inserted) -> ir.Value:
+def _beyond_is_infinite(value: ir.Value, largest: np.float32, before: Inserted) -> ir.Value:
     """Replaces numbers whose absolute value is above `largest` with infinity of the same sign. A
     type without an infinity makes it NaN."""
     size = before.layer("Abs", value)

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from headrace.plugins import cpu
 from headrace.runtime.device.load import Load
@@ -80,6 +81,32 @@ def test_without_saturation_a_number_beyond_the_largest_becomes_what_infinity_do
     (y,) = run(plugin, text, x)
     expected = x.astype(y.dtype).astype(np.float32)
     np.testing.assert_array_equal(y.astype(np.float32), expected)
+
+
+@pytest.mark.parametrize("saturate", [0, 1])
+@pytest.mark.parametrize("source", ["float", "double", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("target", "tie"),
+    [
+        ("float8e4m3fn", 464),
+        ("float8e4m3fnuz", 248),
+        ("float8e5m2", 61440),
+        ("float8e5m2fnuz", 61440),
+    ],
+)
+def test_a_number_at_the_end_of_a_type_is_rounded_as_by_onnx(
+    plugin: Plugin, target: str, tie: int, source: str, saturate: int
+) -> None:
+    code = onnx.TensorProto.DataType.Value(target.upper())
+    text = f"g ({source}[n] x) => ({target}[n] y) {{ y = Cast<to={code}, saturate={saturate}>(x) }}"
+    kind = "FLOAT" if source == "float" else source.upper()
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(kind))
+    end = np.array(tie, dtype)
+    around = [np.nextafter(end, np.array(0, dtype)), end, np.nextafter(end, np.array(65000, dtype))]
+    x = np.array([*around, *(-each for each in around), np.inf, -np.inf, np.nan], dtype)
+    (y,) = run(plugin, text, x)
+    (expected,) = ReferenceEvaluator(parse(text)).run(None, {"x": x})
+    np.testing.assert_array_equal(y.astype(np.float32), expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("opset", [13, 18])
