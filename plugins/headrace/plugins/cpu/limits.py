@@ -40,7 +40,7 @@ _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir
 
 def reason(node: ir.Node) -> str | None:
     """Why the node would fail or be wrong though the backend loads it; None if nothing is known."""
-    rule = _RULES.get(operator(node))
+    rule = _rule(node)
     found = _omitted(node) or _wrong_rank(node) or (rule(node) if rule is not None else None)
     return TOO_DEEP if exceeds(node) else found
 
@@ -52,7 +52,16 @@ def operator(node: ir.Node) -> str:
 
 def has_rule(node: ir.Node) -> bool:
     """Whether it depends on the node's inputs and attributes if there is a reason."""
-    return None in node.inputs or operator(node) in _RULES or operator(node) in RANKS
+    return None in node.inputs or _rule(node) is not None or operator(node) in RANKS
+
+
+def _rule(node: ir.Node) -> Callable[[ir.Node], str | None] | None:
+    foreign = node.op_type == "Constant" and node.domain not in ("", "ai.onnx")
+    return _foreign_constant if foreign else _RULES.get(operator(node))
+
+
+def _foreign_constant(node: ir.Node) -> str:
+    return f"the backend takes a Constant of the domain {node.domain!r} for ONNX's own"
 
 
 def _omitted(node: ir.Node) -> str | None:
@@ -170,12 +179,6 @@ def _split_to_sequence(node: ir.Node) -> str | None:
     return None
 
 
-def _features(node: ir.Node) -> str | None:
-    """The backend writes outside the output if a later length than the first is negative."""
-    lengths = node.attributes.get_ints("inputdimensions", ())
-    return "a length in inputdimensions is negative" if min(lengths, default=0) < 0 else None
-
-
 def _lrn(node: ir.Node) -> str | None:
     return None if _rank(node) in (None, 4) else "the backend supports only two spatial axes"
 
@@ -289,7 +292,6 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "Split": _split,
         "SplitToSequence": _split_to_sequence,
         "StringSplit": _has_axes(1),  # the backend gives the count for a scalar an axis
-        "ai.onnx.ml.FeatureVectorizer": _features,
         **predictors.RULES,
         **rotary.RULES,
         **texts.RULES,

@@ -1,4 +1,4 @@
-"""Classifiers and regressors of ai.onnx.ml whose answers the backend gets wrong.
+"""Operators of ai.onnx.ml, most of them predictors, whose answers the backend gets wrong.
 
 Of two classes it often has one score, and makes the other class's score of it. It then does not
 transform them, except by a logistic function, and leaves some of them to foreign memory. Of one
@@ -75,6 +75,12 @@ def _normalizer(node: ir.Node) -> str | None:
     return None
 
 
+def _features(node: ir.Node) -> str | None:
+    """The backend writes outside the output if a later length than the first is negative."""
+    lengths = node.attributes.get_ints("inputdimensions", ())
+    return "a length in inputdimensions is negative" if min(lengths, default=0) < 0 else None
+
+
 def _trees(node: ir.Node) -> str | None:
     number = node.attributes.get_int("post_transform", 0)
     known = 0 <= number < len(_NUMBERED)  # otherwise the backend refuses the layer
@@ -128,6 +134,7 @@ def _always_voted(node: ir.Node, labels: int) -> bool:
 
 RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
     {
+        "ai.onnx.ml.FeatureVectorizer": _features,
         "ai.onnx.ml.LinearClassifier": _linear_classifier,
         "ai.onnx.ml.LinearRegressor": _linear_regressor,
         "ai.onnx.ml.Normalizer": _normalizer,

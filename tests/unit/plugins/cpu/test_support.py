@@ -77,6 +77,18 @@ def test_an_unknown_operator_says_so(plugin: Plugin) -> None:
     assert "Strange" in found["strange"]
 
 
+def test_a_constant_of_another_domain_than_onnxs_is_refused_by_query_and_load(
+    plugin: Plugin,
+) -> None:
+    text = (
+        "a (float[2] x) => (float[2] y) { [made] y = headrace.test.Constant<value_ints = [1]>(x) }"
+    )
+    given = network(text)
+    assert "takes a Constant of the domain 'headrace.test'" in reasons(plugin, given)["made"]
+    with pytest.raises(UnsupportedLayers, match="takes a Constant of the domain"):
+        plugin.load_network(Load(given, {}))
+
+
 def test_layers_behind_an_unknown_one_are_judged_by_likely_types(plugin: Plugin) -> None:
     result = plugin.query_network(networks.unknown_operators().network, {})
     assert "last" in result.supported_layers
