@@ -14,7 +14,7 @@ from typing import Final
 import onnx_ir as ir
 from onnx import defs
 
-from headrace.plugins.cpu import predictors, rotary, texts
+from headrace.plugins.cpu import predictors, rotary, samples, texts
 from headrace.runtime.network.ranks import TOO_DEEP, exceeds
 
 RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
@@ -294,6 +294,7 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "StringSplit": _has_axes(1),  # the backend gives the count for a scalar an axis
         **predictors.RULES,
         **rotary.RULES,
+        **samples.RULES,
         **texts.RULES,
     }
 )

@@ -25,6 +25,7 @@ _REASONS: Final = {
     "count": f"an output has more than {MOST_TEXTS:,} strings, the most for one output; "
     "ask for fewer in one request",
     "crop": "an axis keeps its size, and the backend then does not crop it",
+    "many": "it has too many rows; send fewer in one request",
     "negative": "a length is negative",
     "rotary": "a head does not have the number of elements that the cosines turn",
     "shape": "the shapes of the inputs do not fit each other",
@@ -131,6 +132,18 @@ class Guard(Inserted):
         always = self.constant(np.array(True))
         none = self.layer("SequenceEmpty", type=kind, dtype=kind.dtype.value)
         return self.layer("Loop", length, always, none, type=kind, body=body)
+
+    def few(self, value: ir.Value, axis: int, most: int) -> ir.Value:
+        """Guards that the axis of the value has at most `most` elements."""
+        sizes = self.proven.sizes(value)
+        size = sizes[axis] if sizes else None
+        if size is not None and size <= most:
+            return value
+        self.suffix = f"{SUFFIX}.many"
+        shape = self.layer("Shape", value)
+        given = self.layer("Gather", shape, self.constant(np.array(axis)))
+        beyond = self.layer("Div", given, self.constant(np.array(most + 1)))
+        return self._reshaped(value, self.layer("Add", shape, self.zeros(beyond)))
 
     def is_zero(self, value: ir.Value) -> ir.Value:
         """Returns 1 for each 0, and 0 for every other number."""

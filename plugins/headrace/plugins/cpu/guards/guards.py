@@ -260,6 +260,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "MatMulInteger": inputs.not_empty(1),  # as ConvInteger
         "MelWeightMatrix": windows.mel_weight_matrix,
         "Mod": _divide,
+        "Multinomial": shapes.multinomial,
         "NegativeLogLikelihoodLoss": shapes.loss,
         "NonZero": inputs.of_rank(1),
         "NonMaxSuppression": inputs.scalars(2, 3, 4),

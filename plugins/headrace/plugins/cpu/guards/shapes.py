@@ -9,6 +9,7 @@ from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
 from headrace.plugins.cpu.rotary import rotary_elements
+from headrace.plugins.cpu.samples import most_rows
 
 
 def gather_nd(node: ir.Node, guard: Guard) -> None:
@@ -59,6 +60,12 @@ def loss(node: ir.Node, guard: Guard) -> None:
         allowed = guard.layer("Or", known, omitted, type=truth)
         classes = guard.only_if(classes, allowed, "class")
     node.replace_input_with(1, classes)
+
+
+def multinomial(node: ir.Node, guard: Guard) -> None:
+    """Guards that the rows are not so many that drawing samples of them would hardly end."""
+    most = most_rows(node)
+    inputs.each(node, [0], lambda value: guard.few(value, 0, most))
 
 
 def reshape(node: ir.Node, guard: Guard) -> None:

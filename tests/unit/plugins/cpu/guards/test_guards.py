@@ -168,6 +168,17 @@ _LOOP = """g (int64 trips, bool go, float[1] x) => (float[1] y) {
 }"""
 
 
+def test_samples_of_many_rows_are_not_drawn(plugin: Plugin) -> None:
+    text = "g (float[n,3] x) => (int32[n,m] y) { y = Multinomial<sample_size = 8388608>(x) }"
+    for opset in (7, 21):
+        model = parse(text)
+        model.opset_import[0].version = opset
+        given = Network.from_bytes(model.SerializeToString())
+        assert run(plugin, given, ones(2, 3))["y"].shape == (2, 8_388_608)
+        with pytest.raises(InvalidArgument, match="too many rows"):
+            run(plugin, given, ones(3, 3))
+
+
 _BOXES = """g (float boxes, float scores, int64 most, float iou, float score) => (int64[n,3] y)
     { y = NonMaxSuppression(boxes, scores, most, iou, score) }"""
 _LIMITS = [np.array([1]), np.array([0.5], np.float32), np.array([0], np.float32)]
@@ -532,6 +543,13 @@ def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text:
         (
             "g (float[2,3] x, int64[2] i) => (float y) { y = GatherND<batch_dims = 1>(x, i) }",
             "the input has 1 axes; it must have at least 2",
+        ),
+        *(
+            (
+                f"g (float[{rows},3] x) => (int32 y) {{ y = Multinomial<sample_size={each}>(x) }}",
+                "samples; at most 16,777,216 are allowed",
+            )
+            for rows, each in (("n", 2**31 - 1), ("n", 2**24 + 1), (2**12 + 1, 2**12))
         ),
         (
             "g (float[4] x, int64[1] l) => (float y) { y = ReverseSequence(x, l) }",
