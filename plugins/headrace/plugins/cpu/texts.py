@@ -8,13 +8,13 @@ TfIdfVectorizer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, cast
 
 import onnx_ir as ir
 
 from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.n_grams import NGrams
 
 _MOST_OF_A_PATTERN: Final = 16_384
 _MOST_KEPT: Final = 100_000
@@ -95,15 +95,16 @@ def _texts(attribute: ir.Attr) -> int:
 
 def _tf_idf(node: ir.Node) -> str | None:
     """The backend reads one index for each n-gram in the pool, even past the last index."""
-    pool = node.attributes.get_ints("pool_int64s", None)
-    size = len(pool if pool is not None else node.attributes.get_strings("pool_strings", ()))
-    starts = [*node.attributes.get_ints("ngram_counts", ()), size]
-    lengths = [end - start for start, end in pairwise(starts)]
-    grams = sum(length // (index + 1) for index, length in enumerate(lengths))
-    indexes = len(node.attributes.get_ints("ngram_indexes", ()))
-    if min(lengths, default=0) < 0 or indexes < grams:
-        return f"ngram_indexes has {indexes} elements for {grams} n-grams"
-    return None
+    ints = node.attributes.get_ints
+    pool = ints("pool_int64s", None)
+    return NGrams(
+        pool=len(pool if pool is not None else node.attributes.get_strings("pool_strings", ())),
+        starts=ints("ngram_counts", ()),
+        places=ints("ngram_indexes", ()),
+        shortest=node.attributes.get_int("min_gram_length", 1),
+        longest=node.attributes.get_int("max_gram_length", 1),
+        skips=node.attributes.get_int("max_skip_count", 0),
+    ).refusal
 
 
 def _regex(node: ir.Node) -> str | None:

@@ -30,7 +30,8 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - counts a MaxPool's indices wrongly,
 - takes unique parts along the wrong axis,
 - does not accept a diagonal beyond the machine's integers,
-- gives the mean of a LayerNormalization the precision of the input, and
+- gives the mean of a LayerNormalization the precision of the input,
+- counts a TfIdfVectorizer's terms for as long as its attributes say (`terms`), and
 - reads several operators of ai.onnx.ml otherwise than ONNX (`predictors`).
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
@@ -92,6 +93,7 @@ from headrace.runtime.network.reference.sequences import (
 )
 from headrace.runtime.network.reference.signals import STFT, Attention
 from headrace.runtime.network.reference.sums import with_wide_sums
+from headrace.runtime.network.reference.terms import TfIdfVectorizer
 from headrace.runtime.network.reference.texts import with_few_texts
 from headrace.runtime.network.reference.windows import (
     LRN,
@@ -235,6 +237,7 @@ _CORRECTED = (
     StringConcat,
     StringNormalizer,
     StringSplit,
+    TfIdfVectorizer,
     TreeEnsemble,
     TreeEnsembleClassifier,
     Trilu,
