@@ -31,7 +31,8 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - takes unique parts along the wrong axis,
 - does not accept a diagonal beyond the machine's integers,
 - gives the mean of a LayerNormalization the precision of the input,
-- counts a TfIdfVectorizer's terms for as long as its attributes say (`terms`), and
+- counts a TfIdfVectorizer's terms for as long as its attributes say (`terms`),
+- takes as many samples for a RoiAlign as the sizes of regions ask for, and
 - reads several operators of ai.onnx.ml otherwise than ONNX (`predictors`).
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
@@ -81,6 +82,7 @@ from headrace.runtime.network.reference.predictors import (
     SVMClassifier,
     TreeEnsembleClassifier,
 )
+from headrace.runtime.network.reference.regions import RoiAlign
 from headrace.runtime.network.reference.sequences import (
     Equal,
     OneHot,
@@ -228,6 +230,7 @@ _CORRECTED = (
     QLinearMatMul,
     RegexFullMatch,
     Resize,
+    RoiAlign,
     STFT,
     SVMClassifier,
     Scaler,

@@ -15,8 +15,8 @@ MOST_STEPS: Final = 8_388_608
 
 
 def refuse_steps(count: float, most: int = MOST_STEPS) -> None:
-    """Raises if these are more steps than a layer may take. NaN is too many, too."""
-    if not count <= most:
+    """Raises if these are more steps than a layer may take."""
+    if count > most:
         raise InvalidArgument(
             f"{count:,.0f} steps are too many for one layer on this device: it takes at most "
             f"{most:,}; use another device"

@@ -9,10 +9,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.parser import parse_model
 from onnx.reference import ReferenceEvaluator
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
+
+REGIONS = """<ir_version: 10, opset_import: ["": 21]>
+g (float[a,c,h,w] x, float[n,4] r, int64[n] b) => (float y) {{ y = RoiAlign<{}>(x, r, b) }}"""
 
 TERMS: dict[str, Any] = {
     "mode": "TF",
@@ -70,3 +74,48 @@ def test_a_request_for_too_many_terms_is_refused(
 ) -> None:
     with pytest.raises(InvalidArgument, match="steps are too many"):
         CorrectedEvaluator(terms(**changes)).run(None, {"x": np.ones(shape, np.int64)})
+
+
+def align(options: str, rois: Any, channels: int = 1, evaluator: Any = CorrectedEvaluator) -> Any:
+    x = np.arange(16 * channels, dtype=np.float32).reshape(1, channels, 4, 4)
+    rois = np.array(rois, np.float32)
+    inputs = {"x": x, "r": rois, "b": np.zeros(len(rois), np.int64)}
+    return evaluator(parse_model(REGIONS.format(options))).run(None, inputs)[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "sampling_ratio = 0",
+        "sampling_ratio = 3, output_width = 2",
+        'coordinate_transformation_mode = "output_half_pixel", spatial_scale = 0.5',
+        'mode = "max", output_height = 3',
+    ],
+)
+def test_regions_are_aligned_as_by_onnx(options: str) -> None:
+    rois = [[0, 0, 3, 3], [1, 2, 1, 2], [3, 3, 0, 0], [-5, -5, 50, 9]]
+    expected = align(options, rois, 2, ReferenceEvaluator)
+    np.testing.assert_array_equal(align(options, rois, 2), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "region", "channels"),
+    [
+        ("sampling_ratio = 1000000", [0, 0, 3, 3], 1),
+        ("sampling_ratio = 0", [0, 0, 1e6, 1e6], 1),
+        ('coordinate_transformation_mode = "half_pixel"', [1e6, 1e6, 0, 0], 1),
+        ("output_height = 1000000000", [0, 0, 3, 3], 1),
+        ('coordinate_transformation_mode = "half_pixel", output_width = 1000000', [0, 0, 0, 0], 1),
+        ("sampling_ratio = 512", [0, 0, 3, 3], 33),
+    ],
+)
+def test_a_request_for_too_many_samples_is_refused(
+    options: str, region: list[float], channels: int
+) -> None:
+    with pytest.raises(InvalidArgument, match="steps are too many"):
+        align(options, [region], channels)
+
+
+def test_samples_of_all_regions_count_together() -> None:
+    with pytest.raises(InvalidArgument, match="8,650,752 steps"):
+        align("sampling_ratio = 512", [[0, 0, 3, 3]] * 33)
