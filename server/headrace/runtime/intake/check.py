@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 import onnx
 
-from headrace.runtime.intake.bodies import check_bodies
 from headrace.runtime.intake.declarations import (
     Declarations,
     canonical_domain,
@@ -22,6 +21,7 @@ from headrace.runtime.intake.declarations import (
     invalid,
 )
 from headrace.runtime.intake.demands import (
+    check_bodies,
     demands_of,
     has_short_lists,
     kind_name,

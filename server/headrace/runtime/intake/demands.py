@@ -26,6 +26,9 @@ _VALUES: Final = frozenset(
 _RANK: Final = Limits().rank
 _LEAST: Final = {"axis": -_RANK, "blocksize": 1, "group": 1, "num_scan_inputs": 1}
 _BITS: Final = 2**31
+_WITHOUT_LENGTHS: Final = 9
+"""Since this version, the first input of a Scan is not the lengths of its sequences."""
+_GRAPH: Final = onnx.AttributeProto.GRAPH
 _SINGLE: Final = onnx.defs.OpSchema.FormalParameterOption.Single
 
 
@@ -111,6 +114,36 @@ def check_numbers(nodes: Iterable[ir.Node]) -> None:
                     raise InvalidModel(
                         f"attribute {name!r} of layer {node.name!r} {wrong}", field="model"
                     )
+
+
+def check_bodies(node: onnx.NodeProto, version: int, label: str) -> None:
+    """Checks that the bodies of a layer of ONNX's own domain have all results that it hands on.
+    Backends and evaluators find results by their position, and do not survive a missing one.
+
+    Args:
+        version: the version of the domain.
+
+    Raises:
+        InvalidModel: a body has too few outputs.
+    """
+    least = len(node.output)
+    if node.op_type == "Loop":
+        states = len(node.input) - 2  # after the number of rounds and the condition
+        least = 1 + max(least, states)
+    elif node.op_type == "Scan":
+        given = [each for each in node.attribute if each.name == "num_scan_inputs"]
+        if given and not given[0].ref_attr_name:
+            before = 1 if version < _WITHOUT_LENGTHS else 0
+            least = max(least, len(node.input) - before - given[0].i)
+    elif node.op_type not in ("If", "SequenceMap"):
+        return
+    for each in node.attribute:
+        if each.type == _GRAPH and not each.ref_attr_name and len(each.g.output) < least:
+            raise InvalidModel(
+                f"attribute {each.name!r} of {label} has {len(each.g.output)} outputs; it needs "
+                f"{least} for this {node.op_type}",
+                field="model",
+            )
 
 
 def kind_name(kind: int) -> str:

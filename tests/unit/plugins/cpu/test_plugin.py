@@ -228,7 +228,7 @@ def test_a_network_newer_than_the_backend_is_computed(plugin: Plugin) -> None:
 
 
 def test_a_network_of_operators_newer_than_the_backend_is_explained(plugin: Plugin) -> None:
-    model = parse("n (float[2,4] x) => (float[2,2] y) { [gate] y = SwiGLU(x) }")
+    model = parse("n (float[2,4] x) => (float[2,2] y) { [gate] y = SwiGLU(x, x) }")
     model.opset_import[0].version = onnx.defs.onnx_opset_version()
     with pytest.raises(UnsupportedLayers, match="operator set") as caught:
         plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))

@@ -24,7 +24,9 @@ class RoiAlign(OpRoiAlign):
     https://onnx.ai/onnx/operators/onnx__RoiAlign.html
     """
 
-    def _run(self, x: Any, rois: Any, batch_indices: Any, **options: Any) -> tuple[Any, ...]:
+    def _run(  # type: ignore[override]
+        self, x: Any, rois: Any, batch_indices: Any, **options: Any
+    ) -> tuple[Any, ...]:
         given = {name: options.get(name) or getattr(self, name) for name in _OF_SAMPLES}
         height, width = given["output_height"], given["output_width"]
         ratio = given["sampling_ratio"]
@@ -37,4 +39,4 @@ class RoiAlign(OpRoiAlign):
         samples = np.nan_to_num(np.maximum(grids, 1), posinf=np.inf) * height * width
         refuse_steps(samples.max(initial=0), _MOST_SAMPLES)
         refuse_steps(samples.sum() * x.shape[1])
-        return super()._run(x, rois, batch_indices, **options)  # type: ignore[no-untyped-call]
+        return super()._run(x, rois, batch_indices, **options)  # type: ignore[no-untyped-call,no-any-return]

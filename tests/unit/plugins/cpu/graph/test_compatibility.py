@@ -157,7 +157,7 @@ def test_what_cannot_be_stamped_lists_every_layer(compatibility: Compatibility) 
 def test_layers_in_bodies_are_looked_at_too(compatibility: Compatibility) -> None:
     bodies = [
         helper.make_graph(
-            [helper.make_node("SwiGLU", ["x"], [name])],
+            [helper.make_node("SwiGLU", ["x", "x"], [name])],
             name,
             [],
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)],
