@@ -32,6 +32,7 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - does not accept a diagonal beyond the machine's integers,
 - gives the mean of a LayerNormalization the precision of the input,
 - counts a TfIdfVectorizer's terms for as long as its attributes say (`terms`),
+- does not take the limits of a NonMaxSuppression as scalars,
 - takes as many samples for a RoiAlign as the sizes of regions ask for, and
 - reads several operators of ai.onnx.ml otherwise than ONNX (`predictors`).
 
@@ -82,7 +83,7 @@ from headrace.runtime.network.reference.predictors import (
     SVMClassifier,
     TreeEnsembleClassifier,
 )
-from headrace.runtime.network.reference.regions import RoiAlign
+from headrace.runtime.network.reference.regions import NonMaxSuppression, RoiAlign
 from headrace.runtime.network.reference.sequences import (
     Equal,
     OneHot,
@@ -222,6 +223,7 @@ _CORRECTED = (
     LpPool,
     MatMulInteger,
     MaxPool,
+    NonMaxSuppression,
     Normalizer,
     OneHot,
     OneHotEncoder,

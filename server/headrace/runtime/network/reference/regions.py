@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from onnx.reference.ops.op_non_max_suppression import NonMaxSuppression as OpNonMaxSuppression
 from onnx.reference.ops.op_roi_align import RoiAlign as OpRoiAlign
 
 from headrace.runtime.network.reference.steps import refuse_steps
@@ -15,6 +16,26 @@ _OF_SAMPLES: Final = (
 )
 _MOST_SAMPLES: Final = 262_144
 """Of one region. onnx makes some objects of each sample, which take 0.5 KB."""
+
+
+class NonMaxSuppression(OpNonMaxSuppression):
+    """Takes limits that are scalars, as ONNX says. onnx's operator takes tensors of one element
+    alone, and none that is negative, and needs the limits that are optional.
+
+    https://onnx.ai/onnx/operators/onnx__NonMaxSuppression.html
+    """
+
+    def _run(  # type: ignore[override]
+        self, boxes: Any, scores: Any, *limits: Any, **options: Any
+    ) -> tuple[Any, ...]:
+        most, overlap, score = [*limits, None, None, None][:3]
+        given = (
+            np.maximum(0 if most is None else most, 0),
+            0.0 if overlap is None else overlap,
+            score,
+        )
+        flat = (None if each is None else np.asarray(each).reshape(-1) for each in given)
+        return super()._run(boxes, scores, *flat, **options)  # type: ignore[no-untyped-call]
 
 
 class RoiAlign(OpRoiAlign):
