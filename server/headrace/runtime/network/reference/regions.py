@@ -25,9 +25,7 @@ class NonMaxSuppression(OpNonMaxSuppression):
     https://onnx.ai/onnx/operators/onnx__NonMaxSuppression.html
     """
 
-    def _run(  # type: ignore[override]
-        self, boxes: Any, scores: Any, *limits: Any, **options: Any
-    ) -> tuple[Any, ...]:
+    def _run(self, boxes: Any, scores: Any, *limits: Any, **options: Any) -> Any:
         most, overlap, score = [*limits, None, None, None][:3]
         given = (
             np.maximum(0 if most is None else most, 0),
@@ -47,7 +45,7 @@ class RoiAlign(OpRoiAlign):
 
     def _run(  # type: ignore[override]
         self, x: Any, rois: Any, batch_indices: Any, **options: Any
-    ) -> tuple[Any, ...]:
+    ) -> Any:
         given = {name: options.get(name) or getattr(self, name) for name in _OF_SAMPLES}
         height, width = given["output_height"], given["output_width"]
         ratio = given["sampling_ratio"]
@@ -60,4 +58,4 @@ class RoiAlign(OpRoiAlign):
         samples = np.nan_to_num(np.maximum(grids, 1), posinf=np.inf) * height * width
         refuse_steps(samples.max(initial=0), _MOST_SAMPLES)
         refuse_steps(samples.sum() * x.shape[1])
-        return super()._run(x, rois, batch_indices, **options)  # type: ignore[no-untyped-call,no-any-return]
+        return super()._run(x, rois, batch_indices, **options)  # type: ignore[no-untyped-call]
