@@ -31,7 +31,7 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - takes unique parts along the wrong axis,
 - does not accept a diagonal beyond the machine's integers,
 - gives the mean of a LayerNormalization the precision of the input,
-- counts a TfIdfVectorizer's terms for as long as its attributes say (`terms`),
+- counts a TfIdfVectorizer's terms for as long as its attributes say,
 - does not take the limits of a NonMaxSuppression as scalars,
 - takes as many samples for a RoiAlign as the sizes of regions ask for, and
 - reads several operators of ai.onnx.ml otherwise than ONNX (`predictors`).
@@ -93,10 +93,10 @@ from headrace.runtime.network.reference.sequences import (
     StringConcat,
     StringNormalizer,
     StringSplit,
+    TfIdfVectorizer,
 )
 from headrace.runtime.network.reference.signals import STFT, Attention
 from headrace.runtime.network.reference.sums import with_wide_sums
-from headrace.runtime.network.reference.terms import TfIdfVectorizer
 from headrace.runtime.network.reference.texts import with_few_texts
 from headrace.runtime.network.reference.windows import (
     LRN,

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
 from typing import Any, Final
 
 import numpy as np
+from onnx import helper
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_equal import Equal as OpEqual
 from onnx.reference.ops.op_one_hot import OneHot as OpOneHot
 from onnx.reference.ops.op_split_to_sequence import SplitToSequence as OpSplitToSequence
+from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as OpTfIdfVectorizer
 
+from headrace.runtime.network.n_grams import NGrams
+from headrace.runtime.network.reference.steps import refuse_steps
 from headrace.runtime.network.reference.texts import MOST_TEXTS, are_texts, refuse_many
 
 try:
@@ -186,3 +191,34 @@ def _expression(pattern: str) -> Any:
                 f"; it takes more than {_MOST_BYTES_OF_AN_EXPRESSION >> 20} MiB, the most here"
             )
         raise ValueError(f"{pattern!r} is not an RE2 expression: {reason}") from None
+
+
+class TfIdfVectorizer(OpTfIdfVectorizer):
+    """Refuses attributes with which onnx's operator would hardly end, and takes a bounded number of
+    steps.
+
+    https://onnx.ai/onnx/operators/onnx__TfIdfVectorizer.html
+    """
+
+    def __init__(self, node: Any, *arguments: Any) -> None:
+        # An attribute that a function hands on has no value here. onnx's operator raises then.
+        known = [each for each in node.attribute if not each.ref_attr_name]
+        given: dict[str, Any] = {each.name: helper.get_attribute_value(each) for each in known}
+        wrong = NGrams(
+            pool=len(given.get("pool_int64s") or given.get("pool_strings") or ()),
+            starts=given.get("ngram_counts", ()),
+            places=given.get("ngram_indexes", ()),
+            shortest=given.get("min_gram_length", 1),
+            longest=given.get("max_gram_length", 1),
+            skips=given.get("max_skip_count", 0),
+        ).refusal
+        if wrong is not None and len(known) == len(node.attribute):
+            raise ValueError(wrong)
+        super().__init__(node, *arguments)  # type: ignore[no-untyped-call]
+
+    def _run(self, x: Any, **options: Any) -> tuple[Any, ...]:  # type: ignore[override]
+        skips, longest = options["max_skip_count"], options["max_gram_length"]
+        rows = prod(x.shape[:-1])
+        refuse_steps(x.size * (skips + 1) * min(longest, len(self.ngram_counts_)))
+        refuse_steps(rows * self.output_size_)
+        return (*super()._run(x, **options),)  # type: ignore[no-untyped-call]
