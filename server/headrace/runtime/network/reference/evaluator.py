@@ -33,7 +33,8 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - gives the mean of a LayerNormalization the precision of the input,
 - counts a TfIdfVectorizer's terms for as long as its attributes say,
 - does not take the limits of a NonMaxSuppression as scalars,
-- takes as many samples for a RoiAlign as the sizes of regions ask for, and
+- takes as many samples for a RoiAlign as the sizes of regions ask for,
+- follows the links of a tree that lead in a circle (`trees`), and
 - reads several operators of ai.onnx.ml otherwise than ONNX (`predictors`).
 
 A RegexFullMatch is evaluated by RE2, whose syntax ONNX specifies. Python's `re` takes exponential
@@ -54,6 +55,9 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpFunctionContextDependant
 from onnx.reference.ops import op_gru, op_lstm, op_rnn
+from onnx.reference.ops.aionnxml.op_tree_ensemble_regressor import (
+    TreeEnsembleRegressor as OpTreeEnsembleRegressor,
+)
 from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
 from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
 
@@ -98,6 +102,7 @@ from headrace.runtime.network.reference.sequences import (
 from headrace.runtime.network.reference.signals import STFT, Attention
 from headrace.runtime.network.reference.sums import with_wide_sums
 from headrace.runtime.network.reference.texts import with_few_texts
+from headrace.runtime.network.reference.trees import of_trees
 from headrace.runtime.network.reference.windows import (
     LRN,
     AveragePool,
@@ -207,6 +212,7 @@ _CORRECTED = (
     *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
     *CUMULATIONS,
     *LOSSES,
+    *map(of_trees, (TreeEnsemble, TreeEnsembleClassifier, OpTreeEnsembleRegressor)),
     Attention,
     AveragePool,
     BatchNormalization,
@@ -243,8 +249,6 @@ _CORRECTED = (
     StringNormalizer,
     StringSplit,
     TfIdfVectorizer,
-    TreeEnsemble,
-    TreeEnsembleClassifier,
     Trilu,
     Unique,
 )
