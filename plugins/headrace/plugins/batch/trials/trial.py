@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -18,6 +19,8 @@ Run: TypeAlias = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 ROWS: Final = 3
 _SIZES: Final = (64, 16, 224, 1)
 """Sizes that are tried for dynamic dimensions until the network takes one."""
+_MOST_ELEMENTS: Final = 2**26
+"""The most elements of a row that is tried. The rows of a trial then take some GiB of memory."""
 _SCALES: Final = (1.0, 8.0, 0.125)
 """Scales of the rows. They differ, so that a statistic over all rows would visibly change each row.
 """
@@ -45,11 +48,16 @@ def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
         apart: runs one row.
 
     Raises:
-        Inconclusive: the network takes none of the values that were tried.
+        Inconclusive: the network takes none of the values that were tried, or its rows are too
+            large.
         Cancelled, Unavailable: from a run.
     """
     reason = ""
     for size in _sizes(inputs):
+        elements = sum(math.prod(_shape(port, size)) for port in inputs)
+        if elements > _MOST_ELEMENTS:
+            reason = reason or f"a row has {elements} elements; at most {_MOST_ELEMENTS} are tried"
+            continue
         rows = _random_rows(inputs, size, count)
         try:
             return Sample(rows, [apart(row) for row in rows])
@@ -118,9 +126,13 @@ def _sizes(inputs: Sequence[Port]) -> Iterator[int]:
     yield from _SIZES[:1] if fixed else _SIZES
 
 
-def _value(port: Port, size: int, scale: float, random: np.random.Generator) -> Array:
+def _shape(port: Port, size: int) -> list[int]:
     assert port.shape is not None
-    shape = [1, *(each if isinstance(each, int) else size for each in port.shape[1:])]
+    return [1, *(each if isinstance(each, int) else size for each in port.shape[1:])]
+
+
+def _value(port: Port, size: int, scale: float, random: np.random.Generator) -> Array:
+    shape = _shape(port, size)
     dtype = port.dtype.numpy()
     if dtype.kind == "O":
         return np.array(random.choice(["a", "bc", ""], shape), object)

@@ -100,6 +100,17 @@ def test_a_network_that_takes_nothing_says_nothing() -> None:
         sample([port("N", "side")], of(never))
 
 
+@pytest.mark.parametrize("size", [2**27, 2**63 - 1])
+def test_rows_that_would_fill_the_memory_are_not_tried(size: int) -> None:
+    with pytest.raises(Inconclusive, match=f"a row has {size} elements; at most 67108864"):
+        sample([port("N", size)], of(lambda x: x))
+
+
+def test_a_smaller_size_is_tried_where_a_larger_one_is_too_large() -> None:
+    found = sample([port("N", 2**21, "side")], of(lambda x: x), 1)
+    assert found.rows[0]["x"].shape == (1, 2**21, 16)
+
+
 def test_a_cancelled_run_ends_the_trial() -> None:
     def gone(x: Array) -> Array:
         raise Cancelled("nobody waits")
