@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from headrace.client.errors import bad_reply
 from headrace.client.info import (
     Device,
     ExecutableLayer,
@@ -142,5 +143,10 @@ def _enum_name(enum: type[pb.NetworkState] | type[pb.DeviceState], number: int) 
 
 
 def status(message: pb.GetStatusReply) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(message.document)
+    try:
+        found = json.loads(message.document)
+    except ValueError as error:
+        raise bad_reply(f"the status is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise bad_reply("the status is not a JSON object")
     return found

@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.client import Client, Network, Range, RepositoryVersion, aio, errors
+from headrace.client import Client, Network, Range, RepositoryVersion, aio, errors, replies
 from headrace.client.model import CHUNK_BYTES, INLINE_BYTES
 from headrace.client.plans import plan
 from headrace.client.security import endpoint_of
@@ -407,6 +407,12 @@ def test_a_status_without_a_class_is_the_base(client: Any, fake: Fake) -> None:
     with pytest.raises(errors.Error) as caught:
         client.devices()
     assert type(caught.value) is errors.Error
+
+
+@pytest.mark.parametrize("document", [b"", b"{", b"[]", b"\xff"])
+def test_a_status_that_is_no_document_breaks_the_protocol(document: bytes) -> None:
+    with pytest.raises(errors.Internal, match="the server's reply breaks the protocol: the status"):
+        replies.status(pb.GetStatusReply(document=document))
 
 
 def test_details_say_field_reason_and_metadata(client: Any) -> None:
