@@ -89,11 +89,19 @@ def _ragged(shape: Sequence[int]) -> CodecError:
 def _check_elements(flat: list[Any], datatype: str) -> None:
     allowed = _ELEMENTS.get(datatype, _WHOLE)
     for start in range(0, len(flat), CHUNK):
-        if wrong := set(map(type, flat[start : start + CHUNK])) - allowed:
+        chunk = flat[start : start + CHUNK]
+        if wrong := set(map(type, chunk)) - allowed:
             kind = wrong.pop()
+            if allowed == _WHOLE and kind is float and any(map(_is_wide, chunk)):
+                raise CodecError(".data", f"holds a number that is too large for {datatype}")
             found = "null" if kind is type(None) else _NAMES.get(kind, "a list or an object")
             takes = " or ".join(sorted(_NAMES[each] for each in allowed))
             raise CodecError(".data", f"holds {found}, and {datatype} takes {takes}")
+
+
+def _is_wide(element: Any) -> bool:
+    """Whether it is a number beyond 64 bits. It is read as a float even if it has no point."""
+    return type(element) is float and not -(2.0**63) < element < 2.0**64
 
 
 def encode_data(array: Array, datatype: str, name: str) -> Iterator[bytes]:

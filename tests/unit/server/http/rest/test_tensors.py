@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +66,8 @@ def test_an_array_that_is_not_contiguous_or_not_native_is_written_right() -> Non
         ("INT64", [1, 2**64 - 1], "INT64"),
         ("UINT64", [1, -1], "UINT64"),
         ("INT32", [1, 2.0], "holds a number with a point, and INT32 takes a whole number"),
+        ("UINT64", orjson.loads("[1, 18446744073709551616]"), "too large for UINT64"),
+        ("INT64", orjson.loads("[1, -9223372036854775809]"), "too large for INT64"),
         ("INT32", [1, True], "holds true or false, and INT32 takes a whole number"),
         ("INT32", [1, "2"], "holds text"),
         ("INT32", [1, None], "holds null"),
