@@ -98,16 +98,24 @@ def _rotation(operation: openvino.Node) -> Iterator[Condition]:
     ONNX requires that all sizes are the same. Repeats along the axis of the heads are meant.
 
     One kernel replaces the operations. It writes outside of its memory if the rows of the data do
-    not have the length that the split into halves expects. So it gets rows of that length."""
+    not have the length that the split into halves expects, or are shorter than what it turns. So it
+    gets rows of that length."""
     kind = operation.get_type_name()
     if kind == "Slice":
         rows, made = operation.input_value(0), operation.output(0)
         yield from same(rows, -1, made, -1)
     elif kind == "VariadicSplit":
-        data, halves = operation.input_value(0), operation.outputs()
-        if not is_known(data, -1) and all(is_known(half, -1) for half in halves):
-            length = sum(half.get_partial_shape()[-1].get_length() for half in halves)
+        data, parts = operation.input_value(0), operation.outputs()
+        if is_known(data, -1):
+            return
+        known = [part.get_partial_shape()[-1] for part in parts if is_known(part, -1)]
+        length = sum(size.get_length() for size in known)
+        if len(known) == len(parts):
             keep_length(operation, -1, length)
+        else:  # what is turned, and the rest
+            fits = all_hold(operations.greater_equal(sizes_along(data, [-1]), np.int64(length)))
+            yield fits, UNLIKE
+            keep_fitting(operation.input(0), fits)
     elif kind == "Multiply":
         yield from _turned(operation)
 

@@ -52,11 +52,12 @@ def _quantize(node: ir.Node, version: int) -> str | None:
 
 def _blocks(node: ir.Node, _: int) -> str | None:
     """No case has scales or zero points whose number is not that of the blocks, or sizes that are
-    not known."""
+    not known. Without blocks, they are scalars or lists."""
     block, axis = node.attributes.get_int("block_size", 0), node.attributes.get_int("axis", 1)
-    if not block:
-        return None
     data, *given = (sizes_of(value) for value in node.inputs if value is not None)
+    if not block:
+        deep = any(sizes is not None and len(sizes) > 1 for sizes in given)
+        return "a scale or zero point has several axes, and there are no blocks" if deep else None
     if data is None or not -len(data) <= axis < len(data) or block < 0:
         return "the blocks do not fit the tensor"
     blocks = list(data)

@@ -563,6 +563,16 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             ("beside_each_other", *_OF_HEADS, "interleaved = 1", 33, lambda last: (2, 4, 3, last)),
         )
     },
+    **{
+        f"rotary_part_{interleaved}": (
+            "(float[B,2,N,D] x, float[50,2] c, float[50,2] s, int64[2,3] p) => (float[A,E,F,G] y)"
+            f" {{ y = RotaryEmbedding<rotary_embedding_dim = 4, interleaved = {interleaved}>"
+            "(x, c, s, p) }",
+            [rotated_at((2, 2, 3, length), 2) for length in (4, 5, 8)],
+            [(rotated_at((2, 2, 3, length), 2), NO_FIT) for length in (3, 1)],
+        )
+        for interleaved in (0, 1)
+    },
     "rotary_rows": (
         "(float[B,2,N,4] x, float[C,M,2] c, float[D,P,2] s) => (float[E,F,G,J] y)"
         " { y = RotaryEmbedding(x, c, s) }",

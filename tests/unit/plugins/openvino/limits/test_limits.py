@@ -454,6 +454,18 @@ def reasons(text: str, opset: int) -> list[str]:
         ),
         ("() => (float[A] y) <float[2] x = {1, 2}> { y = Unique<axis = 1>(x) }", "of 1 axes"),
         ("(float[2] x) => (float[A] y) { y = Unique<axis = -2>(x) }", "axis -2"),
+        *(
+            (
+                f"({kind}[2,1] x, float[1,1] s, uint8[{zero}] z) => ({made}[2,1] y)"
+                f" {{ y = {operator}(x, s, z) }}",
+                "no blocks",
+            )
+            for operator, kind, made in (
+                ("QuantizeLinear", "float", "uint8"),
+                ("DequantizeLinear", "uint8", "float"),
+            )
+            for zero in ("1,1", "2,1")
+        ),
         (_quantized("float[2] s", "uint8 z"), "each output channel"),
         (_quantized("float[N] s", "uint8[1] z"), "each output channel"),
     ],
