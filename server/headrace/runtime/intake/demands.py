@@ -50,6 +50,10 @@ class Demands:
     optional: Collection[str] = ()
     outputs: int = sys.maxsize
 
+    def needed_inputs(self) -> list[int]:
+        """The places of the inputs that may not be left empty."""
+        return [at for at, name in enumerate(self.inputs) if name not in self.optional]
+
     def missing_input(self, given: Sequence[str]) -> str | None:
         """What ONNX calls the first input that the node must have and that is not `given`."""
         for at, name in enumerate(self.inputs):

@@ -1,7 +1,8 @@
-"""Checks the attributes that calls hand to functions.
+"""Checks the attributes and inputs that calls hand to functions.
 
-A layer in a function may refer to an attribute of the function, and each call may give another. So
-whether the layer gets what its operator needs shows only at the call.
+A layer in a function may refer to an attribute of the function or read an input of it, and each
+call may give another one, or none. So whether the layer gets what its operator needs shows only at
+the call.
 """
 
 from __future__ import annotations
@@ -19,23 +20,26 @@ from headrace.runtime.intake.naming import walk
 
 @dataclass(slots=True)
 class _Needs:
-    """What a function's layers need of the function's attributes.
+    """What a function's layers need of the function's attributes and inputs.
 
     Attributes:
         kinds: the types that operators demand of each attribute. No value has two of them.
         required: the attributes without which a layer lacks one, each with the operator that
             requires it.
+        inputs: the places of the inputs without which a layer lacks one, each with its operator.
     """
 
     kinds: dict[str, set[int]] = field(default_factory=dict)
     required: dict[str, str] = field(default_factory=dict)
+    inputs: dict[int, str] = field(default_factory=dict)
 
 
 def check_references(model: ir.Model) -> None:
     """Checks all calls. Each function of `model` has to come after the functions that it calls.
 
     Raises:
-        InvalidModel: a call hands over an attribute of a wrong type, or not one that is needed.
+        InvalidModel: a call hands over an attribute of a wrong type, or not an attribute or input
+            that is needed.
     """
     if not model.functions:
         return
@@ -49,12 +53,17 @@ def check_references(model: ir.Model) -> None:
 def _needs_of(function: ir.Function, model: ir.Model, needs: Mapping[Identifier, _Needs]) -> _Needs:
     """Checks the calls in a function, and finds what the function needs of those who call it."""
     found = _Needs()
+    places = {value: at for at, value in enumerate(function.inputs)}
     for node in walk(function):
         _check(node, model, needs)
         references = [each for each in node.attributes.values() if each.is_ref()]
-        if not references:
+        if not references and places.keys().isdisjoint(node.inputs):
             continue
         inner = needs.get(node.op_identifier()) or _needs_of_operator(node, function)
+        for at, operator in inner.inputs.items():
+            value = node.inputs[at]
+            if value in places:
+                found.inputs[places[value]] = operator
         for attribute in references:
             name, reference = attribute.name, str(attribute.ref_attr_name)
             if name in inner.kinds:
@@ -72,11 +81,12 @@ def _needs_of_operator(node: ir.Node, function: ir.Function) -> _Needs:
     return _Needs(
         {name: {kind} for name, kind in demands.kinds.items()},
         dict.fromkeys(required, node.op_type),
+        dict.fromkeys(demands.needed_inputs(), node.op_type),
     )
 
 
 def _check(node: ir.Node, model: ir.Model, needs: Mapping[Identifier, _Needs]) -> None:
-    """Checks the attributes of a layer, if it is a call."""
+    """Checks the attributes and inputs of a layer, if it is a call."""
     key = node.op_identifier()
     if key not in needs:
         return
@@ -97,6 +107,12 @@ def _check(node: ir.Node, model: ir.Model, needs: Mapping[Identifier, _Needs]) -
         if attribute is None or not _has_value(attribute):
             raise InvalidModel(
                 f"{label} lacks the attribute {name!r}, which {operator} needs there", field="model"
+            )
+    for at, operator in needs[key].inputs.items():
+        if at >= len(node.inputs) or node.inputs[at] is None:
+            missing = model.functions[key].inputs[at].name
+            raise InvalidModel(
+                f"{label} lacks the input {missing!r}, which {operator} needs there", field="model"
             )
 
 

@@ -1,4 +1,4 @@
-"""Attributes that calls hand to functions: what the layers there need decides."""
+"""Attributes and inputs that calls hand to functions: what the layers there need decides."""
 
 from __future__ import annotations
 
@@ -85,6 +85,28 @@ def test_a_call_does_not_leave_out_what_a_layer_needs(through: bool) -> None:
         made = referring(operator, attribute, kind, inputs)
         found = refusal(called(made, through=through))
         assert f"lacks the attribute {name!r}, which {operator} needs there" in found
+
+
+@pytest.mark.parametrize("through", [False, True])
+@pytest.mark.parametrize("inputs", [[], [""]])
+def test_a_call_does_not_leave_out_an_input_that_a_layer_needs(
+    through: bool, inputs: list[str]
+) -> None:
+    functions = [function("f", [node("Relu", ["a"], ["b"])])]
+    if through:
+        functions.append(function("g", [node("f", ["a"], ["b"], domain="f")]))
+    call = node(functions[-1].name, inputs, ["y"], domain="f")
+    proto = model([call], [], [value("y")], functions=functions, domains=["f"])
+    assert "lacks the input 'a', which Relu needs there" in refusal(proto)
+
+
+def test_a_call_may_leave_out_an_input_that_a_layer_does_not_need() -> None:
+    clip = function("f", [node("Clip", ["a", "low", "high"], ["b"])])
+    clip.input.extend(["low", "high"])
+    call = node("f", ["x", "", "x"], ["y"], domain="f")
+    network(model([call], [value("x")], [value("y")], functions=[clip], domains=["f"]))
+    call = node("f", ["x"], ["y"], domain="f")
+    network(model([call], [value("x")], [value("y")], functions=[clip], domains=["f"]))
 
 
 def test_a_function_that_nobody_calls_needs_nothing() -> None:
