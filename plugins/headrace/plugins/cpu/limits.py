@@ -144,12 +144,6 @@ def _loss(node: ir.Node) -> str | None:
     return f"the target has {classes} axes; it must have {scores - 1}"
 
 
-def _gather_nd(node: ir.Node) -> str | None:
-    if node.attributes.get_int("batch_dims", 0) < 0:
-        return "batch_dims is negative"
-    return None
-
-
 def _has_axes(least: int) -> Callable[[ir.Node], str | None]:
     """The rule that the first input has at least so many axes."""
 
@@ -236,6 +230,9 @@ def _reduce_bool(node: ir.Node) -> str | None:
 
 def _resize(node: ir.Node) -> str | None:
     """With aligned corners ONNX places samples by the scale; the backend uses the rounded size."""
+    data, smooth = _input(node, 0), node.attributes.get_int("antialias", 0)
+    if smooth and data is not None and data.dtype == ir.DataType.INT8:
+        return "with antialias, the backend takes negative numbers of 8 bits for 0"
     axes = node.attributes.get_ints("axes", None)
     for index in (2, 3):
         known = _sizes(_input(node, index))
@@ -276,7 +273,9 @@ _RULES: Final[Mapping[str, Callable[[ir.Node], str | None]]] = MappingProxyType(
         "ConvInteger": _conv_integer,
         "ConvTranspose": _conv_transpose,
         "DFT": _has_axes(2),
-        "GatherND": _gather_nd,
+        "GatherND": lambda node: (
+            "batch_dims is negative" if node.attributes.get_int("batch_dims", 0) < 0 else None
+        ),
         "GlobalLpPool": _pool,
         "GridSample": _grid_sample,
         "LRN": _lrn,

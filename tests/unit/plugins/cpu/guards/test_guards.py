@@ -561,6 +561,11 @@ def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text:
             "split is 0",
         ),
         (
+            "g (int8[1,1,4,4] x, int64[4] s) => (int8[a,b,c,d] y) "
+            '{ y = Resize<antialias = 1, mode = "linear">(x, , , s) }',
+            "negative numbers of 8 bits",
+        ),
+        (
             "g () => (float[a,b] y, float[c,d] z) <float[1,2] x = {1, 2}> { s = Shape(x)"
             " t = Sub(s, s) l = Concat<axis = 0>(s, t) [two] y, z = Split(x, l) }",
             "input 1 has 4 elements for 2 outputs",
