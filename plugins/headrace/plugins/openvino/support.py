@@ -25,20 +25,39 @@ from headrace.runtime.transform import single_layer
 from headrace.runtime.transform.trials import Trials
 
 _RANKS: Final = (4, 2, 3, 1, 0)
+_PACKED: Final = frozenset(
+    [
+        *("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "GRU", "LSTM", "QLinearConv"),
+        "RNN",
+    ]
+)
+"""Layers whose data the compiler brings into another layout."""
+_FREED: Final = (
+    "with convolutions or recurrent layers in the network, OpenVINO gives the memory of a result of "
+    "unknown size to another one"
+)
 
 
 def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir.Node, str]:
     """The layers, also those in bodies, that a device with these OPTIMIZATION_CAPABILITIES computes
     wrongly, or whose values cannot be passed to it, each with the reason."""
     found: dict[ir.Node, str] = {}
-    for node in walk(model.graph):
+    nodes = [*walk(model.graph)]
+    packed = any(node.op_type in _PACKED for node in nodes)
+    for node in nodes:
         version = model.opset_imports.get(node.domain, 1)
         reason = limits.reason(node, version, capabilities) or _unpassed(node)
+        if packed and node.op_type == "If" and not all(map(_is_fixed, node.outputs)):
+            reason = reason or _FREED
         if node.graph is not model.graph:
             reason = reason or unknown_in_body(node, version)
         if reason is not None:
             found[node] = reason
     return found
+
+
+def _is_fixed(value: ir.Value) -> bool:
+    return value.shape is not None and all(isinstance(size, int) for size in value.shape)
 
 
 def unsupported(reasons: Mapping[ir.Node, str]) -> list[UnsupportedLayer]:

@@ -39,6 +39,16 @@ def reasons(text: str, opset: int) -> list[str]:
     return list(known_limits(model).values())
 
 
+def _beside_an_if(batch: str, layer: str) -> str:
+    result = batch if batch.isdigit() else "P"
+    return (
+        f"(float[{batch},4,5,5] x, float[4,4,3,3] w, bool q) => (float[{result},4,5,5] y) {{"
+        f" c = {layer} d = If(q) <then_branch = t () => (float[{result},4,5,5] o)"
+        f" {{ o = Neg(x) }}, else_branch = e () => (float[{result},4,5,5] p) {{ p = Relu(x) }}>"
+        " y = Concat<axis = 0>(c, d) }"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -466,6 +476,8 @@ def reasons(text: str, opset: int) -> list[str]:
             )
             for zero in ("1,1", "2,1")
         ),
+        (_beside_an_if("B", "Conv<pads = [1, 1, 1, 1]>(x, w)"), "gives the memory of a result"),
+        (_beside_an_if("B", "ConvTranspose<pads = [1, 1, 1, 1]>(x, w)"), "gives the memory"),
         (_quantized("float[2] s", "uint8 z"), "each output channel"),
         (_quantized("float[N] s", "uint8[1] z"), "each output channel"),
     ],
@@ -544,6 +556,8 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         "(float[3,4] x, int64[2] n) => (float[A,B] y) { y = Tile(x, n) }",
         "(float[3,4] x) => (float[A,B] y, float z) { y = Unique<axis = -2>(x) z = Unique(x) }",
         "(float x) => (float[A] y) { y = Unique(x) }",
+        _beside_an_if("2", "Conv<pads = [1, 1, 1, 1]>(x, w)"),
+        _beside_an_if("B", "Relu(x)"),
         "(float[1,3,2] x, float[2] s) => (float[1,3,2] y) { y = PRelu(x, s) }",
         "(float[N,2] x, float[2] s) => (float[N,2] y) { y = PRelu(x, s) }",
         "(float[N,M] x, float[M] s, float[M] b) => (float[N,M] y)"
