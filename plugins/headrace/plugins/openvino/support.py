@@ -33,8 +33,8 @@ _PACKED: Final = frozenset(
 )
 """Layers whose data the compiler brings into another layout."""
 _FREED: Final = (
-    "with convolutions or recurrent layers in the network, OpenVINO gives the memory of a result of "
-    "unknown size to another one"
+    "beside convolutions or recurrent layers, OpenVINO gives the memory of a result of unknown "
+    "size to another one"
 )
 
 

@@ -9,10 +9,19 @@ from typing import Final
 
 import numpy as np
 
-from headrace.plugins.openvino.guards.terms import Condition, is_known, sizes_along
+from headrace.plugins.openvino.guards.terms import (
+    Condition,
+    is_known,
+    is_shape,
+    is_source,
+    sizes_along,
+)
 from headrace.plugins.openvino.library import openvino, operations
 
 _SMALL: Final = "gets an image that is smaller than its window"
+_ADDING: Final = ("Add", "Subtract")
+_APART: Final = ("AvgPool", "Convolution", "GroupConvolution", "MatMul", "MaxPool")
+"""Operations whose results no kernel of a convolution makes."""
 _SAME: Final = ("same_upper", "same_lower")
 """With these pads every image is large enough."""
 
@@ -42,38 +51,58 @@ def sums_apart(model: openvino.Model) -> dict[str, list[Condition]]:
     """Conditions that always hold, by the names of convolutions. The compiler has a convolution add
     a tensor to its result in place. Such a kernel does not run without elements, and if one of both
     is repeated, the sum keeps the shape and the memory of an earlier run. So a sum of tensors that
-    may have different sizes gets a second reader of its operand, which keeps it apart."""
+    may have different sizes gets a second reader of an operand, which keeps it apart."""
     convolutions = [each for each in model.get_ops() if each.get_type_name() in WINDOWS]
-    sums = {each.get_name(): found for each in convolutions if (found := [*_operands(each)])}
+    following = _following_values(model) if convolutions else set()
+    sums = {
+        each.get_name(): found for each in convolutions if (found := [*_operands(each, following)])
+    }
     if not sums:
         return {}
     with _symbols(model):
         unlike = {
-            name: [value for value, other in found if not _are_alike(value, other)]
-            for name, found in sums.items()
+            name: [each for each in found if not _are_alike(*each)] for name, found in sums.items()
         }
     return {
-        name: [(operations.add(sizes_along(each, []), np.int64(1)), "adds") for each in values]
+        name: [
+            (operations.add(sizes_along(each, []), np.int64(1)), "adds")
+            for operands in values
+            for each in operands
+            if each.get_partial_shape().is_dynamic
+        ]
         for name, values in unlike.items()
     }
 
 
+def _following_values(model: openvino.Model) -> set[str]:
+    """The names of the operations whose results depend on a request's values, not on its shapes
+    alone. Others are constants, such as a bias that is reshaped to the rank of its convolution."""
+    found: set[str] = set()
+    for each in model.get_ordered_ops():
+        made = (value.get_node().get_name() for value in each.input_values())
+        if is_source(each) or (not is_shape(each) and not found.isdisjoint(made)):
+            found.add(each.get_name())
+    return found
+
+
 def _operands(
-    convolution: openvino.Node,
+    convolution: openvino.Node, following: set[str]
 ) -> Iterator[tuple[openvino.Output, openvino.Output]]:
-    """The convolution's result, or what layers with tensors of known shapes make of it, and what is
-    added to it. The compiler adds a tensor of a known shape otherwise, for example a bias."""
-    waiting = [convolution.output(0)]
+    """The convolution's result, or what other layers make of it, and what is added to it or
+    subtracted."""
+    waiting, seen = [convolution.output(0)], set[str]()
     while waiting:
         value = waiting.pop()
-        ports = value.get_target_inputs() if value.get_partial_shape().is_dynamic else ()
-        readers = {port.get_node().get_name(): port.get_node() for port in ports}
-        for reader in readers.values():
+        for reader in (port.get_node() for port in value.get_target_inputs()):
+            name, kind = reader.get_name(), reader.get_type_name()
+            if name in seen or kind in _APART:
+                continue
+            seen.add(name)
             others = [each for each in reader.input_values() if each != value]
-            free = [each for each in others if each.get_partial_shape().is_dynamic]
-            if not free:
-                waiting += reader.outputs() if reader.get_output_size() == 1 else ()
-            elif reader.get_type_name() == "Add":
+            free = [each for each in others if each.get_node().get_name() in following]
+            if not free or kind == "Concat":  # of the parts of a Split
+                waiting += reader.outputs()
+            elif kind in _ADDING:
                 yield value, free[0]
 
 

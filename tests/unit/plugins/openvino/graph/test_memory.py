@@ -33,6 +33,13 @@ SUMS = {
     "sum": SUM,
     "behind_a_layer": SUM.replace("y = Add(c, r)", "d = Relu(c) y = Add(r, d)"),
     "computed_twice": SUM.replace("y = Add(c, r)", "d = Add(c, r) e = Add(c, r) y = Max(d, e)"),
+    "difference": SUM.replace("Add(c, r)", "Sub(c, q)").replace("c =", "q = Relu(r) c ="),
+    "negated": SUM.replace("y = Add(c, r)", "n = Neg(c) q = Relu(r) y = Sub(q, n)"),
+    "split": SUM.replace(
+        "y = Add(c, r)",
+        "q = Relu(r) a, b = Split<axis = 1, num_outputs = 2>(c)"
+        " d = Concat<axis = 1>(a, b) y = Add(d, q)",
+    ),
     "of_two": SUM.replace("y = Add(c, r)", "d = Conv(r, v) y = Add(c, d)"),
 }
 BLOCK = """g (float[N,4,SIZES] x) => (float[M,4,SIZES] y) {
@@ -73,6 +80,32 @@ def test_a_sum_of_nothing_is_not_that_of_an_earlier_request(plugin: Plugin, name
     case = Case("g", parse(SUMS[name], weights), {})
     request = InferRequest(plugin.load_network(Load(case.network)))
     for feed in FEEDS:
+        right, found = case.expected(feed)["y"], np.asarray(request.infer(feed)["y"])
+        assert found.shape == right.shape
+        assert found == pytest.approx(right, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ports", "feeds"),
+    [
+        ("float[1,3,5,5] x, float[C,4,5,5] r", [((1, 3, 5, 5), (n, 4, 5, 5)) for n in (2, 0, 3)]),
+        ("float[B,3,5,5] x, float[1,4,5,5] r", [((n, 3, 5, 5), (1, 4, 5, 5)) for n in (2, 0, 3)]),
+    ],
+)
+def test_a_sum_with_a_tensor_of_known_shape_is_of_this_request(
+    plugin: Plugin, ports: str, feeds: list[tuple[tuple[int, ...], tuple[int, ...]]]
+) -> None:
+    text = f"g ({ports}) => (float[D,4,K,L] y) {SUM[SUM.index('{') :]}"
+    case = Case(
+        "g",
+        parse(
+            text.replace("Add(c, r)", "Add(c, q)").replace("c =", "q = Relu(r) c ="), {"w": WINDOW}
+        ),
+        {},
+    )
+    request = InferRequest(plugin.load_network(Load(case.network)))
+    for data, added in feeds:
+        feed = images(data, added, 7)
         right, found = case.expected(feed)["y"], np.asarray(request.infer(feed)["y"])
         assert found.shape == right.shape
         assert found == pytest.approx(right, rel=1e-4)

@@ -476,7 +476,7 @@ def _beside_an_if(batch: str, layer: str) -> str:
             )
             for zero in ("1,1", "2,1")
         ),
-        (_beside_an_if("B", "Conv<pads = [1, 1, 1, 1]>(x, w)"), "gives the memory of a result"),
+        (_beside_an_if("B", "Conv<pads = [1, 1, 1, 1]>(x, w)"), "gives the memory"),
         (_beside_an_if("B", "ConvTranspose<pads = [1, 1, 1, 1]>(x, w)"), "gives the memory"),
         (_quantized("float[2] s", "uint8 z"), "each output channel"),
         (_quantized("float[N] s", "uint8[1] z"), "each output channel"),
