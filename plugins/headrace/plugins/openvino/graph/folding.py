@@ -4,6 +4,9 @@ OpenVINO's core computes most of these results itself. It leaves some, for examp
 constants. OpenVINO's plugin for processors runs these operations only once, and then lets later
 operations write into the memory of their results. So each request would read there what the request
 before it has computed.
+
+It also keeps quantised weights with their scales, and its kernels take some scales for others. Such
+weights are computed too.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from headrace.plugins.openvino.constants.computed_integers import (
     refuse_wide,
 )
 from headrace.plugins.openvino.graph.empty_tensors import bodies
+from headrace.plugins.openvino.graph.quantizing import misread_weights
 from headrace.plugins.openvino.library import openvino
 
 Compute: TypeAlias = Callable[[openvino.Model], list[openvino.Tensor]]
@@ -55,7 +59,7 @@ class _Kind(enum.Enum):
     LEFT: the core computes the result, or keeps it as weights that are multiplied by a scale.
     RAW: the result is quantised numbers without their scale. The core keeps these too, and expects
         a scale.
-    COMPUTED: the core does not compute the result.
+    COMPUTED: the core does not compute the result, or a kernel would misread it.
     """
 
     LEFT = enum.auto()
@@ -73,6 +77,7 @@ def fold_constants(model: openvino.Model, compute: Compute) -> None:
         InvalidModel: a result has an integer that needs more than 32 bits.
     """
     known: dict[str, _Kind] = {}
+    misread = misread_weights(model)
     wanted: list[openvino.Output] = []
     left: list[openvino.Output] = []
     for operation in model.get_ordered_ops():
@@ -80,7 +85,9 @@ def fold_constants(model: openvino.Model, compute: Compute) -> None:
             fold_constants(body, compute)
         sources = [value.get_node().get_name() for value in operation.input_values()]
         if operation.get_type_name() not in _NEVER and all(each in known for each in sources):
-            known[operation.get_name()] = _kind(operation, [known[each] for each in sources])
+            kinds = [known[each] for each in sources]
+            scaled = _Kind.RAW in kinds and operation.get_name() in misread
+            known[operation.get_name()] = _Kind.COMPUTED if scaled else _kind(operation, kinds)
     for operation in model.get_ops():
         if known.get(operation.get_name(), _Kind.LEFT) is not _Kind.LEFT:
             wanted += [output for output in operation.outputs() if _is_read(output, known)]
