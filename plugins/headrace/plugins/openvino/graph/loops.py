@@ -10,9 +10,67 @@ from typing import Any, Final
 import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import bodies, never_empty
-from headrace.plugins.openvino.graph.passing import compute_apart
+from headrace.plugins.openvino.graph.passing import compute_apart, same
 from headrace.plugins.openvino.library import change_readers, openvino, operations
 from headrace.runtime.errors import InvalidModel
+
+_VIEWS: Final = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operations that may pass on the memory of their first input."""
+_ARITHMETIC: Final = frozenset(
+    {"Add", "Divide", "Maximum", "Minimum", "Multiply", "Power", "Subtract"}
+)
+_READING: Final = frozenset(
+    {
+        *("Convolution", "ConvolutionBackpropData", "GroupConvolution", "MatMul", "ShapeOf"),
+        *("GroupConvolutionBackpropData", "Equal", "NotEqual", "Less", "LessEqual", "Greater"),
+        *("GreaterEqual", "GRUCell", "GRUSequence", "LSTMCell", "LSTMSequence", "RNNCell"),
+        *("RNNSequence", "Loop", "TensorIterator"),
+    }
+)
+"""Operations that never write into the memory of an input. Loops copy theirs first."""
+
+
+def protect_captured(model: openvino.Model) -> None:
+    """Changes the model in place, so that no iteration of a loop overwrites what later ones read.
+
+    OpenVINO copies the tensors that a loop's body takes from outside once, before the first
+    iteration. Then operations such as Softmax compute in the memory of the copy. So the body copies
+    such a tensor again, unless all its readers are known to leave it as it is, as those of most
+    weights are.
+    """
+    for operation in model.get_ops():
+        for body in bodies(operation):
+            protect_captured(body)
+        if operation.get_type_name() in ("Loop", "TensorIterator"):
+            (body,) = bodies(operation)
+            for each in operation.get_input_descriptions():
+                value = body.get_parameters()[each.body_parameter_index].output(0)
+                if each.get_type_info().name == "InvariantInputDescription" and not _stays(value):
+                    change_readers(value, same)
+
+
+def _stays(value: openvino.Output) -> bool:
+    """Whether none of the value's readers may write into its memory."""
+    return all(_leaves(reader) for reader in value.get_target_inputs())
+
+
+def _leaves(port: openvino.Input) -> bool:
+    """Whether the port's operation, and those that get the same memory from it, only read it."""
+    operation = port.get_node()
+    kind = operation.get_type_name()
+    if kind in _VIEWS and port.get_index() == 0:
+        return _stays(operation.output(0))
+    if kind in _ARITHMETIC:  # the compiler removes a sum with zero, for example
+        others = (each.get_node().get_type_name() for each in operation.input_values())
+        return "Constant" not in others or _stays(operation.output(0))
+    if kind == "Concat":  # of a single tensor, it is removed
+        return bool(operation.get_input_size() > 1)
+    if kind == "Gather":  # of a table of vectors. If it takes all in order, it is removed
+        shape, taken = port.get_partial_shape(), operation.get_output_partial_shape(0)
+        if shape.is_dynamic or len(shape) != 2 or min(shape.to_shape()) < 2:
+            return False
+        return not shape.compatible(taken) or _stays(operation.output(0))
+    return kind in _READING
 
 
 def _branches(operation: openvino.Node) -> None:

@@ -41,7 +41,7 @@ def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
         compute_apart(result)
     for parameter in inputs:
         readers = parameter.output(0).get_target_inputs()
-        copy = _same(parameter.output(0)).output(0)
+        copy = same(parameter.output(0)).output(0)
         for reader in readers:
             reader.replace_source_output(copy)
     return bool(results or inputs)
@@ -54,12 +54,13 @@ def _reads_input(operation: openvino.Node) -> bool:
 def compute_apart(result: openvino.Node) -> None:
     """Has an operation that stays compute the result, so that it has memory of its own."""
     value, names = result.input_value(0), result.output(0).get_names()
-    same = _same(value)
-    same.set_friendly_name(value.get_node().get_friendly_name())  # for errors and profiles
-    result.input(0).replace_source_output(same.output(0))
+    made = same(value)
+    made.set_friendly_name(value.get_node().get_friendly_name())  # for errors and profiles
+    result.input(0).replace_source_output(made.output(0))
     result.output(0).set_names(names)
 
 
-def _same(value: openvino.Output) -> openvino.Node:
+def same(value: openvino.Output) -> openvino.Node:
+    """The value, computed by an operation that the compiler keeps."""
     is_truth = value.get_element_type() == openvino.Type.boolean
     return (operations.logical_or if is_truth else operations.maximum)(value, value)

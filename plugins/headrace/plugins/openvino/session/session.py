@@ -18,6 +18,7 @@ from headrace.plugins.openvino.graph.checkpoint import Checkpoints
 from headrace.plugins.openvino.graph.empty_tensors import fold_empty
 from headrace.plugins.openvino.graph.folding import fold_constants
 from headrace.plugins.openvino.graph.fusion import name_operations
+from headrace.plugins.openvino.graph.loops import protect_captured
 from headrace.plugins.openvino.graph.passing import keep_apart
 from headrace.plugins.openvino.graph.repairs import repair
 from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guards, add_guards
@@ -157,6 +158,7 @@ class Runtime:
             fold_empty(model)
             fold_constants(model, partial(self._compute, layers))
             add_guards(model, layers)
+            protect_captured(model)
         except NATIVE as error:
             raise load_failure(error) from error
         return model
