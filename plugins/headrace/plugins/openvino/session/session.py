@@ -25,6 +25,7 @@ from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guar
 from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
 from headrace.plugins.openvino.limits.limits import SSE4
 from headrace.plugins.openvino.limits.older_sets import kind
+from headrace.plugins.openvino.session.shared_weights import separate_weights
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.system.buffers import joined
@@ -159,6 +160,7 @@ class Runtime:
             fold_constants(model, partial(self._compute, layers))
             add_guards(model, layers)
             protect_captured(model)
+            separate_weights(model)
         except NATIVE as error:
             raise load_failure(error) from error
         return model
