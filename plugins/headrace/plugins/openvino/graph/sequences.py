@@ -22,7 +22,14 @@ _GATES: Final[Mapping[str, int]] = MappingProxyType(
 def _sequence(operation: openvino.Node) -> None:
     """The kernels do not compare the sizes of a sequence, its weights, biases, states and lengths,
     and read beyond those that are too small. No case shows it. So each of them whose shape is not
-    known is reshaped to the sizes that it has to have. The reshape fails for other sizes."""
+    known is reshaped to the sizes that it has to have. The reshape fails for other sizes.
+
+    If another layer transposes the same tensor, the compiler makes both Transposes one, and then a
+    Reshape, which is right for one of them alone. So the operation gets a copy."""
+    turned = operation.input_value(0)
+    made = turned.get_node()
+    if made.get_type_name() == "Transpose" and len(made.input_value(0).get_target_inputs()) > 1:
+        operation.input(0).replace_source_output(operations.maximum(turned, turned).output(0))
     attributes = operation.get_attributes()
     kind, hidden = operation.get_type_name(), attributes["hidden_size"]
     directions = 2 if attributes["direction"] == "bidirectional" else 1
