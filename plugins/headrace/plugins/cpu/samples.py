@@ -16,7 +16,7 @@ MOST_SAMPLES: Final = 16_777_216
 
 
 def most_rows(node: ir.Node) -> int:
-    """Of how many rows a Multinomial may draw samples."""
+    """The most rows of a Multinomial, for as many samples a row as it draws."""
     return MOST_SAMPLES // max(node.attributes.get_int("sample_size", 1), 1)
 
 

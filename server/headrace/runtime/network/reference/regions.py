@@ -15,7 +15,7 @@ _OF_SAMPLES: Final = (
     *("sampling_ratio", "spatial_scale"),
 )
 _MOST_SAMPLES: Final = 262_144
-"""Of one region. onnx makes some objects of each sample, which take 0.5 KB."""
+"""The most samples in one region. onnx makes objects of 0.5 KB for each sample."""
 
 
 class NonMaxSuppression(OpNonMaxSuppression):
