@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from headrace.plugins.openvino.graph.passing import same
 from headrace.plugins.openvino.library import openvino, operations
 
 _Size: TypeAlias = int | tuple[Any, int]
@@ -29,7 +30,7 @@ def _sequence(operation: openvino.Node) -> None:
     turned = operation.input_value(0)
     made = turned.get_node()
     if made.get_type_name() == "Transpose" and len(made.input_value(0).get_target_inputs()) > 1:
-        operation.input(0).replace_source_output(operations.maximum(turned, turned).output(0))
+        operation.input(0).replace_source_output(same(turned).output(0))
     attributes = operation.get_attributes()
     kind, hidden = operation.get_type_name(), attributes["hidden_size"]
     directions = 2 if attributes["direction"] == "bidirectional" else 1
