@@ -121,31 +121,41 @@ def check_numbers(nodes: Iterable[ir.Node]) -> None:
 
 
 def check_bodies(node: onnx.NodeProto, version: int, label: str) -> None:
-    """Checks that the bodies of a layer of ONNX's own domain have all results that it hands on.
-    Backends and evaluators find results by their position, and do not survive a missing one.
+    """Checks that the bodies of a layer of ONNX's own domain take what the layer hands to them, and
+    have all results that it hands on. Backends and evaluators find both by their position, and do
+    not survive a missing one.
 
     Args:
         version: the version of the domain.
 
     Raises:
-        InvalidModel: a body has too few outputs.
+        InvalidModel: a body has other inputs, or too few outputs.
     """
-    least = len(node.output)
+    taken, least = len(node.input), len(node.output)
     if node.op_type == "Loop":
         states = len(node.input) - 2  # after the number of rounds and the condition
-        least = 1 + max(least, states)
+        taken, least = 2 + states, 1 + max(least, states)
     elif node.op_type == "Scan":
+        taken -= 1 if version < _WITHOUT_LENGTHS else 0
         given = [each for each in node.attribute if each.name == "num_scan_inputs"]
         if given and not given[0].ref_attr_name:
-            before = 1 if version < _WITHOUT_LENGTHS else 0
-            least = max(least, len(node.input) - before - given[0].i)
-    elif node.op_type not in ("If", "SequenceMap"):
+            least = max(least, taken - given[0].i)
+    elif node.op_type == "If":
+        taken = 0
+    elif node.op_type != "SequenceMap":
         return
     for each in node.attribute:
-        if each.type == _GRAPH and not each.ref_attr_name and len(each.g.output) < least:
+        if each.type != _GRAPH or each.ref_attr_name:
+            continue
+        wrong, constant = None, {tensor.name for tensor in each.g.initializer}
+        takes = sum(value.name not in constant for value in each.g.input)
+        if takes != taken:
+            wrong = f"{takes} inputs; it needs {taken}"
+        elif len(each.g.output) < least:
+            wrong = f"{len(each.g.output)} outputs; it needs {least}"
+        if wrong is not None:
             raise InvalidModel(
-                f"attribute {each.name!r} of {label} has {len(each.g.output)} outputs; it needs "
-                f"{least} for this {node.op_type}",
+                f"attribute {each.name!r} of {label} has {wrong} for this {node.op_type}",
                 field="model",
             )
 

@@ -1,4 +1,4 @@
-"""Bodies with fewer results than their layer hands on."""
+"""Bodies that take other values than their layer hands to them, or give fewer than it hands on."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ IF = (
     "else_branch = e () => ({}) {{ t = Neg(x) u = Abs(x) }}>(c) }}"
 )
 STATE, SLICE, ON = "float[2] t", "float[2] u", "bool d"
+BODIES = ("body", "else_branch")
 WHOLE = {SCAN: [STATE, SLICE], LOOP: [ON, STATE, SLICE], IF: [STATE, SLICE]}
 
 
@@ -47,10 +48,33 @@ def test_a_body_gives_what_its_layer_hands_on(text: str) -> None:
 def test_a_body_gives_each_state_even_if_the_layer_does_not_hand_it_on(text: str) -> None:
     proto = of(text, [])
     layer = proto.graph.node[0]
-    layer.input.append("h")
-    layer.input.append("h")
+    for name in ("more", "still_more"):
+        layer.input.append("h")
+        layer.attribute[-1].g.input.add().CopyFrom(layer.attribute[-1].g.input[-1])
+        layer.attribute[-1].g.input[-1].name = name
     with pytest.raises(InvalidModel, match="has 0 outputs; it needs"):
         network(proto)
+
+
+@pytest.mark.parametrize("text", WHOLE, ids=["Scan", "Loop", "If"])
+def test_a_body_takes_what_its_layer_hands_to_it(text: str) -> None:
+    needed = {SCAN: 2, LOOP: 3, IF: 0}[text]
+    for count in {0, 2, 3, 4} - {needed}:
+        proto = of(text, WHOLE[text])
+        (body,) = [each.g for each in proto.graph.node[0].attribute if each.name in BODIES]
+        del body.input[:]
+        for at in range(count):
+            body.input.append(onnx.helper.make_tensor_value_info(f"a{at}", 1, [2]))
+        with pytest.raises(InvalidModel, match=f"has {count} inputs; it needs {needed} for this"):
+            network(proto)
+
+
+def test_a_constant_among_the_inputs_of_a_body_is_not_handed_to_it() -> None:
+    proto = of(SCAN, WHOLE[SCAN])
+    body = proto.graph.node[0].attribute[-1].g
+    body.input.append(onnx.helper.make_tensor_value_info("w", 1, [1]))
+    body.initializer.append(onnx.helper.make_tensor("w", 1, [1], [1.0]))
+    network(proto)
 
 
 def test_the_lengths_of_an_early_scan_are_no_state() -> None:
