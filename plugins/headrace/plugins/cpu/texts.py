@@ -104,6 +104,7 @@ def _tf_idf(node: ir.Node) -> str | None:
         shortest=node.attributes.get_int("min_gram_length", 1),
         longest=node.attributes.get_int("max_gram_length", 1),
         skips=node.attributes.get_int("max_skip_count", 0),
+        weights=len(node.attributes.get_floats("weights", ())),
     ).refusal
 
 

@@ -28,6 +28,7 @@ class NGrams:
         shortest: `min_gram_length`.
         longest: `max_gram_length`.
         skips: `max_skip_count`.
+        weights: the number of `weights`; 0 if the layer has none.
     """
 
     pool: int
@@ -36,6 +37,7 @@ class NGrams:
     shortest: int
     longest: int
     skips: int
+    weights: int
 
     @property
     def refusal(self) -> str | None:
@@ -51,6 +53,8 @@ class NGrams:
         grams = sum(length // size for size, length in enumerate(lengths, 1))
         if len(self.places) < grams:
             return f"ngram_indexes has {len(self.places)} elements for {grams} n-grams"
+        if self.weights not in (0, len(self.places)):
+            return f"{self.weights} weights do not fit {len(self.places)} ngram_indexes"
         if self.places and not 0 <= min(self.places) <= max(self.places) < MOST_TERMS:
             return f"ngram_indexes are not between 0 and {MOST_TERMS - 1:,}"
         return None

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.runtime.network.n_grams import MOST_SKIPS, MOST_TERMS, NGrams
 
-GOOD = NGrams(pool=4, starts=[0, 2], places=[0, 1, 2], shortest=1, longest=2, skips=0)
+GOOD = NGrams(pool=4, starts=[0, 2], places=[0, 1, 2], shortest=1, longest=2, skips=0, weights=0)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ GOOD = NGrams(pool=4, starts=[0, 2], places=[0, 1, 2], shortest=1, longest=2, sk
         {"starts": [0, 2, 4]},
         {"longest": 2**40},
         {"skips": MOST_SKIPS},
+        {"weights": 3},
         {"places": [0, 1, MOST_TERMS - 1]},
         {"starts": [], "places": []},
     ],
@@ -44,6 +45,8 @@ def test_attributes_that_make_sense_are_not_refused(changes: dict[str, Any]) -> 
         ({"shortest": 0}, "n-grams cannot have 0 to 2 elements"),
         ({"shortest": 3}, "n-grams cannot have 3 to 2 elements"),
         ({"places": [0, 1]}, "ngram_indexes has 2 elements for 3 n-grams"),
+        ({"weights": 2}, "2 weights do not fit 3 ngram_indexes"),
+        ({"weights": 4}, "4 weights do not fit 3 ngram_indexes"),
         ({"places": [0, 1, -1]}, "ngram_indexes are not between"),
         ({"places": [0, 1, MOST_TERMS]}, "ngram_indexes are not between"),
     ],

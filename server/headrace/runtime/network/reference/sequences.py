@@ -211,6 +211,7 @@ class TfIdfVectorizer(OpTfIdfVectorizer):
             shortest=given.get("min_gram_length", 1),
             longest=given.get("max_gram_length", 1),
             skips=given.get("max_skip_count", 0),
+            weights=len(given.get("weights", ())),
         ).refusal
         if wrong is not None and len(known) == len(node.attribute):
             raise ValueError(wrong)
