@@ -22,6 +22,7 @@ from headrace.runtime.intake.declarations import (
 )
 from headrace.runtime.intake.demands import (
     check_bodies,
+    check_split,
     demands_of,
     has_short_lists,
     kind_name,
@@ -213,7 +214,7 @@ class _Check:
             ):
                 raise invalid(f"{label} needs exactly one attribute, its value")
             if (node.op_type, domain) == ("Split", ""):
-                _check_split(node, label)
+                check_split(node, scope.opsets[domain], label)
             if (missing := demands.missing_input(node.input)) is not None:
                 raise invalid(f"{label} lacks the input {missing!r} of {node.op_type}")
             if not domain:
@@ -262,18 +263,6 @@ class _Check:
                     raise invalid(f"{what} is not UTF-8") from None
         elif kind == onnx.AttributeProto.UNDEFINED or kind not in _KNOWN_KINDS:
             raise invalid(f"{what} has no known type")
-
-
-def _check_split(node: onnx.NodeProto, label: str) -> None:
-    """Compares the number of outputs with `num_outputs`, because backends follow the one or the
-    other, and onnx's shape inference does not survive too many outputs."""
-    given = [each for each in node.attribute if each.name == "num_outputs"]
-    if not given or given[0].ref_attr_name:
-        return
-    if len(node.output) != given[0].i:
-        raise invalid(f"{label} has {len(node.output)} outputs, but num_outputs is {given[0].i}")
-    if len(node.input) > 1 and node.input[1]:
-        raise invalid(f"{label} has the input split and the attribute num_outputs; drop one")
 
 
 _KNOWN_KINDS = frozenset(onnx.AttributeProto.AttributeType.values())

@@ -28,6 +28,8 @@ _LEAST: Final = {"axis": -_RANK, "blocksize": 1, "group": 1, "num_scan_inputs": 
 _BITS: Final = 2**31
 _WITHOUT_LENGTHS: Final = 9
 """Since this version, the first input of a Scan is not the lengths of its sequences."""
+_COUNTED_SPLITS: Final = 18
+"""Since this version, a Split without lengths says how many outputs it has."""
 _GRAPH: Final = onnx.AttributeProto.GRAPH
 _SINGLE: Final = onnx.defs.OpSchema.FormalParameterOption.Single
 
@@ -158,6 +160,31 @@ def check_bodies(node: onnx.NodeProto, version: int, label: str) -> None:
                 f"attribute {each.name!r} of {label} has {wrong} for this {node.op_type}",
                 field="model",
             )
+
+
+def check_split(node: onnx.NodeProto, version: int, label: str) -> None:
+    """Compares the number of outputs with `num_outputs`, because backends follow the one or the
+    other, and onnx's shape inference does not survive too many outputs. ONNX Runtime takes a Split
+    without lengths and number only if it does not know the shape.
+
+    Args:
+        version: the version of the domain.
+
+    Raises:
+        InvalidModel: the layer has neither or both, or another number of outputs.
+    """
+    counts = [each for each in node.attribute if each.name == "num_outputs"]
+    lengths = len(node.input) > 1 and bool(node.input[1])
+    wrong = None
+    if not counts and not lengths and version >= _COUNTED_SPLITS:
+        wrong = "has neither the input split nor the attribute num_outputs; add one"
+    elif counts and not counts[0].ref_attr_name:
+        if len(node.output) != counts[0].i:
+            wrong = f"has {len(node.output)} outputs, but num_outputs is {counts[0].i}"
+        elif lengths:
+            wrong = "has the input split and the attribute num_outputs; drop one"
+    if wrong is not None:
+        raise InvalidModel(f"{label} {wrong}", field="model")
 
 
 def kind_name(kind: int) -> str:

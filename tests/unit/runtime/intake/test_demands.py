@@ -7,7 +7,7 @@ import pytest
 
 from headrace.runtime.errors import InvalidModel
 from headrace.testing.case import parse
-from tests.support.model_zoo import network
+from tests.support.model_zoo import model, network, node, value
 
 SCAN = (
     "g (float[2] h, float[3,2] x) => (float[2] y, float[3,2] z) {{ "
@@ -85,3 +85,8 @@ def test_the_lengths_of_an_early_scan_are_no_state() -> None:
     proto.opset_import[0].version = 8
     del proto.graph.node[0].attribute[1].g.output[1:]
     network(proto)
+
+
+def test_a_split_before_version_18_needs_neither_lengths_nor_a_number() -> None:
+    halves = [value("y", shape=[2]), value("z", shape=[2])]
+    network(model([node("Split", ["x"], ["y", "z"])], [value("x", shape=[4])], halves, opset=17))

@@ -287,6 +287,10 @@ BROKEN: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
         ),
         "layer 'y' has the input split and the attribute num_outputs; drop one",
     ),
+    "a Split by nothing": (
+        model([node("Split", ["x", ""], ["y"])], [value("x")], [value("y")], opset=18),
+        "layer 'y' has neither the input split nor the attribute num_outputs; add one",
+    ),
     "a MaxPool of nothing": (
         model([node("MaxPool", [], ["y"], kernel_shape=[2, 2])], [value("x")], [value("y")]),
         "layer 'y' lacks the input 'X' of MaxPool",
