@@ -255,6 +255,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "Gemm": products.gemm,
         "InstanceNormalization": inputs.not_empty(0, 0),  # it crashes on an empty mean
         "LSTM": _recurrent,
+        "LayerNormalization": inputs.constants(1, 2),
         "Loop": inputs.scalars(0, 1),
         "MatMul": products.matmul,
         "MatMulInteger": inputs.not_empty(1),  # as ConvInteger
@@ -266,6 +267,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         "NonMaxSuppression": inputs.scalars(2, 3, 4),
         "OneHot": inputs.scalars(1),
         "QLinearConv": windows.quantized_conv,
+        "RMSNormalization": inputs.constants(1),
         "RNN": _recurrent,
         "QLinearMatMul": inputs.not_empty(3),  # as ConvInteger
         "QuantizeLinear": _quantize,  # it divides by the empty axis

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
+from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.plugins.cpu.guards.guard_layers import Guard
 
 Rule: TypeAlias = Callable[[ir.Node, Guard], None]
@@ -27,6 +28,17 @@ def not_empty(index: int, free: int | None = None) -> Rule:
 def scalars(*indices: int) -> Rule:
     """Guards inputs whose first elements the backend reads."""
     return lambda node, guard: each(node, indices, guard.not_empty)
+
+
+def constants(*indices: int) -> Rule:
+    """Guards constants that the backend takes for missing ones if they have no elements."""
+
+    def rule(node: ir.Node, guard: Guard) -> None:
+        values = dict(enumerate(node.inputs))
+        found = [at for at in indices if (value := values.get(at)) and constant(value) is not None]
+        each(node, found, guard.not_empty)
+
+    return rule
 
 
 def of_rank(least: int, index: int = 0) -> Rule:

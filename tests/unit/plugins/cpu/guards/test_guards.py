@@ -604,6 +604,22 @@ def test_an_empty_tensor_that_is_known_before_is_blamed_on_its_layer(plugin: Plu
         plugin.load_network(Load(given))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("shape", [(0,), (0, 1), (1, 0)], ids=str)
+@pytest.mark.parametrize(
+    "layer", ["LayerNormalization(x, w, e)", "LayerNormalization(x, e)", "RMSNormalization(x, e)"]
+)
+def test_an_empty_constant_is_not_taken_for_a_missing_one(
+    plugin: Plugin, layer: str, shape: tuple[int, ...], dtype: Any
+) -> None:
+    name = {np.float32: "float", np.float16: "float16", np.float64: "double"}[dtype]
+    text = f"g ({name}[a,b,1] x, {name}[1] w) => ({name} y) {{ [norm] y = {layer} }}"
+    given = network(text, e=np.zeros(shape, dtype))
+    assert [each.layer for each in plugin.query_network(given, {}).unsupported] == ["norm"]
+    with pytest.raises(UnsupportedLayers, match="norm"):
+        plugin.load_network(Load(given))
+
+
 def test_a_depth_that_is_an_empty_constant_ends_no_process(plugin: Plugin) -> None:
     given = network(
         "g (int64[2] i, float[2] v) => (float y) { [hot] y = OneHot(i, d, v) }",
