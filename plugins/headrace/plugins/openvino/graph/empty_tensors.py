@@ -129,6 +129,27 @@ def never_empty(value: openvino.Output, axes: Sequence[int]) -> openvino.Output:
     return operations.pad(value, nothing, added, "constant", zero).output(0)
 
 
+def flattened(operation: openvino.Node) -> openvino.Node | None:
+    """Gives a Flatten the sizes of both axes, under the rules of `repairs`. The reader gives the
+    first one and leaves the second one to the number of elements, which is 0 for any second one if
+    there are none. It also has a first size of 0 replaced by that of the input. No case shows
+    it."""
+    data, sizes = operation.input_values()
+    parts = sizes.get_node().input_values()
+    if sizes.get_node().get_type_name() != "Concat" or len(parts) != 2:
+        return None
+    product = parts[0].get_node()
+    if product.get_type_name() != "ReduceProd":
+        return None
+    part = product.input_value(0).get_node()
+    if part.get_type_name() != "StridedSlice":  # which the reader makes for Flatten alone
+        return None
+    whole, end = part.input_value(0), part.input_value(2)
+    rest = operations.slice(whole, end, np.array([2**31 - 1]), np.array([1]), np.array([0]))
+    both = [parts[0], operations.reduce_prod(rest, np.array([0]), True).output(0)]
+    return operations.reshape(data, operations.concat(both, 0), special_zero=False)
+
+
 def axes_to_guard(operation: openvino.Node) -> Iterator[tuple[openvino.Output, list[int]]]:
     """The inputs that make the operation's result unsound if they have no elements, and the axes
     that this depends on."""

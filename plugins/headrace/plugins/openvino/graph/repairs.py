@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from headrace.plugins.openvino.graph.activations import ACTIVATIONS
-from headrace.plugins.openvino.graph.empty_tensors import bodies
+from headrace.plugins.openvino.graph.empty_tensors import bodies, flattened
 from headrace.plugins.openvino.graph.loops import LOOPS
 from headrace.plugins.openvino.graph.magnitudes import magnitude
 from headrace.plugins.openvino.graph.narrow import NARROW, narrowed
@@ -101,8 +101,8 @@ def _extreme(operation: openvino.Node) -> openvino.Node | None:
     largest finite number and stays there: test_reduce_max_empty_set,
     test_attention_23_fullymasked_qk_matmul_output_mode3_zero_expanded.
 
-    So the kernel also computes the extreme of the halves of all elements. It returns the largest
-    finite number for them only if none of them is finite.
+    So the kernel also computes the extreme of the halves of all elements, which is beyond the
+    halves of all finite numbers, on the side where it starts, only if none of them is another.
     """
     kind = operation.output(0).get_element_type()
     if kind not in _FLOATS:
@@ -112,11 +112,9 @@ def _extreme(operation: openvino.Node) -> openvino.Node | None:
     largest = operation.get_type_name() == "ReduceMax"
     reduce = operations.reduce_max if largest else operations.reduce_min
     halves = operations.multiply(operations.convert(data, "f32"), np.float32(0.5))
-    extreme = magnitude(reduce(halves, axes, keeps).output(0))
-    beyond = operations.greater(extreme, np.float32(0.75) * np.finfo(np.float32).max)
-    infinity = operations.convert(
-        operations.constant(np.float32(-np.inf if largest else np.inf)), kind
-    )
+    extreme, end = reduce(halves, axes, keeps), np.float32(0.75) * np.finfo(np.float32).max
+    beyond = operations.less(extreme, -end) if largest else operations.greater(extreme, end)
+    infinity = operations.constant(-np.inf if largest else np.inf, kind)
     return operations.select(beyond, infinity, reduce(data, axes, keeps))
 
 
@@ -289,6 +287,7 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
         "Pad": _pad,
         "ROIAlign": _regions,
         "Range": _range,
+        "Reshape": flattened,
         "ReduceMax": _extreme,
         "ReduceMin": _extreme,
         "Slice": _slice,

@@ -14,6 +14,8 @@ from headrace.plugins.openvino.library import openvino, operations
 _Size: TypeAlias = int | tuple[Any, int]
 """A size, or an input of an operation and the axis that has the size."""
 
+_FITTED: Final = "headrace.fitted"
+"""In the runtime information of a Reshape from `_fit`."""
 _GATES: Final[Mapping[str, int]] = MappingProxyType(
     {"GRUSequence": 3, "LSTMSequence": 4, "RNNSequence": 1}
 )
@@ -66,7 +68,18 @@ def _fit(port: openvino.Input, sizes: list[_Size]) -> None:
     ]
     shape = operations.concat(parts, 0)
     fitting = operations.reshape(port.get_source_output(), shape, special_zero=False)
+    fitting.get_rt_info()[_FITTED] = True
     port.replace_source_output(fitting.output(0))
+
+
+def fitted(value: openvino.Output) -> tuple[openvino.Output, openvino.Output] | None:
+    """The tensor that was reshaped to `value` to have the sizes that it has to have, and these
+    sizes. None if it was not reshaped. The Reshape compares the number of elements alone."""
+    made = value.get_node()
+    if _FITTED not in made.get_rt_info():
+        return None
+    given, sizes = made.input_values()
+    return given, sizes
 
 
 def _length(port: openvino.Input, axis: int) -> int | None:

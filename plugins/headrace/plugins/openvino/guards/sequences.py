@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from headrace.plugins.openvino.graph.sequences import fitted
 from headrace.plugins.openvino.guards.terms import (
     EMPTY,
     Condition,
@@ -24,11 +25,17 @@ _LENGTHS: Final[Mapping[str, int]] = MappingProxyType(
     {"GRUSequence": 2, "LSTMSequence": 3, "RNNSequence": 2}
 )
 """Operations over sequences, and the index of the input that holds each sequence's length."""
+_UNFIT: Final = "gets states, weights or biases of another shape"
 _SHORTER: Final = "gets a length of a sequence that is not its number of steps"
 
 
 def _sequence(operation: openvino.Node) -> Iterator[Condition]:
-    """If the number of sequences or of steps is not known, the kernel ignores the lengths."""
+    """If the number of sequences or of steps is not known, the kernel ignores the lengths. States,
+    weights and biases have the right number of elements, but may have other shapes."""
+    for value in operation.input_values()[1:]:
+        if (found := fitted(value)) is not None:
+            given, sizes = found
+            yield all_hold(operations.equal(operations.shape_of(given, "i64"), sizes)), _UNFIT
     yield from _batch(operation)
     given = operation.input_value(_LENGTHS[operation.get_type_name()])
     if given.get_node().get_type_name() == "Reshape":  # `repairs` checks their number so

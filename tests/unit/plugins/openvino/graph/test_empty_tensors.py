@@ -7,6 +7,7 @@ is found out.
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -223,6 +224,24 @@ def test_a_layer_that_is_right_all_the_same_is_not_refused(plugin: Plugin, name:
     assert not plugin.query_network(case.network, {}).unsupported
     network = plugin.load_network(Load(case.network))
     assert agrees(InferRequest(network).infer(case.inputs), case)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1, 2, 3, 4])
+@pytest.mark.parametrize("sizes", ["A,B,C,D", "A,B,4,5", "A,3,C,5"])
+def test_a_flatten_of_nothing_keeps_the_sizes_that_are_not_0(
+    plugin: Plugin, axis: int, sizes: str
+) -> None:
+    text = f"f (float[{sizes}] x) => (float[P,Q] y) {{ y = Flatten<axis = {axis}>(x) }}"
+    request = InferRequest(plugin.load_network(Load(Case("f", parse(text), {}).network)))
+    for at in (None, 0, 1, 2, 3, None):
+        shape = [2, 3, 4, 5]
+        if at is not None and sizes.split(",")[at].isalpha():
+            shape[at] = 0
+        x = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+        rows, columns = math.prod(shape[:axis]), math.prod(shape[axis:])
+        found = np.asarray(request.infer({"x": x})["y"])
+        assert found.shape == (rows, columns)
+        assert (found == x.reshape(rows, columns)).all()
 
 
 @pytest.mark.parametrize("name", SOUND)

@@ -90,6 +90,7 @@ def test_the_extreme_of_infinities_is_infinite(
     dtype = np.float32 if type_name == "float" else np.float16
     largest = np.finfo(dtype).max * -np.sign(infinity)
     rows = [[infinity, infinity], [infinity, 1], [-largest, -largest], [1e-7, 1e-7], [-2, 3]]
+    rows += [[-infinity, 1], [-infinity, infinity], [-infinity, -infinity], [largest, largest]]
     x = np.array(rows, dtype)
     reduce = np.max if operator == "Max" else np.min
     equal(run(runtime, text, x=x), y=reduce(x, axis=1, keepdims=True))

@@ -13,6 +13,7 @@ pytest.importorskip(
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import InvalidArgument
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
 
@@ -60,6 +61,27 @@ def test_layers_that_read_one_sequence_are_right(
     found = InferRequest(plugin.load_network(Load(case.network))).infer(case.inputs)
     for name, right in case.expected().items():
         assert np.asarray(found[name]) == pytest.approx(right, abs=1e-4)
+
+
+@pytest.mark.parametrize("layer", GATES)
+@pytest.mark.parametrize("wrong", [(1, 4, 2), (4, 2, 1), (2, 1, 4)], ids=str)
+def test_states_of_another_shape_are_refused_however_many_elements_they_have(
+    plugin: Plugin, layer: str, wrong: tuple[int, ...]
+) -> None:
+    rows = GATES[layer] * 4
+    weights = {"w": np.ones((1, rows, 4), np.float32), "r": np.ones((1, rows, 4), np.float32)}
+    text = (
+        "g (float[S,B,4] x, float[D,C,H] h) => (float[E,P,F,G] y) {"
+        f" y = {layer}<hidden_size = 4>(x, w, r, , , h) }}"
+    )
+    case = Case("g", parse(text, weights), {})
+    request = InferRequest(plugin.load_network(Load(case.network)))
+    feed = {"x": np.ones((3, 2, 4), np.float32), "h": np.ones((1, 2, 4), np.float32)}
+    for _ in range(2):
+        found, right = request.infer(feed)["y"], case.expected(feed)["y"]
+        assert np.asarray(found) == pytest.approx(right, abs=1e-4)
+        with pytest.raises(InvalidArgument, match="of another shape"):
+            request.infer({**feed, "h": np.ones(wrong, np.float32)})
 
 
 def test_openvino_alone_is_wrong_about_two_of_them() -> None:
