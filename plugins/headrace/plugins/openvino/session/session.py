@@ -25,6 +25,7 @@ from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guar
 from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
 from headrace.plugins.openvino.limits.limits import SSE4
 from headrace.plugins.openvino.limits.older_sets import kind
+from headrace.plugins.openvino.session.large_tensors import refuse_large
 from headrace.plugins.openvino.session.shared_weights import separate_weights
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake import onnx_bytes
@@ -156,6 +157,7 @@ class Runtime:
             HeadraceError: see `failures.load_failure`.
         """
         try:
+            refuse_large(model)
             fold_empty(model)
             fold_constants(model, partial(self._compute, layers))
             add_guards(model, layers)
