@@ -1,50 +1,71 @@
-"""Inputs whose memory the compiler gives to something else.
+"""Keeps the compiler from passing on or overwriting the memory of values, and from a fusion that
+reads and writes beyond its tensors.
 
 The CPU plugin of OpenVINO 2026.4 passes on the memory of an input that is an output, for example of
 a Max of one value, or behind a cast that does nothing. Memory that was set for such an output stays
 as it is. Where sizes are unknown, the plugin writes the next request's input into the memory of an
 earlier one's, which is freed by then. So the output is computed by an operation that stays.
 
-A rotary embedding is computed in place. After a request without elements, the plugin computes it in
-the memory of an earlier request's input. So it reads a copy, too. No case shows either.
+The compiler makes one operation of a rotary embedding, `x * cos + Concat(-x2, x1) * sin`. It takes
+for granted that the result has the shape of `x`, that each row of `cos` and `sin` is as long as one
+of `x`, and that `x1` and `x2` are its halves. Otherwise the operation answers with wrong values and
+shapes, or with those of foreign memory, and writes beyond the result. It also computes in the
+memory of an input. All forms of the embedding that the compiler knows join computed tensors along
+the last axis, also those of other models: GPT-J, GPT-OSS, ChatGLM, Qwen, Flux. Each form needs the
+operations before and after the Concat to be of certain types, so an operation that stays between
+them keeps it from being found. Few networks join along the last axis otherwise.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.library import openvino, operations
+from headrace.runtime.errors import InvalidModel
 
 _KIND: Final = "layerType"
-_IN_PLACE: Final = ("RoPE",)
-"""Operations of a compiled model that write into their first input, also if that is an input of the
-network."""
+_ROTARY: Final = "RoPE"
+
+
+def part_rotations(model: openvino.Model) -> None:
+    """Changes the model and its bodies in place, so that the compiler finds no rotary embedding."""
+    for operation in model.get_ops():
+        for body in bodies(operation):
+            part_rotations(body)
+        if operation.get_type_name() == "Concat" and _joins_rows(operation):
+            for port in operation.inputs():
+                value = port.get_source_output()
+                if value.get_node().get_type_name() != "Constant":
+                    port.replace_source_output(same(value).output(0))
+
+
+def _joins_rows(concat: openvino.Node) -> bool:
+    """Whether it joins two or more computed tensors of floats along the last axis."""
+    made = [each for each in concat.input_values() if each.get_node().get_type_name() != "Constant"]
+    rank = concat.get_output_partial_shape(0).rank
+    last = (-1,) if rank.is_dynamic else (-1, rank.get_length() - 1)
+    is_real = concat.get_output_element_type(0).is_real()
+    return is_real and len(made) > 1 and concat.get_attributes()["axis"] in last
 
 
 def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
-    """Changes the model in place, so that no output is an input once it is compiled, and that
-    nothing is written into the memory of one.
+    """Changes the model in place, so that no output is an input once it is compiled.
 
     Returns:
         Whether the model has changed, and has to be compiled again.
+
+    Raises:
+        InvalidModel: the compiler has found a rotary embedding all the same.
     """
     runtime = compiled.get_runtime_model()
+    if any(each.get_rt_info()[_KIND].astype(str) == _ROTARY for each in runtime.get_ops()):
+        raise InvalidModel("OpenVINO does not check the sizes of its rotary embedding")
     passed = {each.get_friendly_name() for each in runtime.get_results() if _reads_input(each)}
-    written = {
-        each.input_value(0).get_node().get_friendly_name()
-        for each in runtime.get_ops()
-        if each.get_rt_info()[_KIND].astype(str) in _IN_PLACE and _reads_input(each)
-    }
     results = [each for each in model.get_results() if each.get_friendly_name() in passed]
-    inputs = [each for each in model.get_parameters() if each.get_friendly_name() in written]
     for result in results:
         compute_apart(result)
-    for parameter in inputs:
-        readers = parameter.output(0).get_target_inputs()
-        copy = same(parameter.output(0)).output(0)
-        for reader in readers:
-            reader.replace_source_output(copy)
-    return bool(results or inputs)
+    return bool(results)
 
 
 def _reads_input(operation: openvino.Node) -> bool:

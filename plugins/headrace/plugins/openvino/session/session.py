@@ -19,7 +19,7 @@ from headrace.plugins.openvino.graph.empty_tensors import fold_empty
 from headrace.plugins.openvino.graph.folding import fold_constants
 from headrace.plugins.openvino.graph.fusion import name_operations
 from headrace.plugins.openvino.graph.loops import protect_captured
-from headrace.plugins.openvino.graph.passing import keep_apart
+from headrace.plugins.openvino.graph.passing import keep_apart, part_rotations
 from headrace.plugins.openvino.graph.repairs import repair
 from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guards, add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
@@ -162,6 +162,7 @@ class Runtime:
             fold_constants(model, partial(self._compute, layers))
             add_guards(model, layers)
             protect_captured(model)
+            part_rotations(model)
             separate_weights(model)
         except NATIVE as error:
             raise load_failure(error) from error
@@ -174,6 +175,7 @@ class Runtime:
             InvalidModel: a layer gets values that it does not take.
         """
         told = add_constant_guards(model, layers)
+        part_rotations(model)
         request = self._core.compile_model(model, "CPU", _EXACT).create_infer_request()
         request.start_async()  # a synchronous run may lose errors: `RequestNetwork`
         request.wait()
