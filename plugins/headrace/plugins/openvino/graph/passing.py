@@ -26,6 +26,7 @@ from headrace.runtime.errors import InvalidModel
 
 _KIND: Final = "layerType"
 _ROTARY: Final = "RoPE"
+_LEAST_AXES: Final = 3
 
 
 def part_rotations(model: openvino.Model) -> None:
@@ -41,12 +42,14 @@ def part_rotations(model: openvino.Model) -> None:
 
 
 def _joins_rows(concat: openvino.Node) -> bool:
-    """Whether it joins two or more computed tensors of floats along the last axis."""
+    """Whether it joins two or more computed tensors of at least three axes along the last one."""
     made = [each for each in concat.input_values() if each.get_node().get_type_name() != "Constant"]
-    rank = concat.get_output_partial_shape(0).rank
-    last = (-1,) if rank.is_dynamic else (-1, rank.get_length() - 1)
-    is_real = concat.get_output_element_type(0).is_real()
-    return is_real and len(made) > 1 and concat.get_attributes()["axis"] in last
+    if len(made) < 2 or concat.get_output_element_type(0) == openvino.Type.string:
+        return False
+    rank, axis = concat.get_output_partial_shape(0).rank, concat.get_attributes()["axis"]
+    if rank.is_dynamic:
+        return True
+    return rank.get_length() >= _LEAST_AXES and axis in (-1, rank.get_length() - 1)
 
 
 def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
