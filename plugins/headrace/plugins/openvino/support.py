@@ -15,6 +15,7 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
+from headrace.plugins.openvino.graph.passing import FREED
 from headrace.plugins.openvino.limits import limits
 from headrace.plugins.openvino.limits.older_sets import unknown_in_body
 from headrace.plugins.openvino.session import tensors
@@ -27,15 +28,13 @@ from headrace.runtime.transform.trials import Trials
 _RANKS: Final = (4, 2, 3, 1, 0)
 _PACKED: Final = frozenset(
     [
-        *("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "GRU", "LSTM", "QLinearConv"),
-        "RNN",
+        *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "FusedConv", "GRU"),
+        *("LSTM", "LpPool", "MaxPool", "MaxRoiPool", "QLinearAveragePool", "QLinearConv", "RNN"),
+        *("Resize", "Upsample"),
     ]
 )
-"""Layers whose data the compiler brings into another layout."""
-_FREED: Final = (
-    "beside convolutions or recurrent layers, OpenVINO gives the memory of a result of unknown "
-    "size to another one"
-)
+"""Layers whose data the compiler brings into another layout, in some sizes and beside some others.
+`keep_apart` looks again at what it has made of the network."""
 
 
 def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir.Node, str]:
@@ -48,7 +47,7 @@ def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir
         version = model.opset_imports.get(node.domain, 1)
         reason = limits.reason(node, version, capabilities) or _unpassed(node)
         if packed and node.op_type == "If" and not all(map(_is_fixed, node.outputs)):
-            reason = reason or _FREED
+            reason = reason or FREED
         if node.graph is not model.graph:
             reason = reason or unknown_in_body(node, version)
         if reason is not None:

@@ -1,5 +1,4 @@
-"""Keeps the compiler from passing on or overwriting the memory of values, and from a fusion that
-reads and writes beyond its tensors.
+"""Keeps the compiler from memory that is not a value's own.
 
 The CPU plugin of OpenVINO 2026.4 passes on the memory of an input that is an output, for example of
 a Max of one value, or behind a cast that does nothing. Memory that was set for such an output stays
@@ -14,6 +13,9 @@ memory of an input. All forms of the embedding that the compiler knows join comp
 the last axis, also those of other models: GPT-J, GPT-OSS, ChatGLM, Qwen, Flux. Each form needs the
 operations before and after the Concat to be of certain types, so an operation that stays between
 them keeps it from being found. Few networks join along the last axis otherwise.
+
+The compiler gives the memory of an If's result of unknown size to another value too early, if it
+brings tensors into another layout. `support` knows the layers for which it does, also in bodies.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ from headrace.plugins.openvino.library import openvino, operations
 from headrace.runtime.errors import InvalidModel
 
 _KIND: Final = "layerType"
-_ROTARY: Final = "RoPE"
 _LEAST_AXES: Final = 3
+_LAYOUT: Final = "outputLayouts"
+FREED: Final = (
+    "beside layers that OpenVINO computes in another layout, it gives the memory of a result of "
+    "unknown size to another one"
+)
 
 
 def part_rotations(model: openvino.Model) -> None:
@@ -59,16 +65,38 @@ def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
         Whether the model has changed, and has to be compiled again.
 
     Raises:
-        InvalidModel: the compiler has found a rotary embedding all the same.
+        InvalidModel: the compiled network would read memory that is not its own.
     """
     runtime = compiled.get_runtime_model()
-    if any(each.get_rt_info()[_KIND].astype(str) == _ROTARY for each in runtime.get_ops()):
-        raise InvalidModel("OpenVINO does not check the sizes of its rotary embedding")
+    if any(_has_kind(each, "RoPE") for each in runtime.get_ops()):
+        raise InvalidModel("it does not check the sizes of its rotary embedding")
+    if any(map(_is_free, model.get_ops())) and any(map(_packs, runtime.get_ops())):
+        raise InvalidModel(FREED)
     passed = {each.get_friendly_name() for each in runtime.get_results() if _reads_input(each)}
     results = [each for each in model.get_results() if each.get_friendly_name() in passed]
     for result in results:
         compute_apart(result)
     return bool(results)
+
+
+def _has_kind(compiled: openvino.Node, kind: str) -> bool:
+    return bool(compiled.get_rt_info()[_KIND].astype(str) == kind)
+
+
+def _is_free(operation: openvino.Node) -> bool:
+    """Whether it is an If with a result of unknown size."""
+    return operation.get_type_name() == "If" and any(
+        each.get_partial_shape().is_dynamic for each in operation.outputs()
+    )
+
+
+def _packs(compiled: openvino.Node) -> bool:
+    """Whether it brings a tensor into another layout than tensors have outside of OpenVINO: another
+    order of axes, such as acdb, or blocks, such as aBcd16b."""
+    if not _has_kind(compiled, "Reorder"):
+        return False
+    axes = compiled.get_rt_info()[_LAYOUT].astype(str)
+    return bool(axes != "".join(sorted(axes)))
 
 
 def _reads_input(operation: openvino.Node) -> bool:

@@ -21,6 +21,7 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import InvalidModel
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
 
@@ -142,6 +143,53 @@ def test_openvino_alone_writes_a_rotary_embedding_into_its_input() -> None:
             request.set_tensor(name, openvino.Tensor(value, shared_memory=True))
         request.infer()
     assert not all((value == 1).all() for feed in feeds for value in feed.values())
+
+
+PACKED = [
+    ('Resize<mode = "nearest">(i, , scales)', 4),
+    ('Resize<mode = "linear">(i, , scales)', 4),
+    ("MaxPool<kernel_shape = [2]>(i)", 3),
+    ("AveragePool<kernel_shape = [2]>(i)", 3),
+    ("LpPool<kernel_shape = [2, 2, 2]>(i)", 5),
+]
+
+
+def chosen(layer: str, rank: int) -> onnx.ModelProto:
+    """A layer that reads what an If of unknown size gives."""
+    free = [",".join(f"{name}{axis}" for axis in range(rank)) for name in "XZSTY"]
+    x, z, s, t, y = (each.replace("X1", "4").replace("Z1", "4") for each in free)
+    text = f"""g (bool p, float[{x}] x, float[{z}] z) => (float[{y}] y) {{
+        i = If(p) <
+            then_branch = a () => (float[{s}] s) {{ s = Max(x, z) }},
+            else_branch = b () => (float[{t}] t) {{ t = Sub(x, z) }}
+        > y = {layer}
+    }}"""
+    weights = {"scales": np.array([1, 1, 2, 2], np.float32)}
+    return parse(text, weights if "scales" in layer else None)
+
+
+@pytest.mark.parametrize(("layer", "rank"), PACKED)
+def test_what_may_read_freed_memory_is_refused(compiler: Compiler, layer: str, rank: int) -> None:
+    network = Case("g", chosen(layer, rank), {}).network
+    with pytest.raises(InvalidModel, match="gives the memory"):
+        compiler.compile(network, "CPU", {})
+    support = compiler.support(network, "CPU", {})
+    (chooses,) = (node for node in network.model.graph if node.op_type == "If")
+    assert "gives the memory" in (support(chooses) or "")
+
+
+@pytest.mark.parametrize(("layer", "rank"), PACKED)
+def test_openvino_alone_reads_freed_memory(layer: str, rank: int) -> None:
+    case = Case("g", chosen(layer, rank), {})
+    request = alone(case.model).create_infer_request()
+    wrong = 0
+    for at, shape in enumerate([(1, 4, 12, 8, 8), *[(2, 4, 8, 8, 8)] * 2] * 2):
+        size = shape[:rank]
+        data = np.linspace(-1, 1, np.prod(size, dtype=int), dtype=np.float32).reshape(size)
+        feed = {"p": np.array(at % 2 == 0), "x": data + 3, "z": data}
+        right = case.expected(feed)["y"]
+        wrong += not np.allclose(request.infer(feed)[0], right, rtol=1e-3, atol=1e-3)
+    assert wrong
 
 
 def alone(model: onnx.ModelProto) -> openvino.CompiledModel:
