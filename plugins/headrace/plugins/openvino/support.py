@@ -26,27 +26,16 @@ from headrace.runtime.transform import single_layer
 from headrace.runtime.transform.trials import Trials
 
 _RANKS: Final = (4, 2, 3, 1, 0)
-_PACKED: Final = frozenset(
-    [
-        *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "FusedConv", "GRU"),
-        *("LSTM", "LpPool", "MaxPool", "MaxRoiPool", "QLinearAveragePool", "QLinearConv", "RNN"),
-        *("Resize", "Upsample"),
-    ]
-)
-"""Layers whose data the compiler brings into another layout, in some sizes and beside some others.
-`keep_apart` looks again at what it has made of the network."""
 
 
 def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir.Node, str]:
     """The layers, also those in bodies, that a device with these OPTIMIZATION_CAPABILITIES computes
     wrongly, or whose values cannot be passed to it, each with the reason."""
     found: dict[ir.Node, str] = {}
-    nodes = [*walk(model.graph)]
-    packed = any(node.op_type in _PACKED for node in nodes)
-    for node in nodes:
+    for node in walk(model.graph):
         version = model.opset_imports.get(node.domain, 1)
         reason = limits.reason(node, version, capabilities) or _unpassed(node)
-        if packed and node.op_type == "If" and not all(map(_is_fixed, node.outputs)):
+        if node.op_type == "If" and not all(_is_kept(each, model) for each in node.outputs):
             reason = reason or FREED
         if node.graph is not model.graph:
             reason = reason or unknown_in_body(node, version)
@@ -55,8 +44,12 @@ def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir
     return found
 
 
-def _is_fixed(value: ir.Value) -> bool:
-    return value.shape is not None and all(isinstance(size, int) for size in value.shape)
+def _is_kept(value: ir.Value, model: ir.Model) -> bool:
+    """Whether OpenVINO gives the memory of an If's result to no other value: its size is known, or
+    it is just an output of the network, not of a body."""
+    if value.shape is not None and all(isinstance(size, int) for size in value.shape):
+        return True
+    return any(each is value for each in model.graph.outputs) and not value.uses()
 
 
 def unsupported(reasons: Mapping[ir.Node, str]) -> list[UnsupportedLayer]:

@@ -14,8 +14,10 @@ the last axis, also those of other models: GPT-J, GPT-OSS, ChatGLM, Qwen, Flux. 
 operations before and after the Concat to be of certain types, so an operation that stays between
 them keeps it from being found. Few networks join along the last axis otherwise.
 
-The compiler gives the memory of an If's result of unknown size to another value too early, if it
-brings tensors into another layout. `support` knows the layers for which it does, also in bodies.
+The compiler gives the memory of an If's result of unknown size to other values too, and does not
+notice when these change its place: the first requests then read freed memory. Other values are a
+tensor in another layout, or just one that two layers make between them. A result that is just an
+output of the network has memory of its own.
 """
 
 from __future__ import annotations
@@ -28,11 +30,7 @@ from headrace.runtime.errors import InvalidModel
 
 _KIND: Final = "layerType"
 _LEAST_AXES: Final = 3
-_LAYOUT: Final = "outputLayouts"
-FREED: Final = (
-    "beside layers that OpenVINO computes in another layout, it gives the memory of a result of "
-    "unknown size to another one"
-)
+FREED: Final = "OpenVINO gives the memory of a result of unknown size to another one"
 
 
 def part_rotations(model: openvino.Model) -> None:
@@ -68,9 +66,9 @@ def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
         InvalidModel: the compiled network would read memory that is not its own.
     """
     runtime = compiled.get_runtime_model()
-    if any(_has_kind(each, "RoPE") for each in runtime.get_ops()):
+    if any(each.get_rt_info()[_KIND].astype(str) == "RoPE" for each in runtime.get_ops()):
         raise InvalidModel("it does not check the sizes of its rotary embedding")
-    if any(map(_is_free, model.get_ops())) and any(map(_packs, runtime.get_ops())):
+    if _has_free_if(model):
         raise InvalidModel(FREED)
     passed = {each.get_friendly_name() for each in runtime.get_results() if _reads_input(each)}
     results = [each for each in model.get_results() if each.get_friendly_name() in passed]
@@ -79,24 +77,23 @@ def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
     return bool(results)
 
 
-def _has_kind(compiled: openvino.Node, kind: str) -> bool:
-    return bool(compiled.get_rt_info()[_KIND].astype(str) == kind)
+def _has_free_if(model: openvino.Model, *, is_body: bool = False) -> bool:
+    """Whether the model or one of its bodies has an If with a result of unknown size that is not
+    just an output of the network."""
+    for operation in model.get_ops():
+        if operation.get_type_name() == "If" and any(
+            each.get_partial_shape().is_dynamic and (is_body or not _only_leaves(each))
+            for each in operation.outputs()
+        ):
+            return True
+        if any(_has_free_if(body, is_body=True) for body in bodies(operation)):
+            return True
+    return False
 
 
-def _is_free(operation: openvino.Node) -> bool:
-    """Whether it is an If with a result of unknown size."""
-    return operation.get_type_name() == "If" and any(
-        each.get_partial_shape().is_dynamic for each in operation.outputs()
-    )
-
-
-def _packs(compiled: openvino.Node) -> bool:
-    """Whether it brings a tensor into another layout than tensors have outside of OpenVINO: another
-    order of axes, such as acdb, or blocks, such as aBcd16b."""
-    if not _has_kind(compiled, "Reorder"):
-        return False
-    axes = compiled.get_rt_info()[_LAYOUT].astype(str)
-    return bool(axes != "".join(sorted(axes)))
+def _only_leaves(value: openvino.Output) -> bool:
+    readers = (reader.get_node().get_type_name() for reader in value.get_target_inputs())
+    return all(each == "Result" for each in readers)
 
 
 def _reads_input(operation: openvino.Node) -> bool:

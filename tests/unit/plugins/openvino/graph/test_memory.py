@@ -152,6 +152,13 @@ PACKED = [
     ("AveragePool<kernel_shape = [2]>(i)", 3),
     ("LpPool<kernel_shape = [2, 2, 2]>(i)", 5),
 ]
+BESIDE = """g (bool p, float[A,2,4,B] a, float[C,D,E,F,G] x, float[2,H,I,J,3] z, float[K,L,M,N,O] v)
+    => (float[P,Q,R,S,T] y, float[U,V,W,X] b) {
+    i = If(p) <
+        then_branch = tb () => (float[C1,D1,E1,F1,G1] s) { s = Neg(z) },
+        else_branch = eb () => (float[C2,D2,E2,F2,G2] t) { t = Neg(x) }
+    > y = Add(v, i) c = Relu(a) d = Relu(a) b = Max(c, d)
+}"""
 
 
 def chosen(layer: str, rank: int) -> onnx.ModelProto:
@@ -168,9 +175,13 @@ def chosen(layer: str, rank: int) -> onnx.ModelProto:
     return parse(text, weights if "scales" in layer else None)
 
 
-@pytest.mark.parametrize(("layer", "rank"), PACKED)
-def test_what_may_read_freed_memory_is_refused(compiler: Compiler, layer: str, rank: int) -> None:
-    network = Case("g", chosen(layer, rank), {}).network
+def numbers(*size: int) -> Any:
+    return np.linspace(-1, 1, np.prod(size, dtype=int), dtype=np.float32).reshape(size)
+
+
+@pytest.mark.parametrize("model", [*(chosen(*each) for each in PACKED), parse(BESIDE)])
+def test_what_may_read_freed_memory_is_refused(compiler: Compiler, model: onnx.ModelProto) -> None:
+    network = Case("g", model, {}).network
     with pytest.raises(InvalidModel, match="gives the memory"):
         compiler.compile(network, "CPU", {})
     support = compiler.support(network, "CPU", {})
@@ -184,12 +195,20 @@ def test_openvino_alone_reads_freed_memory(layer: str, rank: int) -> None:
     request = alone(case.model).create_infer_request()
     wrong = 0
     for at, shape in enumerate([(1, 4, 12, 8, 8), *[(2, 4, 8, 8, 8)] * 2] * 2):
-        size = shape[:rank]
-        data = np.linspace(-1, 1, np.prod(size, dtype=int), dtype=np.float32).reshape(size)
+        data = numbers(*shape[:rank])
         feed = {"p": np.array(at % 2 == 0), "x": data + 3, "z": data}
         right = case.expected(feed)["y"]
         wrong += not np.allclose(request.infer(feed)[0], right, rtol=1e-3, atol=1e-3)
     assert wrong
+
+
+def test_openvino_alone_reads_freed_memory_beside_simple_layers() -> None:
+    case = Case("g", parse(BESIDE), {})
+    data = numbers(2, 3, 1, 1, 1)
+    feed = {"p": np.array(False), "a": numbers(3, 2, 4, 6), "x": data + 3, "v": data}
+    feed["z"] = numbers(2, 3, 3, 3, 3)
+    request = alone(case.model).create_infer_request()
+    assert not np.allclose(request.infer(feed)[0], case.expected(feed)["y"])
 
 
 def alone(model: onnx.ModelProto) -> openvino.CompiledModel:

@@ -291,9 +291,9 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [({"c": np.array(True), **points(9)}, INDEX)],
     ),
     "in_a_branch_that_is_not_for_these_sizes": (
-        "(bool c, float[2,3] x) => (float[A] y) <int64[1] a = {0}, int64[1] f = {-1}> { t = If(c)"
-        " <then_branch = a () => (float[B] v) { v = Squeeze(x, a) },"
-        " else_branch = b () => (float[C,D] w) { w = Neg(x) }> y = Reshape(t, f) }",
+        "(bool c, float[2,3] x) => (float[A] y) <int64[1] a = {0}, int64[1] f = {-1}> { y = If(c)"
+        " <then_branch = a () => (float[B] v) { r = Squeeze(x, a) v = Reshape(r, f) },"
+        " else_branch = b () => (float[C] w) { s = Neg(x) w = Reshape(s, f) }> }",
         [{"c": np.array(False), "x": floats(2, 3)}],
         [({"c": np.array(True), "x": floats(2, 3)}, "axis to remove")],
     ),

@@ -469,15 +469,15 @@ def test_a_divisor_that_follows_from_a_size_of_0_is_the_callers_fault(plugin: Pl
 def test_beside_a_loop_and_a_branch_such_requests_cost_one_compile_in_all_too(
     plugin: Plugin, compiles: Compiles
 ) -> None:
-    """What does not fit stands before them and behind them."""
+    """What does not fit stands before them and behind the loop."""
     text = (
-        "f (float[N] x, float[M] y, int64 n, bool c) => (float[A] z, float[B] w) {"
+        "f (float[N] x, float[M] y, int64 n, bool c) => (float[A] z, float[B] b) {"
         " s = Add(x, y) t = Constant<value = bool {1}>() l = Loop(n, t, s)"
         " <body = a (int64 i, bool d, float[C] k) => (bool e, float[D] m)"
         " { e = Identity(d) m = Add(k, k) }>"
         " b = If(c) <then_branch = p () => (float[E] f) { f = Neg(x) },"
         " else_branch = q () => (float[F] g) { g = Add(x, y) }>"
-        " z = Mul(l, y) w = Mul(b, y) }"
+        " z = Mul(l, y) }"
     )
     request = InferRequest(load(plugin, text))
 
@@ -490,7 +490,7 @@ def test_beside_a_loop_and_a_branch_such_requests_cost_one_compile_in_all_too(
             ask(bad, True)
         for good in (1, 3):
             assert host(ask(good, False)["z"]).tolist() == [8.0] * 3
-            assert host(ask(good, True)["w"]).tolist() == [-1.0] * 3
+            assert host(ask(good, True)["b"]).tolist() == [-1.0] * 3
     assert compiles.count == 2
 
 
