@@ -17,8 +17,8 @@ from headrace.plugins.openvino.graph.empty_tensors import bodies, flattened
 from headrace.plugins.openvino.graph.loops import LOOPS
 from headrace.plugins.openvino.graph.magnitudes import magnitude
 from headrace.plugins.openvino.graph.narrow import NARROW, narrowed
+from headrace.plugins.openvino.graph.patterns import REDUCTIONS
 from headrace.plugins.openvino.graph.quantizing import quantisation
-from headrace.plugins.openvino.graph.reductions import REDUCTIONS
 from headrace.plugins.openvino.graph.sequences import SEQUENCES
 from headrace.plugins.openvino.graph.unique import unique
 from headrace.plugins.openvino.library import (

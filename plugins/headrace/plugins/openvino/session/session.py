@@ -20,6 +20,7 @@ from headrace.plugins.openvino.graph.folding import fold_constants
 from headrace.plugins.openvino.graph.fusion import name_operations
 from headrace.plugins.openvino.graph.loops import protect_captured
 from headrace.plugins.openvino.graph.passing import keep_apart, part_rotations
+from headrace.plugins.openvino.graph.patterns import keep_shapes
 from headrace.plugins.openvino.graph.repairs import repair
 from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guards, add_guards
 from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
@@ -161,6 +162,7 @@ class Runtime:
             fold_empty(model)
             fold_constants(model, partial(self._compute, layers))
             add_guards(model, layers)
+            keep_shapes(model)
             protect_captured(model)
             part_rotations(model)
             separate_weights(model)
