@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import ARITHMETIC, bodies
 from headrace.plugins.openvino.graph.passing import same
-from headrace.plugins.openvino.library import openvino, operations
+from headrace.plugins.openvino.library import change_readers, openvino, operations
 
 _BROADCASTING: Final = ARITHMETIC | {
     *("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"),
@@ -33,6 +33,7 @@ _APART: Final = frozenset(
 """Operations whose results no kernel of a product makes."""
 _OF_CHANNELS: Final = ("BatchNormInference", "PRelu")
 """Operations that have a number for each index of the second axis."""
+_MOST_AXES: Final = 6
 
 
 def keep_shapes(model: openvino.Model) -> None:
@@ -43,15 +44,26 @@ def keep_shapes(model: openvino.Model) -> None:
     second axis alone for one that has them along the last axis. So such a constant is repeated
     along the last axis, or stays behind an operation that the compiler keeps. So do a batch
     normalisation and a PRelu.
+
+    Patterns such as that of a Gelu or an RMS drop the shape of a constant, and with it the axes or
+    the elements that it adds to the other operand. So the other operand gets these axes from an
+    operation of its own. A constant that may repeat the other operand, and that the compiler may
+    take for a single number, is in no pattern: operations that the compiler keeps are around it.
     """
     products: set[str] = set()
     for operation in model.get_ordered_ops():
         for body in bodies(operation):
             keep_shapes(body)
-        if _follows_product(operation, products):
-            products.add(operation.get_name())
-            for constant, other in _constants(operation):
+        follows = _follows_product(operation, products)
+        for constant, other in _constants(operation):
+            _keep_axes(constant, other)
+            if _may_repeat(constant, other) and _is_number(constant):
+                _keep_apart(other)
+                _keep_result_apart(operation)
+            elif follows:
                 _keep_columns(constant, other)
+        if follows:
+            products.add(operation.get_name())
             if operation.get_type_name() in _OF_CHANNELS:
                 _keep_apart(operation.input(0))
 
@@ -94,7 +106,40 @@ def _constants(operation: openvino.Node) -> Iterator[tuple[openvino.Input, openv
 
 
 def _is_constant(port: openvino.Input) -> bool:
-    return bool(port.get_source_output().get_node().get_type_name() == "Constant")
+    return _is_weights(port.get_source_output())
+
+
+def _values(constant: openvino.Input) -> Any:
+    """The elements of a constant. None if they are scaled."""
+    node = constant.get_source_output().get_node()
+    return node.data if node.get_type_name() == "Constant" else None
+
+
+def _keep_axes(constant: openvino.Input, other: openvino.Input) -> None:
+    """Has an operation give the other operand as many axes as the constant has."""
+    rank = other.get_partial_shape().rank
+    more = len(constant.get_shape()) - rank.get_length() if rank.is_static else 0
+    if more > 0:
+        _replace(other, operations.unsqueeze(other.get_source_output(), np.arange(more)))
+
+
+def _may_repeat(constant: openvino.Input, other: openvino.Input) -> bool:
+    """Whether the constant may have several elements along an axis where the other one has one. Of
+    tensors with more axes, a kernel leaves some elements of a chain of operations out, so that the
+    chain is not made longer."""
+    sizes, shape = [*constant.get_shape()], other.get_partial_shape()
+    if shape.rank.is_dynamic:
+        return bool(sizes)
+    if len(shape) > _MOST_AXES:
+        return False
+    known = [*shape][len(shape) - len(sizes) :]
+    return any(size > 1 and there != size for size, there in zip(sizes, known, strict=True))
+
+
+def _is_number(constant: openvino.Input) -> bool:
+    """Whether all elements are the same, or are not known here."""
+    values = _values(constant)
+    return values is None or bool(values.size and (values == values.flat[0]).all())
 
 
 def _keep_columns(constant: openvino.Input, other: openvino.Input) -> None:
@@ -103,9 +148,10 @@ def _keep_columns(constant: openvino.Input, other: openvino.Input) -> None:
     several = [axis for axis, size in enumerate(sizes, -len(sizes)) if size != 1]
     if len(several) != 1 or several == [-1]:
         return
-    if shape.rank.is_static and shape[-1].is_static and shape[-1].get_length() > 1:
+    data = _values(constant)
+    known = shape.rank.is_static and shape[-1].is_static and shape[-1].get_length() > 1
+    if known and data is not None:
         sizes[-1] = shape[-1].get_length()
-        data = constant.get_source_output().get_node().data
         repeated = operations.constant(np.ascontiguousarray(np.broadcast_to(data, sizes)))
         constant.replace_source_output(repeated.output(0))
     else:
@@ -114,7 +160,21 @@ def _keep_columns(constant: openvino.Input, other: openvino.Input) -> None:
 
 def _keep_apart(port: openvino.Input) -> None:
     """Has an operation that the compiler keeps compute what the port gets."""
-    made = same(port.get_source_output())
+    _replace(port, same(port.get_source_output()))
+
+
+def _keep_result_apart(operation: openvino.Node) -> None:
+    """Has an operation that the compiler keeps compute the result of the operation once more."""
+
+    def made(result: openvino.Output) -> openvino.Node:
+        again = same(result)
+        again.set_friendly_name(operation.get_friendly_name())  # for errors and profiles
+        return again
+
+    change_readers(operation.output(0), made)
+
+
+def _replace(port: openvino.Input, made: openvino.Node) -> None:
     made.set_friendly_name(port.get_node().get_friendly_name())  # for errors and profiles
     port.replace_source_output(made.output(0))
 

@@ -126,6 +126,82 @@ def test_openvino_alone_takes_a_constant_of_the_second_axis_for_one_of_columns()
     assert not np.allclose(alone(model)({"x": x})[0], right, rtol=1e-3)
 
 
+RMS = """q = Mul(x, x) v = ReduceMean(q, last) e = Add(v, A) r = Sqrt(e) d = Div(x, r)
+    z = Mul(d, B)"""
+VARIANCE_OF_ROWS = """m = ReduceMean(x, last) d = Sub(x, m) q = Mul(d, d) v = ReduceMean(q, last)
+    e = Add(v, A) r = Sqrt(e) z = Div(d, r)"""
+GELU = "a = Div(x, A) e = Erf(a) f = Add(e, B) h = Mul(x, f) z = Mul(h, C)"
+HARD_SWISH = "a = Add(x, A) b = Max(a, B) c = Min(b, C) d = Mul(x, c) z = Div(d, C)"
+PATTERNS: dict[str, tuple[str, dict[str, float]]] = {
+    "rms": (RMS, {"A": 0.01, "B": 2}),
+    "variance": (VARIANCE_OF_ROWS, {"A": 0.01}),
+    "gelu": (GELU, {"A": 2**0.5, "B": 1, "C": 0.5}),
+    "swish": ("a = Mul(x, A) s = Sigmoid(a) z = Mul(x, s)", {"A": 2}),
+    "hard_swish": (HARD_SWISH, {"A": 3, "B": 0, "C": 6}),
+    "clip": ("a = Max(x, A) z = Min(a, B)", {"A": 0, "B": 1}),
+    "clip_from_above": ("a = Min(B, x) z = Max(A, a)", {"A": 0, "B": 1}),
+    "softplus": ("a = Exp(x) b = Add(A, a) z = Log(b)", {"A": 1}),
+    "nothing": ("a = Relu(x) b = Add(a, A) z = Mul(b, B)", {"A": 0, "B": 1}),
+}
+CASES = [(name, odd) for name, (_, numbers_) in PATTERNS.items() for odd in numbers_]
+TAILS = ["z = Softmax<axis = 1>(t)", "z = ReduceSum<keepdims = 0>(t, one)", "z = Neg(t)"]
+
+
+def pattern(name: str, odd: str, shape: Sequence[int]) -> tuple[str, dict[str, Any]]:
+    """The operations of a pattern with one constant of this shape, and the weights."""
+    nodes, values = PATTERNS[name]
+    weights: dict[str, Any] = {each: np.array(value, np.float32) for each, value in values.items()}
+    weights[odd] = np.full(shape, values[odd], np.float32)
+    return nodes, weights | ({"last": np.array([-1])} if "last" in nodes else {})
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("shape", [(3, 1, 1), (1, 1, 1, 1), (2, 1, 1, 1), (1, 3, 1, 1)], ids=str)
+@pytest.mark.parametrize(("name", "odd"), CASES)
+def test_a_pattern_keeps_the_shape_of_each_constant(
+    plugin: Plugin, name: str, odd: str, shape: Sequence[int], tail: str
+) -> None:
+    nodes, weights = pattern(name, odd, shape)
+    reduced = "ReduceSum" in tail
+    weights |= {"one": np.array([1])} if reduced else {}
+    nodes = f"{nodes.replace('z =', 't =')} {tail.replace('z =', 'y =')}"
+    model = network("A,B,4", len(shape) - reduced, nodes, **weights)
+    check(plugin, model, *(numbers(*data, seed=7) for data in [(1, 2, 4), (3, 2, 4), (1, 1, 4)]))
+
+
+@pytest.mark.parametrize("data", ["1,2,4", "A,2,4"])
+@pytest.mark.parametrize(("name", "odd"), CASES)
+def test_a_pattern_keeps_a_constant_that_repeats_known_sizes(
+    plugin: Plugin, name: str, odd: str, data: str
+) -> None:
+    nodes, weights = pattern(name, odd, (3, 1, 1))
+    model = network(data, 3, nodes.replace("z =", "y ="), **weights)
+    check(plugin, model, numbers(1, 2, 4, seed=7))
+
+
+@pytest.mark.parametrize("factor", [(1, 1, 1, 4), (3, 1, 1, 1), (1, 3, 1, 4)], ids=str)
+def test_a_norm_keeps_the_axes_of_its_factor(plugin: Plugin, factor: Sequence[int]) -> None:
+    nodes, weights = pattern("rms", "A", ())
+    weights["B"] = numbers(*factor)
+    model = network("A,B,4", 4, nodes.replace("z =", "y ="), **weights)
+    check(plugin, model, numbers(1, 2, 4, seed=7), numbers(3, 2, 4, seed=8))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        *((name, (3, 1, 1)) for name in ("rms", "variance", "swish")),
+        *((name, (1, 1, 1, 1)) for name in PATTERNS if name != "nothing"),
+    ],
+)
+def test_openvino_alone_drops_the_shape_of_a_constant(name: str, shape: Sequence[int]) -> None:
+    nodes, weights = pattern(name, "A", shape)
+    model = network("A,B,4", len(shape), nodes.replace("z =", "y ="), **weights)
+    x = numbers(1, 2, 4, seed=7)
+    right = Case("g", model, {"x": x}).expected()["y"]
+    assert alone(model)({"x": x})[0].shape != right.shape
+
+
 def alone(model: onnx.ModelProto) -> openvino.CompiledModel:
     """What OpenVINO makes of it alone, in float32."""
     core = openvino.Core()
