@@ -110,7 +110,8 @@ def _is_constant(port: openvino.Input) -> bool:
 
 
 def _values(constant: openvino.Input) -> Any:
-    """The elements of a constant. None if they are scaled."""
+    """The elements of a constant, those of bfloat16 as other numbers of 16 bits. None if they are
+    scaled."""
     node = constant.get_source_output().get_node()
     return node.data if node.get_type_name() == "Constant" else None
 
@@ -152,8 +153,9 @@ def _keep_columns(constant: openvino.Input, other: openvino.Input) -> None:
     known = shape.rank.is_static and shape[-1].is_static and shape[-1].get_length() > 1
     if known and data is not None:
         sizes[-1] = shape[-1].get_length()
-        repeated = operations.constant(np.ascontiguousarray(np.broadcast_to(data, sizes)))
-        constant.replace_source_output(repeated.output(0))
+        tensor = openvino.Tensor(constant.get_element_type(), openvino.Shape(sizes))
+        tensor.data[...] = data
+        constant.replace_source_output(openvino.op.Constant(tensor).output(0))
     else:
         _keep_apart(other)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -119,6 +120,22 @@ def test_a_constant_of_any_axis_keeps_it(
     check(plugin, model, numbers(*data, seed=5))
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_a_constant_of_the_second_axis_keeps_its_type(runtime: Runtime, dtype: Any) -> None:
+    x, w, b = (numbers(*shape).astype(dtype) for shape in [(2, 4, 3, 4), (4, 4), (1, 4, 1, 1)])
+    text = f"""g ({x.dtype.name}[A,B,C,4] x) => (float[D,E,F,G] y) {{
+        m = MatMul(x, w) a = Add(m, b) y = Cast<to = 1>(a) }}"""
+    model = Network.from_bytes(parse(text, {"w": w, "b": b}).SerializeToString()).model
+    hints = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = runtime.compile(runtime.convert(model), "CPU", hints)
+    if dtype is ml_dtypes.bfloat16:
+        given = openvino.Tensor(x.view(np.uint16), openvino.Shape(x.shape), openvino.Type.bf16)
+    else:
+        given = openvino.Tensor(x)
+    right = x.astype(np.float32) @ w.astype(np.float32) + b.astype(np.float32)
+    np.testing.assert_allclose(compiled({"x": given})[0], right, rtol=0.02)
+
+
 def test_openvino_alone_takes_a_constant_of_the_second_axis_for_one_of_columns() -> None:
     model = network("A,B,C,4", 4, COLUMNS["add"], w=SQUARE, b=numbers(1, 4, 1, 1))
     x = numbers(3, 4, 4, 4, seed=5)
@@ -166,6 +183,18 @@ def test_a_pattern_keeps_the_shape_of_each_constant(
     weights |= {"one": np.array([1])} if reduced else {}
     nodes = f"{nodes.replace('z =', 't =')} {tail.replace('z =', 'y =')}"
     model = network("A,B,4", len(shape) - reduced, nodes, **weights)
+    check(plugin, model, *(numbers(*data, seed=7) for data in [(1, 2, 4), (3, 2, 4), (1, 1, 4)]))
+
+
+@pytest.mark.parametrize("shape", [(), (1, 1, 1, 1)], ids=str)
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_product_of_a_pattern_gets_the_axes_of_a_constant(
+    plugin: Plugin, name: str, shape: Sequence[int]
+) -> None:
+    nodes, weights = pattern(name, "A", shape)
+    weights |= {"w": SQUARE, "bias": numbers(2, 1, 1, 1, 1)}
+    nodes = f"{nodes.replace('z =', 't =')} p = MatMul(t, w) y = Add(p, bias)"
+    model = network("A,B,4", 5, nodes, **weights)
     check(plugin, model, *(numbers(*data, seed=7) for data in [(1, 2, 4), (3, 2, 4), (1, 1, 4)]))
 
 
