@@ -26,6 +26,7 @@ from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guar
 from headrace.plugins.openvino.library import FrontEndManager, openvino, operations
 from headrace.plugins.openvino.limits.limits import SSE4
 from headrace.plugins.openvino.limits.older_sets import kind
+from headrace.plugins.openvino.session.deep_tensors import refuse_deep
 from headrace.plugins.openvino.session.large_tensors import refuse_large
 from headrace.plugins.openvino.session.shared_weights import separate_weights
 from headrace.runtime.errors import InvalidModel
@@ -196,8 +197,10 @@ class Runtime:
             HeadraceError: see `failures.load_failure`.
         """
         try:
+            refuse_deep(model)
             compiled = self._core.compile_model(model, device, dict(properties))
             if keep_apart(model, compiled):
+                refuse_deep(model)
                 compiled = self._core.compile_model(model, device, dict(properties))
             return compiled
         except Exception as error:
