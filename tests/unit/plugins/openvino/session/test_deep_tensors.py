@@ -46,7 +46,7 @@ AXES = "A,B,C,D,E,F"
 
 def case_of(layer: str, x: str = AXES, z: str = f"{AXES},G") -> Case:
     """The layer twice: of six axes, and of seven."""
-    known = {"one": np.float32(1), "row": np.ones(4, np.float32)}
+    known: dict[str, Any] = {"one": np.float32(1), "row": np.ones(4, np.float32)}
     known |= {"sizes": np.array([-1]), "place": np.array([0]), "end": np.array([1])}
     condition = ", bool yes" if "yes" in layer else ""
     kind = "bool" if "Greater" in layer else "float"
