@@ -21,7 +21,13 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin_source import PluginSource
-from headrace.runtime.errors import Cancelled, InvalidModel, NotFound, ResourceExhausted
+from headrace.runtime.errors import (
+    Cancelled,
+    InvalidModel,
+    NotFound,
+    ResourceExhausted,
+    StillLoading,
+)
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
@@ -386,7 +392,7 @@ def test_unloads_and_replacements_leave_in_the_store_what_is_loaded(
     load(core).result(PATIENCE_SECONDS)
 
     def unload() -> None:
-        with suppress(NotFound):
+        with suppress(NotFound, StillLoading):
             core.unload_network("m").result(PATIENCE_SECONDS)
 
     def replace() -> None:
