@@ -24,6 +24,7 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidModel
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
+from tests.support.openvino_alone import alone, kinds
 
 WINDOW = np.linspace(-1, 1, 4 * 3 * 3 * 3, dtype=np.float32).reshape(4, 3, 3, 3)
 SQUARE = np.linspace(-1, 1, 4 * 4, dtype=np.float32).reshape(4, 4, 1, 1)
@@ -209,16 +210,3 @@ def test_openvino_alone_reads_freed_memory_beside_simple_layers() -> None:
     feed["z"] = numbers(2, 3, 3, 3, 3)
     request = alone(case.model).create_infer_request()
     assert not np.allclose(request.infer(feed)[0], case.expected(feed)["y"])
-
-
-def alone(model: onnx.ModelProto) -> openvino.CompiledModel:
-    """What OpenVINO makes of it alone, in float32."""
-    core = openvino.Core()
-    read = core.read_model(model.SerializeToString())
-    return core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-
-
-def kinds(compiled: openvino.CompiledModel) -> list[str]:
-    """The types of the compiled operations."""
-    found = compiled.get_runtime_model().get_ops()
-    return [each.get_rt_info()["layerType"].astype(str) for each in found]

@@ -26,6 +26,7 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.network.network import Network
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
+from tests.support.openvino_alone import alone, kinds
 
 
 @pytest.fixture(scope="module")
@@ -229,19 +230,6 @@ def test_openvino_alone_drops_the_shape_of_a_constant(name: str, shape: Sequence
     x = numbers(1, 2, 4, seed=7)
     right = Case("g", model, {"x": x}).expected()["y"]
     assert alone(model)({"x": x})[0].shape != right.shape
-
-
-def alone(model: onnx.ModelProto) -> openvino.CompiledModel:
-    """What OpenVINO makes of it alone, in float32."""
-    core = openvino.Core()
-    read = core.read_model(model.SerializeToString())
-    return core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-
-
-def kinds(compiled: openvino.CompiledModel) -> list[str]:
-    """The types of the compiled operations."""
-    found = compiled.get_runtime_model().get_ops()
-    return sorted(each.get_rt_info()["layerType"].astype(str) for each in found)
 
 
 IMAGES = "B,4,H,W"

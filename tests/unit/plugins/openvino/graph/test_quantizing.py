@@ -22,6 +22,7 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
+from tests.support.openvino_alone import alone
 
 ANY = np.random.default_rng(1)
 SIGNED = ANY.integers(-50, 50, (32, 8)).astype(np.int8)
@@ -122,11 +123,8 @@ def test_weights_are_multiplied_by_their_scales(plugin: Plugin, name: str) -> No
 
 def test_openvino_alone_takes_the_first_scale_for_those_of_all_rows() -> None:
     made = case(BY_ROWS)
-    core = openvino.Core()
-    read = core.read_model(made.model.SerializeToString())
-    alone = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     feed = {"x": data(BY_ROWS, 1)}
-    assert alone(feed)[0] != pytest.approx(made.expected(feed)["y"], rel=1e-2)
+    assert alone(made.model)(feed)[0] != pytest.approx(made.expected(feed)["y"], rel=1e-2)
 
 
 READERS = {

@@ -15,12 +15,12 @@ pytest.importorskip(
     "openvino", reason="OpenVINO is not installed: pip install 'headrace[openvino]'"
 )
 
-from headrace.plugins.openvino.library import openvino
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
+from tests.support.openvino_alone import alone
 
 LAYERS = {
     "sum": "Add({0}, {0})",
@@ -110,7 +110,5 @@ def test_a_layer_of_many_axes_of_known_sizes_is_right(plugin: Plugin, layer: str
 @pytest.mark.parametrize("name", ["sum", "largest", "relu", "exp"])
 def test_openvino_alone_computes_a_part_of_it(name: str) -> None:
     case = case_of(LAYERS[name])
-    core = openvino.Core()
-    read = core.read_model(case.model.SerializeToString())
-    found = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(case.inputs)
+    found = alone(case.model)(case.inputs)
     assert not agrees(found["b"], case.expected()["b"])

@@ -21,6 +21,7 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
+from tests.support.openvino_alone import alone
 
 RNG = np.random.default_rng(3)
 SQUARE = RNG.standard_normal((5, 5), np.float32)
@@ -81,11 +82,8 @@ def test_each_layer_computes_with_the_weights_as_it_reads_them(plugin: Plugin, n
 @pytest.mark.parametrize("name", SHARED)
 def test_openvino_alone_gives_one_layer_the_packed_weights_of_another(name: str) -> None:
     case = case_of(*SHARED[name])
-    core = openvino.Core()
-    read = core.read_model(case.model.SerializeToString())
-    compiled = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     inputs = given(SHARED[name][0])
-    found, expected = compiled(inputs), case.expected(inputs)
+    found, expected = alone(case.model)(inputs), case.expected(inputs)
     assert any(
         found[output] != pytest.approx(value, rel=1e-3, abs=1e-3)
         for output, value in expected.items()
