@@ -32,13 +32,9 @@ def scalars(*indices: int) -> Rule:
 
 def constants(*indices: int) -> Rule:
     """Guards constants that the backend takes for missing ones if they have no elements."""
-
-    def rule(node: ir.Node, guard: Guard) -> None:
-        values = dict(enumerate(node.inputs))
-        found = [at for at in indices if (value := values.get(at)) and constant(value) is not None]
-        each(node, found, guard.not_empty)
-
-    return rule
+    return lambda node, guard: each(
+        node, indices, lambda value: value if constant(value) is None else guard.not_empty(value)
+    )
 
 
 def of_rank(least: int, index: int = 0) -> Rule:
