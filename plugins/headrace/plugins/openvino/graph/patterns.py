@@ -33,7 +33,6 @@ _APART: Final = frozenset(
 """Operations whose results no kernel of a product makes."""
 _OF_CHANNELS: Final = ("BatchNormInference", "PRelu")
 """Operations that have a number for each index of the second axis."""
-_MOST_AXES: Final = 6
 
 
 def keep_shapes(model: openvino.Model) -> None:
@@ -125,14 +124,10 @@ def _keep_axes(constant: openvino.Input, other: openvino.Input) -> None:
 
 
 def _may_repeat(constant: openvino.Input, other: openvino.Input) -> bool:
-    """Whether the constant may have several elements along an axis where the other one has one. Of
-    tensors with more axes, a kernel leaves some elements of a chain of operations out, so that the
-    chain is not made longer."""
+    """Whether the constant may have several elements along an axis where the other one has one."""
     sizes, shape = [*constant.get_shape()], other.get_partial_shape()
     if shape.rank.is_dynamic:
         return bool(sizes)
-    if len(shape) > _MOST_AXES:
-        return False
     known = [*shape][len(shape) - len(sizes) :]
     return any(size > 1 and there != size for size, there in zip(sizes, known, strict=True))
 

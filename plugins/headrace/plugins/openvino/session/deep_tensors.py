@@ -8,7 +8,7 @@ from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.errors import InvalidModel
 
-MOST_AXES: Final = 6
+_MOST_AXES: Final = 6
 _MOVING: Final = frozenset(
     {
         *("Constant", "Parameter", "Result", "ShapeOf", "If", "Loop", "TensorIterator"),
@@ -38,11 +38,11 @@ def refuse_deep(model: openvino.Model) -> None:
         kind = operation.get_type_name()
         if kind not in _MOVING and any(map(_is_deep, [*operation.inputs(), *operation.outputs()])):
             raise InvalidModel(
-                f"{kind} has a tensor of more than {MOST_AXES} axes whose sizes are not known",
+                f"{kind} has a tensor of more than {_MOST_AXES} axes whose sizes are not known",
                 field="model",
             )
 
 
 def _is_deep(port: openvino.Input | openvino.Output) -> bool:
     shape = port.get_partial_shape()
-    return bool(shape.is_dynamic and shape.rank.is_static and shape.rank.get_length() > MOST_AXES)
+    return bool(shape.is_dynamic and shape.rank.is_static and shape.rank.get_length() > _MOST_AXES)

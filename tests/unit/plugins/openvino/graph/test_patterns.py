@@ -199,14 +199,15 @@ def test_a_product_of_a_pattern_gets_the_axes_of_a_constant(
     check(plugin, model, *(numbers(*data, seed=7) for data in [(1, 2, 4), (3, 2, 4), (1, 1, 4)]))
 
 
-@pytest.mark.parametrize("data", ["1,2,4", "A,2,4"])
+@pytest.mark.parametrize("data", ["1,2,4", "A,2,4", "1,1,1,1,1,2,4"])
 @pytest.mark.parametrize(("name", "odd"), CASES)
 def test_a_pattern_keeps_a_constant_that_repeats_known_sizes(
     plugin: Plugin, name: str, odd: str, data: str
 ) -> None:
-    nodes, weights = pattern(name, odd, (3, 1, 1))
-    model = network(data, 3, nodes.replace("z =", "y ="), **weights)
-    check(plugin, model, numbers(1, 2, 4, seed=7))
+    axes = data.count(",") + 1
+    nodes, weights = pattern(name, odd, (3, *[1] * (axes - 1)))
+    model = network(data, axes, nodes.replace("z =", "y ="), **weights)
+    check(plugin, model, numbers(*[1] * (axes - 2), 2, 4, seed=7))
 
 
 @pytest.mark.parametrize("factor", [(1, 1, 1, 4), (3, 1, 1, 1), (1, 3, 1, 4)], ids=str)
