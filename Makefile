@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-processes test-ray image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-processes test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -41,6 +41,7 @@ help:
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
 	@echo 'make test-processes  run tests over sockets against servers with two front ends'
 	@echo 'make test-ray     run a Ray cluster of several nodes on this machine, and kill its replicas and nodes under load; downloads 150 MB'
+	@echo 'make needed-repairs  compute with backends alone, and print which of our repairs they no longer need'
 	@echo 'make image        build the container image; VARIANT=openvino, opencl or cuda for another than cpu'
 	@echo 'make test-image   build the image, and run it as a user without rights; VARIANT as above'
 	@echo 'make test-page    look at the status page in a browser, and leave pictures in .cache/page; needs chromium'
@@ -104,6 +105,10 @@ test-processes: $(INSTALLED)
 
 test-ray: .venv-ray/.installed
 	@.venv-ray/bin/pytest -o filterwarnings=ignore --timeout 900 -rs -s tests/ray $(ARGS)
+
+# A fault that a backend no longer has says nothing about headrace: these tests run here alone.
+needed-repairs: $(INSTALLED)
+	@$(BIN)/pytest -q -p tests.needed_repairs --tb=no --no-summary tests/unit/plugins $(ARGS)
 
 # ENGINE, BASE, MIRROR and PACKAGES are explained in deploy/README.md.
 image:

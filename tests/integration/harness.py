@@ -28,8 +28,8 @@ from headrace.wire.codec import Value, decode_values, encode_values
 from headrace.wire.errors import ErrorDetails, from_status, from_trailing_metadata
 from headrace.wire.parameters import decode_parameter
 
-START_SECONDS = 60.0
-CALL_SECONDS = 60.0
+START_SECONDS = 300.0
+CALL_SECONDS = 300.0
 # For servers that a test starts for itself: other installed devices make each start seconds longer.
 BASIC = ("--devices", "CPU,TEMPLATE")
 _MESSAGE_BYTES = 256 << 20

@@ -10,7 +10,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PYTHON = REPOSITORY / ".venv-clients/bin/python"
-SECONDS = 110
+SECONDS = 600
 
 
 @pytest.mark.skipif(not PYTHON.exists(), reason="`make test-clients` makes their environment")

@@ -22,7 +22,7 @@ from headrace.testing.case import parse
 from tests.integration.harness import Server
 from tests.support.manual import PAGES, REPOSITORY, blocks, commands
 
-SECONDS = 110.0
+SECONDS = 600.0
 MAGIKA = REPOSITORY / ".cache/magika"
 PROGRAMS = (
     "README.md",

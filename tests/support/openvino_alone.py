@@ -1,7 +1,7 @@
 """What OpenVINO makes of a network without our changes to it.
 
-Tests show with it that a rule is needed, so that a rule without which nothing is wrong any more is
-found out.
+Tests whose names begin with `test_openvino_alone_` show with it that a rule is needed. `make
+needed-repairs` runs them, and names those that find nothing wrong any more.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +16,7 @@ import numpy as np
 import onnx
 import onnx.backend.test
 import onnx.numpy_helper
-from onnx.backend.test.case.node import collect_testcases
+from onnx.backend.test.case import node as node_cases
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 from onnx.reference import ReferenceEvaluator
@@ -70,7 +72,7 @@ class BackendCase:
 def collect(patterns: Sequence[str] = ()) -> list[BackendCase]:
     """All cases, by name, or those whose name matches one of the shell patterns.
 
-    Takes some seconds: the node cases compute their outputs when they are collected.
+    Takes some seconds the first time: the node cases compute their outputs when they are collected.
     """
 
     def wanted(case: TestCase) -> bool:
@@ -84,15 +86,28 @@ def collect(patterns: Sequence[str] = ()) -> list[BackendCase]:
 
 def _node_cases(wanted: Any) -> Iterator[BackendCase]:
     operator, base = "", "\0"
-    with warnings.catch_warnings(action="ignore"):  # overflows, on purpose
-        found = collect_testcases(None)
-    for each in found:
+    for each in node_tests():
         assert each.model is not None
         if not each.name.startswith(f"{base}_expanded"):  # otherwise: the previous operator
             (node,) = each.model.graph.node
             operator, base = _qualified(node), each.name
         if wanted(each):
             yield _case(each, operator, each.model, each.data_sets)
+
+
+@cache
+def node_tests() -> tuple[TestCase, ...]:
+    """What onnx's own modules make for each operator.
+
+    They make it when they are imported, and refuse to make a name twice. So whatever one that was
+    broken off has left, such as by a test's time-out, is forgotten before they are imported again.
+    """
+    for name in [name for name in sys.modules if name.startswith(f"{node_cases.__name__}.")]:
+        del sys.modules[name]
+    node_cases._NodeTestCases.clear()
+    node_cases._existing_names.clear()
+    with warnings.catch_warnings(action="ignore"):  # overflows, on purpose
+        return tuple(node_cases.collect_testcases(None))
 
 
 def _case(case: TestCase, operator: str, model: onnx.ModelProto, data_sets: Any) -> BackendCase:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx.backend.test.case.node import collect_testcases
 
 from headrace.plugins.cpu import create_plugin
 from headrace.plugins.cpu.session.session import Provider
@@ -23,6 +21,7 @@ from headrace.runtime.system.interruption import interruptible
 from headrace.runtime.transform import single_layer
 from headrace.runtime.transform.transform import transform_network
 from headrace.testing import networks
+from headrace.testing.backend_cases.cases import node_tests
 from headrace.testing.case import parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.infer_request import InferRequest
@@ -38,9 +37,7 @@ def plugin() -> Iterator[Plugin]:
 @pytest.fixture(scope="module")
 def backend_cases() -> list[Any]:
     """onnx's cases for single operators, generated in four seconds."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they overflow on purpose
-        return list(collect_testcases(None))
+    return list(node_tests())
 
 
 def network(text: str, **weights: Any) -> Network:

@@ -573,7 +573,7 @@ def test_a_branch_that_is_not_taken_need_not_fit_after_a_failed_run(plugin: Plug
     assert host(request.infer({"c": np.array(False), **inputs})["z"]).tolist() == [-1.0] * 3
 
 
-def test_openvino_itself_does_not_notice_the_second_time(runtime: Runtime) -> None:
+def test_openvino_alone_does_not_notice_the_second_time(runtime: Runtime) -> None:
     """Once this fails, `pool` is not needed any more."""
     text = "f (float[4] x, int64[2] p) => (float[A,B] y) { y = Reshape(x, p) }"
     model = Network.from_bytes(parse(text).SerializeToString()).model
