@@ -1,0 +1,213 @@
+"""Header blocks: compression (RFC 7541), and what a list of fields must look like (RFC 9113, 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias, TypeVar
+
+import hpack
+
+from headrace.http2.faults import ConnectionFault, StreamFault
+from headrace.http2.frames import ErrorCode
+
+T = TypeVar("T")
+
+Fields: TypeAlias = list[tuple[bytes, bytes]]
+
+_FIELD_BYTES: Final = 32
+_TIMES: Final = 4
+_REMEMBERED: Final = 32
+_REMEMBERED_BYTES: Final = 1024
+_OF_A_CONNECTION: Final = frozenset(
+    (b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade")
+)
+_REQUEST: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
+_NAME_BYTES: Final = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+
+
+class ListTooLarge(StreamFault):
+    """A list of header fields is larger than allowed."""
+
+
+class BlockDecoder:
+    """Decodes a connection's header blocks, in their order.
+
+    A peer repeats its blocks: gRPC's clients send the same bytes for every call of a method. A
+    block that changed no table is remembered with what it meant, until a table changes.
+
+    Args:
+        most_bytes: the largest list of fields.
+
+    Attributes:
+        fields: how many fields of the last block had to be decoded.
+    """
+
+    __slots__ = ("_decoder", "_known", "_most_bytes", "fields")
+
+    def __init__(self, most_bytes: int) -> None:
+        self._decoder = hpack.Decoder(_TIMES * most_bytes)
+        self._most_bytes = most_bytes
+        self._known: dict[bytes, Any] = {}
+        self.fields = 0
+
+    def decode(self, block: bytes, meaning: type[T]) -> T:
+        """What a block means.
+
+        Args:
+            meaning: is made of the list of fields. It may raise a `StreamFault`.
+
+        Raises:
+            ConnectionFault: the block cannot be decoded, so that no later one can.
+            StreamFault: the list is too large, or `meaning` refuses it.
+        """
+        known = self._known.get(block)
+        if type(known) is meaning:
+            self.fields = 0
+            return known
+        table = self._decoder.header_table
+        entries = table.dynamic_entries
+        before = (len(entries), entries[0] if entries else None, table.maxsize)
+        try:
+            fields: Fields = [
+                (name, value) for name, value in self._decoder.decode(block, raw=True)
+            ]
+        except hpack.OversizedHeaderListError:
+            raise ConnectionFault(
+                ErrorCode.ENHANCE_YOUR_CALM, "the list of header fields is far too large"
+            ) from None
+        except (hpack.HPACKError, IndexError, UnicodeError) as error:
+            raise ConnectionFault(
+                ErrorCode.COMPRESSION_ERROR, f"a header block cannot be decoded: {error}"
+            ) from None
+        self.fields = len(fields)
+        size = sum(len(name) + len(value) + _FIELD_BYTES for name, value in fields)
+        if size > self._most_bytes:
+            raise ListTooLarge(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"the header fields take {size} bytes, and at most {self._most_bytes} are read",
+            )
+        meant = meaning(fields)  # type: ignore[call-arg]
+        after = (len(entries), entries[0] if entries else None, table.maxsize)
+        if after[0] != before[0] or after[1] is not before[1] or after[2] != before[2]:
+            self._known.clear()
+        elif len(block) <= _REMEMBERED_BYTES:
+            if len(self._known) >= _REMEMBERED:
+                del self._known[next(iter(self._known))]
+            self._known[block] = meant
+        return meant
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """A field that is written out and changes no table (RFC 7541, 6.2.2).
+
+    So a block is the same bytes on every connection, whatever was sent before.
+    """
+    return b"\0" + _string(name) + _string(value)
+
+
+def block(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """A header block that changes no table."""
+    return b"".join([literal(name, value) for name, value in fields])
+
+
+def _string(text: bytes) -> bytes:
+    """A length of seven bits and more (RFC 7541, 5.1), and the bytes themselves."""
+    length = len(text)
+    if length < 127:
+        return bytes((length,)) + text
+    length -= 127
+    encoded = bytearray(b"\x7f")
+    while length >= 128:
+        encoded.append(length & 127 | 128)
+        length >>= 7
+    encoded.append(length)
+    return bytes(encoded) + text
+
+
+def check_fields(fields: Fields) -> int:
+    """Checks fields that are not pseudo-header fields (RFC 9113, 8.2).
+
+    Returns:
+        The value of content-length, -1 without one.
+
+    Raises:
+        StreamFault: one of them may not be in a message.
+    """
+    length = -1
+    for name, value in fields:
+        if not name or not _NAME_BYTES.issuperset(name):
+            raise _malformed(f"{_shown(name)} is not the name of a header field")
+        if value and (value[0] in b" \t" or value[-1] in b" \t"):
+            raise _malformed(f"the value of {_shown(name)} begins or ends with white space")
+        if b"\0" in value or b"\r" in value or b"\n" in value:
+            raise _malformed(f"the value of {_shown(name)} holds a forbidden byte")
+        if name in _OF_A_CONNECTION:
+            raise _malformed(f"{_shown(name)} has no place in HTTP/2")
+        if name == b"te" and value != b"trailers":
+            raise _malformed("te may only be trailers")
+        if name == b"content-length":
+            if not value.isdigit() or len(value) > 18 or length not in (-1, int(value)):
+                raise _malformed("content-length is not one number")
+            length = int(value)
+    return length
+
+
+def split_request(fields: Fields) -> tuple[dict[bytes, bytes], Fields]:
+    """The pseudo-header fields of a request, and the others (RFC 9113, 8.3.1).
+
+    Raises:
+        StreamFault: they are not those of a request.
+    """
+    pseudo, rest = _split(fields)
+    if not _REQUEST.issuperset(pseudo):
+        raise _malformed("an unknown pseudo-header field")
+    method = pseudo.get(b":method")
+    if method == b"CONNECT":
+        if b":authority" not in pseudo or b":scheme" in pseudo or b":path" in pseudo:
+            raise _malformed("CONNECT takes an authority alone")
+    elif not method or not pseudo.get(b":scheme") or not pseudo.get(b":path"):
+        raise _malformed("a request has a method, a scheme and a path")
+    return pseudo, rest
+
+
+def split_response(fields: Fields) -> tuple[int, Fields]:
+    """The status of a response, and the other fields.
+
+    Raises:
+        StreamFault: they are not those of a response.
+    """
+    pseudo, rest = _split(fields)
+    status = pseudo.get(b":status", b"")
+    if len(pseudo) != 1 or len(status) != 3 or not status.isdigit():
+        raise _malformed("a response has one status of three digits, and no other pseudo-header")
+    return int(status), rest
+
+
+def no_pseudo(fields: Fields) -> Fields:
+    """The fields of trailers.
+
+    Raises:
+        StreamFault: a pseudo-header field is among them.
+    """
+    if any(name[:1] == b":" for name, _ in fields):
+        raise _malformed("trailers hold a pseudo-header field")
+    return fields
+
+
+def _split(fields: Fields) -> tuple[dict[bytes, bytes], Fields]:
+    pseudo: dict[bytes, bytes] = {}
+    for position, (name, value) in enumerate(fields):
+        if name[:1] != b":":
+            return pseudo, no_pseudo(fields[position:])
+        if name in pseudo:
+            raise _malformed(f"{_shown(name)} comes twice")
+        pseudo[name] = value
+    return pseudo, []
+
+
+def _malformed(why: str) -> StreamFault:
+    return StreamFault(ErrorCode.PROTOCOL_ERROR, why)
+
+
+def _shown(name: bytes) -> str:
+    return repr(name[:64])[1:]

@@ -1,0 +1,104 @@
+"""What a peer may do, and what it has left of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headrace.http2.faults import ConnectionFault
+from headrace.http2.frames import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one connection.
+
+    Attributes:
+        streams: how many streams the peer may have open. Streams beyond are refused so that the
+            peer may repeat them.
+        window_bytes: how much the peer may send on a stream before somebody has read it. A message
+            that does not fit gets the room that it needs from `Room`.
+        connection_bytes: how many bytes of whole messages may wait for their readers, of all
+            streams.
+        frame_bytes: the largest frame.
+        header_bytes: the largest list of header fields, as RFC 9113, 6.5.2 counts it. A list up to
+            four times as large is read and its call refused; a larger one ends the connection.
+        message_bytes: the largest message. 0 for no limit.
+        calls_only: whether streams that are not gRPC calls are told to be none.
+    """
+
+    streams: int = 1024
+    window_bytes: int = 1 << 20
+    connection_bytes: int = 16 << 20
+    frame_bytes: int = 1 << 20
+    header_bytes: int = 24 << 10
+    message_bytes: int = 64 << 20
+
+
+class Room(Protocol):
+    """The memory for messages that have begun to come. Connections share it."""
+
+    def use(self, size: int) -> bool:
+        """Takes `size` bytes. Returns whether there was room."""
+
+    def free(self, size: int) -> None:
+        """Gives `size` bytes back."""
+
+
+class Endless:
+    """Room without an end, for a peer that is trusted, and for tests."""
+
+    def use(self, _size: int) -> bool:
+        return True
+
+    def free(self, _size: int) -> None:
+        """Does nothing."""
+
+
+PING_COST: Final = 2
+SETTINGS_COST: Final = 20
+SMALL_COST: Final = 1
+"""Of a frame that brings nothing: PRIORITY, WINDOW_UPDATE, empty or tiny DATA, unknown ones."""
+RESET_COST: Final = 12
+"""Of a stream that the peer resets, or that it makes this end reset."""
+DECODE_COST: Final = 2
+"""Of a header block that has to be decoded, and of every eight fields in it."""
+CALL_GAIN: Final = 16
+"""What the peer gets back for a call that was answered or a message that was read."""
+
+_MOST: Final = 20_000.0
+_A_SECOND: Final = 1_000.0
+
+
+class Patience:
+    """How much useless work a peer may still cause: a bucket of tokens.
+
+    Frames that cost time and bring nothing take tokens. Each second and each call give some back.
+    So no honest peer ever runs out: every call pays for its own pings, window updates and resets.
+
+    Floods that this ends: CVE-2019-9511 to 9518, CVE-2023-44487 (rapid reset), CVE-2024-27316
+    (CONTINUATION), CVE-2025-8671 (resets that this end is made to send).
+    """
+
+    __slots__ = ("_at", "_left")
+
+    def __init__(self, now: float) -> None:
+        self._left = _MOST
+        self._at = now
+
+    def spend(self, cost: float, now: float, what: str) -> None:
+        """
+        Raises:
+            ConnectionFault: the peer has no tokens left.
+        """
+        self._left -= cost
+        if self._left < 0:
+            self._left = min(_MOST, self._left + (now - self._at) * _A_SECOND)
+            self._at = now
+            if self._left < 0:
+                raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"too many {what}")
+
+    def earn(self, gain: int) -> None:
+        """Gives tokens back."""
+        left = self._left + gain
+        self._left = left if left < _MOST else _MOST

@@ -1,0 +1,179 @@
+"""gRPC's messages in a stream of data: a byte of flags, four of length, the message."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final, TypeAlias
+
+PREFIX_BYTES: Final = 5
+_SMALL_BYTES: Final = 32 << 10
+_GZIP_BITS: Final = 31
+_ZLIB_BITS: Final = 15
+
+
+class TooLarge(Exception):
+    """A message is longer than allowed.
+
+    Attributes:
+        size: its bytes. For a compressed message, the most that was unpacked of it.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+class BadMessage(Exception):
+    """A message cannot be read. The text says why."""
+
+
+class Packed:
+    """A message that is still compressed.
+
+    A large one takes long to unpack, so whoever reads it decides on which thread.
+
+    Attributes:
+        data: the compressed bytes.
+    """
+
+    __slots__ = ("_bits", "_most_bytes", "data")
+
+    def __init__(self, data: bytes | bytearray, bits: int, most_bytes: int) -> None:
+        self.data = data
+        self._bits = bits
+        self._most_bytes = most_bytes
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def unpack(self) -> bytes:
+        """The message. At most one byte more than allowed is unpacked, so that a bomb stays small.
+
+        Raises:
+            TooLarge: the message is longer than allowed.
+            BadMessage: it cannot be unpacked.
+        """
+        unpacker = zlib.decompressobj(self._bits)
+        most = self._most_bytes
+        try:
+            unpacked = unpacker.decompress(self.data, most + 1 if most else 0)
+        except zlib.error as error:
+            raise BadMessage(f"a compressed message cannot be unpacked: {error}") from None
+        if most and len(unpacked) > most:
+            raise TooLarge(len(unpacked))
+        if not unpacker.eof:
+            raise BadMessage("a compressed message is cut short")
+        return unpacked
+
+
+Message: TypeAlias = "bytes | bytearray | Packed"
+
+
+class MessageReader:
+    """Puts the messages of one stream together.
+
+    A message that comes in many pieces is copied once, into memory of its own size. The memory of
+    a long message is not touched before its bytes come.
+
+    Attributes:
+        missing: how many bytes the message lacks that has begun. 0 if none has.
+        whole_bytes: the size of that message, with its prefix.
+    """
+
+    __slots__ = ("_filled", "_flags", "_most_bytes", "_packed", "_prefix", "_target", "missing")
+
+    def __init__(self, most_bytes: int, encoding: str = "identity") -> None:
+        self._most_bytes = most_bytes
+        self._packed = _BITS.get(encoding)
+        self._prefix = b""
+        self._flags = 0
+        self._target: bytearray | None = None
+        self._filled = 0
+        self.missing = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of a message waits for the rest."""
+        return self.missing > 0 or bool(self._prefix)
+
+    @property
+    def whole_bytes(self) -> int:
+        return 0 if self._target is None else len(self._target)
+
+    def feed(self, data: memoryview, messages: list[Message]) -> None:
+        """Takes the next bytes of the stream, and appends the messages that are whole by now.
+
+        Raises:
+            TooLarge: a message is longer than allowed. Its bytes are not kept.
+            BadMessage: a message cannot be read.
+        """
+        position, end = 0, len(data)
+        if self.missing:
+            position = min(self.missing, end)
+            assert self._target is not None
+            self._target[self._filled : self._filled + position] = data[:position]
+            self.filled(position, messages)
+        while position < end:
+            if self._prefix:
+                lacking = PREFIX_BYTES - len(self._prefix)
+                self._prefix += bytes(data[position : position + lacking])
+                position += lacking
+                if len(self._prefix) < PREFIX_BYTES:
+                    return
+                prefix, self._prefix = self._prefix, b""
+            elif end - position < PREFIX_BYTES:
+                self._prefix = bytes(data[position:])
+                return
+            else:
+                prefix = bytes(data[position : position + PREFIX_BYTES])
+                position += PREFIX_BYTES
+            size = int.from_bytes(prefix[1:], "big")
+            if self._most_bytes and size > self._most_bytes:
+                raise TooLarge(size)
+            self._flags = prefix[0]
+            stop = position + size
+            if stop <= end:
+                messages.append(self._read(bytes(data[position:stop])))
+            else:
+                self._target = bytearray(size)
+                self._filled = end - position
+                self._target[: self._filled] = data[position:end]
+                self.missing = size - self._filled
+            position = stop
+
+    def space(self) -> memoryview:
+        """Where the next bytes of the message belong, `missing` of them. Then call `filled`."""
+        assert self._target is not None
+        return memoryview(self._target)[self._filled :]
+
+    def filled(self, count: int, messages: list[Message]) -> None:
+        """Counts bytes that were written into `space`.
+
+        Raises:
+            As `feed`.
+        """
+        self._filled += count
+        self.missing -= count
+        if not self.missing and self._target is not None:
+            whole, self._target = self._target, None
+            # A parser of small messages wants bytes; large ones are read in place.
+            messages.append(self._read(bytes(whole) if len(whole) < _SMALL_BYTES else whole))
+
+    def _read(self, message: bytes | bytearray) -> Message:
+        if not self._flags:
+            return message
+        if self._flags != 1:
+            raise BadMessage(f"a message has the flags {self._flags}, and only 0 and 1 are known")
+        if self._packed is None:
+            raise BadMessage("a message is compressed, but the call names no grpc-encoding")
+        return Packed(message, self._packed, self._most_bytes)
+
+
+_BITS: Final = {"gzip": _GZIP_BITS, "deflate": _ZLIB_BITS}
+ENCODINGS: Final = ("identity", *_BITS)
+"""How messages may be compressed."""
+
+
+def prefix(size: int) -> bytes:
+    """What goes before a message of `size` bytes that is not compressed."""
+    return b"\0" + size.to_bytes(4, "big")
