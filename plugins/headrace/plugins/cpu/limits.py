@@ -15,6 +15,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from headrace.plugins.cpu import predictors, rotary, samples, texts
+from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.ranks import TOO_DEEP, exceeds
 
 RANKS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
@@ -167,7 +168,7 @@ def _split(node: ir.Node) -> str | None:
 def _split_to_sequence(node: ir.Node) -> str | None:
     """The backend divides by a constant length while it loads the network."""
     given = _input(node, 1)
-    length = None if given is None else ir.convenience.get_const_tensor(given)
+    length = None if given is None else const_tensor(given)
     if length is not None and not length.shape.rank() and not length.numpy():
         return "split is 0"
     return None
@@ -239,7 +240,7 @@ def _resize(node: ir.Node) -> str | None:
         if axes is not None and known and known[0] not in (None, 0, len(axes)):
             return f"input {index} has {known[0]} elements for {len(axes)} axes"
     given = _input(node, 2)
-    constant = ir.convenience.get_const_tensor(given) if given is not None else None
+    constant = const_tensor(given) if given is not None else None
     scales = constant.numpy().ravel().tolist() if constant is not None else [None]
     if any(scale is not None and not scale > 0 for scale in scales):
         return "a scale is not positive"

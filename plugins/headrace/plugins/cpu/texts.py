@@ -14,6 +14,7 @@ from typing import Final, cast
 import onnx_ir as ir
 
 from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.constants import tensor_of
 from headrace.runtime.network.n_grams import NGrams
 
 _MOST_OF_A_PATTERN: Final = 16_384
@@ -88,8 +89,8 @@ def _texts(attribute: ir.Attr) -> int:
         return len(attribute.value)
     if attribute.type == ir.AttributeType.STRINGS:
         texts = attribute.as_strings()
-    elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype.is_string():
-        texts = cast(ir.StringTensor, attribute.as_tensor()).string_data()
+    elif attribute.type == ir.AttributeType.TENSOR and tensor_of(attribute).dtype.is_string():
+        texts = cast(ir.StringTensor, tensor_of(attribute)).string_data()
     return sum(1 + len(each) // _LONG for each in texts)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from headrace.plugins.openvino import config as settings
-from headrace.plugins.openvino.constants.raw_constants import make_raw
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
 from headrace.plugins.openvino.transformations import TRANSFORMATIONS
 from headrace.runtime.config import hints
@@ -135,8 +134,8 @@ class OpenVinoPlugin(CompiledPlugin):
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
         """Transforms the network as every device does. Then inlines local functions, because
-        OpenVINO has none, and stores constants in a form that OpenVINO reads correctly. Inputs that
-        have a default become constants, because no request gives them."""
+        OpenVINO has none. Inputs that have a default become constants, because no request gives
+        them."""
         transformed = super().transform_network(network, config, options)
         model = transformed.model
         if model.functions:
@@ -146,7 +145,6 @@ class OpenVinoPlugin(CompiledPlugin):
             transformed = Network(model)
         inputs = model.graph.inputs
         inputs[:] = [value for value in inputs if not value.is_initializer()]
-        make_raw(model)
         return transformed
 
     def _transformations(self, config: Configuration) -> Sequence[Transformation]:

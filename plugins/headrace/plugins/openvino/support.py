@@ -21,6 +21,7 @@ from headrace.plugins.openvino.limits.older_sets import unknown_in_body
 from headrace.plugins.openvino.session import tensors
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.transform import single_layer
 from headrace.runtime.transform.trials import Trials
@@ -184,4 +185,4 @@ def _stays_within(value: ir.Value) -> bool:
     """Whether the value is a constant, which is not passed to OpenVINO or from it."""
     if value.is_graph_input() or value.is_graph_output():
         return False
-    return ir.convenience.get_const_tensor(value) is not None
+    return const_tensor(value) is not None

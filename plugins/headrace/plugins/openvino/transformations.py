@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from headrace.runtime.intake.naming import value_names, walk
 from headrace.runtime.intake.provenance import Transformation
+from headrace.runtime.network.constants import const_tensor
 
 _LEAST_NORMAL: Final = 2.0**-126
 _MAX_REPEATS: Final = 8
@@ -47,7 +48,7 @@ def still_dropout(node: ir.Node) -> bool:
 
 
 def _is_false(value: ir.Value) -> bool:
-    tensor = ir.convenience.get_const_tensor(value)
+    tensor = const_tensor(value)
     return tensor is not None and not tensor.numpy().any()
 
 

@@ -8,8 +8,8 @@ The wire format: https://protobuf.dev/programming-guides/encoding/. Field number
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Collection, Iterator
+from typing import Final, cast
 
 import numpy as np
 import onnx
@@ -17,7 +17,6 @@ import onnx_ir as ir
 
 from headrace.runtime.intake.parts import header
 from headrace.runtime.system.buffers import Buffer
-from headrace.runtime.system.graph_memory import watched
 
 INLINE_BYTES: Final = 4096
 """Data with fewer bytes stays in the small part."""
@@ -80,16 +79,42 @@ def large_bytes(model: ir.Model) -> int:
     return sum(int(tensor.nbytes) for value in values if (tensor := _beside(value)) is not None)
 
 
+def serialize_without(model: ir.Model, left_out: Collection[str]) -> onnx.ModelProto:
+    """The ModelProto without these initialisers of the main graph. It makes no copy of the graph.
+    Its bytes, and those of another ModelProto that has the initialisers, are together the bytes of
+    the whole."""
+    graph = model.graph
+    kept = [value for name, value in graph.initializers.items() if name not in left_out]
+    view = ir.GraphView(
+        graph.inputs,
+        graph.outputs,
+        nodes=graph,
+        initializers=kept,
+        doc_string=graph.doc_string,
+        opset_imports=graph.opset_imports,
+        name=graph.name,
+        metadata_props=graph.metadata_props,
+    )
+    rest = ir.Model(
+        cast(ir.Graph, view),
+        ir_version=model.ir_version,
+        producer_name=model.producer_name,
+        producer_version=model.producer_version,
+        domain=model.domain,
+        model_version=model.model_version,
+        doc_string=model.doc_string,
+        functions=[*model.functions.values()],
+        metadata_props=model.metadata_props,
+        device_configurations=model.device_configurations,
+    )
+    return ir.serde.serialize_model(rest)
+
+
 def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorProtocol]]]:
     """The ModelProto without the large initialisers, and the large initialisers."""
-    small = watched(model.clone())
-    large: list[tuple[str, ir.TensorProtocol]] = []
-    for name, value in list(small.graph.initializers.items()):
-        tensor = _beside(value)
-        if tensor is not None:
-            large.append((name, tensor))
-            del small.graph.initializers[name]
-    return ir.to_proto(small), large
+    found = {name: _beside(value) for name, value in model.graph.initializers.items()}
+    large = [(name, tensor) for name, tensor in found.items() if tensor is not None]
+    return serialize_without(model, dict(large)), large
 
 
 def _beside(value: ir.Value) -> ir.TensorProtocol | None:

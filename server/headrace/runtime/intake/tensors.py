@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -171,54 +172,64 @@ class TensorData:
             )
 
     def attach(self, model: ir.Model, *, spooled: bool = False) -> None:
-        """Gives each external tensor of the checked `model` its place in memory.
+        """Gives each external tensor of the checked `model` its place in memory, and takes the
+        others out of the message, which they would keep, and in which they are slow to read.
 
         Args:
             spooled: moves weights that came as bytes to a file if they are large.
         """
-        places: dict[int, memoryview] = {}
-        own: list[int] = []
-
-        def find(external: ir.ExternalTensor) -> ir.TensorProtocol:
-            start = external.offset or 0
-            location = str(external.location)
-            if location.startswith(_OWN):
-                own.append(id(external))
-                source = memoryview(self._own[int(location.removeprefix(_OWN))])
-            else:
-                source = self._external.find(location, external.name or "")
-            places[id(external)] = source[start : start + int(external.nbytes)]
-            return external
-
+        held = list(_tensors(model))
+        external = {id(each): each for each, _ in held if isinstance(each, ir.ExternalTensor)}
         if spooled:
             self._external.spool(self._mapped)
-        _replace_external(model, find)
+        places = {at: self._place_of(each) for at, each in external.items()}
+        own = [at for at, each in external.items() if str(each.location).startswith(_OWN)]
         if spooled and sum(len(places[each]) for each in own) >= SPOOLED_BYTES:
             moved = self._mapped.spool([places[each] for each in own])
             places.update(zip(own, moved, strict=True))
-        _replace_external(model, lambda external: _tensor(external, places[id(external)]))
+        made = {at: _tensor(each, places[at]) for at, each in external.items()}
+        for each, put in held:
+            if id(each) not in made:
+                made[id(each)] = _without_message(each)
+            put(made[id(each)])
+
+    def _place_of(self, external: ir.ExternalTensor) -> memoryview:
+        start = external.offset or 0
+        location = str(external.location)
+        if location.startswith(_OWN):
+            source = memoryview(self._own[int(location.removeprefix(_OWN))])
+        else:
+            source = self._external.find(location, external.name or "")
+        return source[start : start + int(external.nbytes)]
 
 
-def _replace_external(
-    model: ir.Model, replace: Callable[[ir.ExternalTensor], ir.TensorProtocol]
-) -> None:
-    def replaced(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-        return replace(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor
-
+def _tensors(
+    model: ir.Model,
+) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.TensorProtocol], None]]]:
+    """All tensors, each with what puts another into its place."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.const_value is not None:
-                value.const_value = replaced(value.const_value)
+                yield value.const_value, partial(setattr, value, "const_value")
     for node in wanted(_all_nodes(model)):
         for name, attribute in list(node.attributes.items()):
             if attribute.is_ref():
                 continue
             if attribute.type == ir.AttributeType.TENSOR:
-                tensor = replaced(attribute.as_tensor())
-                node.attributes[name] = ir.AttrTensor(name, tensor)
+                yield attribute.value, partial(_put, node, name)
             elif attribute.type == ir.AttributeType.TENSORS:
-                tensors = [replaced(each) for each in attribute.as_tensors()]
-                node.attributes[name] = ir.AttrTensors(name, tensors)
+                for at, each in enumerate(attribute.value):
+                    yield each, partial(_put_among, node, name, at)
+
+
+def _put(node: ir.Node, name: str, tensor: ir.TensorProtocol) -> None:
+    node.attributes[name] = ir.Attr(name, ir.AttributeType.TENSOR, tensor)
+
+
+def _put_among(node: ir.Node, name: str, at: int, tensor: ir.TensorProtocol) -> None:
+    tensors = [*node.attributes[name].value]
+    tensors[at] = tensor
+    node.attributes[name] = ir.Attr(name, ir.AttributeType.TENSORS, tensors)
 
 
 def _tensor(external: ir.ExternalTensor, view: memoryview) -> ir.TensorProtocol:
@@ -234,6 +245,15 @@ def _tensor(external: ir.ExternalTensor, view: memoryview) -> ir.TensorProtocol:
         shape=external.shape,
         name=external.name,
     )
+
+
+def _without_message(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """The tensor with memory of its own. Texts and packed elements stay as they are."""
+    dtype = tensor.dtype
+    if not isinstance(tensor, ir.TensorProtoTensor) or dtype.is_string() or dtype.bitwidth < 8:
+        return tensor
+    array = tensor.numpy()
+    return ir.Tensor(array, dtype=dtype, shape=tensor.shape, name=tensor.name)
 
 
 def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:

@@ -17,6 +17,8 @@ from typing import Final
 
 import onnx_ir as ir
 
+from headrace.runtime.network.constants import const_tensor
+
 _FLOATS: Final = frozenset((ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE))
 _CASTABLE: Final = _FLOATS | frozenset(
     (
@@ -66,4 +68,4 @@ def _is_oblivious(node: ir.Node) -> bool:
 
 
 def _is_constant(value: ir.Value) -> bool:
-    return not value.is_graph_input() and ir.convenience.get_const_tensor(value) is not None
+    return not value.is_graph_input() and const_tensor(value) is not None

@@ -15,6 +15,7 @@ from typing import TypeVar
 import onnx_ir as ir
 
 from headrace.runtime.errors import HeadraceError, Internal, chain, forget_frames
+from headrace.runtime.network.constants import tensor_of
 from headrace.runtime.network.network import Network
 from headrace.runtime.system import garbage
 from headrace.runtime.system.allocator import release_memory
@@ -83,7 +84,7 @@ def _tensors(network: Network) -> list[weakref.ref[ir.TensorProtocol]]:
     tensors = [value.const_value for value in values if value.const_value is not None]
     for node in network.nodes():
         tensors += (
-            attribute.as_tensor()
+            tensor_of(attribute)
             for attribute in node.attributes.values()
             if not attribute.is_ref() and attribute.type == ir.AttributeType.TENSOR
         )

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from headrace.runtime.intake import naming, onnx_bytes, provenance
 from headrace.runtime.intake import read as intake
 from headrace.runtime.intake.read import Limits
+from headrace.runtime.network.constants import tensor_of
 from headrace.runtime.system.buffers import Buffer, joined
 from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.mapped_files import MappedFiles
@@ -183,7 +184,7 @@ class Network:
         scopes: list[ir.Graph | ir.Function] = [self.model.graph, *self.model.functions.values()]
         for node in (node for scope in scopes for node in scope.all_nodes()):
             tensors += (
-                attribute.as_tensor()
+                tensor_of(attribute)
                 for attribute in node.attributes.values()
                 if not attribute.is_ref() and attribute.type == ir.AttributeType.TENSOR
             )

@@ -11,6 +11,8 @@ from typing import Final
 
 import onnx_ir as ir
 
+from headrace.runtime.network.constants import const_tensor
+
 MAX_RANK: Final = 64
 """NumPy's highest rank."""
 
@@ -77,7 +79,7 @@ def exceeds(node: ir.Node) -> bool:
         return False
     at = _LISTS.get(node.op_type, len(node.inputs))
     value = node.inputs[at] if at < len(node.inputs) else None
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    tensor = const_tensor(value) if value is not None else None
     shape = tensor.shape if tensor is not None else value.shape if value is not None else None
     count = shape[0] if shape is not None and shape.rank() == 1 else 0
     attribute = _ATTRIBUTES.get(node.op_type)

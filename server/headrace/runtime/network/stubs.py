@@ -9,6 +9,7 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
+from headrace.runtime.network.constants import tensor_of
 from headrace.runtime.network.ranks import MAX_RANK
 
 SMALL_BYTES: Final = 4096
@@ -41,7 +42,7 @@ def is_askable(node: ir.Node) -> bool:
         if attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.TENSOR:
-            if attribute.as_tensor().nbytes > SMALL_BYTES:
+            if tensor_of(attribute).nbytes > SMALL_BYTES:
                 return False
         elif attribute.type == ir.AttributeType.INT:
             if name in _LEAST and not _LEAST[name] <= attribute.as_int() <= MAX_RANK:
@@ -58,7 +59,7 @@ def stub(node: ir.Node) -> onnx.NodeProto:
     held = {name for name, each in attributes if not each.is_ref() and _graphs(each)}
     cut = {name for name, each in attributes if _is_cut(name, each)}
     if not held and not cut:
-        return ir.serde.serialize_node(node)  # `ir.to_proto` looks for the type, which takes long
+        return ir.serde.serialize_node(node)
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name or "")
     proto.input.extend("" if value is None else value.name or "" for value in node.inputs)
     proto.output.extend(value.name or "" for value in node.outputs)
@@ -66,7 +67,7 @@ def stub(node: ir.Node) -> onnx.NodeProto:
         if name in cut:
             attribute = ir.Attr(name, attribute.type, attribute.value[:_MAX_VALUES])
         if name not in held:
-            proto.attribute.append(ir.to_proto(attribute))
+            proto.attribute.append(_serialized(attribute))
             continue
         stubs = [
             onnx.GraphProto(
@@ -78,6 +79,12 @@ def stub(node: ir.Node) -> onnx.NodeProto:
         ]
         proto.attribute.append(onnx.helper.make_attribute(name, stubs[0]))
     return proto
+
+
+def _serialized(attribute: ir.Attr) -> onnx.AttributeProto:
+    if attribute.is_ref():
+        return ir.serde.serialize_reference_attribute(attribute)
+    return ir.serde.serialize_attribute(attribute)
 
 
 def _most(node: ir.Node, name: str) -> float:

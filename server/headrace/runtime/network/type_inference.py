@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_ir as ir
-from onnx_ir.convenience import get_const_tensor
 
 from headrace.runtime.intake.naming import bodies, walk
 from headrace.runtime.network.body_inputs import input_type, slice_shape
+from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.onnx_inference import InferenceEnded, infer
 from headrace.runtime.network.ranks import MAX_RANK, exceeds, give_ranks
 from headrace.runtime.network.stubs import SMALL_BYTES, is_askable, stub
@@ -91,7 +91,7 @@ class TypeInference:
         if _settled(node) or self._left <= 0:
             return
         self._left -= 1
-        tensor = get_const_tensor(node.outputs[0]) if node.op_type == "Constant" else None
+        tensor = const_tensor(node.outputs[0]) if node.op_type == "Constant" else None
         if tensor is not None:
             _set(node.outputs[0], ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy()))
         elif node.op_identifier() in self._functions:
@@ -208,11 +208,11 @@ class TypeInference:
         """The value as a constant if it is one and is small. Shapes are computed from it."""
         if value in self.values:
             return onnx.numpy_helper.from_array(self.values[value], value.name)
-        tensor = get_const_tensor(value)
+        tensor = const_tensor(value)
         if tensor is None or tensor.nbytes > SMALL_BYTES:
             return None
         constant = onnx.TensorProto()
-        constant.CopyFrom(ir.to_proto(tensor))
+        constant.CopyFrom(ir.serde.serialize_tensor(tensor))
         constant.name = value.name or ""
         return constant
 
@@ -241,7 +241,7 @@ def _settled(node: ir.Node) -> bool:
 
 
 def _has_type(value: ir.Value | None) -> bool:
-    return value is not None and (value.type is not None or get_const_tensor(value) is not None)
+    return value is not None and (value.type is not None or const_tensor(value) is not None)
 
 
 def _known(value: ir.Value) -> bool:

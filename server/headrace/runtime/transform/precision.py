@@ -15,6 +15,7 @@ import onnx_ir as ir
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.intake import naming
 from headrace.runtime.intake.provenance import ORIGINS, origins, stamp
+from headrace.runtime.network.constants import tensor_of
 from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.transform.functions import inline_functions
 
@@ -220,7 +221,7 @@ def _widen_attributes(node: ir.Node) -> None:
         if node.domain not in _DOMAINS or attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.TENSOR:
-            tensor = attribute.as_tensor()
+            tensor = tensor_of(attribute)
             if tensor.dtype == _HALF:
                 node.attributes[name] = ir.AttrTensor(name, _wide_tensor(tensor))
         elif attribute.type == ir.AttributeType.TYPE_PROTO:

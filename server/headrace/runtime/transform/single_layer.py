@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.constants import const_tensor
 
 _CONSTANT_BYTES = 1024
 
@@ -24,7 +25,7 @@ def constant(value: ir.Value) -> ir.TensorProtocol | None:
     """The value's tensor if it is small and the same in every run; otherwise None."""
     if value.is_graph_input():
         return None
-    tensor = ir.convenience.get_const_tensor(value)
+    tensor = const_tensor(value)
     return tensor if tensor is not None and tensor.nbytes <= _CONSTANT_BYTES else None
 
 
@@ -63,7 +64,7 @@ def network_of(
         tensor = constant(value)
         if tensor is not None:
             initializer = graph.initializer.add()
-            initializer.CopyFrom(ir.to_proto(tensor))
+            initializer.CopyFrom(ir.serde.serialize_tensor(tensor))
             initializer.name = names[name]
         else:
             known = _all_sizes(value) if sizes else _known_sizes(value)

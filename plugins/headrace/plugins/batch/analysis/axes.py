@@ -17,6 +17,8 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
+from headrace.runtime.network.constants import tensor_of
+
 Shape: TypeAlias = "tuple[int, ...] | None"
 
 
@@ -92,7 +94,7 @@ def constant_of(value: ir.Value) -> ir.TensorProtocol | None:
     if node is not None and node.op_type == "Constant" and node.domain == "":
         attribute = node.attributes.get("value")
         if attribute is not None:
-            return attribute.as_tensor()
+            return tensor_of(attribute)
         attribute = node.attributes.get("value_ints")
         if attribute is not None:
             return ir.tensor(np.array(attribute.as_ints(), np.int64))

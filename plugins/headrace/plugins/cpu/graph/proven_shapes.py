@@ -10,6 +10,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.system.graph_memory import watched
 
@@ -93,7 +94,7 @@ def proven_outputs(model: ir.Model) -> frozenset[str]:
 
 def constant(value: ir.Value) -> ir.TensorProtocol | None:
     """The value's tensor if no run can change it, or None."""
-    return None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+    return None if value.is_graph_input() else const_tensor(value)
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from headrace.plugins.cpu.graph.inserted import Inserted, opset_of
 from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.runtime.intake.naming import value_names, walk
+from headrace.runtime.network.constants import tensor_of
 
 _SUFFIX: Final = "/headrace.repair"
 _TYPES = ir.DataType
@@ -121,7 +122,7 @@ def _label_encoder(node: ir.Node, before: Inserted) -> None:
         attribute = node.attributes[name]
         picked: Any = [_elements(attribute)[at] for at in kept]
         if attribute.type == ir.AttributeType.TENSOR:
-            tensor = attribute.as_tensor()
+            tensor = tensor_of(attribute)
             picked = (
                 ir.StringTensor([each.encode() for each in picked], shape=ir.Shape([len(picked)]))
                 if tensor.dtype == _TYPES.STRING
@@ -133,7 +134,7 @@ def _label_encoder(node: ir.Node, before: Inserted) -> None:
 def _elements(attribute: ir.Attr) -> list[Any]:
     if attribute.type != ir.AttributeType.TENSOR:
         return [*attribute.value]
-    found = attribute.as_tensor().numpy().ravel().tolist()
+    found = tensor_of(attribute).numpy().ravel().tolist()
     return [each.decode() if isinstance(each, bytes) else each for each in found]
 
 

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.constants import tensor_of
 
 BELIEVES_SYMBOLS: Final = "SkipLayerNormFusion"
 """Takes dimensions of the same symbol for equal. The symbols are the network's word, and the fused
@@ -53,7 +54,7 @@ def _may_make_texts(node: ir.Node) -> bool:
         each.is_ref()
         or (each.name == "to" and each.value == ir.DataType.STRING)  # a cast's
         or each.type == ir.AttributeType.STRINGS
-        or (each.type == ir.AttributeType.TENSOR and each.as_tensor().dtype.is_string())
+        or (each.type == ir.AttributeType.TENSOR and tensor_of(each).dtype.is_string())
         for each in node.attributes.values()
     )
 

@@ -19,7 +19,6 @@ from typing import Any, Final
 import onnx
 import onnx_ir as ir
 import onnxruntime
-from onnx_ir.convenience import get_const_tensor
 from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu import failures
@@ -27,8 +26,9 @@ from headrace.plugins.cpu.session import custom_ops, rewritings, tensors
 from headrace.runtime.errors import HeadraceError, Internal, InvalidModel, Unavailable
 from headrace.runtime.execution.cancel import CancelToken, current_token
 from headrace.runtime.intake.naming import walk
+from headrace.runtime.intake.onnx_bytes import serialize_without
+from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.values import Array
-from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.interruption import check
 
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -244,7 +244,7 @@ def _foldable(model: ir.Model) -> int:
     """The most bytes that a layer of the model may make of constants. A layer of some bytes can
     make gigabytes of them, and there can be many layers. Weights are turned and unpacked so."""
     nodes = list(walk(model.graph))
-    constants = [get_const_tensor(each.outputs[0]) for each in nodes if each.op_type == "Constant"]
+    constants = [const_tensor(each.outputs[0]) for each in nodes if each.op_type == "Constant"]
     constants += [value.const_value for value in model.graph.initializers.values()]
     known = (each for each in constants if each is not None and not each.dtype.is_string())
     largest = max((each.nbytes for each in known), default=0)
@@ -253,18 +253,14 @@ def _foldable(model: ir.Model) -> int:
 
 def _without_weights(model: ir.Model) -> tuple[bytes, dict[str, tuple[Array, ir.DataType]]]:
     """The serialised model without the weights that are handed over, and these weights by name."""
-    stripped = watched(model.clone())
-    initializers = stripped.graph.initializers
     large = {
         name: value.const_value
-        for name, value in initializers.items()
+        for name, value in model.graph.initializers.items()
         if value.const_value is not None and _can_be_handed_over(value.const_value)
     }
-    for name in large:
-        del initializers[name]
     unaligned = sum(tensor.nbytes for tensor in large.values() if not tensor.numpy().flags.aligned)
     # Protobuf reads concatenated messages as one message with merged fields.
-    pieces = [ir.to_proto(stripped).SerializeToString()]
+    pieces = [serialize_without(model, large).SerializeToString()]
     weights: dict[str, tuple[Array, ir.DataType]] = {}
     for name, tensor in large.items():
         array = tensor.numpy()

@@ -14,6 +14,7 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.nn.onnx import OnnxDataType
 from tinygrad.tensor import Tensor
 
+from headrace.runtime.network.constants import tensor_of
 from headrace.runtime.network.values import Array
 
 Value: TypeAlias = "Tensor | Array | list[Value] | None"
@@ -122,6 +123,6 @@ class Attributes:
 
     def _value(self, attribute: ir.Attr) -> Any:
         if attribute.type == ir.AttributeType.TENSOR:
-            return to_constant(attribute.as_tensor().numpy(), self._device)
+            return to_constant(tensor_of(attribute).numpy(), self._device)
         value = attribute.value
         return tuple(value) if attribute.type.name.endswith("S") else value

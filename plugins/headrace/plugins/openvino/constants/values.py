@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from headrace.runtime.network.constants import const_tensor
+
 
 def input_of(node: ir.Node, index: int) -> ir.Value | None:
     """An input of the node; None if it is left out."""
@@ -21,4 +23,4 @@ def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
     """The value's tensor, if the value is a constant that no caller can change."""
     if value is None or value.is_graph_input():
         return None
-    return ir.convenience.get_const_tensor(value)
+    return const_tensor(value)

@@ -13,6 +13,7 @@ from typing import Final
 import onnx_ir as ir
 
 from headrace.plugins.openvino.constants.values import constant
+from headrace.runtime.network.constants import const_tensor, tensor_of
 
 REASON: Final = "OpenVINO computes integers in 32 bits, and a constant needs more"
 
@@ -41,11 +42,11 @@ def _constants(node: ir.Node) -> Iterator[tuple[ir.TensorProtocol, bool, bool]]:
         if value is not None and (tensor := constant(value)) is not None:
             yield tensor, *_harmless(node, at)
     if node.op_type == "Constant" and node.outputs[0].is_graph_output():  # returned
-        tensor = ir.convenience.get_const_tensor(node.outputs[0])
+        tensor = const_tensor(node.outputs[0])
         if tensor is not None:
             yield tensor, False, False
     if node.op_type == "ConstantOfShape" and "value" in node.attributes:  # constant_of_shape
-        yield node.attributes["value"].as_tensor(), False, False
+        yield tensor_of(node.attributes["value"]), False, False
 
 
 def _harmless(node: ir.Node, at: int) -> tuple[bool, bool]:

@@ -13,7 +13,6 @@ pytest.importorskip(
     "openvino", reason="OpenVINO is not installed: pip install 'headrace[openvino]'"
 )
 
-from headrace.plugins.openvino.constants.raw_constants import make_raw
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
@@ -70,20 +69,6 @@ def test_so_is_one_of_a_function(plugin: Plugin) -> None:
     constant = model.functions[0].node[0]
     constant.CopyFrom(helper.make_node("Constant", [], ["c"], value=typed("BFLOAT16")))
     assert result(plugin, model, x=ZEROS) == [2, 1]
-
-
-def test_the_rest_stays_as_it_is() -> None:
-    model = parse("f () => (float[2] y) { y = Cast<to = 1>(c) }")
-    names = ["COMPLEX64", "FLOAT16", "INT4", "FLOAT8E4M3FN"]
-    tensors = [helper.make_tensor(n, getattr(TensorProto, n), [2], [2, 1]) for n in names]
-    tensors.append(onnx.numpy_helper.from_array(np.array(["a"], object), "STRING"))
-    model.graph.initializer.extend([*tensors, typed("BFLOAT16")])
-    network = Network.from_bytes(model.SerializeToString()).clone()
-    values = network.model.graph.initializers.values()
-    before = {value.name: value.const_value for value in values}
-    make_raw(network.model)
-    changed = [value.name for value in values if value.const_value is not before[value.name]]
-    assert changed == ["c"]
 
 
 def int4_layer(text: str) -> onnx.ModelProto:
