@@ -344,7 +344,9 @@ class Core:
 
         def load(config: Mapping[str, str]) -> ExecutableNetwork:
             own = checked_for(config, request.device)
-            load = Load(entry.record.given, own, options, native, entry.token, notes + told)
+            given: Network = entry.record.given
+            beside = (*given.notes, *notes, *told)
+            load = Load(given, own, options, native, entry.token, beside)
             return auto_batching.load(device, load, self.plugins)
 
         return load_with_states(said, (*options.inputs, *options.outputs), self._state_memory, load)

@@ -48,7 +48,15 @@ _log = logging.getLogger(__name__)
 Kept: TypeAlias = tuple[LoadRequest, Path] | Reference
 """How a network was loaded, with its model's file or its place in the model repository."""
 
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, InvalidArgument, OSError)
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    InvalidArgument,
+    OSError,
+)
 """The errors that reading a damaged file raises."""
 
 
@@ -199,7 +207,7 @@ class StateDirectory:
         for path in sorted(self._devices.glob("*.json")):
             try:
                 yield path.stem, dict(json.loads(read_file(path)))
-            except (ValueError, TypeError, OSError):
+            except _UNREADABLE:
                 _log.exception("cannot read %s; the configuration is left out", path.name)
 
     def extensions(self) -> Iterator[tuple[str, bytes]]:

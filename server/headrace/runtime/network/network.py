@@ -76,7 +76,8 @@ class Network:
     with every clone.
 
     Attributes:
-        notes: changes to the network as it was given that may show in its results.
+        notes: changes to the network as it was given that may show in its results, and what lay
+            beside it and has no effect.
     """
 
     def __init__(

@@ -54,12 +54,12 @@ def write_file(
     _sync_folder(path.parent)
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path, max_bytes: int | None = None) -> bytes:
     """The content of a regular file. Anything else is refused, because opening a pipe or a device
     could wait forever.
 
     Raises:
-        OSError: the file cannot be read, or is not a regular file.
+        OSError: the file cannot be read, is not a regular file, or has more than `max_bytes`.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -69,7 +69,10 @@ def read_file(path: Path) -> bytes:
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read()
+            data = file.read(-1 if max_bytes is None else max_bytes + 1)
+        if max_bytes is not None and len(data) > max_bytes:
+            raise OSError(errno.EFBIG, f"it has more than {max_bytes} bytes", str(path))
+        return data
     finally:
         os.close(descriptor)
 

@@ -19,7 +19,7 @@ from headrace.runtime.errors import (
     NotFound,
     did_you_mean,
 )
-from headrace.runtime.system.atomic_file import write_file
+from headrace.runtime.system.atomic_file import read_file, write_file
 from headrace.server.access.tokens import ROLES, TOKEN_NAME, Entries, parse_entries, token_hash
 from headrace.server.access.watched import MAX_BYTES
 
@@ -101,10 +101,7 @@ def list_tokens(path: Path) -> list[Listed]:
     Raises:
         InvalidArgument: the file cannot be read, or is not valid.
     """
-    try:
-        entries = _parsed(path, path.read_bytes())
-    except OSError as error:
-        raise InvalidArgument(f"cannot read {path}: {error.strerror}", field="tokens") from error
+    entries = _parsed(path, _content(path))
     identities = [identity for _, identity in entries.tokens.values()]
     found = []
     for each in (*identities, *entries.certificates.values()):
@@ -124,8 +121,7 @@ def _change(path: Path, change: Callable[[str, Sequence[str]], str], *, create: 
     path = path.resolve()  # replaces the file that a link points to, not the link
     descriptor = _locked(path, create=create)
     try:
-        with os.fdopen(os.dup(descriptor), "rb") as file:
-            before = file.read()
+        before = _content(path)
         names = _names(_parsed(path, before))
         data = change(before.decode(), names).encode()
         if len(set(names) ^ set(_names(_parsed(path, data)))) != 1:
@@ -191,6 +187,13 @@ def _locked(path: Path, *, create: bool) -> int:
         except FileNotFoundError:
             pass
         os.close(descriptor)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_file(path, MAX_BYTES)
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path}: {error.strerror}", field="tokens") from error
 
 
 def _parsed(path: Path, data: bytes) -> Entries:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from headrace.runtime.errors import did_you_mean
 from headrace.server.access.identity import Identity, Role
+from headrace.server.toml import parse_toml
 
 ROLES: Final = {role.name.lower(): role for role in Role if role is not Role.OPEN}
 """The roles that a credential may have, by the names that people write."""
@@ -62,7 +62,7 @@ def parse_entries(data: bytes) -> Entries:
     Raises:
         ValueError: says which entry is wrong, and never a hash.
     """
-    table = tomllib.loads(data.decode())
+    table = parse_toml(data)
     _refuse_unknown("table", table, ("token", "certificate"))
     tokens: dict[bytes, tuple[bytes, Identity]] = {}
     names: set[str] = set()

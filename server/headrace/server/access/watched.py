@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from headrace.runtime.errors import HeadraceError, InvalidArgument
+from headrace.runtime.system.atomic_file import read_file
 from headrace.server.logs import log_internal_error
 
 _log = logging.getLogger(__name__)
@@ -130,23 +129,7 @@ class WatchedFiles(Generic[T]):
         )
 
     def _read(self) -> tuple[bytes, ...]:
-        return tuple(_bytes_of(path, self._max_bytes) for path in self._paths)
-
-
-def _bytes_of(path: Path, max_bytes: int) -> bytes:
-    """
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is not a file, or it is too large.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:  # a pipe would block without O_NONBLOCK
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"{path} is not a regular file")
-        data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise ValueError(f"{path} has more than {max_bytes} bytes; make it smaller")
-    return data
+        return tuple(read_file(path, self._max_bytes) for path in self._paths)
 
 
 def _reason(error: Exception) -> str:

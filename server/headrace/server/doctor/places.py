@@ -13,8 +13,10 @@ from typing import Final
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.blob_key import load_key
+from headrace.runtime.system.atomic_file import read_file
 from headrace.server.access.jwts import parse_keys
 from headrace.server.access.tokens import parse_entries
+from headrace.server.access.watched import MAX_BYTES
 from headrace.server.doctor.finding import Finding, ok, problem, size_text, warning
 from headrace.server.doctor.limits import Space, space_of
 from headrace.server.repository.files import RepositoryFiles
@@ -62,11 +64,14 @@ def check_repository(settings: Settings) -> Iterator[Finding]:
         return
     broken = 0
     for name, folder in found.items():
+        wrong = [folder.fault, *(each.fault for each in folder.versions.values()), *folder.notes]
         try:
             files.describe(name, folder)
         except (OSError, HeadraceError) as error:
+            wrong.append(str(error))
+        for why in filter(None, wrong):
             broken += 1
-            yield warning("repository", f"{name}: {error}", f"correct the files of {root / name}")
+            yield warning("repository", f"{name}: {why}", f"correct the files of {root / name}")
     if not found:
         remedy = "put each network into a folder of its own: NAME/model.onnx or NAME/1/model.onnx"
         yield warning("repository", f"{root} has no networks", remedy)
@@ -146,7 +151,7 @@ def _tokens(path: Path) -> Iterator[Finding]:
 
 def _read(subject: str, path: Path) -> bytes | Finding:
     try:
-        return path.read_bytes()
+        return read_file(path, MAX_BYTES)
     except OSError as error:
         remedy = f"let the server's user read it, or correct {flag('tokens')}"
         return problem(subject, f"{path} cannot be read: {error.strerror}", remedy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from headrace.runtime.config.key import as_text
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
 from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.sequences.keys import STATES, written
+from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.transform.options import (
     InputOptions,
     LoadRequest,
@@ -26,6 +27,7 @@ from headrace.runtime.transform.options import (
 )
 from headrace.runtime.transform.warm_up import WarmUp
 from headrace.server.repository.policy import LATEST, VersionPolicy, parse_policy
+from headrace.server.toml import parse_toml
 
 FILE: Final = "network.toml"
 _MAX_BYTES: Final = 1 << 20
@@ -99,12 +101,12 @@ def read_description(name: str, folder: Path) -> Description:
         InvalidArgument, NotFound: a value in the file is wrong. The error names the key.
     """
     path = folder / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return Description(LoadRequest(name, DeviceName.parse("CPU"), origin="repository"))
     try:
-        facts = tomllib.loads(_read(path, FILE, _MAX_BYTES))
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidArgument(f"is not TOML: {error}", field=FILE) from error
+        facts = parse_toml(_read(path, FILE, _MAX_BYTES))
+    except ValueError as error:
+        raise InvalidArgument(str(error), field=FILE) from error
     _only(facts, set(_KEYS), "")
     config, outputs = _table(facts, "config"), _table(facts, "outputs")
     options = NetworkOptions(
@@ -135,18 +137,18 @@ def keys_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def _read(path: Path, what: str, limit: int) -> str:
+def _read(path: Path, what: str, limit: int) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
+        return read_file(path, limit)
     except OSError as error:
         raise FailedPrecondition(f"cannot be read: {error.strerror}", field=what) from error
-    if len(data) > limit:
-        raise InvalidArgument(f"is larger than {limit} bytes", field=what)
+
+
+def _labels(path: Path, name: str) -> tuple[str, ...]:
     try:
-        return data.decode()
+        return read_labels(_read(path, name, _MAX_LABEL_BYTES).decode("utf-8-sig"), name)
     except UnicodeDecodeError as error:
-        raise InvalidArgument(f"is not UTF-8: {error}", field=what) from error
+        raise InvalidArgument(f"is not UTF-8: {error}", field=name) from error
 
 
 def _traffic(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -172,7 +174,7 @@ def _presentation(
     for output, name in named.items():
         if name:
             path = file_inside(folder, name, "label_filename")
-            labels[output] = read_labels(_read(path, name, _MAX_LABEL_BYTES), name)
+            labels[output] = _labels(path, name)
     return Presentation(size, labels)
 
 
@@ -263,8 +265,7 @@ def _numbers(facts: Mapping[str, Any], key: str, where: str) -> tuple[float, ...
 
 
 def _is_number(value: object) -> bool:
-    """Whether `float` accepts the value. Python reads TOML integers of any size."""
-    return type(value) is float or (type(value) is int and abs(value) < 2**1000)
+    return type(value) in (float, int)
 
 
 def _dtype(facts: Mapping[str, Any], where: str) -> ir.DataType | None:

@@ -82,15 +82,19 @@ class RepositoryFiles:
             spooled: the same as in `Network.from_bytes`.
 
         Raises:
+            FailedPrecondition: the version has a fault.
             Unavailable: the version's files have changed since.
-            InvalidModel: the model is not valid.
+            InvalidModel: the model is not valid, or cannot be read.
         """
         files = network_folder.versions[version]
+        if files.fault:
+            raise FailedPrecondition(files.fault, field="model")
         self._check_unchanged(network_folder, version, files.signature)
         try:
             network = Network.from_file(
-                files.folder / MODEL, files.folder, self._limits, spooled=spooled
+                files.folder / MODEL, self._root or files.folder, self._limits, spooled=spooled
             )
+            network.notes = network_folder.notes
         finally:  # if the files changed, the data that was read may be wrong
             self._check_unchanged(network_folder, version, files.signature)
         return network

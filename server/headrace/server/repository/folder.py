@@ -4,6 +4,10 @@
     name/2/model.onnx           version 2 of a network
     name/network.toml           how to load it, and which versions serve
 
+Every folder is a network. One that has no model is a network with a fault, so that its owner learns
+why nothing is loaded. Names that begin with a dot are left alone: file systems and desktops put
+files of their own there, and a folder is filled under such a name before it is renamed into place.
+
 Links may lead from one place of the repository to another, but not out of it.
 """
 
@@ -13,7 +17,8 @@ import logging
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -29,17 +34,29 @@ MAX_VERSIONS: Final = 1000
 MAX_FILES: Final = 10_000
 """The most files that one version may have."""
 _MAX_DEPTH: Final = 8
+_MAX_NOTES: Final = 5
+_VERSIONS: Final = "a version is a number from 1 without leading zeros"
+
+_MAX_NAMES: Final = 1000
+"""The most names that a description of a folder without a model is made from."""
 
 LEADS_OUT: Final = "is a link that leads out of the model repository"
+_CONFIG_PBTXT: Final = (
+    "config.pbtxt is not read; write network.toml: max_batch_size, version_policy and "
+    "label_filename keep their names, instance_group is NUM_STREAMS in [config], dynamic_batching "
+    "is device = 'BATCH:CPU(8)', model_warmup is warmup"
+)
 
 
 class _Stamp(NamedTuple):
-    """Properties of a file that change when its contents change."""
+    """Properties of a file that change when its contents or its permissions change. The time of
+    the last change (ctime) cannot be put back, as the one of the last write can."""
 
     path: str
-    size: int
-    modified: int
-    inode: int
+    size: int = 0
+    modified: int = 0
+    changed: int = 0
+    inode: int = 0
 
 
 Signature: TypeAlias = tuple[_Stamp, ...]
@@ -53,11 +70,13 @@ class Files:
         folder: the folder that holds the files.
         signature: stays the same as long as nobody changes the files.
         settled: whether the files were renamed into place whole, and not written since.
+        fault: why the version cannot be loaded; empty if it can.
     """
 
     folder: Path
     signature: Signature
     settled: bool = field(default=False, compare=False)
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +84,18 @@ class NetworkFolder:
     """
     Attributes:
         fault: why no version can be loaded. Empty if versions can be loaded.
+        bare: whether the fault is that there are no versions, so that loaded ones are not wanted.
         nameless: the folder may not be a network, and is not listed among the networks.
+        notes: what is there and has no effect.
     """
 
     path: Path
     versions: Mapping[str, Files]
     description: Files
     fault: str = ""
+    bare: bool = False
     nameless: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def look(root: Path) -> dict[str, NetworkFolder]:
@@ -89,54 +112,143 @@ def look(root: Path) -> dict[str, NetworkFolder]:
                 break
             network = look_at(root, entry.name)
             if network is not None:
-                found[entry.name] = network
+                found[_printable(entry.name)] = network
     return dict(sorted(found.items()))
 
 
 def look_at(root: Path, name: str) -> NetworkFolder | None:
     """One network of a repository, or None if there is no network under that name."""
-    path = root / name
-    nothing = Files(path, ())
+    path, named = root / name, is_network_name(name)
+    if name.startswith("."):
+        return None
     try:
-        if not is_network_name(name):
-            fault = f"{name[:200]!r} is not a network name; rename the folder"
-            return NetworkFolder(path, {}, nothing, fault, nameless=True) if _is_one(path) else None
-        return _network(root, path)
-    except (OSError, RuntimeError) as error:  # for example lost+found, or a link to itself
-        reason = error.strerror if isinstance(error, OSError) else "it is a link to itself"
-        return NetworkFolder(path, {}, nothing, f"cannot be read: {reason}", nameless=True)
+        if named:
+            return _network(root, path)
+        if not _is_one(path):
+            return None
+        fault = f"{name[:200]!r} is not a network name; rename it"
+    except OSError as error:  # for example lost+found
+        fault = f"cannot be read: {error.strerror}"
+    return replace(_faulty(path, fault), nameless=not named)
 
 
 def _network(root: Path, path: Path) -> NetworkFolder | None:
+    if path.is_symlink() and _leads_out(root, str(path)):
+        return _faulty(path, f"{path.name!r} {LEADS_OUT}")
     if not os.path.isdir(path):  # noqa: PTH112 - faster: each look may check ten thousand
-        return None
+        return _no_folder(path)
     versions: dict[str, Files] = {}
     beside: list[os.DirEntry[str]] = []
-    if _leads_out(root, str(path)):
-        fault = f"{path.name!r} {LEADS_OUT}"
-        return NetworkFolder(path, {}, Files(path, ()), fault) if _is_one(path) else None
+    notes: list[str] = []
     fault, has_model = "", False
     with os.scandir(path) as entries:
         for entry in entries:
-            if is_version(entry.name) and entry.is_dir():
-                if len(versions) < MAX_VERSIONS and _has_model(entry.path):
-                    if _leads_out(root, entry.path) or _leads_out(root, f"{entry.path}/{MODEL}"):
-                        fault = f"version {entry.name} {LEADS_OUT}"
-                    else:
-                        versions[entry.name] = _files(Path(entry.path), path)
+            name = entry.name
+            if name.startswith("."):
+                continue
+            if is_version(name) and (entry.is_symlink() or entry.is_dir()):
+                version = _version(root, path, entry) if len(versions) < MAX_VERSIONS else None
+                if version is not None:
+                    versions[name] = version
                 continue
             beside.append(entry)
-            if entry.name in (MODEL, FILE) and entry.is_symlink() and _leads_out(root, entry.path):
-                fault = f"{entry.name} {LEADS_OUT}"
-            elif entry.name == MODEL:
-                has_model = entry.is_file()
+            has_model |= name == MODEL
+            if name == FILE and _leads_out(root, entry.path):
+                fault = f"{FILE} {LEADS_OUT}"
+            elif name == "config.pbtxt":
+                notes.append(_CONFIG_PBTXT)
+            elif os.path.isfile(f"{entry.path}/{MODEL}"):  # noqa: PTH113 - as above
+                notes.append(f"{_printable(name)}/{MODEL} is not served: {_VERSIONS}")
     if has_model and FIRST_VERSION in versions:
         fault = f"both {MODEL} and {FIRST_VERSION}/{MODEL} are there; remove one"
     elif has_model:
-        versions[FIRST_VERSION] = _files(path, path, _but(beside, FILE))
+        versions[FIRST_VERSION] = _checked(root, path, path, beside)
     if not versions and not fault:
+        return replace(_faulty(path, _without_model(path, beside)), bare=True)
+    description = _files(path, path, _but(beside, MODEL))
+    return NetworkFolder(path, versions, description, fault, notes=tuple(notes[:_MAX_NOTES]))
+
+
+def _faulty(path: Path, fault: str) -> NetworkFolder:
+    return NetworkFolder(path, {}, Files(path, ()), fault)
+
+
+def _no_folder(path: Path) -> NetworkFolder | None:
+    """What is wrong with a file that somebody may take for a network."""
+    if path.suffix == ".onnx" and path.is_file():
+        return _faulty(path, f"is a file; move it to {path.stem}/{MODEL}")
+    return _faulty(path, "is a link that leads nowhere") if path.is_symlink() else None
+
+
+def _version(root: Path, network: Path, entry: os.DirEntry[str]) -> Files | None:
+    """A version in a folder of its own, or None if there are no files in the folder."""
+    folder = Path(entry.path)
+    try:
+        if entry.is_symlink() and _leads_out(root, entry.path):
+            return _broken(folder, f"version {entry.name} {LEADS_OUT}")
+        there = _names(entry.path)
+    except OSError as error:
+        return _broken(folder, f"version {entry.name} cannot be read: {error.strerror}")
+    if not there:
         return None
-    return NetworkFolder(path, versions, _files(path, path, _but(beside, MODEL)), fault)
+    if MODEL not in there:
+        return _broken(folder, f"version {entry.name} has no {MODEL}; found {_told(there)}")
+    return _checked(root, network, folder)
+
+
+def _checked(
+    root: Path, network: Path, folder: Path, beside: list[os.DirEntry[str]] | None = None
+) -> Files:
+    """A version's files, as `_files`, if its model can be read."""
+    try:
+        model = folder / MODEL
+        if _leads_out(root, str(model)):
+            return _broken(folder, f"{MODEL} {LEADS_OUT}")
+        if not stat.S_ISREG(model.stat().st_mode):
+            return _broken(folder, f"{MODEL} is not a regular file")
+        return _files(folder, network, None if beside is None else _but(beside, FILE))
+    except OSError as error:
+        return _broken(folder, f"{MODEL} cannot be read: {error.strerror}")
+
+
+def _broken(folder: Path, fault: str) -> Files:
+    return Files(folder, (_Stamp(fault),), fault=fault)
+
+
+def _without_model(path: Path, beside: list[os.DirEntry[str]]) -> str:
+    """Says that a folder has no model, and what it has instead."""
+    there = [each.name for each in beside]
+    for each in beside:
+        if len(there) < _MAX_NAMES and Path(each.path).is_dir():
+            there += [f"{each.name}/{name}" for name in _names(each.path)]
+    if not there:
+        return f"the folder is empty; put the model at {path.name}/{MODEL}"
+    lost = [name for name in there if name.endswith(f"/{MODEL}")]
+    if lost:
+        return f"has no version; found {_told(lost)}: {_VERSIONS}"
+    return f"has no {MODEL}; found {_told(there)}"
+
+
+def _told(names: list[str]) -> str:
+    """A few of the names, models first, and what to do."""
+    models = [name for name in names if name.endswith(".onnx")]
+    shown = sorted(_printable(name)[:100] for name in models or names)
+    text = ", ".join(shown[:3]) + (", …" if len(shown) > 3 else "")
+    if models:
+        return text if MODEL in models[0] else f"{text}: rename the model to {MODEL}"
+    return f"{text}: the server loads ONNX models only"
+
+
+def _names(folder: str) -> list[str]:
+    """Names in a folder, except hidden ones."""
+    with os.scandir(folder) as entries:
+        shown = (entry.name for entry in entries if not entry.name.startswith("."))
+        return list(islice(shown, _MAX_NAMES))
+
+
+def _printable(name: str) -> str:
+    """The name of a file as text that can be sent and logged."""
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _but(entries: list[os.DirEntry[str]], name: str) -> list[os.DirEntry[str]]:
@@ -144,15 +256,11 @@ def _but(entries: list[os.DirEntry[str]], name: str) -> list[os.DirEntry[str]]:
 
 
 def _is_one(path: Path) -> bool:
-    """Whether a folder holds a model, or versions with models."""
-    return (path / MODEL).is_file() or (
-        path.is_dir()
-        and any(is_version(each.name) and (each / MODEL).is_file() for each in path.iterdir())
-    )
-
-
-def _has_model(folder: str) -> bool:
-    return os.path.isfile(f"{folder}/{MODEL}")  # noqa: PTH113 - as above
+    """Whether a path without a network's name holds a model, or versions with models."""
+    if not path.is_dir():
+        return path.suffix == ".onnx" and path.is_file()
+    versions = (each / MODEL for each in path.iterdir() if is_version(each.name))
+    return (path / MODEL).is_file() or any(map(Path.is_file, versions))
 
 
 def _leads_out(root: Path, path: str) -> bool:
@@ -197,6 +305,8 @@ def _walk_entries(
 ) -> Iterator[tuple[str, os.stat_result]]:
     for entry in entries:
         name = prefix + entry.name
+        if entry.name.startswith("."):
+            continue
         try:
             facts = entry.stat()
         except OSError:  # a broken link, or a file that was just removed
@@ -208,4 +318,4 @@ def _walk_entries(
 
 
 def _stamp(name: str, facts: os.stat_result) -> _Stamp:
-    return _Stamp(name, facts.st_size, facts.st_mtime_ns, facts.st_ino)
+    return _Stamp(name, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from headrace.runtime.config.device_name import DeviceName
@@ -20,6 +21,7 @@ from headrace.runtime.errors import (
     NotFound,
     Unavailable,
 )
+from headrace.runtime.loading.entry import FIRST_VERSION
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.logs import log_internal_error
@@ -149,7 +151,7 @@ class Follower:
             return []
         try:
             description = self._describe(name, status, now, before, at_rest=at_rest)
-        except HeadraceError as error:
+        except Exception as error:
             if strict:
                 raise
             self._fault(name, status, error)
@@ -171,6 +173,12 @@ class Follower:
     ) -> Description | None:
         """The description, or None if its file may still be changing."""
         if now.fault:
+            if not at_rest and (before is None or before.fault != now.fault):
+                return None
+            if now.bare and status.reasons.get("") != now.fault:
+                status.wanted = set()
+                status.tried.clear()
+                self._retire(name, status)
             raise FailedPrecondition(now.fault)
         beside = now.description
         if status.description is not None and status.described == beside.signature:
@@ -230,6 +238,8 @@ class Follower:
         status.tried[version] = attempt
         if status.reasons.get(version) == UNLOADED:
             del status.reasons[version]
+        for note in status.seen.notes:
+            _log.warning("network %s: %s", name, note)
         read = partial(self._files.network, status.seen, version, spooled=True)
         load = self._core.load_network(
             attempt[1], read, replace=status.takes_over, on_disk=True, owner=REPOSITORY
@@ -257,9 +267,8 @@ class Follower:
     ) -> None:
         """Records that a version's load failed."""
         version = request.version
-        known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
-        reason = text_of(error) if known else "an internal error; the log has it"
-        if isinstance(error, PASSES):
+        known, reason = _reason_of(error)
+        if isinstance(error, PASSES) or isinstance(error.__cause__, OSError):
             status.tried.pop(version, None)
         if not known:
             log_internal_error(error, where=f"loading {name} version {version}")
@@ -271,17 +280,22 @@ class Follower:
         status.reasons[version] = reason
         self._list_failed(name, request, reason)
 
-    def _fault(self, name: str, status: Status, error: HeadraceError) -> None:
+    def _fault(self, name: str, status: Status, error: Exception) -> None:
         """Records that no version can be loaded. Versions that are already loaded stay."""
-        reason = text_of(error)
-        if status.reasons.get("") != reason:
+        known, reason = _reason_of(error)
+        there = self._core.networks.versions(name)
+        is_new, status.reasons[""] = status.reasons.get("") != reason, reason
+        if is_new and not known:
+            log_internal_error(error, where=f"reading the files of network {name}")
+        elif is_new:
             _log.error("network %s was not loaded: %s", name, reason)
-        status.reasons[""] = reason
+        elif there:
+            return
         nameless = status.seen is not None and status.seen.nameless
-        if not nameless and not self._core.networks.versions(name):
+        if not nameless and all(entry.state is NetworkState.FAILED for entry in there):
             request = LoadRequest(name, DeviceName.parse("CPU"), origin="repository")
-            self._list_failed(name, request, reason)
-            self._changed(name)
+            for version in [entry.key.version for entry in there] or [FIRST_VERSION]:
+                self._list_failed(name, replace(request, version=version), reason)
 
     def _list_failed(self, name: str, request: LoadRequest, reason: str) -> None:
         try:
@@ -342,6 +356,12 @@ class Follower:
     def is_clients(self, name: str) -> bool:
         """Whether a client has a network of that name."""
         return any(entry.owner != REPOSITORY for entry in self._core.networks.versions(name))
+
+
+def _reason_of(error: BaseException) -> tuple[bool, str]:
+    """Whether the error is one that the caller may see, and what the caller sees."""
+    known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
+    return known, text_of(error) if known else "an internal error; the log has it"
 
 
 def _shares(status: Status) -> Mapping[str, int]:

@@ -203,6 +203,8 @@ class Repository:
         for version in sorted(versions, key=int):
             entry = entries.get(version)
             reason = reasons.get(version) or fault
+            if found is not None and version in found.versions:
+                reason = reason or found.versions[version].fault
             if entry is not None:
                 reason = reason or entry.reason
             elif not reason and found is not None:

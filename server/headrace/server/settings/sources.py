@@ -7,16 +7,18 @@ misspelt limit would not be set.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from headrace.runtime.errors import InvalidArgument, NotFound, did_you_mean
+from headrace.runtime.system.atomic_file import read_file
 from headrace.server.settings.option import Option, variable
 from headrace.server.settings.plugin_settings import PluginSettings
 from headrace.server.settings.settings import Settings, options
+from headrace.server.toml import parse_toml
 
 PREFIX = "HEADRACE_"
+_MAX_BYTES = 1 << 20  # of the configuration file
 # Variables of the command-line client. It may run in the same environment.
 _CLIENT_VARIABLES = frozenset(
     {"HEADRACE_SERVER", "HEADRACE_TLS_CA", "HEADRACE_TOKEN", "HEADRACE_TOKEN_FILE"}
@@ -122,13 +124,13 @@ def _value(option: Option, value: object, name: str, source: str) -> object:
 
 def _read(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(read_file(path, _MAX_BYTES))
     except OSError as error:
         raise InvalidArgument(
             f"cannot read the configuration file {path}: {error.strerror}", field="config"
         ) from error
-    except ValueError as error:  # not TOML, or not UTF-8
-        raise InvalidArgument(f"{path} is not a TOML file: {error}", field="config") from error
+    except ValueError as error:
+        raise InvalidArgument(f"the configuration file {path} {error}", field="config") from error
 
 
 def _plugins(tables: object, source: str) -> tuple[PluginSettings, ...]:

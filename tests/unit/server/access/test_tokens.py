@@ -68,6 +68,8 @@ GOOD = entry("ci", "secret-1", "infer")
         (certificate_entry("a", "read") * 2, "is there twice"),
         ("[[tokens]]\nname = 'ci'", "did you mean 'token'"),
         ("[[token]", "line 1"),
+        ("a = " + "[" * 10_000, "levels deep"),
+        ("a = " + "1" * 5000, "64 bits"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place_and_without_hashes(text: str, problem: str) -> None:

@@ -174,6 +174,10 @@ def test_the_model_repository(tmp_path: Path) -> None:
     (tmp_path / "m" / "network.toml").write_text("devise = 'CPU'")
     state, text = check(tmp_path)
     assert (state, "device" in text) == (State.WARNING, True)
+    (tmp_path / "m" / "network.toml").unlink()
+    (tmp_path / "m" / "1" / "model.onnx").rename(tmp_path / "m" / "1" / "net.onnx")
+    state, text = check(tmp_path)
+    assert (state, "found net.onnx" in text) == (State.WARNING, True)
 
 
 def test_the_signing_key(tmp_path: Path) -> None:

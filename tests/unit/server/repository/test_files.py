@@ -40,14 +40,15 @@ def request_of(repository: RepositoryFiles, name: str) -> LoadRequest:
     return repository.describe(name, repository.find(name)).request
 
 
-def test_every_folder_with_a_model_is_a_network_and_nothing_else(
+def test_every_folder_is_a_network_and_a_file_is_not(
     folder: Path, repository: RepositoryFiles
 ) -> None:
     (folder / "notes.txt").touch()
     (folder / "no-model").mkdir()
-    (folder / "dangling").mkdir()
-    (folder / "dangling" / "model.onnx").symlink_to(folder / "nowhere")
-    assert list(repository.look()) == ["add"]
+    (folder / ".new").mkdir()
+    assert list(repository.look()) == ["add", "no-model"]
+    with pytest.raises(FailedPrecondition, match="the folder is empty"):
+        repository.newest("no-model")
 
 
 def test_a_network_without_a_description_is_loaded_on_the_cpu_as_it_is(
@@ -101,7 +102,7 @@ def test_a_description_says_device_configuration_and_preprocessing(
         ("inputs.x.resize = true", InvalidArgument, "network.toml: inputs.x.resize"),
         ("inputs.x.mean = 5", InvalidArgument, "network.toml: inputs.x.mean"),
         ("inputs.x.scale = ['a']", InvalidArgument, "network.toml: inputs.x.scale"),
-        (f"inputs.x.scale = [1{400 * '0'}]", InvalidArgument, "network.toml: inputs.x.scale"),
+        (f"inputs.x.scale = [1{400 * '0'}]", InvalidArgument, "network.toml"),
         ("outputs.z.layout = 5", InvalidArgument, "network.toml: outputs.z.layout"),
         ("affinities = 5", InvalidArgument, "network.toml: affinities"),
     ],
@@ -125,6 +126,25 @@ def test_a_description_that_is_no_text_is_refused(
     (folder / "add" / "network.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidArgument, match="not UTF-8"):
         request_of(repository, "add")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to nothing", "link to itself", "large"])
+def test_a_description_that_is_there_and_no_file_is_refused_and_not_left_out(
+    folder: Path, repository: RepositoryFiles, kind: str
+) -> None:
+    path = folder / "add" / "network.toml"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "large":
+            path.write_bytes(b"#" * (2**20 + 1))
+        case _:
+            path.symlink_to(path if kind == "link to itself" else folder / "nothing")
+    with pytest.raises(FailedPrecondition, match="cannot be read") as caught:
+        request_of(repository, "add")
+    assert caught.value.field == "network.toml"
 
 
 def test_a_network_that_is_not_there_is_not_found_and_a_near_one_offered(
@@ -159,13 +179,22 @@ def test_a_link_that_leads_out_of_the_repository_is_refused_and_said_to_be_one(
         request_of(repository, "out")
 
 
-def test_a_link_that_leads_to_itself_is_no_network(
+def test_a_link_that_leads_to_itself_says_so(folder: Path, repository: RepositoryFiles) -> None:
+    (folder / "loop").symlink_to(folder / "loop")
+    assert list(repository.look()) == ["add", "loop"]
+    with pytest.raises(FailedPrecondition, match="leads nowhere"):
+        request_of(repository, "loop")
+
+
+def test_a_model_and_its_weights_may_be_links_to_another_place_of_the_repository(
     folder: Path, repository: RepositoryFiles
 ) -> None:
-    (folder / "loop").symlink_to(folder / "loop")
-    assert list(repository.look()) == ["add"]
-    with pytest.raises(NotFound, match="loop"):
-        request_of(repository, "loop")
+    original = repository.newest("add").digest
+    store = folder / ".store"
+    store.mkdir()
+    (folder / "add" / "model.onnx").rename(store / "model")
+    (folder / "add" / "model.onnx").symlink_to("../.store/model")
+    assert repository.newest("add").digest == original
 
 
 def test_a_server_without_a_repository_names_the_option() -> None:
@@ -224,7 +253,7 @@ def test_a_folder_that_may_not_be_entered_hides_no_other(
     found = repository.look()
     assert {name: (each.fault, each.nameless) for name, each in found.items()} == {
         "add": ("", False),
-        "secret": ("cannot be read: Permission denied", True),
+        "secret": ("cannot be read: Permission denied", False),
     }
 
 
@@ -232,7 +261,7 @@ def test_a_description_that_may_not_be_read_is_named(
     folder: Path, repository: RepositoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "add" / "network.toml").touch()
-    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr(os, "open", denied)
     with pytest.raises(FailedPrecondition, match="cannot be read: Permission") as caught:
         request_of(repository, "add")
     assert caught.value.field == "network.toml"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,7 @@ def test_a_model_without_versions_is_version_1(root: Path) -> None:
 def test_versions_are_folders_with_numbers_and_a_model(root: Path) -> None:
     for version in ("1", "2", "10", "0", "01", "v3", "1.0"):
         put(root, "m", version, "model.onnx")
-    put(root, "m", "4", "notes.txt")
+    (root / "m" / "4").mkdir()
     assert sorted(found(root).versions) == ["1", "10", "2"]
 
 
@@ -68,7 +70,90 @@ def test_a_link_that_leads_out_is_a_fault(root: Path, tmp_path: Path, what: str)
     put(root, "m", "network.toml", data=b"")
     (root / what).rename(tmp_path / "outside")
     (root / what).symlink_to(tmp_path / "outside")
-    assert "leads out of the model repository" in found(root).fault
+    network = found(root)
+    broken = {version: each.fault for version, each in network.versions.items() if each.fault}
+    assert "leads out of the model repository" in (network.fault or broken["2"])
+
+
+@pytest.mark.parametrize(
+    ("files", "fault"),
+    [
+        (["net.onnx"], "has no model.onnx; found net.onnx: rename the model to model.onnx"),
+        (["a.txt", "b/c.onnx"], "found b/c.onnx: rename the model"),
+        (["0/model.onnx"], "found 0/model.onnx: a version is a number from 1"),
+        (["v1/model.onnx"], "found v1/model.onnx: a version is a number from 1"),
+        (["readme.txt"], "found readme.txt: the server loads ONNX models only"),
+        ([f"{number}.bin" for number in range(5000)], ".bin, …: the server loads"),
+        (["1/.keep"], "the folder is empty"),
+        ([b"\xff.onnx"], "found \N{REPLACEMENT CHARACTER}.onnx"),
+    ],
+)
+def test_a_folder_without_a_model_says_what_is_there_instead(
+    root: Path, files: list[str | bytes], fault: str
+) -> None:
+    for file in files:
+        put(root, "m", os.fsdecode(file))
+    network = look(root)["m"]
+    assert fault in network.fault
+    assert (network.bare, network.versions) == (True, {})
+
+
+def test_a_model_beside_the_folders_is_told(root: Path) -> None:
+    put(root, "flat.onnx")
+    put(root, "readme.md")
+    assert {name: each.fault for name, each in look(root).items()} == {
+        "flat.onnx": "is a file; move it to flat/model.onnx"
+    }
+
+
+@pytest.mark.parametrize("kind", ["misnamed", "pipe", "folder", "link", "loop", "forbidden"])
+def test_a_version_that_cannot_be_read_is_told_and_not_passed_over(
+    root: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(root, "m", "1", "model.onnx")
+    put(root, "m", "2", "net.onnx" if kind == "misnamed" else "notes.txt")
+    model = root / "m" / "2" / "model.onnx"
+    match kind:
+        case "pipe":
+            os.mkfifo(model)
+        case "folder":
+            model.mkdir()
+        case "link":
+            model.symlink_to("nothing")
+        case "loop":
+            shutil.rmtree(model.parent)
+            model.parent.symlink_to(model.parent)
+        case "forbidden":
+            scandir = os.scandir
+
+            def denied(path: str) -> object:
+                if str(path).endswith("/2"):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                return scandir(path)
+
+            monkeypatch.setattr(os, "scandir", denied)
+    network = found(root)
+    assert (network.fault, network.versions["1"].fault) == ("", "")
+    assert network.versions["2"].fault
+
+
+def test_what_has_no_effect_is_noted(root: Path) -> None:
+    for folder in ("1", "v2", "03"):
+        put(root, "m", folder, "model.onnx")
+    put(root, "m", "config.pbtxt")
+    notes = " ".join(found(root).notes)
+    for part in ("config.pbtxt is not read; write network.toml", "v2/model.onnx", "03/model.onnx"):
+        assert part in notes
+
+
+def test_hidden_files_and_folders_are_left_alone(root: Path) -> None:
+    put(root, "m", "1", "model.onnx")
+    before = found(root)
+    put(root, ".new", "model.onnx")
+    for name in (".DS_Store", ".nfs0001", ".git/config"):
+        put(root, "m", "1", name)
+        put(root, "m", name)
+    assert look(root) == {"m": before}
 
 
 def test_links_inside_the_repository_are_followed(root: Path) -> None:
@@ -80,7 +165,9 @@ def test_links_inside_the_repository_are_followed(root: Path) -> None:
     assert found(root).fault == ""
 
 
-@pytest.mark.parametrize("change", ["write", "replace", "add", "remove", "touch"])
+@pytest.mark.parametrize(
+    "change", ["write", "replace", "add", "remove", "touch", "put times back", "mode"]
+)
 def test_whatever_changes_a_versions_files_changes_its_signature(root: Path, change: str) -> None:
     model = put(root, "m", "1", "model.onnx")
     data = put(root, "m", "1", "deep", "model.data")
@@ -94,6 +181,12 @@ def test_whatever_changes_a_versions_files_changes_its_signature(root: Path, cha
         put(root, "m", "1", "more.data")
     elif change == "remove":
         data.unlink()
+    elif change == "put times back":
+        times = data.stat()
+        data.write_bytes(b"ledom")
+        os.utime(data, ns=(times.st_atime_ns, times.st_mtime_ns))
+    elif change == "mode":
+        data.chmod(0o600)
     else:
         later(model)
     assert found(root).versions["1"].signature != before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -26,7 +27,9 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.registry import NetworkState
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.repository import status
+from headrace.server.repository.description import Description
 from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.folder import NetworkFolder
 from headrace.server.repository.repository import Repository
 from headrace.server.state import StateDirectory
 from headrace.testing import networks
@@ -276,7 +279,79 @@ def test_a_link_that_comes_to_lead_out_is_not_followed(world: World, tmp_path: P
     (world.root / "m" / "2").symlink_to(tmp_path / "outside")
     world.look(2)
     assert world.ready() == ["1"]
-    assert "leads out" in world.reasons()["1"]
+    assert "leads out" in world.reasons()["2"]
+
+
+def test_a_file_that_could_not_be_read_is_read_again_though_nothing_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.put("m", "1")
+
+    def denied(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", denied)
+        world.start()
+        assert "Permission denied" in world.reasons()["1"]
+    world.look()
+    assert (world.ready(), world.reasons()) == (["1"], {"1": ""})
+
+
+def test_a_network_that_fails_in_a_way_nobody_foresaw_ends_neither_start_nor_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "m", "z"):
+        world.put(name, "1")
+    describe = world.repository.files.describe
+
+    def fails(name: str, folder: NetworkFolder) -> Description:
+        if name == "m":
+            raise RecursionError
+        return describe(name, folder)
+
+    monkeypatch.setattr(world.repository.files, "describe", fails)
+    world.start()
+    world.look()
+    assert [name for name in "amz" if world.ready(name)] == ["a", "z"]
+    assert world.reasons() == {"1": "an internal error; the log has it"}
+
+
+def test_a_folder_without_a_model_is_listed_as_failed_and_its_versions_go(world: World) -> None:
+    world.put("m", "1")
+    world.start()
+    (world.root / "m" / "1" / "model.onnx").rename(world.root / "m" / "net.onnx")
+    (world.root / "m" / "1").rmdir()
+    world.look()
+    assert world.ready() == ["1"]  # perhaps somebody is replacing it
+    world.look()
+    entry = world.core.networks.find("m", "1")
+    assert (entry.state, world.reasons()) == (FAILED, {"1": entry.reason})
+    assert "rename the model to model.onnx" in entry.reason
+    (world.root / "m" / "net.onnx").rename(world.root / "m" / "model.onnx")
+    world.look(2)
+    assert (world.ready(), world.reasons()) == (["1"], {"1": ""})
+
+
+def test_a_newest_version_that_cannot_be_loaded_is_told_and_the_old_one_stays(
+    world: World,
+) -> None:
+    world.put("m", "1")
+    world.start()
+    (world.root / "m" / "2").mkdir()
+    (world.root / "m" / "2" / "net.onnx").write_bytes(MODEL)
+    world.look(2)
+    assert world.ready() == ["1"]
+    assert "found net.onnx" in world.core.networks.find("m", "2").reason
+
+
+def test_what_lies_beside_a_model_without_effect_is_among_its_notes(world: World) -> None:
+    world.put("m", "1")
+    (world.root / "m" / "config.pbtxt").write_text("max_batch_size: 8")
+    world.start()
+    executable = world.core.networks.find("m", "1").executable
+    assert executable is not None
+    assert "config.pbtxt is not read" in executable.notes[0]
 
 
 def test_files_that_change_while_they_are_read_are_not_served(world: World) -> None:
@@ -574,5 +649,5 @@ def test_whatever_is_done_to_the_folder_the_networks_end_as_it_says(
             assert ready == wanted
         assert good & wanted <= ready
     assert {row.name for row in world.repository.index()} == {
-        path.name for path in world.root.iterdir() if list(path.glob("[123]/model.onnx"))
+        path.name for path in world.root.iterdir()
     }

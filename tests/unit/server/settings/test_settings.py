@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -204,7 +205,20 @@ def test_a_file_that_is_missing_or_no_toml_is_refused(toml: Path) -> None:
     with pytest.raises(InvalidArgument, match="cannot read the configuration file"):
         load_settings({"config": toml}, {})
     toml.write_bytes(b"\xff port = ")
-    with pytest.raises(InvalidArgument, match="is not a TOML file"):
+    with pytest.raises(InvalidArgument, match="is not UTF-8"):
+        load_settings({"config": toml}, {})
+
+
+def test_a_file_that_would_end_the_start_in_another_way_is_refused_with_its_name(
+    toml: Path,
+) -> None:
+    for data in (b"a = " + b"[" * 10_000, b"port = " + b"1" * 5000, b"#" * (2**20 + 1)):
+        toml.write_bytes(data)
+        with pytest.raises(InvalidArgument, match=str(toml)):
+            load_settings({"config": toml}, {})
+    toml.unlink()
+    os.mkfifo(toml)
+    with pytest.raises(InvalidArgument, match="not a regular file"):
         load_settings({"config": toml}, {})
 
 
