@@ -25,13 +25,15 @@ Result: TypeAlias = "tuple[int, Outputs | errors.Error]"
 
 MAX_COALESCED_REQUESTS: Final = 64
 MAX_COALESCED_BYTES: Final = 256 * 1024
+MAX_COPIED_BYTES: Final = 128 * 1024
+"""Smaller requests wait for others: a message costs more than a copy of their tensors."""
 
 
 class Conversation:
     """Numbers requests from 0, packs waiting requests into one message, and matches replies.
 
-    A request with attachments is serialised, or copied to shared memory, when it is submitted, and
-    its arrays may change afterwards.
+    A request with attachments is serialised, or copied, when it is submitted, and its arrays may
+    change afterwards.
 
     Args:
         encode: makes a request and its attachments, as `RequestEncoder.encode` does.
@@ -129,13 +131,15 @@ class Conversation:
         return told
 
     def _add(self, message: pb.InferRequest, attachments: Attachments) -> None:
+        size = message.ByteSize() + sum(map(len, attachments))
+        if self._waiting_bytes + size > MAX_COALESCED_BYTES:
+            self._pack()
+        waits = size < MAX_COPIED_BYTES
+        if waits:
+            attachments = [bytes(each) for each in attachments]  # their arrays may change meanwhile
         self._waiting.append(stream.StreamRequest(message, attachments))
-        self._waiting_bytes += message.ByteSize()
-        if (
-            attachments
-            or len(self._waiting) >= MAX_COALESCED_REQUESTS
-            or self._waiting_bytes >= MAX_COALESCED_BYTES
-        ):
+        self._waiting_bytes += size
+        if not waits or len(self._waiting) >= MAX_COALESCED_REQUESTS:
             self._pack()
 
     def cancel(self, index: int | None = None) -> None:

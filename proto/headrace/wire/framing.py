@@ -167,11 +167,11 @@ class Writer:
         self._parts += (head, payload)
         self.position += len(head) + size
 
-    def put_attachments(self, attachments: Sequence[Buffer]) -> None:
-        """Appends attachments as field ATTACHMENTS, each at a multiple of ALIGNMENT."""
+    def put_attachments(self, attachments: Sequence[Buffer], *, aligned: bool = True) -> None:
+        """Appends attachments as field ATTACHMENTS, each at a multiple of ALIGNMENT if wanted."""
         for attachment in attachments:
             header = _ATTACHMENT_TAG + varint(len(attachment))
-            padding = -(self.position + len(header)) % ALIGNMENT
+            padding = -(self.position + len(header)) % ALIGNMENT if aligned else 0
             if padding == 1:  # a field takes two bytes at least
                 padding += ALIGNMENT
             self.put(_PADDING_FIELDS[padding] + header)

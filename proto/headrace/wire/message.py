@@ -70,8 +70,17 @@ def serialize(message: pb.InferRequest | pb.InferReply, attachments: Attachments
         return head
     writer = framing.Writer()
     writer.put(head)
-    writer.put_attachments(attachments)
+    writer.put_attachments(attachments, aligned=is_in_place(head, attachments))
     return writer.to_bytes()
+
+
+def is_in_place(head: bytes, attachments: Attachments) -> bool:
+    """Whether the receiver takes the attachments where they lie, and so wants them aligned.
+
+    Small messages have no padding: whatever lies before one in a stream's message, two that are
+    alike have the same bytes, by which the server knows them again.
+    """
+    return len(head) + sum(map(len, attachments)) >= SMALL_BYTES
 
 
 def parse_span(message_type: Any, data: bytes, start: int, end: int) -> tuple[Any, Attachments]:

@@ -14,7 +14,7 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
 from headrace.wire.bounds import MAX_PARTS, check_parts
 from headrace.wire.codec import CodecError
-from headrace.wire.message import SMALL_BYTES, Attachments, parse_plain, parse_span
+from headrace.wire.message import SMALL_BYTES, Attachments, is_in_place, parse_plain, parse_span
 
 _REQUESTS = 1
 _CANCEL = 2
@@ -226,5 +226,5 @@ def _put(writer: framing.Writer, number: int, head: bytes, attachments: Attachme
         return
     mark = writer.open_message(number, framing.size_bound(head, attachments))
     writer.put(head)
-    writer.put_attachments(attachments)
+    writer.put_attachments(attachments, aligned=is_in_place(head, attachments))
     writer.close_message(mark)

@@ -136,8 +136,18 @@ def test_requests_that_are_ready_together_travel_together(network: Any, fake: Fa
     assert len(fake.requests("message")) <= 4
 
 
+@pytest.mark.parametrize(("elements", "together"), [(4_500, 6), (20_000, 3)])
+def test_requests_with_attachments_travel_together_up_to_the_size_of_a_message(
+    network: Any, fake: Fake, elements: int, together: int
+) -> None:
+    given = [{"x": np.full((1, elements), number, np.float32)} for number in range(6)]
+    results = dict(network.infer_many(given))
+    assert [value(results[number]) for number in range(6)] == [0, 1, 2, 3, 4, 5]
+    assert max(len(message.requests) for message in fake.requests("message")) == together
+
+
 def test_large_requests_travel_alone(network: Any, fake: Fake) -> None:
-    large = [{"x": np.full((1, 10_000), number, np.float32)} for number in range(6)]
+    large = [{"x": np.full((1, 40_000), number, np.float32)} for number in range(6)]
     results = dict(network.infer_many(large))
     assert [value(results[number]) for number in range(6)] == [0, 1, 2, 3, 4, 5]
     assert [len(message.requests) for message in fake.requests("message")] == [1] * 6

@@ -167,7 +167,7 @@ class Inference:
             CodecError: as `decode_request`.
         """
         decoded = decode_request(message, attachments)
-        if not attachments:
+        if len(attachments) == len(message.attachments):  # those of large ones were taken out
             self.layouts.learn(message.SerializeToString(), *decoded)
         return decoded
 

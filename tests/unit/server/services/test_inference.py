@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,9 +17,14 @@ from headrace.server.services.aside import HEAVY_ELEMENTS
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.inference import Inference, strings_in
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.codec import decode_values, encode_values
-from headrace.wire.message import parse_infer_reply
-from headrace.wire.request import decode_request
+from headrace.wire.codec import ATTACHMENT_BYTES, decode_values, encode_values
+from headrace.wire.message import SMALL_BYTES, parse_infer_reply
+from headrace.wire.request import Decoded, decode_request
+from headrace.wire.stream import (
+    StreamRequest,
+    parse_infer_stream_request,
+    serialize_infer_stream_request,
+)
 
 
 class Echo:
@@ -97,3 +103,36 @@ def test_strings_are_counted_in_tensors_and_sequences(values: Sequence[Any], cou
     request = pb.InferRequest()
     encode_values({f"x{at}": each for at, each in enumerate(values)}, request.inputs, [])
     assert strings_in(request.inputs) == count
+
+
+@pytest.mark.parametrize("size", [100, ATTACHMENT_BYTES, ATTACHMENT_BYTES + 1, SMALL_BYTES - 200])
+def test_small_requests_of_a_stream_are_known_again_wherever_they_lie_in_a_message(
+    size: int,
+) -> None:
+    def stream(*names: str, number: int) -> bytes:
+        requests = []
+        for name in names:
+            request = pb.InferRequest(network="net", id=name)
+            attachments: list[Any] = []
+            encode_values({"x": np.full(size, number, np.uint8)}, request.inputs, attachments)
+            requests.append(StreamRequest(request, attachments))
+        return serialize_infer_stream_request(requests)
+
+    inference = Inference(*[cast(Any, Mock())] * 3)
+    for request in parse_infer_stream_request(stream("a", "b", number=1)).requests:
+        inference.decode(*request)
+    found = inference.layouts.read_stream(stream("c", "d", "e", number=2))
+    assert found is not None
+    decoded = [cast(Decoded, each) for each in found]
+    assert [each.request.id for each in decoded] == ["c", "d", "e"]
+    assert all(np.all(each.inputs["x"] == 2) for each in decoded)
+
+
+def test_a_request_whose_attachments_were_taken_out_is_not_remembered() -> None:
+    inference = Inference(*[cast(Any, Mock())] * 3)
+    request = pb.InferRequest(network="net", id="a")
+    attachments: list[Any] = []
+    encode_values({"x": np.zeros(SMALL_BYTES, np.uint8)}, request.inputs, attachments)
+    for _ in range(2):
+        inference.decode(request, attachments)
+    assert inference.layouts.read(request.SerializeToString()) is None
