@@ -38,6 +38,20 @@ than this, the new objects are looked at, so that it is no longer new."""
 
 _PLAIN: Final = (int, float, str, bytes)
 
+_LEAVES: Final = (
+    ir.Shape,
+    ir.SymbolicDim,
+    ir.Tensor,
+    ir.ExternalTensor,
+    ir.PackedTensor,
+    ir.StringTensor,
+    ir.TensorProtoTensor,
+    ir.TensorType,
+    ir.SparseTensorType,
+    ir.SequenceType,
+    ir.OptionalType,
+)
+
 (_OWN,) = map(sys.getrefcount, [object()])
 """The `sys.getrefcount` of an object that only a list refers to."""
 
@@ -109,7 +123,7 @@ def _free(objects: list[object]) -> None:
     references = _references(objects)
     # One call in C, during which no other thread runs.
     counts = list(map(sys.getrefcount, objects))
-    if _references(objects) == references:
+    if dict.__eq__(_references(objects), references):
         outside = [
             each
             for each, count in zip(objects, counts, strict=True)
@@ -118,10 +132,18 @@ def _free(objects: list[object]) -> None:
         kept = _reached(outside, references)
         del outside
         for each in objects:
-            if id(each) not in kept:
-                _empty(each)
+            if (empty := _emptied(type(each))) and id(each) not in kept:
+                _drop(each, empty)
     while objects:
         del objects[-_AT_ONCE:]
+
+
+def _drop(each: object, deleters: Iterable[Callable[[object], None]]) -> None:
+    for delete in deleters:
+        try:  # noqa: SIM105 - `suppress` takes several times as long
+            delete(each)
+        except AttributeError:
+            pass
 
 
 def _reach(objects: list[object]) -> None:
@@ -133,11 +155,13 @@ def _reach(objects: list[object]) -> None:
         if len(objects) > _LARGE and not large:
             large = True
             gc.collect(1)
-        referents: list[object] = gc.get_referents(*objects[done : done + _AT_ONCE])
+        referents = gc.get_referents(*objects[done : done + _AT_ONCE])
         done = min(done + _AT_ONCE, len(objects))
-        for each in referents:
-            if id(each) not in known and _is_followed(each) and gc.is_tracked(each):
-                known.add(id(each))
+        met = dict(zip(map(id, referents), referents, strict=True))
+        for at in met.keys() - known:
+            each = met[at]
+            if _is_followed(each) and gc.is_tracked(each):
+                known.add(at)
                 objects.append(each)
 
 
@@ -177,36 +201,29 @@ def _is_followed(each: object) -> bool:
 
 def _is_part(kind: type) -> bool:
     """Whether objects of this type make up graphs. Objects of other types are not followed, so a
-    part that one of them holds counts as held from outside."""
+    part that one of them holds counts as held from outside. Shapes, types and tensors hold none."""
     containers = (dict, list, tuple, set)
-    return issubclass(kind, containers) or kind.__module__.partition(".")[0] == "onnx_ir"
+    ours = kind.__module__.partition(".")[0] == "onnx_ir" and not issubclass(kind, _LEAVES)
+    return ours or issubclass(kind, containers)
 
 
 _belongs: Callable[[type], bool] = cache(_is_part)
 
 
-def _empty(each: object) -> None:
-    """Drops all that the object refers to. A tuple cannot be emptied, but its elements are."""
-    if isinstance(each, dict):
-        dict.clear(each)
-    elif isinstance(each, list):
-        list.clear(each)
-    elif isinstance(each, set):
-        set.clear(each)
-    for slot in _slots(type(each)):
-        if hasattr(each, slot.__name__):
-            slot.__delete__(each)
-    if hasattr(each, "__dict__"):
-        vars(each).clear()
-
-
-def _slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
-    return tuple(
-        member
+def _deleters(kind: type) -> tuple[Callable[[object], None], ...]:
+    """What drops all that an object of a graph refers to. Containers need none: they only hold each
+    other by way of such objects."""
+    if kind.__module__.partition(".")[0] != "onnx_ir" or issubclass(kind, tuple):
+        return ()
+    found: list[Callable[[object], None]] = [
+        member.__delete__
         for each in kind.__mro__
         for member in vars(each).values()
         if isinstance(member, types.MemberDescriptorType)
-    )
+    ]
+    if kind.__dictoffset__:
+        found.append(lambda each: vars(each).clear())
+    return tuple(found)
 
 
-_slots: Callable[[type], tuple[types.MemberDescriptorType, ...]] = cache(_slots_of)
+_emptied: Callable[[type], tuple[Callable[[object], None], ...]] = cache(_deleters)

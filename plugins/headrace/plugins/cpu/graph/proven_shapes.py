@@ -12,14 +12,18 @@ import onnx_ir as ir
 from headrace.runtime.intake.naming import bodies, walk
 from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.type_inference import infer_types
-from headrace.runtime.system.graph_memory import watched
 
 _Sizes: TypeAlias = list[int | None]
 
 
 class ProvenShapes:
     """The shapes that are certain: those of constants, those of the network's inputs, which are
-    checked before a run, and those that follow from these."""
+    checked before a run, and those that follow from these.
+
+    Args:
+        model: nobody else may read it while this finds out about it for the first time, because
+            its declared shapes are put aside meanwhile.
+    """
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
@@ -64,14 +68,18 @@ class ProvenShapes:
 
     @cached_property
     def _found(self) -> tuple[Mapping[ir.Value, ir.Shape], frozenset[ir.Value]]:
-        bare = watched(self._model.clone())
-        for node in walk(bare.graph):
-            for value in _made(node):
+        made = [value for node in walk(self._model.graph) for value in _made(node)]
+        told = [(value, value.type, value.shape) for value in made]
+        try:
+            for value in made:
                 value.shape = None
-        deep = infer_types(bare)
-        values = [*zip(_values(self._model.graph), _values(bare.graph), strict=True)]
-        shapes = {value: twin.shape for value, twin in values if twin.shape is not None}
-        return shapes, frozenset(value for value, twin in values if twin in deep)
+            deep = infer_types(self._model)
+            values = [*self._model.graph.inputs, *made]
+            shapes = {value: value.shape for value in values if value.shape is not None}
+            return shapes, frozenset(value for value in values if value in deep)
+        finally:
+            for value, kind, shape in told:
+                value.type, value.shape = kind, shape
 
     @cached_property
     def _symbols(self) -> frozenset[str]:
@@ -95,13 +103,6 @@ def proven_outputs(model: ir.Model) -> frozenset[str]:
 def constant(value: ir.Value) -> ir.TensorProtocol | None:
     """The value's tensor if no run can change it, or None."""
     return None if value.is_graph_input() else const_tensor(value)
-
-
-def _values(graph: ir.Graph) -> Iterator[ir.Value]:
-    """All values except constants. A clone of the graph gives them in the same order."""
-    yield from graph.inputs
-    for node in walk(graph):
-        yield from _made(node)
 
 
 def _made(node: ir.Node) -> Iterator[ir.Value]:
