@@ -27,12 +27,13 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-processes test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-processes test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
 	@echo 'make test         run the tests; ARGS="..." goes to pytest'
 	@echo 'make test-cuda    run the tests that need an NVIDIA GPU, if there is one'
+	@echo 'make test-avx2    test products of integers on an emulated processor without VNNI; needs qemu-user'
 	@echo 'make test-large   load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-stop    stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-reload  reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
@@ -77,6 +78,11 @@ test: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
 
 test-cuda:
 	@scripts/test_cuda.sh $(ARGS)
+
+# Half a minute. Debian: apt-get install qemu-user
+test-avx2: $(INSTALLED)
+	@qemu-x86_64 -cpu Haswell $(BIN)/python -m pytest -p no:cacheprovider \
+	    tests/unit/plugins/cpu/test_saturation.py $(ARGS)
 
 test-large: $(INSTALLED)
 	@$(BIN)/pytest tests/large $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -24,6 +25,7 @@ from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
+from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
 from headrace.runtime.device.compiled_plugin import Support
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.services import Services
@@ -75,7 +77,8 @@ class CpuPlugin(SessionPlugin):
             tracked(model, inline_functions)
             infer_types(model)
             name_layers(model.graph)
-        notes = (*transformed.notes, *notes_on_float64(model), *saturation.note(model))
+        exact = () if config.get(DISABLE_TRANSFORMATIONS) else saturation.note(model)
+        notes = (*transformed.notes, *notes_on_float64(model), *exact)
         tracked(model, repair)
         guard(model)
         return Network(model, notes=notes)
@@ -85,6 +88,11 @@ class CpuPlugin(SessionPlugin):
 
     def _provider(self, config: Configuration) -> Provider:
         return Provider(libraries=custom_ops.libraries(config))
+
+    def _provider_of(self, model: ir.Model, config: Configuration) -> Provider:
+        optional = not config.get(DISABLE_TRANSFORMATIONS)
+        kept = optional and saturation.saturates() and saturation.keeps_int8(model)
+        return replace(self._provider(config), keeps_int8=kept)
 
     def _limits(self, model: ir.Model) -> Support:
         limit = super()._limits(model)
@@ -127,7 +135,8 @@ class CpuPlugin(SessionPlugin):
         open_session: Open,
     ) -> Runs:
         certain = proven_outputs(network.model) if is_data_oblivious(network.model) else ()
-        return HostRuns(open_session(self._provider(config)), conversion, certain)
+        provider = self._provider_of(network.model, config)
+        return HostRuns(open_session(provider), conversion, certain)
 
     def _at_once(self, config: Configuration) -> int:
         return min(hints.streams(config), self.streams())

@@ -1,13 +1,19 @@
-"""Keeps products of uint8 by int8 exact on processors that saturate in between.
+"""Keeps products of integers of 8 bits exact on processors that saturate in between.
 
-On a processor without instructions for such products, ONNX Runtime 1.31 adds two products in 16
-bits. Twice 255 * 127 is more than 16 bits hold, and the layer's result is wrong by a tenth (AVX2;
-measured with values of the full range). If both operands have one type, the sums are exact. So this
-module moves the second operand into the type of the first, together with its zero point, which
-changes no result. The layer then takes 1.4 times as long (128x768 by 768x3072: 5.4 ms against 3.7).
-Weights that cannot saturate therefore stay as they are; some quantisers make such weights on
-purpose. ONNX Runtime has a session option for this, session.x64quantprecision. It ignores operands
-that are not constants, and it finds no kernel for a QLinearConv of int8 by int8.
+On a processor without instructions for products of uint8 by int8, ONNX Runtime 1.31 adds two of
+them in 16 bits. Twice 255 * 127 is more than 16 bits hold, and the layer's result is wrong by a
+tenth to a half (AVX2; measured with values of the full range). If both operands have one type, the
+sums are exact. So this module moves the second operand into the type of the first, together with
+its zero point, which changes no result. The layer then takes 1.4 times as long (128x768 by
+768x3072: 5.4 ms against 3.7). Weights that cannot saturate therefore stay as they are; some
+quantisers make such weights on purpose.
+
+Of what was quantised to int8, ONNX Runtime makes uint8 before it multiplies, except weights. So a
+product of int8 by int8, the default of its own quantiser, would become one that saturates. It has
+kernels for int8 by int8, which are exact, and an option to use them (`keeps_int8`).
+
+ONNX Runtime has a session option for all this, session.x64quantprecision. It ignores operands that
+are not constants, and it finds no kernel for a QLinearConv of int8 by int8.
 """
 
 from __future__ import annotations
@@ -21,12 +27,14 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from headrace.plugins.cpu.graph.dequantized import dequantized, products, same_steps
 from headrace.plugins.cpu.graph.inserted import Inserted, opset_of
 from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.plugins.cpu.session import session
 from headrace.runtime.intake.naming import Names, value_names, walk
+from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.transform.functions import inline_functions
 
-_OF_FLOATS: Final = ("Conv", "Gemm", "MatMul")
 _OWN: Final = "/headrace.exact"  # ends the names of values and layers that this module adds
 _MICROSOFT: Final = "com.microsoft"
 _HARMLESS: Final = 64  # 2 * 255 * 64 fits into 16 bits
@@ -36,9 +44,6 @@ _Operands = tuple[int | None, int, int]
 _PRODUCTS: Final[Mapping[tuple[str, str], tuple[_Operands, ...]]] = MappingProxyType(
     {
         ("", "ConvInteger"): ((0, 1, 3),),
-        ("", "DequantizeLinear"): (
-            (None, 0, 2),
-        ),  # the backend fuses three layers into a QLinearConv
         ("", "MatMulInteger"): ((0, 1, 3),),
         ("", "QLinearConv"): ((0, 3, 5),),
         ("", "QLinearMatMul"): ((0, 3, 5),),
@@ -50,11 +55,23 @@ _PRODUCTS: Final[Mapping[tuple[str, str], tuple[_Operands, ...]]] = MappingProxy
 )
 """Inputs: the first operand, or None if the layer makes uint8 of it; the second; its zero point."""
 
+_DEQUANTIZED: Final = (None, 0, 2)  # the backend multiplies what two DequantizeLinears take
+
 
 def multiply_exactly(model: ir.Model) -> bool:
     """Gives both operands of an integer product one type, if the processor needs it."""
+    return saturates() and move_operands(model)
+
+
+def move_operands(model: ir.Model) -> bool:
+    """Gives both operands of each integer product one type if it may saturate otherwise. Functions
+    with such products are inlined, because nothing is known about the values in a function."""
+    if any(_multiplies(node) for each in model.functions.values() for node in each.all_nodes()):
+        inline_functions(model)
+        infer_types(model)
     found = [(node, each) for node in walk(model.graph) for each in _mixed(node)]
-    if not found or not saturates():
+    found += [(node, _DEQUANTIZED) for node in _mixed_floats(model)]
+    if not found:
         return False
     moved = _Moved(model)
     for node, (_, second, zero) in found:
@@ -65,26 +82,38 @@ def multiply_exactly(model: ir.Model) -> bool:
             node.resize_inputs(zero + 1)
         node.replace_input_with(second, moved.value(node, value))
         is_signed = value.dtype == ir.DataType.INT8
-        sizes = _sizes_of_zero(node) or ()
+        sizes = _sizes_of_scale(node) or ()
         moved_zero = moved.zero(is_signed, sizes) if given is None else moved.value(node, given)
         node.replace_input_with(zero, moved_zero)
     moved.drop_unused()
     return True
 
 
+def keeps_int8(model: ir.Model) -> bool:
+    """Whether the backend must multiply int8 by int8 as it is, because the product would saturate
+    on a processor that does so (`saturates`). Then all that is quantised to int8 stays int8."""
+    return any(
+        first == ir.DataType.INT8 and _is_large(second) and not _becomes_unsigned(second)
+        for first, second in products(model, dequantized(model))
+    )
+
+
 def note(model: ir.Model) -> tuple[str, ...]:
-    """The notes for a network that `multiply_exactly` changed."""
+    """The notes for a network whose products are not computed as the backend would by itself."""
+    if not saturates():
+        return ()
     changed = sum(
         any(value is not None and (value.name or "").endswith(_OWN) for value in node.inputs)
         for node in walk(model.graph)
-        if (node.domain, node.op_type) in _PRODUCTS
     )
-    if not changed:
+    how = f"{changed} product(s) of uint8 and int8 are computed in one type" if changed else ""
+    if keeps_int8(model):
+        how += " and " * bool(how) + "products of int8 stay in int8"
+    if not how:
         return ()
     return (
-        f"{changed} integer product(s) of uint8 and int8 are computed in one type, "
-        "because this processor would overflow otherwise; ONNX Runtime by itself is faster and "
-        "wrong; set DISABLE_TRANSFORMATIONS=YES to keep its results",
+        f"{how}, because this processor would overflow otherwise; ONNX Runtime by itself is faster "
+        "and wrong; set DISABLE_TRANSFORMATIONS=YES to keep its results",
     )
 
 
@@ -108,6 +137,10 @@ def saturates() -> bool:
     return bool((found != 8 * 255 * 127).any())
 
 
+def _multiplies(node: ir.Node) -> bool:
+    return node.op_type == "DequantizeLinear" or (node.domain, node.op_type) in _PRODUCTS
+
+
 def _mixed(node: ir.Node) -> list[_Operands]:
     """The operands of the node's products that may saturate."""
     domain = "" if node.domain == "ai.onnx" else node.domain
@@ -126,11 +159,12 @@ def _may_saturate(node: ir.Node, first: int | None, second: int) -> bool:
         return False
     if node.op_type == "ConvInteger":  # multiplies the weights by the image, not the reverse
         return weights.dtype == ir.DataType.UINT8
-    if weights.dtype == ir.DataType.UINT8:
-        return False
-    if node.op_type == "DequantizeLinear" and not _is_multiplied(node):
-        return False
-    if _sizes_of_zero(node) is None:
+    return _has_large(weights)
+
+
+def _has_large(weights: ir.Value) -> bool:
+    """Whether the operand may be int8 of which a product with uint8 saturates."""
+    if weights.dtype != ir.DataType.INT8:
         return False
     tensor = constant(weights)
     if tensor is None:
@@ -139,8 +173,39 @@ def _may_saturate(node: ir.Node, first: int | None, second: int) -> bool:
     return bool(array.size and (array.min() < -_HARMLESS or array.max() > _HARMLESS))
 
 
-def _sizes_of_zero(node: ir.Node) -> tuple[int, ...] | None:
-    """The sizes of the zero point: those of the scale for a DequantizeLinear, none for other nodes.
+def _mixed_floats(model: ir.Model) -> list[ir.Node]:
+    """Each DequantizeLinear whose int8 may be multiplied with uint8, and may saturate."""
+    kept = keeps_int8(model)
+    found = dict.fromkeys(
+        second
+        for first, second in products(model, dequantized(model))
+        if first == ir.DataType.UINT8
+        and _is_large(second)
+        and (kept or not _becomes_unsigned(second))
+        and _sizes_of_scale(second) is not None
+    )
+    return [*found]
+
+
+def _is_large(node: ir.Node) -> bool:
+    return node.inputs[0] is not None and _has_large(node.inputs[0])
+
+
+def _becomes_unsigned(node: ir.Node) -> bool:
+    """Whether a DequantizeLinear takes what a QuantizeLinear makes for it alone. The backend makes
+    uint8 of such int8."""
+    value = node.inputs[0]
+    maker = value.producer() if value is not None else None
+    if value is None or maker is None or maker.op_type != "QuantizeLinear":
+        return False
+    if len(value.uses()) != 1 or value.is_graph_output() or len(node.inputs) < 3:
+        return False
+    zero = constant(node.inputs[2]) if node.inputs[2] is not None else None
+    return zero is not None and zero.size == 1 and same_steps(node, maker)
+
+
+def _sizes_of_scale(node: ir.Node) -> tuple[int, ...] | None:
+    """The sizes of a zero point: those of the scale for a DequantizeLinear, none for other nodes.
 
     Returns None if the scale's sizes are not known.
     """
@@ -149,16 +214,6 @@ def _sizes_of_zero(node: ir.Node) -> tuple[int, ...] | None:
     scale = node.inputs[1]
     tensor = constant(scale) if scale is not None else None
     return None if tensor is None else tuple(int(size) for size in tensor.shape.numpy())
-
-
-def _is_multiplied(node: ir.Node) -> bool:
-    """Whether the node's result is multiplied by a value that was dequantised from uint8."""
-    for reader, at in node.outputs[0].uses():
-        if reader.op_type in _OF_FLOATS and at == 1 and reader.inputs[0] is not None:
-            other = reader.inputs[0].producer()
-            if other is not None and other.op_type == "DequantizeLinear" and other.inputs[0]:
-                return other.inputs[0].dtype == ir.DataType.UINT8
-    return False
 
 
 class _Moved:

@@ -64,6 +64,10 @@ class SessionPlugin(CompiledPlugin):
     def _provider(self, config: Configuration) -> Provider:
         """The provider that runs networks with this configuration."""
 
+    def _provider_of(self, model: ir.Model, config: Configuration) -> Provider:
+        """The provider that runs this model: one for all, unless a sub-class overrides this."""
+        return self._provider(config)
+
     @abstractmethod
     def _trials(self, config: Configuration) -> Trials:
         """The trials that find out whether single layers run on that provider."""
@@ -94,7 +98,7 @@ class SessionPlugin(CompiledPlugin):
         open_session: Open,
     ) -> Runs:
         """How requests run: all of them in one session, unless a sub-class overrides this."""
-        return HostRuns(open_session(self._provider(config)), conversion)
+        return HostRuns(open_session(self._provider_of(network.model, config)), conversion)
 
     # -- networks --
 
@@ -138,7 +142,8 @@ class SessionPlugin(CompiledPlugin):
 
         runs = self._runs(network, config, share, conversion, open_session)
         release_memory()  # frees 200 MB of a load of 310 MB, in 5 ms
-        profiler = Profiler(network.model, readable, self._provider(config), threads)
+        provider = self._provider_of(network.model, config)
+        profiler = Profiler(network.model, readable, provider, threads)
         executor, shown = self.executor(config), self._shown(config, share)
         compiled = self.network_class(network, shown, executor, share, runs, conversion, profiler)
         compiled.optimized = all(optimized)

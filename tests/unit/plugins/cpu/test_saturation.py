@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from headrace.plugins import cpu
-from headrace.plugins.cpu.saturation import saturates
+from headrace.plugins.cpu import saturation
+from headrace.plugins.cpu.saturation import keeps_int8, move_operands, saturates
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.network.network import Network
+from headrace.runtime.network.type_inference import infer_types
 from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
@@ -120,34 +123,91 @@ def test_a_requantised_product_is_exact(plugin: Plugin, layer: str, is_constant:
     assert (found == np.clip(np.rint(exact / 4000) + 100, 0, 255)).all()
 
 
+@pytest.fixture
+def _a_processor_that_saturates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the device does on such a processor is right on any."""
+    monkeypatch.setattr(saturation, "saturates", lambda: True)
+
+
+BETWEEN = {
+    "nothing": ("Identity(d)", "Identity(e)", "b"),
+    "a Reshape of the data": ("Reshape(d, shape)", "Identity(e)", "b"),
+    "a Transpose of the weights": ("Identity(d)", "Transpose<perm = {turn}>(e)", "turned"),
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("has_zero", [True, False])
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("layer", ["Conv", "Gemm", "MatMul"])
+@pytest.mark.usefixtures("_a_processor_that_saturates")
 def test_a_product_of_what_was_quantised_before_is_exact(
-    plugin: Plugin, layer: str, has_zero: bool
+    plugin: Plugin, layer: str, dtype: Any, has_zero: bool, between: str
 ) -> None:
     image = layer == "Conv"
     sizes = ((1, 16, 9, 9), (8, 16, 3, 3)) if image else ((5, 64), (64, 32))
-    a, b = full_range(np.uint8, *sizes[0]), full_range(np.int8, *sizes[1])
+    turn = [1, 0, *range(2, len(sizes[1]))]
+    a, b = full_range(dtype, *sizes[0]), full_range(np.int8, *sizes[1])
     constants = {
         "b": b,
+        "turned": b.transpose(turn),
+        "shape": np.array(a.shape),
         "s": np.array(1, np.float32),
-        "w": np.ones(8 if image else 32, np.float32),
+        "w": np.array(1, np.float32),
         "t": np.array(4000, np.float32),
-        "za": np.array(9, np.uint8),
-        "zb": np.zeros(8 if image else 32, np.int8),
-        "zy": np.array(100, np.uint8),
+        "za": np.array(9, dtype),
+        "zb": np.array(0, np.int8),
+        "zy": np.array(10, dtype),
     }
-    if not has_zero:
-        del constants["zb"]
+    data, weights, stored = (each.format(turn=turn) for each in BETWEEN[between])
     shape = ",".join(map(str, a.shape))
     text = f"""g (float[{shape}] x) => (float[{"c,d,e,f" if image else "c,d"}] y) {{
         q = QuantizeLinear(x, s, za) d = DequantizeLinear(q, s, za)
-        e = DequantizeLinear<axis = {0 if image else 1}>(b, w{", zb" if has_zero else ""})
-        m = {layer}(d, e) r = QuantizeLinear(m, t, zy) y = DequantizeLinear(r, t, zy)
+        e = DequantizeLinear({stored}, w{", zb" if has_zero else ""})
+        f = {data} g = {weights}
+        m = {layer}(f, g) r = QuantizeLinear(m, t, zy) y = DequantizeLinear(r, t, zy)
     }}"""
-    found = run(plugin, text, {"x": a.astype(np.float32) - 9}, constants)
+    used = {name: value for name, value in constants.items() if re.search(rf"\b{name}\b", text)}
+    found = run(plugin, text, {"x": a.astype(np.float32) - 9}, used)
     exact = convolved(a, b, 9, 0) if image else multiplied(a, b, 9, 0)
-    assert (found == (np.clip(np.rint(exact / 4000) + 100, 0, 255) - 100) * 4000).all()
+    limits = np.iinfo(dtype)
+    steps = np.clip(np.rint(exact / 4000) + 10, limits.min, limits.max)
+    assert (found == (steps - 10) * 4000).all()
+
+
+QUANTISED = """g (float[5,64] x) => (float[5,32] y) {
+    q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+    e = DequantizeLinear(b, s)
+    y = MatMul(d, e)
+}"""
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_int8_stays_int8_only_where_it_would_saturate_as_uint8(dtype: Any, small: bool) -> None:
+    weights = full_range(np.int8, 64, 32)
+    constants = {
+        "b": np.clip(weights, -64, 64) if small else weights,
+        "s": np.array(1, np.float32),
+        "z": np.array(3, dtype),
+    }
+    network = Network.from_bytes(parse(QUANTISED, constants).SerializeToString())
+    infer_types(network.model)
+    assert keeps_int8(network.model) == (dtype is np.int8 and not small)
+    assert move_operands(network.model) == (dtype is np.uint8 and not small)
+
+
+def test_a_product_of_two_computed_values_is_left_to_the_backend() -> None:
+    text = """g (float[5,64] x, float[64,32] w) => (float[5,32] y) {
+        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+        p = QuantizeLinear(w, s, z) e = DequantizeLinear(p, s, z)
+        y = MatMul(d, e)
+    }"""
+    constants: dict[str, Any] = {"s": np.array(1, np.float32), "z": np.array(3, np.int8)}
+    network = Network.from_bytes(parse(text, constants).SerializeToString())
+    infer_types(network.model)
+    assert not keeps_int8(network.model)
+    assert not move_operands(network.model)
 
 
 DYNAMIC = """g (float[n,64] x) => (float[n,32] y) {
@@ -177,3 +237,20 @@ def test_weights_that_cannot_saturate_stay_as_they_are(plugin: Plugin) -> None:
         assert isinstance(notes, list)
         assert any("would overflow" in each for each in notes) == changed
         assert ("b" in names) != changed
+
+
+FUNCTION = """g (float[5,64] x) => (float[5,32] y) { y = headrace.test.product(x, b, s, z) }
+<domain: "headrace.test", opset_import: ["" : 21]> product (x, b, s, z) => (y) {
+    q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+    e = DequantizeLinear(b, s)
+    y = MatMul(d, e)
+}"""
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.usefixtures("_a_processor_that_saturates")
+def test_a_product_in_a_function_is_exact(plugin: Plugin, dtype: Any) -> None:
+    a, b = full_range(dtype, 5, 64), full_range(np.int8, 64, 32)
+    constants = {"b": b, "s": np.array(1, np.float32), "z": np.array(3, dtype)}
+    found = run(plugin, FUNCTION, {"x": a.astype(np.float32) - 3}, constants)
+    assert (found == multiplied(a, b, 3, 0)).all()

@@ -51,12 +51,14 @@ class Provider:
 
     Attributes:
         libraries: native libraries of custom operators. Their kernels count as the provider's own.
+        keeps_int8: multiplies int8 by int8, which otherwise becomes uint8 by int8.
     """
 
     name: str = CPU_PROVIDER
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     behind: tuple[Provider, ...] = ()
     libraries: tuple[str, ...] = ()
+    keeps_int8: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,8 @@ def _options(provider: Provider, settings: Settings) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # A product with blockwise quantised weights otherwise rounds the other operand to 8 bits, too.
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    if provider.keeps_int8:
+        options.add_session_config_entry("session.qdqisint8allowed", "1")
     options.add_session_config_entry(
         "optimization.constant_folding_max_output_size_in_bytes", str(settings.folded_bytes)
     )

@@ -1,0 +1,72 @@
+"""Finds the layers that made floats of quantised numbers.
+
+ONNX Runtime computes a layer between a DequantizeLinear and a QuantizeLinear with integers. Before,
+it moves quantisation over layers that move numbers only, and drops layers that do nothing. So a
+product may become one of integers although a Reshape stands in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import onnx_ir as ir
+
+from headrace.plugins.cpu.graph.proven_shapes import constant
+from headrace.runtime.intake.naming import walk
+
+DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
+_MOVING: Final = (
+    *("Cast", "Dropout", "Expand", "Flatten", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze"),
+    *("Transpose", "Unsqueeze"),
+)
+_MULTIPLYING: Final = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+def dequantized(model: ir.Model) -> Mapping[ir.Value, ir.Node]:
+    """The DequantizeLinear that values come from, its own output included."""
+    found: dict[ir.Value, ir.Node] = {}
+    for node in walk(model.graph):
+        if node.domain not in DOMAINS or not node.inputs:
+            continue
+        source = node.inputs[0]
+        if node.op_type == "DequantizeLinear":
+            found[node.outputs[0]] = node
+        elif node.op_type in _MOVING and source in found:
+            found[node.outputs[0]] = found[source]
+    return found
+
+
+def products(
+    model: ir.Model, made: Mapping[ir.Value, ir.Node]
+) -> Iterator[tuple[ir.DataType | None, ir.Node]]:
+    """For each product of two values that are dequantised: the quantised type of the first, and the
+    DequantizeLinear of the second.
+
+    Args:
+        made: what `dequantized` has found.
+    """
+    for node in walk(model.graph):
+        if node.op_type in _MULTIPLYING and node.domain in DOMAINS and len(node.inputs) > 1:
+            first, second = (
+                made.get(value) if value is not None else None for value in node.inputs[:2]
+            )
+            if first is not None and second is not None and first.inputs[0] is not None:
+                yield first.inputs[0].dtype, second
+
+
+def same_steps(one: ir.Node, other: ir.Node) -> bool:
+    """Whether two layers are known to quantise, or dequantise, with one scale and zero point."""
+    for at in (1, 2):
+        first, second = (
+            each.inputs[at] if at < len(each.inputs) else None for each in (one, other)
+        )
+        if first is second:
+            continue
+        known = [constant(each) if each is not None else None for each in (first, second)]
+        if known[0] is None or known[1] is None:
+            return False
+        left, right = (each.numpy() for each in known if each is not None)
+        if left.dtype != right.dtype or left.shape != right.shape or (left != right).any():
+            return False
+    return True
