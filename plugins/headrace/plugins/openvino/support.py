@@ -36,7 +36,7 @@ def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir
     for node in walk(model.graph):
         version = model.opset_imports.get(node.domain, 1)
         reason = limits.reason(node, version, capabilities) or _unpassed(node)
-        if node.op_type == "If" and not all(_is_kept(each, model) for each in node.outputs):
+        if node.op_type == "If" and not all(map(_is_known, node.outputs)):
             reason = reason or FREED
         if node.graph is not model.graph:
             reason = reason or unknown_in_body(node, version)
@@ -45,12 +45,9 @@ def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir
     return found
 
 
-def _is_kept(value: ir.Value, model: ir.Model) -> bool:
-    """Whether OpenVINO gives the memory of an If's result to no other value: its size is known, or
-    it is just an output of the network, not of a body."""
-    if value.shape is not None and all(isinstance(size, int) for size in value.shape):
-        return True
-    return any(each is value for each in model.graph.outputs) and not value.uses()
+def _is_known(value: ir.Value) -> bool:
+    """Whether all sizes of the value are known."""
+    return value.shape is not None and value.shape.is_static()
 
 
 def unsupported(reasons: Mapping[ir.Node, str]) -> list[UnsupportedLayer]:

@@ -15,9 +15,8 @@ operations before and after the Concat to be of certain types, so an operation t
 them keeps it from being found. Few networks join along the last axis otherwise.
 
 The compiler gives the memory of an If's result of unknown size to other values too, and does not
-notice when these change its place: the first requests then read freed memory. Other values are a
-tensor in another layout, or just one that two layers make between them. A result that is just an
-output of the network has memory of its own.
+notice when these change its place: the first requests then read freed memory, or memory that nobody
+has written. So an If is served only if all sizes in it and around it are known.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from headrace.runtime.errors import InvalidModel
 
 _KIND: Final = "layerType"
 _LEAST_AXES: Final = 3
-FREED: Final = "OpenVINO gives the memory of a result of unknown size to another one"
+FREED: Final = "OpenVINO gives the memory of an If to other values unless all its sizes are known"
 
 
 def part_rotations(model: openvino.Model) -> None:
@@ -56,6 +55,15 @@ def _joins_rows(concat: openvino.Node) -> bool:
     return rank.get_length() >= _LEAST_AXES and axis in (-1, rank.get_length() - 1)
 
 
+def refuse_free_branches(model: openvino.Model) -> None:
+    """
+    Raises:
+        InvalidModel: the model has an If whose sizes are not all known.
+    """
+    if _has_free_if(model):
+        raise InvalidModel(FREED, field="model")
+
+
 def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
     """Changes the model in place, so that no output is an input once it is compiled.
 
@@ -68,8 +76,6 @@ def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
     runtime = compiled.get_runtime_model()
     if any(each.get_rt_info()[_KIND].astype(str) == "RoPE" for each in runtime.get_ops()):
         raise InvalidModel("it does not check the sizes of its rotary embedding")
-    if _has_free_if(model):
-        raise InvalidModel(FREED)
     passed = {each.get_friendly_name() for each in runtime.get_results() if _reads_input(each)}
     results = [each for each in model.get_results() if each.get_friendly_name() in passed]
     for result in results:
@@ -77,23 +83,21 @@ def keep_apart(model: openvino.Model, compiled: openvino.CompiledModel) -> bool:
     return bool(results)
 
 
-def _has_free_if(model: openvino.Model, *, is_body: bool = False) -> bool:
-    """Whether the model or one of its bodies has an If with a result of unknown size that is not
-    just an output of the network."""
+def _has_free_if(model: openvino.Model) -> bool:
+    """Whether the model or one of its bodies has an If that takes, computes or gives a value of
+    unknown size."""
     for operation in model.get_ops():
-        if operation.get_type_name() == "If" and any(
-            each.get_partial_shape().is_dynamic and (is_body or not _only_leaves(each))
-            for each in operation.outputs()
-        ):
+        inner = bodies(operation)
+        if any(map(_has_free_if, inner)):
             return True
-        if any(_has_free_if(body, is_body=True) for body in bodies(operation)):
-            return True
+        if operation.get_type_name() == "If":
+            made = (each for body in inner for each in body.get_ops())
+            values = (value for each in (operation, *made) for value in each.outputs())
+            if any(
+                each.get_partial_shape().is_dynamic for each in (*operation.input_values(), *values)
+            ):
+                return True
     return False
-
-
-def _only_leaves(value: openvino.Output) -> bool:
-    readers = (reader.get_node().get_type_name() for reader in value.get_target_inputs())
-    return all(each == "Result" for each in readers)
 
 
 def _reads_input(operation: openvino.Node) -> bool:

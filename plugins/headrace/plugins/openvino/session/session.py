@@ -19,7 +19,11 @@ from headrace.plugins.openvino.graph.empty_tensors import fold_empty
 from headrace.plugins.openvino.graph.folding import fold_constants
 from headrace.plugins.openvino.graph.fusion import name_operations
 from headrace.plugins.openvino.graph.loops import protect_captured
-from headrace.plugins.openvino.graph.passing import keep_apart, part_rotations
+from headrace.plugins.openvino.graph.passing import (
+    keep_apart,
+    part_rotations,
+    refuse_free_branches,
+)
 from headrace.plugins.openvino.graph.patterns import keep_shapes
 from headrace.plugins.openvino.graph.repairs import repair
 from headrace.plugins.openvino.guards.guards import NO_LAYERS, add_constant_guards, add_guards
@@ -197,6 +201,7 @@ class Runtime:
             HeadraceError: see `failures.load_failure`.
         """
         try:
+            refuse_free_branches(model)
             refuse_deep(model)
             compiled = self._core.compile_model(model, device, dict(properties))
             if keep_apart(model, compiled):

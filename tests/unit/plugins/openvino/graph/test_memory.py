@@ -21,7 +21,7 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.errors import InvalidModel
+from headrace.runtime.errors import InvalidModel, UnsupportedLayers
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
 from tests.support.openvino_alone import alone, kinds
@@ -180,14 +180,57 @@ def numbers(*size: int) -> Any:
     return np.linspace(-1, 1, np.prod(size, dtype=int), dtype=np.float32).reshape(size)
 
 
-@pytest.mark.parametrize("model", [*(chosen(*each) for each in PACKED), parse(BESIDE)])
-def test_what_may_read_freed_memory_is_refused(compiler: Compiler, model: onnx.ModelProto) -> None:
+def branching(ports: str, gives: str, then: str = "t = Neg(x)", other: str = "e = Abs(x)") -> Any:
+    """An If whose result is an output of the network."""
+    names = gives.replace("N", "A"), gives.replace("N", "B")
+    return parse(f"""g (bool p, {ports}) => ({gives} y) {{
+        y = If(p) <
+            then_branch = a () => ({names[0]} t) {{ {then} }},
+            else_branch = b () => ({names[1]} e) {{ {other} }}
+        > }}""")
+
+
+FREE = {
+    "just_an_output": branching("float[N] x", "float[N]"),
+    "reads_unknown_sizes": branching(
+        "float[N] x", "float", "t = ReduceSum<keepdims = 0>(x)", "e = ReduceMax<keepdims = 0>(x)"
+    ),
+    "computes_unknown_sizes": branching(
+        "float[2] x",
+        "float",
+        "i = NonZero(x) f = Cast<to = 1>(i) t = ReduceSum<keepdims = 0>(f)",
+        "e = ReduceMax<keepdims = 0>(x)",
+    ),
+    "in_a_loop": parse("""g (int64 n, float[N] x) => (float[M] y) {
+        yes = Constant<value = bool {1}>()
+        y = Loop(n, yes, x) <body = turn (int64 i, bool p, float[K] s) => (bool q, float[L] r) {
+            q = Identity(p)
+            r = If(p) <
+                then_branch = a () => (float[A] t) { t = Neg(s) },
+                else_branch = b () => (float[B] e) { e = Abs(s) }
+            > }> }"""),
+}
+
+
+@pytest.mark.parametrize(
+    "model", [*(chosen(*each) for each in PACKED), parse(BESIDE), *FREE.values()]
+)
+def test_an_if_is_refused_unless_all_its_sizes_are_known(
+    plugin: Plugin, compiler: Compiler, model: onnx.ModelProto
+) -> None:
     network = Case("g", model, {}).network
     with pytest.raises(InvalidModel, match="gives the memory"):
         compiler.compile(network, "CPU", {})
-    support = compiler.support(network, "CPU", {})
-    (chooses,) = (node for node in network.model.graph if node.op_type == "If")
-    assert "gives the memory" in (support(chooses) or "")
+    with pytest.raises(UnsupportedLayers, match="gives the memory"):
+        plugin.load_network(Load(network))
+
+
+def test_an_if_of_known_sizes_is_served(plugin: Plugin) -> None:
+    case = Case("g", branching("float[3] x", "float[3]"), {})
+    request = InferRequest(plugin.load_network(Load(case.network)))
+    for taken in (True, False):
+        feed = {"p": np.array(taken), "x": numbers(3)}
+        assert np.array_equal(np.asarray(request.infer(feed)["y"]), case.expected(feed)["y"])
 
 
 @pytest.mark.parametrize(("layer", "rank"), PACKED)
@@ -201,12 +244,3 @@ def test_openvino_alone_reads_freed_memory(layer: str, rank: int) -> None:
         right = case.expected(feed)["y"]
         wrong += not np.allclose(request.infer(feed)[0], right, rtol=1e-3, atol=1e-3)
     assert wrong
-
-
-def test_openvino_alone_reads_freed_memory_beside_simple_layers() -> None:
-    case = Case("g", parse(BESIDE), {})
-    data = numbers(2, 3, 1, 1, 1)
-    feed = {"p": np.array(False), "a": numbers(3, 2, 4, 6), "x": data + 3, "v": data}
-    feed["z"] = numbers(2, 3, 3, 3, 3)
-    request = alone(case.model).create_infer_request()
-    assert not np.allclose(request.infer(feed)[0], case.expected(feed)["y"])

@@ -376,22 +376,6 @@ def test_a_loop_of_no_iterations_returns_nothing_of_the_request_before(
         np.testing.assert_array_equal(found[0], x * 2 ** len(turns))
 
 
-def test_a_loop_in_a_branch_returns_what_its_iterations_give(runtime: Runtime) -> None:
-    text = """f (bool u, int64 n, float[1] x) => (float[A,1] z) {
-        c = Constant<value = bool {1}>()
-        z = If(u) <
-            then_branch = t () => (float[N,1] v) {
-                y, v = Loop(n, c, x) <body = turn (int64 i, bool going, float[1] a)
-                    => (bool on, float[1] b, float[1] d) {
-                        on = Identity(going) b = Add(a, a) d = Neg(b) }> },
-            else_branch = e () => (float[M,1] w) { w = Constant<value = float[1,1] {7}>() }>
-    }"""
-    request, x = request_of(runtime, text), np.array([1], np.float32)
-    for count, going, z in ((2, True, [-2, -4]), (0, True, []), (2, False, [7]), (1, True, [-2])):
-        found = request.infer({"u": np.array(going), "n": np.array(count), "x": x})
-        np.testing.assert_array_equal(found[0], np.reshape(z, (-1, 1)))
-
-
 SIZES = "another size in each iteration"
 BODY = "<body = turn (int64 i, bool going, float[K] a) => (bool on, float[L] b{}) {{"
 CUT = "one = Constant<value = int64[1] {1}>() end = Constant<value = int64[1] {99}>()"

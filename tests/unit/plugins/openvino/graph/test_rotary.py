@@ -43,14 +43,6 @@ def network(ports: str = PORTS, body: str = ROTATION) -> onnx.ModelProto:
     return parse(f"g ({ports}) => ({kind}[{sizes}] y) {{ {body} }}")
 
 
-def branch(body: str) -> onnx.ModelProto:
-    first = body.replace("y =", "r =")
-    return parse(f"""g (bool t, {PORTS}) => (float[M,N,O,P] y) {{ y = If(t) <
-        then_branch = tb () => (float[M1,N1,O1,P1] r) {{ {first} }},
-        else_branch = eb () => (float[M2,N2,O2,P2] e) {{ e = Sub(x, c) }}
-    > }}""")
-
-
 THREE = "float[A,B,C] x, float[E,F,G] c, float[I,J,K] s"
 KNOWN = PORTS.replace("D]", "4]").replace("H]", "4]").replace("L]", "4]")
 NETWORKS = {
@@ -126,22 +118,6 @@ def test_a_rotary_embedding_takes_all_sizes_that_onnx_takes(plugin: Plugin, name
             agree(case, request, feed)
 
 
-@pytest.mark.parametrize("sizes", [FITTING, *UNFITTING])
-def test_a_rotary_embedding_in_a_branch_does_so_too(
-    plugin: Plugin, sizes: tuple[tuple[int, ...], ...]
-) -> None:
-    case = Case("g", branch(ROTATION), {})
-    request = InferRequest(plugin.load_network(Load(case.network)))
-    agree(case, request, {"t": np.array(True), **values(case.model, sizes)})
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_openvino_alone_makes_one_operation_of_it(name: str) -> None:
     assert "RoPE" in kinds(alone(NETWORKS[name]))
-
-
-def test_openvino_alone_gives_the_result_the_first_operand_s_shape_in_a_branch_too() -> None:
-    model = branch(ROTATION)
-    request = alone(model).create_infer_request()
-    feed = {"t": np.array(True), **values(model, UNFITTING[0])}
-    assert request.infer(feed)[0].shape == (1, 3, 5, 4)

@@ -284,18 +284,11 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [(points(3), "non-existing"), (points(-4), "non-existing")],
     ),
     "in_a_branch": (
-        "(bool c, float[N] x, int64[M,1] i) => (float[K] y) { y = If(c)"
-        " <then_branch = a () => (float[A] t) { t = GatherND(x, i) },"
-        " else_branch = b () => (float[B] e) { e = Neg(x) }> }",
+        "(bool c, float[3] x, int64[1,1] i) => (float[1] y) { y = If(c)"
+        " <then_branch = a () => (float[1] t) { t = GatherND(x, i) },"
+        " else_branch = b () => (float[1] e) { e = ReduceSum(x) }> }",
         [{"c": np.array(True), **points(2)}, {"c": np.array(False), **points(9)}],
         [({"c": np.array(True), **points(9)}, INDEX)],
-    ),
-    "in_a_branch_that_is_not_for_these_sizes": (
-        "(bool c, float[2,3] x) => (float[A] y) <int64[1] a = {0}, int64[1] f = {-1}> { y = If(c)"
-        " <then_branch = a () => (float[B] v) { r = Squeeze(x, a) v = Reshape(r, f) },"
-        " else_branch = b () => (float[C] w) { s = Neg(x) w = Reshape(s, f) }> }",
-        [{"c": np.array(False), "x": floats(2, 3)}],
-        [({"c": np.array(True), "x": floats(2, 3)}, "axis to remove")],
     ),
     "in_a_loop": (
         "(int64 n, float[N] x, int64[M,1] i) => (float[K] y) {"

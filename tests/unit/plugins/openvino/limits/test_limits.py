@@ -480,6 +480,12 @@ def _beside_an_if(batch: str, layer: str) -> str:
         (_beside_an_if("B", "ConvTranspose<pads = [1, 1, 1, 1]>(x, w)"), "gives the memory"),
         (_beside_an_if("B", "MaxPool<kernel_shape = [1, 1]>(x)"), "gives the memory"),
         (_beside_an_if("B", "Relu(x)"), "gives the memory"),
+        (
+            _beside_an_if("B", "Relu(x)")
+            .replace("=> (float", "=> (float[B,4,5,5] d, float", 1)
+            .replace("Concat<axis = 0>(c, d)", "Neg(c)"),
+            "gives the memory",
+        ),
         (_quantized("float[2] s", "uint8 z"), "each output channel"),
         (_quantized("float[N] s", "uint8[1] z"), "each output channel"),
     ],
@@ -561,9 +567,6 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         _beside_an_if("2", "Conv<pads = [1, 1, 1, 1]>(x, w)"),
         _beside_an_if("2", "MaxPool<kernel_shape = [1, 1]>(x)"),
         _beside_an_if("2", "Relu(x)"),
-        _beside_an_if("B", "Relu(x)")
-        .replace("=> (float", "=> (float[B,4,5,5] d, float", 1)
-        .replace("Concat<axis = 0>(c, d)", "Neg(c)"),
         "(float[1,3,2] x, float[2] s) => (float[1,3,2] y) { y = PRelu(x, s) }",
         "(float[N,2] x, float[2] s) => (float[N,2] y) { y = PRelu(x, s) }",
         "(float[N,M] x, float[M] s, float[M] b) => (float[N,M] y)"

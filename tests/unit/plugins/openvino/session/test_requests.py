@@ -468,31 +468,28 @@ def test_a_divisor_that_follows_from_a_size_of_0_is_the_callers_fault(plugin: Pl
     assert host(request.infer({"x": x, "y": np.ones((1, 1), np.float32)})["z"]).shape == (2, 1)
 
 
-def test_beside_a_loop_and_a_branch_such_requests_cost_one_compile_in_all_too(
+def test_beside_a_loop_such_requests_cost_one_compile_in_all_too(
     plugin: Plugin, compiles: Compiles
 ) -> None:
-    """What does not fit stands before them and behind the loop."""
+    """What does not fit stands before it and behind it."""
     text = (
-        "f (float[N] x, float[M] y, int64 n, bool c) => (float[A] z, float[B] b) {"
+        "f (float[N] x, float[M] y, int64 n) => (float[A] z) {"
         " s = Add(x, y) t = Constant<value = bool {1}>() l = Loop(n, t, s)"
         " <body = a (int64 i, bool d, float[C] k) => (bool e, float[D] m)"
         " { e = Identity(d) m = Add(k, k) }>"
-        " b = If(c) <then_branch = p () => (float[E] f) { f = Neg(x) },"
-        " else_branch = q () => (float[F] g) { g = Add(x, y) }>"
         " z = Mul(l, y) }"
     )
     request = InferRequest(load(plugin, text))
 
-    def ask(size: int, taken: bool) -> Any:
+    def ask(size: int) -> Any:
         x, y = np.ones(3, np.float32), np.ones(size, np.float32)
-        return request.infer({"x": x, "y": y, "n": np.array(2), "c": np.array(taken)})
+        return request.infer({"x": x, "y": y, "n": np.array(2)})
 
     for bad in (2, 4, 5, 6):
         with pytest.raises(InvalidArgument, match="does not take these values"):
-            ask(bad, True)
+            ask(bad)
         for good in (1, 3):
-            assert host(ask(good, False)["z"]).tolist() == [8.0] * 3
-            assert host(ask(good, True)["b"]).tolist() == [-1.0] * 3
+            assert host(ask(good)["z"]).tolist() == [8.0] * 3
     assert compiles.count == 2
 
 
@@ -558,19 +555,6 @@ def test_requests_that_fail_in_a_loop_cannot_cause_compiles_without_end(
     now[0] += 80.0
     assert host(ask(3)).tolist() == [3.0] * 3
     assert compiles.count == 3
-
-
-def test_a_branch_that_is_not_taken_need_not_fit_after_a_failed_run(plugin: Plugin) -> None:
-    text = (
-        "f (bool c, float[N] x, float[M] y) => (float[K] z) { z = If(c)"
-        " <then_branch = a () => (float[A] t) { t = Add(x, y) },"
-        " else_branch = b () => (float[B] e) { e = Neg(x) }> }"
-    )
-    request = InferRequest(load(plugin, text))
-    inputs = {"x": np.ones(3, np.float32), "y": np.ones(2, np.float32)}
-    with pytest.raises(InvalidArgument):
-        request.infer({"c": np.array(True), **inputs})
-    assert host(request.infer({"c": np.array(False), **inputs})["z"]).tolist() == [-1.0] * 3
 
 
 def test_openvino_alone_does_not_notice_the_second_time(runtime: Runtime) -> None:
