@@ -16,6 +16,7 @@ import grpc
 import ml_dtypes
 import numpy as np
 import pytest
+from google.protobuf import json_format
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.oip import open_inference_pb2_grpc as rpc
@@ -67,7 +68,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def serving(repository: Path) -> Iterator[Server]:
     options = ("--allow-client-shared-memory", "--model-repository", str(repository))
-    with Server("--devices", "CPU,TEMPLATE,BATCH", *options) as running:
+    with Server("--devices", "CPU,TEMPLATE,BATCH,HETERO,MULTI,AUTO", *options) as running:
         running.load(CASE, "CPU", "open")
         yield running
         assert_settled(running)
@@ -121,9 +122,13 @@ def in_flight(server: Server) -> int:
 
 
 def load(stub: Any, name: str, files: dict[str, bytes], **config: Any) -> None:
+    load_as(stub, name, files, json.dumps(config) if config else "")
+
+
+def load_as(stub: Any, name: str, files: dict[str, bytes], config: str) -> None:
     given: dict[str, Any] = {f"file:{path}": data for path, data in files.items()}
     if config:
-        given["config"] = json.dumps(config)
+        given["config"] = config
     message = oip.RepositoryModelLoadRequest(
         model_name=name, parameters=parameters(given, oip.ModelRepositoryParameter)
     )
@@ -354,6 +359,7 @@ def test_statistics_are_those_of_a_plain_model_whatever_becomes_of_the_requests(
     assert answers.total() == 240
     good = {key: count for key, count in answers.items() if not key[2]}
     succeeded, rows = sum(good.values()), sum(key[1] * count for key, count in good.items())
+    inferences = rows if device.startswith("BATCH") else succeeded
     failed = (
         answers.total()
         - succeeded
@@ -366,13 +372,13 @@ def test_statistics_are_those_of_a_plain_model_whatever_becomes_of_the_requests(
     assert (found.success.count, found.fail.count, stats.inference_count) == (
         succeeded,
         failed,
-        rows,
+        inferences,
     )
     for stage in (found.queue, found.compute_input, found.compute_infer, found.compute_output):
         assert stage.count == succeeded
     assert stats.execution_count == sum(each.compute_infer.count for each in stats.batch_stats)
     ran = sum(each.batch_size * each.compute_infer.count for each in stats.batch_stats)
-    assert ran == rows if device == "CPU" else ran >= rows
+    assert ran == inferences if device == "CPU" else ran >= rows
 
     cut = Stream(stub)
     cut.send(*(picking("good", 1, number) for number in range(50)))
@@ -662,6 +668,89 @@ def test_a_load_takes_external_data_beside_the_model(stub: Any) -> None:
     assert reply.model_version == "2"
     np.testing.assert_array_equal(outputs_of(reply)["z"], SUM)
     unload(stub, "beside")
+
+
+ROWS = parse("rows (float[n,3] x) => (float[n,3] z) { z = Relu(x) }").SerializeToString()
+KEPT = parse("""
+    kept (float[1] x, float[1] h) => (float[1] y, float[1] hn) {
+        y = Add(x, h)
+        hn = Identity(y)
+    }
+""").SerializeToString()
+STATE = {"input_name": "h", "output_name": "hn"}
+
+
+def state(**said: Any) -> Any:
+    return {"sequence_batching": {"state": [{**STATE, **said}]}}
+
+
+def on(device: str, **keys: Any) -> Any:
+    values = {"DEVICE": device, **keys}
+    return {"parameters": {key: {"string_value": each} for key, each in values.items()}}
+
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        (ROWS, {}),
+        (ROWS, on("TEMPLATE")),
+        (ROWS, {"max_batch_size": 8, "dynamic_batching": {}}),
+        (
+            ROWS,
+            {
+                "max_batch_size": 8,
+                "dynamic_batching": {
+                    "preferred_batch_size": [4],
+                    "max_queue_delay_microseconds": 5000,
+                },
+            },
+        ),
+        (ROWS, {"instance_group": [{"kind": "KIND_CPU", "count": 1}]}),
+        (ROWS, on("HETERO:TEMPLATE,CPU", **{"CPU.NUM_STREAMS": "1"})),
+        (ROWS, on("MULTI:CPU,TEMPLATE")),
+        (ROWS, on("AUTO", PERFORMANCE_HINT="LATENCY")),
+        (ROWS, on("AUTO:-TEMPLATE")),
+        (KEPT, state()),
+    ],
+    ids=lambda value: None if isinstance(value, bytes) else str(value)[:80],
+)
+def test_the_configuration_that_the_server_gives_can_be_loaded_again(
+    stub: Any, model: bytes, config: Any
+) -> None:
+    given = oip.ModelConfigRequest(name="again")
+    load(stub, "again", {"1/model.onnx": model}, **config)
+    first = stub.ModelConfig(given).config
+    load_as(stub, "again", {"1/model.onnx": model}, json_format.MessageToJson(first))
+    assert stub.ModelConfig(given).config == first
+    delay = config.get("dynamic_batching", {}).get("max_queue_delay_microseconds", 0)
+    assert first.dynamic_batching.max_queue_delay_microseconds == delay
+    unload(stub, "again")
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"input": [{"name": "x", "optional": True}]}, "input 'x' of the model has to be given"),
+        (state(data_type="TYPE_INT32"), "input 'h' of the model is TYPE_FP32, not TYPE_INT32"),
+        (state(dims=[2]), "input 'h' of the model has dims [1], not [2]"),
+        (
+            state(initial_state=[{"zero_data": True, "data_type": "TYPE_FP64", "dims": [1]}]),
+            "input 'h' of the model is TYPE_FP32, not TYPE_FP64",
+        ),
+        (
+            {"model_warmup": [{"inputs": {"x": {"data_type": "TYPE_FP16", "zero_data": True}}}]},
+            "input 'x' of the model is TYPE_FP32, not TYPE_FP16",
+        ),
+    ],
+)
+def test_what_a_configuration_says_otherwise_than_the_model_is_refused(
+    stub: Any, config: Any, why: str
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        load(stub, "other", {"1/model.onnx": KEPT}, **config)
+    error: Any = caught.value
+    assert error.code() is Refused.INVALID_ARGUMENT
+    assert why in error.details()
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,8 @@ class Ended(NamedTuple):
         message: what the caller was told about a failure.
         job: its job, if it came as far as that.
         network: the full name of the network that refused it, if it has no job.
+        answered: whether it got what it asked for, whatever the status: that something is not ready
+            is the answer to a probe.
     """
 
     method: str
@@ -66,6 +68,7 @@ class Ended(NamedTuple):
     message: str = ""
     job: Job | None = None
     network: str = ""
+    answered: bool = False
 
 
 class RequestLog:
@@ -109,7 +112,7 @@ class RequestLog:
             may_be_slow: whether its duration matters. A load or a stream may take any time.
         """
         slow = may_be_slow and request.seconds >= self.slow_seconds
-        event, level = _kind(request.code, slow=slow)
+        event, level = _kind("OK" if request.answered else request.code, slow=slow)
         if event == _FAILED:
             self._failed(request)
         if not (slow or _log.isEnabledFor(level)):

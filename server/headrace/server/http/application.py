@@ -26,10 +26,11 @@ from headrace.server.access.entrance import Entrance, Visit
 from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.refusal import reason_of
 from headrace.server.http.connection import Connection
-from headrace.server.http.errors import CLIENT_LEFT, error_reply, is_rest, said
+from headrace.server.http.errors import CLIENT_LEFT, REST, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
 from headrace.server.logs import CURRENT_REQUEST, new_request_id
 from headrace.server.request_log import JOB, Ended, RequestLog, network_of
+from headrace.server.shared_memory.users import peer_of
 from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.statuses import describe
 
@@ -87,6 +88,17 @@ class Application:
             task.cancel()
         await self.drain()
 
+    def refused(self, status: HTTPStatus, message: str, host: tuple[str, int]) -> Response:
+        """The reply to what could not be read as a request. It is counted and logged."""
+        identifier, code = new_request_id(), str(status.value)
+        ended = self._ended[_UNKNOWN_PATH]
+        ended[code] = ended.get(code, 0) + 1
+        if self._log.wants(code, 0.0):
+            request = Ended("HTTP", code, 0.0, identifier, CALLER.get(), peer_of(*host), message)
+            self._log.ended(request)
+        headers = {_ID_HEADER.decode(): identifier, "connection": "close"}
+        return said(status, message, REST, headers)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
@@ -118,7 +130,7 @@ class Application:
             await self._router(scope, receive, reply.send)
         except (Exception, asyncio.CancelledError) as caught:  # noqa: BLE001 - maps all of them
             error = (visit is not None and visit.ended) or caught
-            reply.refusal = reason_of(error) or ""
+            reply.refusal, reply.failed = reason_of(error) or "", True
             if reply.is_wanted and not isinstance(error, ClientDisconnect):
                 await self._answer(error, reply, scope, receive)
             else:
@@ -203,13 +215,13 @@ class Application:
         code = str(reply.status or CLIENT_LEFT)
         ended[code] = ended.get(code, 0) + 1
         seconds = time.monotonic() - started
-        succeeded = reply.status and reply.status < HTTPStatus.BAD_REQUEST
-        if self._log.wants("OK" if succeeded else code, seconds):
+        if self._log.wants(code if reply.failed else "OK", seconds):
             work = scope["path"] not in self._probes
             request = Ended(
                 *(f"{scope['method']} {template}", code, seconds, reply.identifier),
                 *(CALLER.get(), peer(scope), reply.said, JOB.get()),
                 network=reply.network,
+                answered=not reply.failed,
             )
             self._log.ended(request, may_be_slow=work)
         JOB.set(None)
@@ -218,7 +230,16 @@ class Application:
 class _Reply:
     """Adds the request's id to a reply for uvicorn, and notes the status. 0 means none yet."""
 
-    __slots__ = ("_send", "identifier", "is_wanted", "network", "refusal", "said", "status")
+    __slots__ = (
+        "_send",
+        "failed",
+        "identifier",
+        "is_wanted",
+        "network",
+        "refusal",
+        "said",
+        "status",
+    )
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
@@ -227,6 +248,7 @@ class _Reply:
         self.said = ""
         self.network = ""  # the network that refused the request
         self.refusal = ""  # why the caller was refused
+        self.failed = False  # a status of a handler is an answer, as 503 of what is not ready
         self.is_wanted = True  # until the client leaves
 
     async def send(self, message: Message) -> None:

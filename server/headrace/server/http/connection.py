@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from starlette.responses import Response
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -63,6 +64,8 @@ class Connection(HttpToolsProtocol):
         config, server_state, app_state, _loop: the same as in uvicorn.
         bounds: the bounds of this connection.
         places: the places that all connections of the server share.
+        refused: makes the reply to what cannot be read as a request. Its arguments are the status,
+            what is wrong, and the client's host and port.
 
     Attributes:
         on_lost: called when the client has left. The running request sets it.
@@ -77,10 +80,12 @@ class Connection(HttpToolsProtocol):
         *,
         bounds: Bounds,
         places: Places,
+        refused: Callable[[HTTPStatus, str, tuple[str, int]], Response],
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._bounds = bounds
         self._places = places
+        self._answer = refused
         self._held: Shares | None = None
         self._peer = ""
         self._unanswered: list[RequestResponseCycle] = []
@@ -255,11 +260,8 @@ class Connection(HttpToolsProtocol):
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "the request's line and headers take more "
             f"than {self._bounds.head_bytes} bytes",
         }[status]
-        body = f"{text}\n".encode()
-        head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-            "content-type: text/plain; charset=utf-8\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
+        reply = self._answer(status, text, self.client or ("", 0))
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
+        lines += [name + b": " + value for name, value in reply.raw_headers]
+        self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + bytes(reply.body))
         self.transport.close()

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from headrace.server.access.refusal import FACT, Refusal
 from headrace.wire.errors import ErrorDetails
 
+REST: Final = "/v2"
 CLIENT_LEFT: Final = 499
 """nginx's status for a request that its client gave up. Only our metrics read it."""
 
@@ -83,4 +84,4 @@ def said(
 
 def is_rest(path: str) -> bool:
     """Whether the path is one of the Open Inference Protocol's."""
-    return path == "/v2" or path.startswith("/v2/")
+    return path == REST or path.startswith(f"{REST}/")

@@ -20,9 +20,9 @@ from typing import Any, cast
 
 import uvicorn
 import uvloop
-from starlette.types import ASGIApp
 
 from headrace.server.addresses import shown_address
+from headrace.server.http.application import Application
 from headrace.server.http.connection import Bounds, Connection, Places
 from headrace.server.http.doorway import Doorway
 
@@ -33,7 +33,7 @@ _STOP_SECONDS = 1
 
 
 class HttpServer:
-    """Serves one ASGI application. `start` and `stop` belong to one thread.
+    """Serves one application. `start` and `stop` belong to one thread.
 
     Args:
         host: the address to listen on.
@@ -49,7 +49,7 @@ class HttpServer:
         self,
         host: str,
         port: int,
-        application: ASGIApp,
+        application: Application,
         *,
         max_connections: int = MAX_CONNECTIONS,
         bounds: Bounds | None = None,
@@ -129,7 +129,12 @@ class HttpServer:
 
     async def _serve(self, listener: socket.socket, running: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
-        protocol = partial(Connection, bounds=self._bounds, places=self._places)
+        protocol = partial(
+            Connection,
+            bounds=self._bounds,
+            places=self._places,
+            refused=self._application.refused,
+        )
         config = uvicorn.Config(
             self._application,
             http=cast("type[asyncio.Protocol]", protocol),

@@ -22,7 +22,7 @@ from headrace.server.http.errors import STATUSES
 from headrace.server.http.server import HttpServer
 from headrace.server.logs import configure_logging
 from headrace.testing.counted import number
-from tests.unit.server.http.serving import application, ask, connected, fine, guarded, serving
+from tests.unit.server.http.serving import application, ask, connected, fine, guarded, raw, serving
 
 
 async def broken(_: Request) -> Response:
@@ -92,6 +92,46 @@ def test_a_full_queue_says_when_to_try_again() -> None:
     with serving(raising(errors.QueueFull("full", retry_delay_seconds=2.5))) as server:
         status, headers, _ = ask(server, "/v2/refuse")
     assert (status, headers["retry-after"]) == (429, "3")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /v2 HTTP/1.1\r\nX: " + b"x" * (17 << 10) + b"\r\n\r\n", 431),
+        (b"POST /count HTTP/1.1\r\nContent-Length: abc\r\n\r\n", 400),
+        (b"no request\r\n\r\n", 400),
+    ],
+)
+def test_what_is_no_request_gets_json_and_an_id_that_the_log_has(
+    sent: bytes, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headrace.server.request_log")
+    with serving(application()) as server:
+        head, _, body = raw(server, sent).partition(b"\r\n\r\n")
+    lines = head.decode().lower().split("\r\n")
+    headers = dict(line.split(": ") for line in lines[1:])
+    assert (lines[0].split(" ")[1], list(json.loads(body))) == (str(status), ["error"])
+    assert (headers["connection"], int(headers["content-length"])) == ("close", len(body))
+    (line,) = (vars(each) for each in caplog.records if hasattr(each, "request_id"))
+    assert (line["request_id"], line["code"]) == (headers["x-request-id"], str(status))
+
+
+def test_that_something_is_not_ready_is_an_answer_and_no_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def unready(_: Request) -> Response:
+        return PlainTextResponse("loading", 503)
+
+    caplog.set_level(logging.DEBUG, "headrace.server.request_log")
+    counters = Counters()
+    with serving(application(counters, ready=unready)) as server:
+        assert ask(server, "/ready")[0] == 503
+    (line,) = (each for each in caplog.records if hasattr(each, "request_id"))
+    assert (line.levelno, line.message, vars(line)["code"]) == (
+        logging.DEBUG,
+        "request ended",
+        "503",
+    )
 
 
 def test_a_request_keeps_its_id_or_gets_one(caplog: pytest.LogCaptureFixture) -> None:

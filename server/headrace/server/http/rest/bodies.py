@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, did_you_mean
-from headrace.server.http.rest.documents import parse_object
+from headrace.server.http.rest.documents import leave_out_null, parse_object
 from headrace.server.transport.shares import Memory, Shares
 from headrace.wire.codec import CodecError
 
@@ -207,4 +207,6 @@ async def read_object(
     for name in document if known is not None else ():
         if known is not None and name not in known:
             raise CodecError(name[:100], f"is not known{did_you_mean(name[:100], known)}")
+    if known is not None:
+        leave_out_null(document)
     return document

@@ -58,6 +58,12 @@ def parse_object(text: bytes, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     return document
 
 
+def leave_out_null(members: dict[str, Any]) -> None:
+    """Removes the members that are null. Clients write them for what they leave out."""
+    for key in [key for key, value in members.items() if value is None]:
+        del members[key]
+
+
 def _check_names(text: bytes, document: dict[str, Any]) -> None:
     """Raises CodecError if an object has a name twice.
 

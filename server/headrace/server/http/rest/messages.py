@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from headrace.runtime.errors import did_you_mean
-from headrace.server.http.rest.documents import parse_object
+from headrace.server.http.rest.documents import leave_out_null, parse_object
 from headrace.server.http.rest.tensors import decode_data, encode_data
 from headrace.server.services.aside import aside
 from headrace.server.services.open_inference.call import (
@@ -219,6 +219,7 @@ def _parameters(members: dict[str, Any]) -> Mapping[str, Parameter]:
     parameters = members.get("parameters", {})
     if not isinstance(parameters, dict):
         raise CodecError("parameters", "must be an object")
+    leave_out_null(parameters)
     for name, value in parameters.items():
         if not isinstance(value, bool | int | float | str):
             raise CodecError(f"parameters[{name[:100]!r}]", "must be text, a number or a boolean")
@@ -243,9 +244,11 @@ def _text(members: dict[str, Any], key: str) -> str:
 
 
 def _check_keys(members: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+    """Refuses unknown keys, and leaves out those without a value."""
     for key in members:
         if key not in known:
             raise CodecError(f"{place}{key[:100]}", f"is not known{did_you_mean(key, known)}")
+    leave_out_null(members)
 
 
 def _of_tensor(error: CodecError, field: str, name: str) -> CodecError:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from headrace.server.access.identity import Role
 from headrace.server.http.rest.bodies import Bodies, read_object
+from headrace.server.http.rest.documents import leave_out_null
 from headrace.server.http.rest.render import rendered
 from headrace.server.http.rest.routes import Row, said
 from headrace.server.services.open_inference.loading import ModelRepository, Parameter
@@ -66,6 +67,7 @@ class RepositoryRoutes:
         given = (await read_object(self._bodies, request, ("parameters",))).get("parameters", {})
         if not isinstance(given, dict):
             raise CodecError("parameters", "must be an object")
+        leave_out_null(given)
         read: dict[str, Parameter] = {}
         for name, value in given.items():
             if not isinstance(value, bool | int | str):

@@ -1,4 +1,7 @@
-"""Describes a loaded network as Triton's ModelConfig, in the fields that apply here."""
+"""Describes a loaded network as Triton's ModelConfig, in the fields that apply here.
+
+A client may load the network with it again: it has what a load may set and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from typing import Any, Final
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.config.schema import ParameterValue
+from headrace.runtime.config.standard_keys import AUTO_BATCH_TIMEOUT
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.loading.entry import NetworkEntry
 from headrace.runtime.network.network import Port
-from headrace.runtime.transform.options import Presentation
+from headrace.runtime.transform.options import LoadRequest, Presentation
 from headrace.server.services.open_inference.datatypes import BYTES, datatype_of
 
 PLATFORM: Final = "onnx"
@@ -37,7 +41,7 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
     Raises:
         Unimplemented: the protocol cannot describe an input or output of the network.
     """
-    request = entry.record.request
+    request: LoadRequest = entry.record.request
     presentation: Presentation = request.presentation
     batched = presentation.max_batch_size > 0
     config = oip.ModelConfig(
@@ -64,7 +68,7 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
         ],
         model_transaction_policy=oip.ModelTransactionPolicy(decoupled=False),
     )
-    for key, text in executable.config.shown_strings().items():
+    for key, text in _loadable(executable, request).items():
         config.parameters[key].string_value = text
     config.parameters["DEVICE"].string_value = str(request.device)
     if executable.states:
@@ -75,8 +79,23 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
         for name, output in executable.states.items():
             batching.state.add(input_name=name, output_name=output)
     elif batched and "BATCH_SIZE" in executable.metrics():
-        config.dynamic_batching.preferred_batch_size.append(_number(executable, "BATCH_SIZE"))
+        joining = config.dynamic_batching
+        joining.preferred_batch_size.append(_number(executable, "BATCH_SIZE"))
+        if AUTO_BATCH_TIMEOUT.name in executable.config.explicit:
+            joining.max_queue_delay_microseconds = executable.config[AUTO_BATCH_TIMEOUT] * 1000
     return config
+
+
+def _loadable(executable: ExecutableNetwork, request: LoadRequest) -> dict[str, str]:
+    """The keys that a load of the network may set, and those that this one set for one device of
+    its list. The time that a request waits for others is left out if nobody set it: Triton has no
+    word for the default, which is told as a delay of 0."""
+    config = executable.config
+    known = {key.name for key in config.schema if key.scope in ("network", "load")}
+    if AUTO_BATCH_TIMEOUT.name not in config.explicit:
+        known.discard(AUTO_BATCH_TIMEOUT.name)
+    found = {key: text for key, text in config.shown_strings().items() if key in known}
+    return found | {key: text for key, text in request.config.items() if "." in key}
 
 
 def _input(port: Port, *, batched: bool) -> Any:

@@ -262,6 +262,8 @@ def _compare(kind: str, said: Any, port: Port, request: LoadRequest) -> None:
     if said.data_type and said.data_type != data_type(port, kind):
         name = oip.DataType.Name(data_type(port, kind))
         raise _mismatch(kind, port.name, f"is {name}, not {oip.DataType.Name(said.data_type)}")
+    if kind == "input" and said.optional and not port.optional:
+        raise _mismatch(kind, port.name, "has to be given; leave out optional")
     if port.shape is None or not said.dims:
         return
     shape = port.shape[1:] if request.presentation.max_batch_size else port.shape

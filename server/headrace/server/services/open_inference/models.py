@@ -14,7 +14,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import NotFound
 from headrace.runtime.execution.job import Outcome
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
-from headrace.runtime.metrics.statistics import Stages, Total, Totals
+from headrace.runtime.metrics.statistics import Stages, Total
 from headrace.runtime.network.network import Port
 from headrace.server.access.networks import Networks
 from headrace.server.services.open_inference.configuration import PLATFORM, model_config
@@ -132,7 +132,7 @@ class Models:
             executable = entry.executable
             if executable is not None and version in ("", entry.key.version):
                 message = reply.model_stats.add(name=self._networks.shown(entry.key.name))
-                _fill(message, entry, executable.statistics.totals())
+                _fill(message, entry, executable)
         return reply
 
     # -- inside --
@@ -174,13 +174,18 @@ def _metadata(port: Port, kind: str) -> Any:
     )
 
 
-def _fill(message: Any, entry: NetworkEntry, totals: Totals) -> None:
+def _fill(message: Any, entry: NetworkEntry, executable: ExecutableNetwork) -> None:
+    totals = executable.statistics.totals()
     message.version = entry.key.version
     if totals.last_end:
         ago = time.monotonic() - totals.last_end
         message.last_inference = round((time.time() - ago) * 1000)
-    message.inference_count = totals.rows
-    message.execution_count = sum(run.inference.count for run in totals.runs.values())
+    completed = totals.outcomes[Outcome.COMPLETED].count
+    runs, message.inference_count = totals.runs, totals.rows
+    batched = entry.record.request.presentation.max_batch_size > 0
+    if executable.counts_rows and not batched:  # one inference a request, whatever its shape
+        runs, message.inference_count = ({1: totals.stages} if completed else {}), completed
+    message.execution_count = sum(run.inference.count for run in runs.values())
     stats = message.inference_stats
     failed = [totals.outcomes[each] for each in Outcome if each is not Outcome.COMPLETED]
     fail = Total(sum(each.count for each in failed), sum(each.seconds for each in failed))
@@ -188,7 +193,7 @@ def _fill(message: Any, entry: NetworkEntry, totals: Totals) -> None:
     _duration(stats.fail, fail)
     _duration(stats.queue, totals.queue)
     _stages(stats, totals.stages)
-    for rows, run in sorted(totals.runs.items()):
+    for rows, run in sorted(runs.items()):
         _stages(message.batch_stats.add(batch_size=rows), run)
     response = message.response_stats["0"]  # of the first and only response
     _duration(response.compute_infer, totals.stages.inference)

@@ -64,7 +64,8 @@ class Override:
         device: the device, or None if the configuration does not set it.
         batch: the most rows of a batch that requests are joined to. 0 changes nothing.
         label_files: the files of labels, by output.
-        ports: the inputs and outputs in the configuration, to compare with the model's.
+        ports: the inputs and outputs in the configuration, states included, to compare with the
+            model's.
     """
 
     device: str | None = None
@@ -133,7 +134,7 @@ def read_override(text: str, name: str) -> Override:
         label_files={
             each.name: each.label_filename for each in config.output if each.label_filename
         },
-        ports=oip.ModelConfig(input=config.input, output=config.output),
+        ports=_ports(config),
     )
 
 
@@ -192,7 +193,7 @@ def _is_empty(value: Any) -> bool:
 
 def _device(config: oip.ModelConfig, facts: Mapping[str, Any]) -> str | None:
     openvino = _OPENVINO.upper() if config.backend == _OPENVINO else None
-    groups = facts.get("instance_group", facts.get("instanceGroup", []))
+    groups = facts.get("instance_group") or facts.get("instanceGroup") or []
     if len(config.instance_group) > 1:
         raise _bad("instance_group", "has several groups; give one, or parameters.DEVICE")
     for group, said in zip(config.instance_group, groups, strict=True):
@@ -208,6 +209,19 @@ def _device(config: oip.ModelConfig, facts: Mapping[str, Any]) -> str | None:
             return ids if len(group.gpus) == 1 else f"MULTI:{ids}"
         return openvino if openvino and group.kind == _GROUP.KIND_CPU else device
     return openvino
+
+
+def _ports(config: oip.ModelConfig) -> oip.ModelConfig:
+    ports = oip.ModelConfig(input=config.input, output=config.output)
+    for state in config.sequence_batching.state:
+        ports.input.add(name=state.input_name, data_type=state.data_type, dims=state.dims)
+        for said in state.initial_state:
+            ports.input.add(name=state.input_name, data_type=said.data_type, dims=said.dims)
+        ports.output.add(name=state.output_name, data_type=state.data_type, dims=state.dims)
+    for warm_up in config.model_warmup:
+        for name, each in warm_up.inputs.items():
+            ports.input.add(name=name, data_type=each.data_type)
+    return ports
 
 
 def _policy(config: oip.ModelConfig) -> VersionPolicy | None:

@@ -59,6 +59,26 @@ def test_outputs_and_parameters_are_read() -> None:
     assert call.priority > 0
 
 
+def test_a_member_that_is_null_is_as_good_as_absent() -> None:
+    null: dict[str, Any] = {"id": None, "model_name": None, "model_version": None}
+    tensors = [{**X, "parameters": None}, {"name": "e", "shape": [0], "datatype": "FP32"}]
+    tensors[1] |= {
+        "data": None,
+        "parameters": {"binary_data_size": 0, "shared_memory_region": None},
+    }
+    call = read(
+        {
+            **null,
+            "inputs": tensors,
+            "outputs": [{"name": "a", "parameters": {"classification": None}}],
+            "parameters": {"priority": None},
+        }
+    )
+    assert (call.id, call.version, list(call.inputs)) == ("", "", ["x", "e"])
+    assert call.outputs == (RequestedOutput("a"),)
+    assert read({"inputs": [X], "outputs": None, "parameters": None}).outputs == ()
+
+
 def of_x(**changes: Any) -> dict[str, Any]:
     tensor = {key: value for key, value in (X | changes).items() if value is not ...}
     return {"inputs": [tensor]}
@@ -69,6 +89,9 @@ def of_x(**changes: Any) -> dict[str, Any]:
     [
         ({"input": []}, "input"),
         ({"inputs": {}}, "inputs"),
+        ({"inptus": None}, "inptus"),
+        ({"inputs": [{**X, "name": None}]}, "inputs[0].name"),
+        (of_x(data=None), "inputs['x'].data"),
         ({"inputs": [1]}, "inputs[0]"),
         ({"inputs": [{}]}, "inputs[0].name"),
         ({"inputs": [X] * 4097}, "inputs"),

@@ -121,7 +121,7 @@ def test_a_model_without_a_batch_shows_whole_shapes(core: Core) -> None:
 
 def test_statistics_count_each_version_by_itself(core: Core) -> None:
     models = Models(core, Networks(core.networks), lambda: None)
-    load(core)
+    load(core, presentation=Presentation(max_batch_size=4))
     load(core, "n", "OTHER")
     infer(core, call(2))
     infer(core, call(3))
@@ -147,6 +147,17 @@ def test_statistics_count_each_version_by_itself(core: Core) -> None:
     assert models.statistics("m", "1").model_stats == [mine]
     with pytest.raises(NotFound):
         models.statistics("m", "2")
+
+
+def test_a_request_is_one_inference_whatever_its_shape_if_the_model_has_no_batch(
+    core: Core,
+) -> None:
+    load(core)
+    infer(core, call(3))
+    infer(core, call(200))
+    (stats,) = Models(core, Networks(core.networks), lambda: None).statistics("m").model_stats
+    assert (stats.inference_count, stats.execution_count) == (2, 2)
+    assert [(each.batch_size, each.compute_infer.count) for each in stats.batch_stats] == [(1, 2)]
 
 
 def test_what_failed_is_counted_as_failed(core: Core) -> None:
