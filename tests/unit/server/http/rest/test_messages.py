@@ -61,15 +61,12 @@ def test_outputs_and_parameters_are_read() -> None:
 
 def test_a_member_that_is_null_is_as_good_as_absent() -> None:
     null: dict[str, Any] = {"id": None, "model_name": None, "model_version": None}
-    tensors = [{**X, "parameters": None}, {"name": "e", "shape": [0], "datatype": "FP32"}]
-    tensors[1] |= {
-        "data": None,
-        "parameters": {"binary_data_size": 0, "shared_memory_region": None},
-    }
+    parameters = {"binary_data_size": 0, "shared_memory_region": None}
+    empty = {"name": "e", "shape": [0], "datatype": "FP32", "data": None, "parameters": parameters}
     call = read(
         {
             **null,
-            "inputs": tensors,
+            "inputs": [{**X, "parameters": None}, empty],
             "outputs": [{"name": "a", "parameters": {"classification": None}}],
             "parameters": {"priority": None},
         }
