@@ -79,6 +79,14 @@ def recurrent_model() -> onnx.ModelProto:
     return parse(f"{text} sum = Add(x, h) hn = Tanh(sum) y = Identity(hn) }}")
 
 
+def open_model() -> onnx.ModelProto:
+    """Has a state of a size that it does not declare, like silero-vad."""
+    text = (
+        "open (float[N,576] input, float[2,B,128] state) => (float output, float[2,C,128] stateN)"
+    )
+    return parse(f"{text} {{ stateN = Tanh(state) output = ReduceSum<keepdims = 0>(input) }}")
+
+
 def require(server: Server, device: str) -> None:
     if device not in server.devices():
         pytest.skip(f"{device} is not up on this server")
@@ -91,6 +99,7 @@ def folder(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         require(server, device)
     onnx.save(small_model(), tmp_path / "model.onnx")
     onnx.save(recurrent_model(), tmp_path / "recurrent.onnx")
+    onnx.save(open_model(), tmp_path / "silero_vad.onnx")
     np.save(tmp_path / "input.npy", np.linspace(0, 1, 16, dtype=np.float32)[np.newaxis])
     shutil.copy(REPOSITORY / "README.md", tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -191,6 +200,8 @@ def test_the_requests_of_curl_and_the_program_of_rest_do_what_they_should(
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     page = "docs/rest.md"
+    in_order = re.findall("^```(sh|python)$", (REPOSITORY / page).read_text(), re.MULTILINE)
+    assert in_order == ["sh", "sh", "python", "sh"]
     load, ask, leave = (run_curl(server, block) for block in blocks(page, "sh"))
     assert load() == ["{}"]
     described, computed = ask()
