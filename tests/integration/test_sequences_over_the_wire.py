@@ -38,6 +38,8 @@ DEVICES = (
 )
 STATES = {"STATES": SUM_STATES}
 SILERO = Path(__file__).parents[2] / ".cache/small-zoo/faster_whisper/assets/silero_vad_v6.onnx"
+SILERO_OPEN = Path(__file__).parents[2] / ".cache/zoo/silero_vad/data/silero_vad.onnx"
+"""Its state has a size that the model does not declare."""
 CASE = Case("sum", SUM, {})
 
 
@@ -481,3 +483,40 @@ def test_speech_is_found_bit_for_bit_as_with_states_carried_by_hand(
     assert len({*found}) == len(frames)
     print(f"{device}: {session_bytes / 40:.0f} bytes a request, {by_hand_bytes / 40:.0f} by hand")
     assert session_bytes < 0.6 * by_hand_bytes
+
+
+@pytest.mark.parametrize("sizes", ["2x1x128", "2xNx128"])
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+def test_sizes_that_the_model_does_not_declare_are_given_with_the_load(
+    server: Server, device: str, sizes: str
+) -> None:
+    need(server, device)
+    if not SILERO_OPEN.is_file():
+        pytest.skip("silero's network is not here; make zoo fetches it")
+    model = onnx.load(SILERO_OPEN)
+    random = np.random.default_rng(20)
+    frames = [random.standard_normal((1, 576)).astype(np.float32) * 0.1 for _ in range(5)]
+    rate = np.array(16000)
+    with Client(server.address) as client:
+        by_hand = client.load_network(model, device=device, name="vad")
+        network = client.load_network(
+            model, device=device, name="listening", config={"STATES": f"state=stateN={sizes}"}
+        )
+        state = np.zeros((2, 1, 128), np.float32)
+        with network.session() as session:
+            for frame in frames:
+                expected = by_hand.infer({"input": frame, "sr": rate, "state": state})
+                state = np.asarray(expected["stateN"])
+                found = session.infer({"input": frame, "sr": rate})
+                assert found["output"].tobytes() == expected["output"].tobytes()
+        by_hand.unload()
+        network.unload()
+
+
+def test_a_sequence_begins_with_the_value_that_the_load_gives(server: Server) -> None:
+    config = {"STATES": f"{SUM_STATES}=?x?=10"}
+    with Client(server.address) as client:
+        network = client.load_network(SUM, device="TEMPLATE", name="from_ten", config=config)
+        with network.session() as session:
+            assert [doubled(session.infer(x(value))) for value in (1, 2)] == [22, 26]
+        network.unload()

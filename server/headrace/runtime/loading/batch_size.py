@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network, Port
-from headrace.runtime.sequences.keys import STATES, pairs
+from headrace.runtime.sequences.keys import STATES, declarations
 from headrace.runtime.transform.options import LoadRequest
 
 _FIELD = "max_batch_size"
@@ -22,7 +22,8 @@ def check_batch_size(network: Network, request: LoadRequest) -> None:
         return
     kept: set[str] = set()
     with suppress(ValueError):  # the load itself refuses a wrong value
-        kept.update(name for pair in pairs(request.config.get(STATES.name, "")) for name in pair)
+        for each in declarations(request.config.get(STATES.name, "")):
+            kept |= {each.input, each.output}
     for kind, ports in (("input", network.inputs), ("output", network.outputs)):
         for port in ports:
             if port.name not in kept and not _has_rows(port):

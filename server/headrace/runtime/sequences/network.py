@@ -177,7 +177,7 @@ class SequenceNetwork(ExecutableNetwork):
             return
         sequence = turn.sequence
         if sequence.states is None:
-            sequence.states = self._kept.zeros(sequence.sizes)
+            sequence.states = self._kept.initial(sequence.sizes)
         wanted = job.output_names
         job.inputs = {**job.inputs, **sequence.states}
         job.output_names = (*wanted, *self._kept.output_names)

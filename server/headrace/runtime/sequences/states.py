@@ -3,11 +3,11 @@ that go from one request to the next."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,9 +15,9 @@ import onnx_ir as ir
 
 from headrace.runtime.config.key import config_field
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, did_you_mean
-from headrace.runtime.network.network import Port
+from headrace.runtime.network.network import Dimension, Port
 from headrace.runtime.network.values import Array, Value
-from headrace.runtime.sequences.keys import STATES, pairs
+from headrace.runtime.sequences.keys import ROWS, STATES, Declaration, declarations
 
 Sizes: TypeAlias = tuple[int, ...]
 """The sizes of the axes that the first request of a sequence decides, for example the batch."""
@@ -41,12 +41,14 @@ class _State:
 
     Attributes:
         shape: the size of each axis, or its source if a sequence's first request decides it.
+        initial: what each element begins with.
     """
 
     input: str
     output: str
     dtype: np.dtype[Any]
     shape: tuple[int | _Source, ...]
+    initial: Array
 
 
 _Sized: TypeAlias = tuple[tuple[_State, tuple[int, ...]], ...]
@@ -77,17 +79,17 @@ class States:
         outputs: Sequence[Port],
         preprocessed: Iterable[str] = (),
     ) -> None:
-        found = pairs(text)
-        kept_inputs = _ports("input", [name for name, _ in found], inputs)
-        kept_outputs = _ports("output", [name for _, name in found], outputs)
+        found = declarations(text)
+        kept_inputs = _ports("input", [each.input for each in found], inputs)
+        kept_outputs = _ports("output", [each.output for each in found], outputs)
         for name in preprocessed:
             if name in kept_inputs or name in kept_outputs:
                 raise _refusal(f"{name!r} is a state, so it can have no options; leave them out")
-        self.outputs_by_input = dict(found)
+        self.outputs_by_input = {each.input: each.output for each in found}
         self.inputs = tuple(port for port in inputs if port.name not in kept_inputs)
         self.outputs = tuple(port for port in outputs if port.name not in kept_outputs)
         self._states = tuple(
-            self._state(kept_inputs[name], kept_outputs[output]) for name, output in found
+            self._state(each, kept_inputs[each.input], kept_outputs[each.output]) for each in found
         )
         sources = {size: None for each in self._states for size in each.shape}
         self._sources = tuple(size for size in sources if isinstance(size, _Source))
@@ -120,11 +122,16 @@ class States:
 
     def size_bytes(self, sizes: Sizes) -> int:
         """The bytes that the states of one sequence take."""
-        return sum(each.dtype.itemsize * prod(shape) for each, shape in self._sized(sizes))
+        return sum(each.dtype.itemsize * math.prod(shape) for each, shape in self._sized(sizes))
 
-    def zeros(self, sizes: Sizes) -> dict[str, Array]:
+    def initial(self, sizes: Sizes) -> dict[str, Array]:
         """The values that a sequence begins with, by input."""
-        return {each.input: np.zeros(shape, each.dtype) for each, shape in self._sized(sizes)}
+        return {
+            each.input: np.full(shape, each.initial)
+            if each.initial
+            else np.zeros(shape, each.dtype)
+            for each, shape in self._sized(sizes)
+        }
 
     def take(self, outputs: dict[str, Value], sizes: Sizes) -> dict[str, Array]:
         """Takes the states' next values out of a request's outputs.
@@ -153,7 +160,7 @@ class States:
             for each in self._states
         )
 
-    def _state(self, port: Port, output: Port) -> _State:
+    def _state(self, said: Declaration, port: Port, output: Port) -> _State:
         for kind, each in (("input", port), ("output", output)):
             if each.kind != "tensor" or each.optional or each.dtype in _NO_STATES:
                 raise _refusal(f"{kind} {each.name!r} is not a tensor of numbers")
@@ -162,36 +169,85 @@ class States:
                 f"output {output.name!r} is {_dtype(output)} and input {port.name!r} "
                 f"{_dtype(port)}; they must have one type"
             )
-        if port.shape is None:
-            raise _refusal(f"input {port.name!r} has no known shape; declare it in the model")
+        sizes = _shape_of(port, said)
         if output.shape is not None:
-            fit = len(output.shape) == len(port.shape) and all(
+            fit = len(output.shape) == len(sizes) and all(
                 one == other or not (isinstance(one, int) and isinstance(other, int))
-                for one, other in zip(port.shape, output.shape, strict=True)
+                for one, other in zip(sizes, output.shape, strict=True)
             )
             if not fit:
                 raise _refusal(
                     f"output {output.name!r} has the shape {_shape(output)} and input "
                     f"{port.name!r} {_shape(port)}; they must be the same"
                 )
-        shape = tuple(self._size(port, axis) for axis in range(len(port.shape)))
-        return _State(port.name, output.name, port.dtype.numpy(), shape)
+        shape = tuple(self._size(sizes, axis, said) for axis in range(len(sizes)))
+        initial = _initial(said, port.dtype)
+        return _State(port.name, output.name, initial.dtype, shape, initial)
 
-    def _size(self, port: Port, axis: int) -> int | _Source:
-        assert port.shape is not None
-        size = port.shape[axis]
+    def _size(self, sizes: tuple[Dimension, ...], axis: int, said: Declaration) -> int | _Source:
+        size = sizes[axis]
         if isinstance(size, int):
             return size
+        is_rows = said.shape is not None and said.shape[axis] == ROWS
         for each in self.inputs:
-            if each.kind == "tensor" and not each.optional and each.shape is not None:
-                if size is not None and size in each.shape:
+            if each.kind == "tensor" and not each.optional and each.shape:
+                if size is not None and not is_rows and size in each.shape:
                     return _Source(each.name, each.shape.index(size))
-                if size is None and axis == 0 and each.shape and not isinstance(each.shape[0], int):
+                is_batch = is_rows or (size is None and axis == 0)
+                if is_batch and not isinstance(each.shape[0], int):
                     return _Source(each.name, 0)
+        named = size is not None and not is_rows
+        form = "x".join("SIZE" if at == axis else "?" for at in range(len(sizes)))
         raise _refusal(
-            f"axis {axis} of input {port.name!r} has no fixed size, and no input of the client's "
-            f"has {'an axis of that name' if size else 'a batch'}; give it a size in the model"
+            f"axis {axis} of input {said.input!r} has no fixed size, and no input of the client's "
+            f"has {'an axis of that name' if named else 'a batch'}; give it one: "
+            f"{said.input}={said.output}={form}"
         )
+
+
+def _shape_of(port: Port, said: Declaration) -> tuple[Dimension, ...]:
+    """The shape that the model declares, with the sizes that the key gives.
+
+    Raises:
+        InvalidArgument: no shape is known, or the key and the model contradict each other.
+    """
+    if said.shape is None:
+        if port.shape is None:
+            raise _refusal(
+                f"input {port.name!r} has no known shape; give it one, such as "
+                f"{port.name}={said.output}=1x128"
+            )
+        return port.shape
+    declared = port.shape if port.shape is not None else (None,) * len(said.shape)
+    if len(declared) != len(said.shape) or any(
+        isinstance(theirs, int) and mine not in (None, theirs)
+        for mine, theirs in zip(said.shape, declared, strict=True)
+    ):
+        sizes = "x".join("?" if size is None else str(size) for size in said.shape)
+        raise _refusal(f"input {port.name!r} has the shape {_shape(port)}, which {sizes} is not")
+    return tuple(
+        mine if isinstance(mine, int) else theirs
+        for mine, theirs in zip(said.shape, declared, strict=True)
+    )
+
+
+def _initial(said: Declaration, kind: ir.DataType) -> Array:
+    """
+    Raises:
+        InvalidArgument: the type does not have the value.
+    """
+    text, dtype = said.initial or "0", kind.numpy()
+    with suppress(ValueError, OverflowError), np.errstate(over="ignore", invalid="ignore"):
+        if kind.is_floating_point() or dtype.kind == "c":
+            real = float(text)
+            found = np.array(real).astype(dtype)
+            if (math.isnan(real), math.isinf(real)) == (np.isnan(found), np.isinf(found)):
+                return found
+        else:
+            found = np.array(int(text)).astype(dtype)
+            if int(found) == int(text):
+                return found
+    raise _refusal(f"input {said.input!r} is {dtype.name}, which has no {text}")
 
 
 def kept(array: Array) -> Array:

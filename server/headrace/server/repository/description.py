@@ -14,7 +14,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.key import as_text
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
 from headrace.runtime.loading.versions import check_shares
-from headrace.runtime.sequences.keys import STATES, written
+from headrace.runtime.sequences.keys import ROWS, STATES, Declaration, written
 from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.transform.options import (
     InputOptions,
@@ -40,7 +40,8 @@ _KEYS: Final = {
     "inputs": "table of tables: preprocessing of each input",
     "outputs": "table of tables: how each output is given, and its `label_filename`",
     "affinities": "table: layer to device, for `HETERO`",
-    "states": "table: inputs that the server keeps for a sequence, each with its output",
+    "states": "table: inputs that the server keeps for a sequence, each with its output, or with a "
+    "table of `output`, `shape` and `initial`",
     "version_policy": '`"all"`, `{latest = N}` or `{specific = [1, 3]}`; default: `{latest = 1}`',
     "traffic": "table: version to per cent of the requests that name no version",
     "warmup": "table, or a file beside the versions: requests that run before READY",
@@ -116,7 +117,7 @@ def read_description(name: str, folder: Path) -> Description:
     )
     texts = {key: as_text(value) for key, value in config.items()}
     if states := _table(facts, "states"):
-        texts[STATES.name] = written({name: _text(states, name, "states") for name in states})
+        texts[STATES.name] = written([_state(states, name) for name in states])
     request = LoadRequest(
         name,
         DeviceName.parse(str(facts.get("device", "CPU")), field=f"{FILE}: device"),
@@ -244,6 +245,26 @@ def _output(facts: Any, name: str) -> OutputOptions:
         layout=_text(facts, "layout", where),
         network_layout=_text(facts, "network_layout", where),
     )
+
+
+def _state(states: Mapping[str, Any], name: str) -> Declaration:
+    said, where = states[name], f"states.{name}"
+    if not isinstance(said, dict):
+        return Declaration(name, _text(states, name, "states"))
+    _only(said, {"output", "shape", "initial"}, where)
+    shape, initial = said.get("shape"), said.get("initial", "")
+    if shape is not None and not (isinstance(shape, list) and all(map(_is_size, shape))):
+        message = f"must be a list of sizes, as [2, 'N', 128], not {shape!r}"
+        raise InvalidArgument(message, field=f"{FILE}: {where}.shape")
+    if initial != "" and not _is_number(initial):
+        message = f"must be a number, not {initial!r}"
+        raise InvalidArgument(message, field=f"{FILE}: {where}.initial")
+    sizes = tuple(None if size == -1 else size for size in shape) if shape else None
+    return Declaration(name, _text(said, "output", where), sizes, str(initial))
+
+
+def _is_size(value: Any) -> bool:
+    return value == ROWS or (type(value) is int and value >= -1)
 
 
 def _text(facts: Mapping[str, Any], key: str, where: str) -> str:

@@ -42,7 +42,7 @@ def test_the_client_has_the_inputs_and_outputs_that_are_left() -> None:
 def test_a_sequence_begins_with_zeros_of_the_batch_that_its_first_request_brings() -> None:
     found = states()
     sizes = found.sizes({"x": np.zeros((3, 576), np.float32)})
-    zeros = found.zeros(sizes)
+    zeros = found.initial(sizes)
     assert {name: value.shape for name, value in zeros.items()} == {"h": (1, 3, 128), "c": (2,)}
     assert all(value.dtype == np.float32 and not value.any() for value in zeros.values())
     assert found.size_bytes(sizes) == 4 * (3 * 128 + 2)
@@ -60,7 +60,7 @@ def test_a_request_of_another_batch_than_its_sequence_is_refused() -> None:
 def test_the_batch_is_found_by_its_name_or_as_the_first_axis(shape: Shape) -> None:
     x = port("x", None if shape[0] is None else "batch", 2)
     found = States("h=hn", [x, port("h", *shape)], [port("hn", *shape)])
-    (zeros,) = found.zeros(found.sizes({"x": np.zeros((5, 2), np.float32)})).values()
+    (zeros,) = found.initial(found.sizes({"x": np.zeros((5, 2), np.float32)})).values()
     assert sorted(zeros.shape) == [4, 5]
 
 
@@ -119,6 +119,74 @@ def test_what_cannot_be_a_state_is_refused_by_the_names_of_key_and_tensor(
     assert caught.value.field == "config['STATES']"
 
 
+@pytest.mark.parametrize(
+    ("sizes", "declared", "shape"),
+    [
+        ("2x1x128", (2, None, 128), (2, 1, 128)),
+        ("2xNx128", (2, None, 128), (2, 5, 128)),
+        ("?xNx128", (2, "other", None), (2, 5, 128)),
+        ("1x3", None, (1, 3)),
+        ("1x3", ("batch", "length"), (1, 3)),
+        ("?x3", ("batch", "length"), (5, 3)),
+    ],
+)
+def test_the_key_gives_the_sizes_that_the_model_leaves_open(
+    sizes: str, declared: Shape | None, shape: tuple[int, ...]
+) -> None:
+    h, x = Port("h", FLOAT, declared), port("x", "batch", None)
+    found = States(f"h=hn={sizes}", [x, h], [Port("hn", FLOAT, None)])
+    (value,) = found.initial(found.sizes({"x": np.zeros((5, 2), np.float32)})).values()
+    assert value.shape == shape
+    assert not value.any()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("h=hn=3x1x128", r"'h' has the shape \[2, \?, 128\], which 3x1x128 is not"),
+        ("h=hn=2x1", "which 2x1 is not"),
+        ("h=hn=2x1xN", "which 2x1xN is not"),
+        ("h=hn", "give it one: h=hn=\\?xSIZEx\\?"),
+        ("h=hn=2xNx128", "no input of the client's has a batch"),
+        ("h=hn=2x1x128=1e300", "'h' is float32, which has no 1e300"),
+    ],
+)
+def test_what_contradicts_the_model_or_is_missing_is_told(text: str, message: str) -> None:
+    h, hn = port("h", 2, None, 128), port("hn", None, None, None)
+    with pytest.raises(InvalidArgument, match=message):
+        States(text, [port("x", 1, 4), h], [hn])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "value"),
+    [
+        (np.float32, "-1.5", -1.5),
+        (np.float16, "inf", np.inf),
+        (ml_dtypes.bfloat16, "2e0", 2),
+        (np.int64, str(2**62 + 1), 2**62 + 1),
+        (np.uint8, "255", 255),
+        (np.bool_, "1", True),
+    ],
+)
+def test_a_sequence_may_begin_with_another_value_than_zero(
+    dtype: Any, text: str, value: Any
+) -> None:
+    number = ir.DataType.from_numpy(np.dtype(dtype))
+    found = States(f"a=b==  {text}", [port("a", 3, dtype=number)], [port("b", 3, dtype=number)])
+    (array,) = found.initial(()).values()
+    assert array.dtype == dtype
+    assert array.tolist() == [value] * 3
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text"), [("uint8", "256"), ("uint8", "-1"), ("int64", "0.5"), ("bool", "2")]
+)
+def test_a_value_that_the_type_does_not_have_is_refused(dtype: str, text: str) -> None:
+    number = ir.DataType.from_numpy(np.dtype(dtype))
+    with pytest.raises(InvalidArgument, match=f"is {dtype}, which has no {text}"):
+        States(f"a=b=3={text}", [port("a", 3, dtype=number)], [port("b", 3, dtype=number)])
+
+
 def test_options_for_a_state_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="'hn' is a state"):
         States("h=hn", [X, H], [Y, HN], ["x", "hn"])
@@ -154,13 +222,13 @@ def test_an_output_that_cannot_be_the_next_value_is_named(value: Any) -> None:
 def test_a_state_may_have_any_type_of_numbers(dtype: Any) -> None:
     number = ir.DataType.from_numpy(np.dtype(dtype))
     found = States("a=b", [port("a", 3, dtype=number)], [port("b", 3, dtype=number)])
-    assert found.zeros(())["a"].dtype == dtype
+    assert found.initial(())["a"].dtype == dtype
     assert found.take({"b": np.ones(3, dtype)}, ())["a"].dtype == dtype
 
 
 def test_a_scalar_may_be_a_state() -> None:
     found = States("a=b", [port("a")], [port("b")])
-    assert found.zeros(())["a"].shape == ()
+    assert found.initial(())["a"].shape == ()
     assert found.take({"b": np.array(7, np.float32)}, ())["a"] == 7
 
 

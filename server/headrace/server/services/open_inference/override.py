@@ -17,7 +17,7 @@ from google.protobuf import json_format
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import InvalidArgument, Unimplemented
-from headrace.runtime.sequences.keys import written
+from headrace.runtime.sequences.keys import Declaration, written
 from headrace.runtime.transform.warm_up import WarmUp
 from headrace.server.repository.policy import VersionPolicy, parse_policy
 from headrace.server.services.open_inference.configuration import BACKEND, MODEL_FILE, PLATFORM
@@ -121,7 +121,8 @@ def read_override(text: str, name: str) -> Override:
         if group.count:
             keys.setdefault("NUM_STREAMS", str(group.count))
     if config.HasField("sequence_batching"):
-        keys |= _states(config.sequence_batching)
+        batched = config.max_batch_size > 0
+        keys = _states(config.sequence_batching, batched=batched) | keys  # STATES says more
     if config.HasField("dynamic_batching"):
         keys |= _batching(config)
     return Override(
@@ -231,7 +232,7 @@ def _policy(config: oip.ModelConfig) -> VersionPolicy | None:
     return parse_policy(said, f"{_FIELD}.version_policy")
 
 
-def _states(batching: oip.ModelSequenceBatching) -> dict[str, str]:
+def _states(batching: oip.ModelSequenceBatching, *, batched: bool) -> dict[str, str]:
     keys = {}
     for state in batching.state:
         for initial in state.initial_state:
@@ -240,10 +241,24 @@ def _states(batching: oip.ModelSequenceBatching) -> dict[str, str]:
                     "sequence_batching.state.initial_state", "states begin with zeros: zero_data"
                 )
     if batching.state:
-        keys["STATES"] = written({each.input_name: each.output_name for each in batching.state})
+        keys["STATES"] = written([_state(each, batched=batched) for each in batching.state])
     if batching.max_sequence_idle_microseconds:
         keys["SEQUENCE_IDLE_TIMEOUT"] = f"{batching.max_sequence_idle_microseconds / 1e6:g}"
     return keys
+
+
+def _state(state: oip.ModelSequenceBatching.State, *, batched: bool) -> Declaration:
+    """An initial state has the sizes that the state itself leaves open. A batch is in neither."""
+    dims = [*state.dims]
+    for initial in state.initial_state[:1]:
+        if len(initial.dims) == len(dims):
+            pairs = zip(dims, initial.dims, strict=True)
+            dims = [first if size == -1 else size for size, first in pairs]
+    if any(size < -1 for size in dims):
+        raise _bad("sequence_batching.state.dims", f"is {dims}; give -1 or more")
+    sizes = [None] * batched + [None if size == -1 else size for size in dims]
+    shape = tuple(sizes) if state.dims else None
+    return Declaration(state.input_name, state.output_name, shape)
 
 
 def _batching(config: oip.ModelConfig) -> dict[str, str]:

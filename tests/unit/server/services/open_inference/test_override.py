@@ -73,6 +73,32 @@ def test_states_are_those_of_sequence_batching() -> None:
     assert override.config == {"STATES": "h=hn", "SEQUENCE_IDLE_TIMEOUT": "5"}
 
 
+@pytest.mark.parametrize(
+    ("batch", "dims", "first", "states"),
+    [
+        (0, [2, 1, 128], [], "h=hn=2x1x128"),
+        (0, [2, -1, 128], [], "h=hn=2x?x128"),
+        (0, [2, -1, 128], [2, 1, 128], "h=hn=2x1x128"),
+        (4, [-1], [64], "h=hn=?x64"),
+    ],
+)
+def test_sizes_of_states_are_those_of_their_dims_and_of_their_first_values(
+    batch: int, dims: list[int], first: list[int], states: str
+) -> None:
+    state = {"input_name": "h", "output_name": "hn", "dims": dims}
+    state["initial_state"] = [{"dims": first, "zero_data": True}]
+    override = read(max_batch_size=batch, sequence_batching={"state": [state]})
+    assert override.config["STATES"] == states
+
+
+def test_the_key_says_more_about_states_than_sequence_batching() -> None:
+    override = read(
+        parameters={"STATES": {"string_value": "h=hn=2x1x128=-1"}},
+        sequence_batching={"state": [{"input_name": "h", "output_name": "hn"}]},
+    )
+    assert override.config["STATES"] == "h=hn=2x1x128=-1"
+
+
 def test_the_batch_size_is_changed_only_where_it_is_said() -> None:
     assert read().max_batch_size is None
     assert read(max_batch_size=0).max_batch_size == 0
