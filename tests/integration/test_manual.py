@@ -59,6 +59,7 @@ ELSEWHERE = {
     "docs/shared-memory.md": "test_local_clients runs its command, and its program is run here",
     "docs/operations.md": "test_local_clients runs its commands, on a Unix socket",
     "docs/security.md": "test_token_file runs its commands, test_tls its program",
+    "docs/tabular.md": "test_tabular runs its client; its converter is not installed here",
     "docs/open-inference.md": "its client cannot be here beside ours; tests/clients runs it",
 }
 """Pages whose examples are not run here, and why."""

@@ -20,6 +20,7 @@ class Port:
         kind: whether one tensor or a list of them is expected.
         optional: whether it may be left out, or be None.
         layout: as ``NHWC``, where known.
+        classes: what the columns of a classifier's scores stand for, where known.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Port:
     kind: Literal["tensor", "sequence"] = "tensor"
     optional: bool = False
     layout: str = ""
+    classes: tuple[str, ...] | tuple[int, ...] = ()
 
 
 class Ports(tuple[Port, ...]):

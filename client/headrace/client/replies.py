@@ -38,6 +38,7 @@ def port(message: pb.PortInfo) -> Port:
         kind="sequence" if is_sequence else "tensor",
         optional=message.optional,
         layout=message.layout,
+        classes=tuple(message.class_names) or tuple(message.class_numbers),
     )
 
 

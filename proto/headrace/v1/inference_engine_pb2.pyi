@@ -251,7 +251,7 @@ class Dimension(_message.Message):
     def __init__(self, size: _Optional[int] = ..., symbol: _Optional[str] = ...) -> None: ...
 
 class PortInfo(_message.Message):
-    __slots__ = ("name", "dtype", "has_rank", "shape", "kind", "optional", "layout")
+    __slots__ = ("name", "dtype", "has_rank", "shape", "kind", "optional", "layout", "class_names", "class_numbers")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     HAS_RANK_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +259,8 @@ class PortInfo(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     OPTIONAL_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    CLASS_NAMES_FIELD_NUMBER: _ClassVar[int]
+    CLASS_NUMBERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     dtype: DataType
     has_rank: bool
@@ -266,7 +268,9 @@ class PortInfo(_message.Message):
     kind: ValueKind
     optional: bool
     layout: str
-    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[DataType, str]] = ..., has_rank: bool = ..., shape: _Optional[_Iterable[_Union[Dimension, _Mapping]]] = ..., kind: _Optional[_Union[ValueKind, str]] = ..., optional: bool = ..., layout: _Optional[str] = ...) -> None: ...
+    class_names: _containers.RepeatedScalarFieldContainer[str]
+    class_numbers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[DataType, str]] = ..., has_rank: bool = ..., shape: _Optional[_Iterable[_Union[Dimension, _Mapping]]] = ..., kind: _Optional[_Union[ValueKind, str]] = ..., optional: bool = ..., layout: _Optional[str] = ..., class_names: _Optional[_Iterable[str]] = ..., class_numbers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class NetworkInfo(_message.Message):
     __slots__ = ("name", "device", "generation", "state", "reason", "inputs", "outputs", "config", "load_seconds", "from_cache", "notes", "execution_devices", "origin", "version", "states", "replicas")

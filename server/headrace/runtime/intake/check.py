@@ -30,6 +30,7 @@ from headrace.runtime.intake.demands import (
 )
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.tensors import TensorData
+from headrace.runtime.intake.zip_maps import WAY_OUT
 from headrace.runtime.system.interruption import wanted
 
 Outer: TypeAlias = tuple[tuple[set[str], set[str]], ...]
@@ -213,6 +214,8 @@ class _Check:
                 len(given) == 1 and given <= {*demands.kinds}
             ):
                 raise invalid(f"{label} needs exactly one attribute, its value")
+            if (node.op_type, domain) == ("ZipMap", "ai.onnx.ml"):
+                raise invalid(f"{label} makes maps of its input inside the network; {WAY_OUT}")
             if (node.op_type, domain) == ("Split", ""):
                 check_split(node, scope.opsets[domain], label)
             if (missing := demands.missing_input(node.input)) is not None:

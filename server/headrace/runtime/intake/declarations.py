@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.provenance import METADATA_PREFIX
+from headrace.runtime.intake.zip_maps import WAY_OUT
 
 _LISTS: Final[Mapping[int, str]] = {
     onnx.AttributeProto.INTS: "ints",
@@ -52,6 +53,8 @@ class Declarations:
             kind = proto.WhichOneof("value")
         if kind is None:
             raise invalid(f"{what} has no type")
+        if kind == "map_type":
+            raise invalid(f"{what} has maps; {WAY_OUT}")
         if kind != "tensor_type":
             raise invalid(f"{what} is a {kind.removesuffix('_type')}, which is not supported")
         try:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from headrace.runtime.errors import InvalidModel
-from headrace.runtime.intake import naming, parts
+from headrace.runtime.intake import naming, parts, zip_maps
 from headrace.runtime.intake.check import check_model
 from headrace.runtime.intake.external import ExternalFiles, FilesInFolder, SentFiles
 from headrace.runtime.intake.inlining import settle_functions
@@ -33,6 +33,7 @@ def from_bytes(
     *,
     spooled: bool = False,
     beside: Mapping[str, Buffer] | None = None,
+    notes: list[str] | None = None,
 ) -> ir.Model:
     """Reads a serialised ModelProto. The model's large tensors are views of `data`.
 
@@ -41,15 +42,16 @@ def from_bytes(
         spooled: moves large tensors to a mapped file instead.
         beside: the files that hold the model's external data, by their path relative to the model;
             None if it may not have any.
+        notes: collects how the model differs from the one that was given.
 
     Raises:
         InvalidModel: `data` is not a model, breaks a rule of ONNX, exceeds `limits`, or refers to
             external data that is not in `beside`. Or it does not use a file in `beside`.
     """
     if beside is None:
-        return _model(data, limits, files, spooled, ExternalFiles())
+        return _model(data, limits, files, spooled, ExternalFiles(), notes)
     sent = SentFiles(beside, limits)
-    model = _model(data, limits, files, spooled, sent)
+    model = _model(data, limits, files, spooled, sent, notes)
     sent.check_used()
     return model
 
@@ -61,12 +63,13 @@ def from_file(
     files: MappedFiles | None = None,
     *,
     spooled: bool = False,
+    notes: list[str] | None = None,
 ) -> ir.Model:
     """Reads a model from a file in `folder`. Its external data may be in `folder` and below.
 
     It reads the model file and maps the files of external data. To replace a mapped file, rename
     another file over it. Writing into a mapped file changes the weights of a loaded network, and
-    shortening a mapped file ends the server. `files` and `spooled` are as in `from_bytes`.
+    shortening a mapped file ends the server. `files`, `spooled` and `notes` are as in `from_bytes`.
 
     Raises:
         InvalidModel: as `from_bytes`, or a file cannot be read or is outside `folder`.
@@ -93,7 +96,7 @@ def from_file(
         raise InvalidModel(f"{path.name!r} cannot be read: {why}", field="model") from error
     files = MappedFiles() if files is None else files
     external = FilesInFolder(folder, path.parent, limits, files)
-    return _model(data, limits, files, spooled, external)
+    return _model(data, limits, files, spooled, external, notes)
 
 
 def _model(
@@ -102,6 +105,7 @@ def _model(
     files: MappedFiles | None,
     spooled: bool,
     external: ExternalFiles,
+    notes: list[str] | None,
 ) -> ir.Model:
     stripped, ranges = strip(data, limits)
     files = MappedFiles() if files is None else files
@@ -114,6 +118,7 @@ def _model(
             "not a serialised ONNX model, or cut short; send the whole .onnx file as it is",
             field="model",
         ) from None
+    maps = zip_maps.replace_zip_maps(proto)
     in_order = check_model(proto, limits, tensors)
     try:
         model = watched(ir.from_proto(proto))
@@ -124,6 +129,11 @@ def _model(
     except Exception as error:  # onnx-ir may raise errors that we did not foresee
         reason = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
         raise InvalidModel(f"the model breaks a rule of ONNX: {reason}", field="model") from error
+    for output in model.graph.outputs:
+        if told := zip_maps.as_metadata(maps.get(output.name or "", ())):
+            output.metadata_props[zip_maps.CLASSES] = told
+    if notes is not None:
+        notes.extend(zip_maps.note(*each) for each in maps.items())
     settle_functions(model, limits)
     check_references(model)
     tensors.attach(model, spooled=spooled)

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from headrace.runtime.intake import naming, onnx_bytes, provenance
 from headrace.runtime.intake import read as intake
 from headrace.runtime.intake.read import Limits
+from headrace.runtime.intake.zip_maps import CLASSES, Classes, from_metadata
 from headrace.runtime.network.constants import tensor_of
 from headrace.runtime.system.buffers import Buffer, joined
 from headrace.runtime.system.graph_memory import watched
@@ -33,6 +34,7 @@ class Port:
         shape: None if even the rank is unknown. For a sequence, the shape of each element.
         kind: the `dtype` of a sequence is the `dtype` of its elements.
         layout: what each axis means, for example ``NHWC``; empty if it is not given.
+        classes: what the columns of a classifier's scores stand for; empty if it is not told.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Port:
     kind: Literal["tensor", "sequence"] = "tensor"
     optional: bool = False
     layout: str = ""
+    classes: Classes = ()
 
     @property
     def fixed_shape(self) -> tuple[int, ...] | None:
@@ -109,8 +112,9 @@ class Network:
             InvalidModel: whatever is wrong with the model, hostile or not.
         """
         files = MappedFiles()
-        model = intake.from_bytes(data, limits, files, spooled=spooled, beside=beside)
-        return cls(model, files)
+        notes: list[str] = []
+        model = intake.from_bytes(data, limits, files, spooled=spooled, beside=beside, notes=notes)
+        return cls(model, files, tuple(notes))
 
     @classmethod
     def from_file(
@@ -131,7 +135,9 @@ class Network:
             InvalidModel: whatever is wrong with the model, hostile or not.
         """
         files = MappedFiles()
-        return cls(intake.from_file(path, folder, limits, files, spooled=spooled), files)
+        notes: list[str] = []
+        model = intake.from_file(path, folder, limits, files, spooled=spooled, notes=notes)
+        return cls(model, files, tuple(notes))
 
     def clone(self) -> Network:
         """A copy that shares the tensors. No weight is copied."""
@@ -213,6 +219,7 @@ def port_of(value: ir.Value) -> Port:
         kind="sequence" if isinstance(value_type, ir.SequenceType) else "tensor",
         optional=optional,
         layout=value.metadata_props.get(LAYOUT, ""),
+        classes=from_metadata(value.metadata_props.get(CLASSES, "")),
     )
 
 

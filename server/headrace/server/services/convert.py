@@ -165,6 +165,8 @@ def _port(port: Port) -> pb.PortInfo:
         kind=pb.VALUE_KIND_SEQUENCE if port.kind == "sequence" else pb.VALUE_KIND_TENSOR,
         optional=port.optional,
         layout=port.layout,
+        class_names=[each for each in port.classes if isinstance(each, str)],
+        class_numbers=[each for each in port.classes if isinstance(each, int)],
     )
 
 

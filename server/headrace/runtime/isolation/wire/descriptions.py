@@ -85,13 +85,14 @@ def parameter_from_json(facts: Any) -> ParameterValue:
 
 def port_to_json(port: Port) -> list[Any]:
     shape = None if port.shape is None else list(port.shape)
-    return [port.name, port.dtype.value, shape, port.kind, port.optional, port.layout]
+    classes = list(port.classes)
+    return [port.name, port.dtype.value, shape, port.kind, port.optional, port.layout, classes]
 
 
 def port_from_json(facts: list[Any]) -> Port:
-    name, dtype, shape, kind, optional, layout = facts
+    name, dtype, shape, kind, optional, layout, classes = facts
     shape = None if shape is None else tuple(shape)
-    return Port(name, ir.DataType(dtype), shape, kind, optional, layout)
+    return Port(name, ir.DataType(dtype), shape, kind, optional, layout, tuple(classes))
 
 
 def layer_to_json(layer: Layer) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import FieldDescriptor
 
 from headrace.oip import open_inference_pb2 as oip
+from headrace.server.http.rest.render import is_parameter
 from headrace.server.http.rest.routes import Row
 from headrace.server.services.open_inference.datatypes import NUMPY_TYPES
 
@@ -135,7 +136,10 @@ def _add(schemas: dict[str, Any], message: Any) -> str:
 def _field(schemas: dict[str, Any], field: Any) -> Any:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
-        values = _field(schemas, kind.fields_by_name["value"])
+        inner = kind.fields_by_name["value"]
+        if is_parameter(inner):
+            return _PARAMETERS
+        values = _field(schemas, inner)
         return {"type": "object", "additionalProperties": values}
     if kind is not None:
         schema: Any = _reference(_add(schemas, kind))

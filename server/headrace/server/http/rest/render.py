@@ -11,6 +11,8 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
+from headrace.oip import open_inference_pb2 as oip
+
 
 def rendered(message: Any) -> dict[str, Any]:
     """The message's fields by name. Optional fields that are not set are left out."""
@@ -21,12 +23,27 @@ def rendered(message: Any) -> dict[str, Any]:
         value = getattr(message, field.name)
         if _is_map(field):
             inner = field.message_type.fields_by_name["value"]
+            if is_parameter(inner):
+                if value:
+                    shown[field.name] = {key: _given(value[key]) for key in sorted(value)}
+                continue
             shown[field.name] = {str(key): _value(inner, value[key]) for key in sorted(value)}
         elif field.is_repeated:
             shown[field.name] = [_value(field, each) for each in value]
         else:
             shown[field.name] = _value(field, value)
     return shown
+
+
+def is_parameter(field: Any) -> bool:
+    """Whether the field's values are parameters, which are plain values in JSON. A message without
+    any has no such field."""
+    kind = field.message_type
+    return kind is not None and kind.full_name == oip.InferParameter.DESCRIPTOR.full_name
+
+
+def _given(parameter: Any) -> Any:
+    return getattr(parameter, parameter.WhichOneof("parameter_choice"))
 
 
 def _is_map(field: Any) -> bool:

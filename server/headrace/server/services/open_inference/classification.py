@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.network.network import Port
 from headrace.runtime.network.values import Array
 from headrace.runtime.transform.options import Presentation
 
 _KINDS = "fiu"
 
 
-def labels_of(presentation: Presentation, output: str) -> Sequence[str]:
-    """The labels of an output's classes. Empty if there are none."""
+def labels_of(presentation: Presentation, port: Port) -> Sequence[str]:
+    """The labels of an output's classes: those that a file gives, or else the network's own. Empty
+    if there are none."""
     labels: Mapping[str, Sequence[str]] = presentation.labels
-    return labels.get(output) or labels.get("", ())
+    return labels.get(port.name) or labels.get("") or [str(each) for each in port.classes]
 
 
 def classify(array: Array, name: str, count: int, labels: Sequence[str], *, rows: bool) -> Array:

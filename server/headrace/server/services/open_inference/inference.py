@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -106,6 +107,7 @@ class OpenInference:
             span=CURRENT_SPAN.get(),
         )
         JOB.set(job)
+        executable = entry.executable
         self._networks.submit(entry, job)
         if turn is not None:
             turn.over()
@@ -115,7 +117,10 @@ class OpenInference:
         for output in call.outputs or _requested(job.output_names):
             value = job.outputs[output.name]
             if output.classification:
-                value = await _classified(value, output, presentation)
+                assert executable is not None
+                port = next(port for port in executable.outputs if port.name == output.name)
+                labels = labels_of(presentation, port)
+                value = await _classified(value, output, labels, presentation)
             values.append((output, value))
         return InferResult(call.model, entry.key.version, call.id, values)
 
@@ -187,14 +192,16 @@ async def _write_outputs(result: InferResult, lease: Lease) -> None:
             await lease.write(*output.region, array, field=_output_field(output.name))
 
 
-async def _classified(value: Value, output: RequestedOutput, presentation: Presentation) -> Array:
+async def _classified(
+    value: Value, output: RequestedOutput, labels: Sequence[str], presentation: Presentation
+) -> Array:
     array = tensor(value, output.name)
     call = partial(
         classify,
         array,
         output.name,
         output.classification,
-        labels_of(presentation, output.name),
+        labels,
         rows=presentation.max_batch_size > 0,
     )
     return await aside(call, array.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -165,12 +166,14 @@ class Models:
 
 
 def _metadata(port: Port, kind: str) -> Any:
+    parameters = {"classes": json.dumps(port.classes)} if port.classes else {}
     return oip.ModelMetadataResponse.TensorMetadata(
         name=port.name,
         datatype=datatype_of(port.dtype, f"{kind} {port.name!r}"),
         shape=[-1]
         if port.shape is None
         else [size if isinstance(size, int) else -1 for size in port.shape],
+        parameters={k: oip.InferParameter(string_param=v) for k, v in parameters.items()},
     )
 
 
