@@ -14,6 +14,7 @@ from typing import Final
 import onnx_ir as ir
 
 _TOP: Final = "of two classes, the backend does not choose the one with the higher score"
+_LACKING: Final = "the backend does not take the score of a class without votes for 0"
 _LEFT: Final = "the backend leaves out post_transform"
 _NUMBERED: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")  # in TreeEnsemble
 _SECOND: Final = "the backend makes a score of another one, and does not transform it"
@@ -35,22 +36,53 @@ def _vector_machine(node: ir.Node) -> str | None:
 
 
 def _tree_classifier(node: ir.Node) -> str | None:
-    """The backend's label of two classes is the second wherever its score is positive. Of more, it
-    is one of those that have votes, though a class without votes has a score of 0. If one of two
-    classes has all votes, ONNX leaves open what the other's score is; so this is left alone."""
-    labels = _labels(node, "classlabels_int64s")
+    """If one of two classes has all votes, ONNX leaves open what the other's score is; so this is
+    left alone."""
+    labels = tree_labels(node)
     voted = {*node.attributes.get_ints("class_ids", ())}
-    if labels == 2 and len(voted) == 2:
-        return _TOP
     if labels == 2 and voted == {0} and _is_transformed(node):
         return _SECOND
+    if lacks_votes(node):
+        return _LACKING
+    return _TOP if has_wrong_label(node) else None
+
+
+def has_wrong_label(node: ir.Node) -> bool:
+    """Whether the label of a TreeEnsembleClassifier is read, and the backend does not choose the
+    one with the higher score: of two classes with votes it takes the second wherever its score is
+    positive."""
+    label = node.outputs[0]
+    is_read = bool(label.name) and bool(label.uses() or label.is_graph_output())
+    voted = {*node.attributes.get_ints("class_ids", ())}
+    return is_read and tree_labels(node) == 2 and len(voted) == 2
+
+
+def lacks_votes(node: ir.Node) -> bool:
+    """Whether the backend may find a class of a TreeEnsembleClassifier without votes, and takes
+    something else than 0 for its score. Of two classes it then makes one score of the other, and
+    adds base_values to some scores alone. Of more, it does not choose such a class, even if the
+    others are negative."""
+    labels = tree_labels(node)
+    if labels == 2:
+        if len({*node.attributes.get_ints("class_ids", ())}) < 2:
+            return False
+        return has_base_values(node) or not _always_voted(node, labels)
+    if labels < 2 or has_base_values(node):  # of which the backend wants one for each class
+        return False
     weights = node.attributes.get_floats("class_weights", ())
     wide = node.attributes.get_tensor("class_weights_as_tensor", None)
     if wide is not None:
         weights = wide.numpy().tolist()
-    if labels > 2 and any(each < 0 for each in weights) and not _always_voted(node, labels):
-        return "the backend does not choose a class without votes, even if the others are negative"
-    return None
+    return any(each < 0 for each in weights) and not _always_voted(node, labels)
+
+
+def has_base_values(node: ir.Node) -> bool:
+    return "base_values" in node.attributes or "base_values_as_tensor" in node.attributes
+
+
+def tree_labels(node: ir.Node) -> int:
+    """How many classes a TreeEnsembleClassifier has."""
+    return _labels(node, "classlabels_int64s")
 
 
 def _linear_regressor(node: ir.Node) -> str | None:
@@ -110,10 +142,8 @@ def _is_transformed(node: ir.Node) -> bool:
 
 
 def _always_voted(node: ir.Node, labels: int) -> bool:
-    """Whether each class has a score of its own, or a tree whose leaves all vote for it."""
+    """Whether each class has a tree whose leaves all vote for it."""
     get = node.attributes.get_ints
-    if "base_values" in node.attributes or "base_values_as_tensor" in node.attributes:
-        return True  # the backend wants one for each class
     leaves: dict[int, set[int]] = {}
     modes = node.attributes.get_strings("nodes_modes", ())
     nodes = zip(get("nodes_treeids", ()), get("nodes_nodeids", ()), modes, strict=False)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from headrace.plugins import cpu
 from headrace.runtime.device.load import Load
@@ -36,9 +38,9 @@ def plugin() -> Iterator[Plugin]:
         yield cpu.create_plugin("CPU", offered, {})
 
 
-def tree(votes: list[tuple[int, int, float]], classes: int, more: str = "") -> Network:
+def tree_text(votes: list[tuple[int, int, float]], classes: int, more: str = "") -> str:
     """A tree of two leaves, 1 and 2. A vote is a leaf, a class and a weight."""
-    text = _TREE.format(
+    return _TREE.format(
         trees=[0] * len(votes),
         leaves=[leaf for leaf, _, _ in votes],
         classes=[number for _, number, _ in votes],
@@ -46,32 +48,90 @@ def tree(votes: list[tuple[int, int, float]], classes: int, more: str = "") -> N
         labels=[*range(classes)],
         more=more,
     )
-    model = parse(text)
-    model.opset_import.add(domain="ai.onnx.ml", version=3)
-    return Network.from_bytes(model.SerializeToString())
 
 
-def labels(plugin: Plugin, given: Network) -> list[int]:
+def tree(votes: list[tuple[int, int, float]], classes: int, more: str = "") -> Network:
+    return predictor(tree_text(votes, classes, more))
+
+
+def run(plugin: Plugin, given: Network, x: Any = _LEFT_AND_RIGHT) -> list[Any]:
     compiled = plugin.load_network(Load(given))
     try:
-        found: Any = InferRequest(compiled).infer({"x": _LEFT_AND_RIGHT})["y"]
+        return [*InferRequest(compiled).infer({"x": x}).values()]
     finally:
         compiled.close()
-    return [*found.tolist()]
 
 
-@pytest.mark.parametrize(
-    ("votes", "classes"),
-    [
-        ([(1, 0, 0.9), (1, 1, 0.1), (2, 0, 0.2), (2, 1, 0.8)], 2),
-        ([(1, 0, 1.0), (2, 1, 1.0)], 2),
-        ([(1, 0, -0.9), (2, 1, -0.2)], 3),
-    ],
-)
-def test_trees_for_which_the_backend_takes_another_class_are_refused(
-    plugin: Plugin, votes: list[tuple[int, int, float]], classes: int
+def labels(plugin: Plugin, given: Network) -> list[Any]:
+    return [*run(plugin, given)[0].tolist()]
+
+
+_BOTH = [(1, 0, 0.9), (1, 1, 0.1), (2, 0, 0.2), (2, 1, 0.8)]
+_SEVERAL_VOTES = [
+    (_BOTH, 2),
+    ([(1, 0, 1.0), (2, 1, 1.0)], 2),
+    ([(1, 0, -0.9), (2, 1, -0.2)], 2),
+    ([(1, 0, 0.3), (2, 0, 0.4), (2, 1, 0.5)], 2),
+    ([(1, 0, -0.9), (1, 1, -0.2), (2, 0, 0.7), (2, 1, 0.6)], 2),
+    ([(1, 0, -0.9), (2, 1, -0.2)], 3),
+]
+
+
+@pytest.mark.parametrize(("votes", "classes"), _SEVERAL_VOTES)
+@pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("base", ["none", "one", "each"])
+def test_label_and_scores_are_onnx_s_where_the_backend_takes_others(
+    plugin: Plugin, votes: list[tuple[int, int, float]], classes: int, post: str, base: str
 ) -> None:
-    given = tree(votes, classes)
+    if classes == 3 and base == "one":
+        return  # the backend wants one for each class
+    values = {"none": [], "one": [0.5], "each": [0.1, 0.4, -0.3][:classes]}[base]
+    more = f", base_values = {values}" if values else ""
+    model = model_of(tree_text(votes, classes, f', post_transform = "{post}"{more}'))
+    given = Network.from_bytes(model.SerializeToString())
+    assert not plugin.query_network(given, {}).unsupported
+    label, scores = run(plugin, given)
+    wanted: Any = ReferenceEvaluator(model).run(None, {"x": _LEFT_AND_RIGHT})
+    np.testing.assert_allclose(scores, wanted[1], rtol=1e-5, atol=1e-6)
+    if (classes, post) != (3, "SOFTMAX_ZERO"):  # its zeros stay, below scores that were negative
+        assert label.tolist() == wanted[0].tolist()
+
+
+def test_trees_with_weights_of_64_bits_get_the_votes_that_they_lack(plugin: Plugin) -> None:
+    model = model_of(tree_text([(1, 0, 1.0), (2, 1, 1.0)], 2))
+    (node,) = model.graph.node
+    for each in node.attribute:
+        if each.name in ("class_weights", "nodes_values"):
+            each.t.CopyFrom(onnx.numpy_helper.from_array(np.array(each.floats, np.float64)))
+            each.name, each.type = f"{each.name}_as_tensor", onnx.AttributeProto.TENSOR
+            each.ClearField("floats")
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    given = Network.from_bytes(model.SerializeToString())
+    label, scores = run(plugin, given, _LEFT_AND_RIGHT.astype(np.float64))
+    assert label.tolist() == [0, 1]
+    assert scores.tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_label_that_is_a_text_is_that_of_the_highest_score(plugin: Plugin) -> None:
+    text = tree_text(_BOTH, 2).replace("(int64[n] y", "(string[n] y")
+    text = text.replace("classlabels_int64s = [0, 1]", 'classlabels_strings = ["no", "yes"]')
+    assert labels(plugin, predictor(text)) == ["no", "yes"]
+
+
+def test_a_forest_whose_label_nobody_reads_needs_no_more_layers(plugin: Plugin) -> None:
+    given = predictor(tree_text(_BOTH, 2).replace("(int64[n] y, float", "(float"))
+    assert not plugin.query_network(given, {}).unsupported
+    compiled = plugin.load_network(Load(given))
+    try:
+        (scores,) = InferRequest(compiled).infer({"x": _LEFT_AND_RIGHT}).values()
+        np.testing.assert_allclose(scores, [[0.9, 0.1], [0.2, 0.8]])  # type: ignore[arg-type]
+        assert [layer.op_type for layer in compiled.layers()] == ["TreeEnsembleClassifier"]
+    finally:
+        compiled.close()
+
+
+def test_a_label_of_scores_that_may_be_no_numbers_is_refused(plugin: Plugin) -> None:
+    given = tree(_BOTH, 2, ', post_transform = "PROBIT"')
     assert plugin.query_network(given, {}).unsupported
     with pytest.raises(UnsupportedLayers, match="does not choose"):
         plugin.load_network(Load(given))
@@ -111,10 +171,14 @@ _LINEAR = """g (float[n,3] x) => (int64[n] y, float[n,c] z) {{
 }}"""
 
 
-def predictor(text: str) -> Network:
+def model_of(text: str) -> onnx.ModelProto:
     model = parse(text)
     model.opset_import.add(domain="ai.onnx.ml", version=3)
-    return Network.from_bytes(model.SerializeToString())
+    return model
+
+
+def predictor(text: str) -> Network:
+    return Network.from_bytes(model_of(text).SerializeToString())
 
 
 _OPEN = [

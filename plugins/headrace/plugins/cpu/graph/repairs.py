@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.graph.inserted import Inserted, opset_of
 from headrace.plugins.cpu.graph.proven_shapes import constant
+from headrace.plugins.cpu.graph.tree_classifiers import repair_tree_classifier
 from headrace.runtime.intake.naming import value_names, walk
 from headrace.runtime.network.constants import tensor_of
 
@@ -36,7 +37,8 @@ _LARGEST_ENDS: Final = (2**31 - 1, 2**63 - 1)
 _ENDS_BY_DIRECTION: Final = 11
 _LAST_KEY_COUNTS: Final = 4
 _ML: Final = "ai.onnx.ml"
-_OF_ML: Final = ("LabelEncoder",)
+_OF_ML: Final = ("LabelEncoder", "TreeEnsembleClassifier")
+_USUAL_LOCALES: Final = ("", "en_US", "en_US.UTF-8", "en_US.utf8")
 _ARGS: Final = ("ArgMax", "ArgMin")
 _NORMALS: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum")
 REDUCTIONS: Final = (*_ARGS, *(f"Reduce{each}" for each in (*_NORMALS, "SumSquare")))
@@ -129,6 +131,12 @@ def _label_encoder(node: ir.Node, before: Inserted) -> None:
                 else ir.tensor(np.array(picked, tensor.dtype.numpy()))
             )
         node.attributes[name] = ir.Attr(name, attribute.type, picked)
+
+
+def _string_normalizer(node: ir.Node, before: Inserted) -> None:  # noqa: ARG001 - as all repairs
+    """Names a locale that every machine has, and that changes case as the default one does."""
+    if node.attributes.get_string("locale", "") in _USUAL_LOCALES:
+        node.attributes["locale"] = ir.AttrString("locale", "C.UTF-8")
 
 
 def _elements(attribute: ir.Attr) -> list[Any]:
@@ -295,6 +303,8 @@ _REPAIRS: Final[Mapping[str, _Repair]] = MappingProxyType(
         "Slice": _slice,
         "SplitToSequence": _split_to_sequence,
         "Squeeze": _squeeze,
+        "StringNormalizer": _string_normalizer,
         "StringSplit": _split_texts,
+        "TreeEnsembleClassifier": repair_tree_classifier,
     }
 )

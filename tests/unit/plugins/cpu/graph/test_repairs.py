@@ -245,3 +245,13 @@ def test_a_repaired_layer_is_still_one_to_whoever_asks(plugin: Plugin) -> None:
     }""")
     query = plugin.query_network(Network.from_bytes(model.SerializeToString()), {})
     assert query.supported_layers == {"norm": "CPU", "narrow": "CPU"}
+
+
+@pytest.mark.parametrize("locale", ["", ', locale = "en_US"', ', locale = "en_US.UTF-8"'])
+def test_text_changes_case_on_a_machine_without_the_usual_locale(
+    plugin: Plugin, locale: str
+) -> None:
+    layer = f'StringNormalizer <case_change_action = "LOWER"{locale}>'
+    x = np.array(["Ä Éa", "ΓΔ"], object)
+    (y,) = run(plugin, f"g (string[n] x) => (string[m] y) {{ y = {layer} (x) }}", x)
+    assert y.tolist() == ["ä éa", "γδ"]
