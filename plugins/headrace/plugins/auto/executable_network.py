@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from headrace.plugins.auto.choice import Choice, Instruction, Load, Serve
+from headrace.plugins.auto.ranking import is_slow
 from headrace.plugins.multi.device_list import Candidate, Failure
 from headrace.plugins.multi.loading import Member, export
 from headrace.plugins.multi.pooled_network import PooledNetwork
@@ -33,6 +34,7 @@ class AutoNetwork(PooledNetwork):
         See `PooledNetwork`. candidates: the best one first.
         member: the device that the network starts on.
         fallback: see `Choice`.
+        slow: the candidates that serve only if no other one does.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class AutoNetwork(PooledNetwork):
         *,
         spill: bool,
         fallback: bool,
+        slow: Collection[str] = (),
     ) -> None:
         super().__init__(original, candidates, [member], failures, config, services, spill=spill)
         names = [each.name for each in candidates]
         failed = [each.device for each in failures]
         self._names = names
+        self._slow = slow
         self._choice = Choice(names, member.name, failed, fallback=fallback)
         self._ends = False
 
@@ -91,6 +95,8 @@ class AutoNetwork(PooledNetwork):
 
     def _follow(self, instruction: Instruction) -> None:
         if isinstance(instruction, Load):
+            if instruction.device in self._slow:
+                _log.warning("%s: %s", self.label, is_slow(instruction.device))
             self._late.start(instruction.device)
             return
         if isinstance(instruction, Serve):

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.plugins.auto.config import RUNTIME_FALLBACK, SCHEMA, STARTUP_FALLBACK
 from headrace.plugins.auto.executable_network import AutoNetwork
-from headrace.plugins.auto.ranking import DeviceType, Facts, device_type, needs, ranked
+from headrace.plugins.auto.ranking import (
+    DeviceType,
+    Facts,
+    device_type,
+    is_slow,
+    needs,
+    ranked,
+)
 from headrace.plugins.multi.device_list import Candidate, Failure, Listed, check_candidate
 from headrace.plugins.multi.loading import is_callers, load_member, loaded, none_serves
 from headrace.plugins.multi.spread_plugin import SpreadPlugin
@@ -21,6 +28,7 @@ from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.virtual.frames import Frame
 
 _log = logging.getLogger(__name__)
+_REFERENCE = DeviceType.REFERENCE
 
 
 class AutoPlugin(SpreadPlugin):
@@ -117,6 +125,7 @@ class AutoPlugin(SpreadPlugin):
         frames: Mapping[str, Frame],
     ) -> Loaded:
         failures = [*listed.failures]
+        slow = self._slow(listed)
         for candidate in self._sequence(listed.candidates, config, frames):
             if load.token.error is not None:
                 raise load.token.error
@@ -140,10 +149,14 @@ class AutoPlugin(SpreadPlugin):
                     self.services,
                     spill=config[PERFORMANCE_HINT] == "THROUGHPUT",
                     fallback=config[RUNTIME_FALLBACK],
+                    slow=slow,
                 )
             except BaseException:
                 member.executable.close()
                 raise
+            if failures and candidate.name in slow:
+                notes = (is_slow(candidate.name), *notes)
+                _log.warning("%s: %s", self.name, notes[0])
             return loaded(made, [member], failures, notes)
         if not failures:
             raise Unavailable(f"{self.name} has no device that works")
@@ -158,6 +171,14 @@ class AutoPlugin(SpreadPlugin):
         if not first and config[STARTUP_FALLBACK]:
             first = [each for each in candidates if self._is_processor(each)][:1]
         return [*first, *(each for each in candidates if each not in first)]
+
+    def _slow(self, listed: Listed) -> frozenset[str]:
+        """The devices that are there to compare others with. Nobody expects them to serve, except a
+        caller who lists one first, or no other."""
+        facts = {each.name: self._facts(each.target.device) for each in listed.candidates}
+        slow = [name for name, found in facts.items() if found and found.type is _REFERENCE]
+        is_wanted = not listed.failures and slow[:1] == [*facts][:1]
+        return frozenset() if is_wanted else frozenset(slow)
 
     def _is_processor(self, candidate: Candidate) -> bool:
         facts = self._facts(candidate.target.device)

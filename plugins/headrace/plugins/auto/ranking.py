@@ -56,6 +56,14 @@ def device_type(name: str, told: object = None) -> DeviceType:
     return _KNOWN.get(name.partition(".")[0], DeviceType.INTEGRATED)
 
 
+def is_slow(device: str) -> str:
+    """Warns that a reference device serves because no other one does."""
+    return (
+        f"{device} is a reference device: requests take a hundred times longer on it, and often "
+        "more; it serves because no other device does"
+    )
+
+
 def needs(network: Network) -> frozenset[str]:
     """The OPTIMIZATION_CAPABILITIES that a device should have for the network."""
     graph = network.model.graph

@@ -383,6 +383,54 @@ def test_for_throughput_the_processor_takes_what_the_best_one_has_no_room_for(ri
     assert jobs(rig) == {"BEST": 1, "NEXT": 0, "CPU": 1}
 
 
+# -- a reference device --
+
+
+@pytest.fixture
+def beside_a_reference() -> Iterator[Rig]:
+    with real_services([moody("CPU"), moody("TEMPLATE")]) as offered:
+        rig = Rig(offered)
+        yield rig
+        rig.close()
+
+
+_SLOW = "TEMPLATE is a reference device"
+
+
+def test_a_reference_device_that_serves_for_want_of_a_better_one_is_told_loudly(
+    beside_a_reference: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    beside_a_reference.device("CPU").refuses(InvalidModel("no", field="model"))
+    network = beside_a_reference.load()
+    assert serves(network) == ["TEMPLATE"]
+    assert [note for note in network.notes if note.startswith(_SLOW)]
+    assert [
+        each for each in caplog.records if _SLOW in each.message and each.levelname == "WARNING"
+    ]
+
+
+def test_a_reference_device_that_serves_because_a_better_one_fell_out_is_told_in_the_log(
+    beside_a_reference: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = beside_a_reference.load()
+    assert _SLOW not in "".join(network.notes)
+    beside_a_reference.services.states.set("CPU", DeviceState.DOWN, "unplugged")
+    infer(network)
+    assert serves(network) == ["TEMPLATE"]
+    assert [
+        each for each in caplog.records if _SLOW in each.message and each.levelname == "WARNING"
+    ]
+
+
+@pytest.mark.parametrize("device", ["AUTO:TEMPLATE", "AUTO:TEMPLATE,CPU"])
+def test_a_reference_device_that_the_caller_wants_is_not(
+    beside_a_reference: Rig, caplog: pytest.LogCaptureFixture, device: str
+) -> None:
+    network = beside_a_reference.load(device, ENABLE_STARTUP_FALLBACK="NO")
+    assert serves(network) == ["TEMPLATE"]
+    assert _SLOW not in "".join((*network.notes, caplog.text))
+
+
 # -- the list --
 
 
