@@ -222,12 +222,12 @@ clean:
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml
-	@echo 'the server: downloads about 75 MB, takes about 360 MB on disk' >&2
+	@echo 'the server: downloads about 75 MB, takes about 385 MB on disk, two minutes' >&2
 	@scripts/venv.sh $(VENV) --editable '.[server]'
 	@touch $@
 
 $(INSTALLED): pyproject.toml
-	@echo 'the server and all that its tests need: downloads about 210 MB, takes about 880 MB on disk' >&2
+	@echo 'the server and all that its tests need: downloads about 210 MB, takes about 950 MB on disk, some minutes' >&2
 	@scripts/venv.sh $(VENV) --editable '.[dev]'
 	@touch $(SERVER) $@
 

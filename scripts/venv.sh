@@ -55,12 +55,39 @@ if ! "$directory/bin/python" -c 'import pip' 2>/dev/null; then
         fail "could not make the virtual environment $directory; the reason stands above."
 fi
 
+# What pip does goes into the log. Of it, the reader sees where pip is: it takes minutes.
+progress() {
+    count=0 shown=
+    [ -t 2 ] && shown=yes
+    while read -r word rest; do
+        echo "$word $rest" >>"$log"
+        case $word in
+        Collecting)
+            count=$((count + 1))
+            if [ "$shown" ]; then
+                printf '\r\033[K  %d: %s' "$count" "${rest%% *}" >&2
+            elif [ $((count % 20)) = 0 ]; then
+                echo "  looked up and downloaded $count packages" >&2
+            fi
+            ;;
+        Installing)
+            case $rest in collected*) ;; *) continue ;; esac
+            [ "$shown" ] && printf '\r\033[K' >&2
+            echo "  unpacking, which takes about as long again" >&2
+            ;;
+        esac
+    done
+    [ -z "$shown" ] || printf '\r\033[K' >&2
+}
+
 echo "installing into $directory" >&2
 log=$directory/install.log
-if ! "$directory/bin/python" -m pip install --quiet --disable-pip-version-check "$@" \
-    >"$log" 2>&1; then
+: >"$log"
+if ! { "$directory/bin/python" -m pip install --progress-bar off --disable-pip-version-check "$@" \
+    2>&1 && echo succeeded; } | { progress && [ "$(tail -n 1 "$log")" = "succeeded " ]; }; then
     tail -n 20 "$log" >&2
     fail "" "Could not install: $*" \
         "The reason stands above; often it is that the package index cannot be reached." \
         "The whole log is in $log."
 fi
+echo "  $directory takes $(du -sm "$directory" | cut -f 1) MB on disk" >&2
