@@ -36,8 +36,11 @@ _NO_HEADS = np.ones((1, 0, 2, 4), np.float32)
 
 
 def relu(name: str, layer: str = "") -> Case:
+    """A model with a layer that does something to its worker has a structure of its own."""
     named = f"[{layer}] " if layer else ""
-    return Case(name, parse(f"{name} (float[n] x) => (float[n] y) {{ {named}y = Relu(x) }}"), {})
+    operator = {CRASHING_LAYER: "Abs", CRASHING_QUERY: "Neg"}.get(layer, "Relu")
+    text = f"{name} (float[n] x) => (float[n] y) {{ {named}y = {operator}(x) }}"
+    return Case(name, parse(text), {})
 
 
 @pytest.fixture(scope="module")

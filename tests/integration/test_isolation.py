@@ -52,6 +52,14 @@ def relu(name: str) -> Case:
     return Case(name, parse(f"{name} (float[n] x) => (float[n] y) {{ y = Relu(x) }}"), {})
 
 
+def deadly(turn: int) -> Case:
+    """Each is a model of its own."""
+    text = (
+        "deadly (float[n] x) => (float[n] y) { c = Constant<value = float {%d}>() y = Add(x, c) }"
+    )
+    return Case(f"deadly{turn}", parse(text % turn), {})
+
+
 def config_file(folder: Path) -> Path:
     path = folder / "headrace.toml"
     path.write_text(_CONFIG)
@@ -155,7 +163,7 @@ def test_a_backend_that_segfaults_costs_no_other_device_a_request(server: Server
         apart.wait_for("OK", 50)
         descriptors = psutil.Process(server.process.pid).num_fds()
         for turn in range(CRASHES):
-            server.load(relu(f"deadly{turn}"), "FRAGILE")  # each is a model of its own
+            server.load(deadly(turn), "FRAGILE")
             known = {each.pid for each in children(server)}
             with pytest.raises(grpc.RpcError) as caught:
                 server.infer(f"deadly{turn}", x)

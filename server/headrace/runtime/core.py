@@ -46,6 +46,7 @@ from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
 from headrace.runtime.sequences.memory import StateMemory
 from headrace.runtime.sequences.network import load_with_states
+from headrace.runtime.system.asker import Asker, current_asker
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.runtime.transform.query import QueryResult
@@ -60,10 +61,11 @@ class Core:
         max_networks, of_owner: the most networks at once, and the limits of each owner.
         limits: bounds on models from outside.
         store, cache: keep changes and compiled networks over a restart. None keeps nothing.
-        folder, readers: as `Services`.
+        folder, readers, max_load_seconds: as `Services`.
         max_state_bytes: the most bytes that the states of all open sequences may take.
         load_span: begins the span of a load, on the thread that asks for it. It is told whether the
             load replaces a network. None if the load is not traced.
+        asker: says who asks, on the thread that asks for a load or a query.
 
     Raises:
         NotFound, InvalidArgument: as `PluginRegistry.start`.
@@ -83,7 +85,9 @@ class Core:
         readers: Readers | None = None,
         isolate_devices: bool = False,
         max_state_bytes: int = 2**30,
+        max_load_seconds: float = math.inf,
         load_span: Callable[[LoadRequest, bool], Span | None] = lambda _, __: None,
+        asker: Callable[[], Asker] = current_asker,
     ) -> None:
         self.limits = limits or Limits()
         self.counters = Counters(cache.counters if cache is not None else None)
@@ -96,11 +100,18 @@ class Core:
         self._state_memory = StateMemory(max_state_bytes)
         self._timer = Timer()
         self._executors = ExecutorManager()
-        self._loads = LoadExecutor()
+        self._loads = LoadExecutor(timer=self._timer, asker=asker)
         self._life = NetworkLife(self.networks, self.counters, self._loads, store)
         services = Services(
-            *(self._executors, self._timer, self.counters, self.states, self.plugins),
-            *(cache, folder, readers),
+            self._executors,
+            self._timer,
+            self.counters,
+            self.states,
+            self.plugins,
+            cache,
+            folder,
+            readers,
+            max_load_seconds=max_load_seconds,
         )
         try:
             self.plugins.start(sources, services, isolate=isolate_devices)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from contextlib import suppress
+from functools import partial
 
 from headrace.runtime.core import Core
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.entry import NetworkState
 from headrace.runtime.loading.table import OwnerLimits
-from headrace.server.access.networks import Networks, PrivateNetworks
+from headrace.server.access.networks import Networks, PrivateNetworks, asker
 from headrace.server.hosting import ALONE, Hosting
 from headrace.server.loop_readers import LoopReaders
 from headrace.server.plugins import plugin_sources
@@ -61,6 +63,8 @@ class Backend:
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,
+            max_load_seconds=settings.max_load_seconds or math.inf,
+            asker=partial(asker, settings.operators if settings.private_networks else None),
             **({"load_span": self.tracing.begin_load} if self.tracing else {}),
         )
         self.networks = (

@@ -48,6 +48,7 @@ class CudaPlugin(SessionPlugin):
 
     schema = settings.SCHEMA
     network_class = GpuNetwork
+    compiles_apart = False  # another process would take a GPU's memory too
 
     def __init__(
         self, name: str, services: Services, config: Mapping[str, str], machine: Machine

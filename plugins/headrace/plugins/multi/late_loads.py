@@ -26,6 +26,7 @@ from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.stream import Stream, Task
 from headrace.runtime.execution.streams_executor import Share
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.asker import asking, current_asker
 from headrace.runtime.virtual.networks import set_known
 
 _log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class LateLoads:
         self._alarm = Alarm(services.timer, self._on_alarm)
         self._changes: dict[str, str] = {}
         self._token = CancelToken()
+        self._asker = current_asker()
         self._unsubscribe: Callable[[], None] = lambda: None
         self._is_open = False
 
@@ -195,7 +197,8 @@ class LateLoads:
             return
         candidate = self._candidates[device]
         try:
-            member, notes = load_member(original, candidate, self._token, None, self._ports)
+            with asking(self._asker):
+                member, notes = load_member(original, candidate, self._token, None, self._ports)
         except Exception as error:  # noqa: BLE001 - whatever a device does, the network serves on
             if not self._is_closed():
                 self._failed(device, error)

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import onnx_ir as ir
 
@@ -38,8 +38,9 @@ from headrace.runtime.errors import (
     UnsupportedLayers,
 )
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.network.extension import merge_functions
+from headrace.runtime.network.extension import merge_functions, write_functions
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.asker import current_asker
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult, query_network
 from headrace.runtime.transform.transform import Transformation, transform_network
@@ -48,6 +49,28 @@ _log = logging.getLogger(__name__)
 
 Support: TypeAlias = Callable[[ir.Node], "str | None"]
 """None if the device runs the node, otherwise the reason why it does not."""
+
+
+class Trials(Protocol):
+    """Processes that serve nobody, in which strangers' models are compiled first. Its methods raise
+    as `WorkerTrials.run`."""
+
+    def query(
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions
+    ) -> QueryResult:
+        """As `Plugin.query_network`."""
+
+    def load(self, load: Load) -> None:
+        """Compiles the network, and forgets it."""
+
+    def extend(self, functions: bytes) -> None:
+        """Gives later trials the operators that the device has got."""
+
+    def renew(self) -> None:
+        """Has later trials know the device's new configuration."""
+
+    def kill(self) -> None:
+        """Ends all processes at once, and for good. Does not block."""
 
 
 class CompiledPlugin(Device):
@@ -64,6 +87,10 @@ class CompiledPlugin(Device):
     compile_checks_support: ClassVar[bool] = False
     """Whether `_compile` fails on a layer that the device does not support. If it does not, each
     layer is checked before."""
+    compiles_apart: ClassVar[bool] = True
+    """Whether another process can compile networks for strangers at the same time."""
+    trials: Trials | None = None
+    """Where strangers' models are compiled first; None if there is no such place."""
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
         self._extensions = Extensions()
@@ -97,6 +124,8 @@ class CompiledPlugin(Device):
     def query_network(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
+        if self.trials is not None and not current_asker().trusted:
+            return self.trials.query(network, config, options)
         self.schema.refuse_server_keys(config, self.name)
         own = self.config.explicit_strings()
         configuration = self.schema.resolve(own, config, ignore_unknown=True)
@@ -109,12 +138,30 @@ class CompiledPlugin(Device):
         if load.native and self.imports_native:
             make = partial(self._restore, load.native)
         else:
+            if self.trials is not None and not current_asker().trusted:
+                self.trials.load(load)
             make = cached(self, self._extensions, load, config, self._restore, self._anew)
         return self._opened(load, config, partial(self._compile_checked, load, config, make))
 
     def add_extension(self, functions: Sequence[ir.Function]) -> None:
         self._add_extension(functions)
         self._extensions.add(functions)
+        if self.trials is not None:
+            self.trials.extend(write_functions(functions))
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        super().set_config(changes)
+        if self.trials is not None:
+            self.trials.renew()
+
+    def close(self) -> None:
+        if self.trials is not None:
+            self.trials.kill()
+        super().close()
+
+    def kill(self) -> None:
+        if self.trials is not None:
+            self.trials.kill()
 
     # -- inside --
 

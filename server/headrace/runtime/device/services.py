@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,7 @@ class Services:
         folder: the server's own folder, which no client and no other server writes to. A device may
             make a folder of its own name in it, for files that it can do without. None if there is
             no such folder.
+        max_load_seconds: for how long a device's process may load or query one network.
     """
 
     executors: ExecutorManager
@@ -73,3 +75,4 @@ class Services:
     folder: Path | None = None
     readers: Readers | None = None
     isolated: bool = False
+    max_load_seconds: float = math.inf

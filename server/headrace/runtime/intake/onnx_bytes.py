@@ -55,7 +55,7 @@ def serialize(model: ir.Model) -> Iterator[Buffer]:
     for head, (_, tensor) in zip(heads, large, strict=True):
         yield header(5, len(head) + int(tensor.nbytes))
         yield head
-        yield _data(tensor)
+        yield data(tensor)
 
 
 def serialize_apart(model: ir.Model, location: str) -> tuple[bytes, list[memoryview]]:
@@ -70,7 +70,7 @@ def serialize_apart(model: ir.Model, location: str) -> tuple[bytes, list[memoryv
         refer(external, location, offset, int(tensor.nbytes))
         proto.graph.initializer.append(external)
         offset += int(tensor.nbytes)
-    return proto.SerializeToString(), [_data(tensor) for _, tensor in large]
+    return proto.SerializeToString(), [data(tensor) for _, tensor in large]
 
 
 def large_bytes(model: ir.Model) -> int:
@@ -132,7 +132,8 @@ def _beside(value: ir.Value) -> ir.TensorProtocol | None:
     return tensor
 
 
-def _data(tensor: ir.TensorProtocol) -> memoryview:
+def data(tensor: ir.TensorProtocol) -> memoryview:
+    """The bytes of a tensor whose elements have whole bytes."""
     return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -19,35 +21,72 @@ from headrace.runtime.errors import (
     Stopped,
 )
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.timer import Timer
+from headrace.runtime.system.asker import Asker, asking, current_asker
 from headrace.runtime.system.garbage import undisturbed
 from headrace.runtime.system.interruption import interruptible
 
 T = TypeVar("T")
 
 _SPARE: Final = 6
-"""How many tasks that nobody wants may run beside those that somebody wants."""
+"""How many tasks may run beside those that hold a place: tasks that nobody wants, and long ones."""
+_LONG_SECONDS: Final = 10.0
+"""A task that takes longer leaves its place to another identity's task that waits for one."""
+
+
+@dataclass(eq=False, slots=True)
+class _Task:
+    """One task, from when it is submitted until its future is done.
+
+    Attributes:
+        token: ends it at its next layer.
+        who: the name of whoever asked for it; empty for the server, and for callers without an
+            identity.
+        begun: when it began, on the monotonic clock. It waits before that.
+    """
+
+    future: Future[Any]
+    work: Callable[[], Any] | None
+    token: CancelToken
+    who: str
+    begun: float = 0.0
 
 
 class LoadExecutor:
     """Runs a bounded number of tasks on a few threads, and closes networks on a separate thread.
 
     A task that nobody wants any more may be within a library that cannot be interrupted. It then
-    leaves its place to another task, so that such tasks do not keep others waiting. `_SPARE` of
-    them can do so at a time.
+    leaves its place to another task, so that such tasks do not keep others waiting. A long task
+    leaves its place if another identity's task waits. `_SPARE` of them can do so at a time, and an
+    identity has no more of them than there is room left. Of the tasks that wait, the next one is
+    that of the identity which has the fewest running.
 
-    Thread-safe: `_lock` guards what waits and what runs, the tokens and the flag that it has
-    stopped.
+    Thread-safe: `_lock` guards what waits and what runs, and the flag that it has stopped.
+
+    Args:
+        threads: how many tasks hold a place.
+        capacity: how many tasks wait and run. An identity has at most half of that.
+        timer: tells when a task has become long. With None, no task is.
+        asker: says on the thread that submits a task who asks for it.
     """
 
-    def __init__(self, threads: int = 2, capacity: int = 256) -> None:
+    def __init__(
+        self,
+        threads: int = 2,
+        capacity: int = 256,
+        timer: Timer | None = None,
+        asker: Callable[[], Asker] = current_asker,
+    ) -> None:
         self._lock = threading.Lock()
         self._threads = threads
         self._capacity = capacity
-        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._ready: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._wanted: set[Future[Any]] = set()
-        self._unwanted: set[Future[Any]] = set()
-        self._tokens: dict[Future[Any], CancelToken] = {}
+        self._timer = timer
+        self._asker = asker
+        self._tasks: dict[Future[Any], _Task] = {}
+        self._waiting: list[_Task] = []
+        self._ready: deque[_Task] = deque()
+        self._placed: set[_Task] = set()
+        self._beside: set[_Task] = set()
         self._stopped = False
         self._loading = ThreadPoolExecutor(threads + _SPARE, thread_name_prefix="headrace-load")
         self._closing = ThreadPoolExecutor(1, thread_name_prefix="headrace-close")
@@ -55,7 +94,7 @@ class LoadExecutor:
     def submit(self, task: Callable[[], T], token: CancelToken | None = None) -> Future[T]:
         """Runs a client's task, in the context of the caller. So the log knows its request.
         `give_up` and `stop_loading` end the task at its next layer. A task that heeds a `token` of
-        its own is unwanted once that is cancelled.
+        its own is unwanted once that is cancelled. A task that waits ends with its token.
 
         Raises:
             ResourceExhausted: too many tasks wait already.
@@ -63,35 +102,30 @@ class LoadExecutor:
             The future raises what the task raises. If that is not an ordinary exception, it raises
             Internal.
         """
-        own = CancelToken()
-        future: Future[T] = Future()
-        work = partial(copy_context().run, _run, partial(_heeding, own, task))
+        asker, own = self._asker(), CancelToken()
+        work = partial(copy_context().run, _run, partial(_heeding, own, asker, task))
+        added = _Task(Future[Any](), work, own, asker.name)
         with self._lock:
             if self._stopped:
                 raise ShuttingDown()
-            if len(self._tokens) >= self._capacity:
-                raise ResourceExhausted(
-                    f"{len(self._tokens)} loads and queries are waiting, as many as the server "
-                    f"takes; try again later"
-                )
-            self._tokens[future] = own
-            self._waiting.append((future, work))
-        future.add_done_callback(self._ended)
-        leave = partial(self._leave_place, future)
-        own.attach(leave)
+            self._check_room(added.who)
+            self._tasks[added.future] = added
+            self._waiting.append(added)
+        added.future.add_done_callback(self._ended)
+        own.attach(partial(self._unwanted, added, own))
         if token is not None:
+            leave = partial(self._unwanted, added, token)
             token.attach(leave)
-            future.add_done_callback(lambda _: token.detach(leave))
+            added.future.add_done_callback(lambda _: token.detach(leave))
         self._begin()
-        return future
+        return added.future
 
     def give_up(self, future: Future[T], error: HeadraceError) -> None:
-        """Ends a task whose result nobody wants. Its future raises `error`, or is cancelled if the
-        task has not begun."""
+        """Ends a task whose result nobody wants. Its future raises `error`."""
         with self._lock:
-            token = self._tokens.get(future)
-        if token is not None and not future.cancel():
-            token.cancel(error)
+            task = self._tasks.get(future)
+        if task is not None:
+            task.token.cancel(error)
 
     def close(self, task: Callable[[], T]) -> Future[T]:
         """Runs a task that frees something. The executor never refuses it before `stop`."""
@@ -102,12 +136,9 @@ class LoadExecutor:
         them. Closing goes on."""
         with self._lock:
             self._stopped = True
-            waiting, tokens = [future for future, _ in self._waiting], [*self._tokens.values()]
-            self._waiting.clear()
-        for future in waiting:
-            future.cancel()
-        for token in tokens:
-            token.cancel(Stopped("the server is shutting down; use another one"))
+            tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.token.cancel(Stopped("the server is shutting down; use another one"))
         self._loading.shutdown()
 
     def stop(self) -> None:
@@ -115,65 +146,124 @@ class LoadExecutor:
         self.stop_loading()
         self._closing.shutdown()
 
+    def _check_room(self, who: str) -> None:
+        """
+        Raises:
+            ResourceExhausted: there are too many tasks, or too many of this identity.
+        """
+        free = self._capacity - len(self._tasks)
+        if free <= 0:
+            raise ResourceExhausted(
+                f"{len(self._tasks)} loads and queries are waiting, as many as the server "
+                f"takes; try again later"
+            )
+        mine = sum(task.who == who for task in self._tasks.values()) if who else 0
+        if mine > free:
+            raise ResourceExhausted(
+                f"{mine} of your loads and queries are waiting, as many as one client may have "
+                f"now; try again when some have ended"
+            )
+
     def _begin(self) -> None:
         """Begins tasks for which there is a place."""
         while True:
             with self._lock:
-                if not self._waiting or len(self._wanted) >= self._threads:
+                task = self._next()
+                if task is None:
                     return
-                future, work = self._waiting.popleft()
-                if not future.set_running_or_notify_cancel():
-                    continue
-                self._wanted.add(future)
-                self._ready.append((future, work))
-            del work
+                self._waiting.remove(task)
+                task.future.set_running_or_notify_cancel()  # nobody cancels it
+                task.begun = time.monotonic()
+                self._placed.add(task)
+                self._ready.append(task)
+            del task
             try:
                 self._loading.submit(self._work)
             except RuntimeError:  # it has stopped, or the system has no thread
                 with self._lock:
-                    future, _ = self._ready.pop()
-                self._leave(future)
-                future.set_exception(ResourceExhausted("the server has no thread for a load"))
+                    failed = self._ready.pop()
+                self._leave(failed)
+                failed.future.set_exception(
+                    ResourceExhausted("the server has no thread for a load; try again later")
+                )
+                continue
+            if self._timer is not None:
+                self._timer.schedule(time.monotonic() + _LONG_SECONDS, self._begin)
+
+    def _next(self) -> _Task | None:
+        """The task to begin. The caller holds the lock."""
+        running = Counter(task.who for task in (*self._placed, *self._beside))
+        beside = Counter(task.who for task in self._beside)
+
+        def has_room(who: str) -> bool:
+            """Whether it may have one more task that leaves its place."""
+            return not who or beside[who] < _SPARE - len(self._beside)
+
+        may = [task for task in self._waiting if has_room(task.who) or not beside[task.who]]
+        if not may:
+            return None
+        task = min(may, key=lambda each: running[each.who])
+        if len(self._placed) < self._threads:
+            return task
+        since = time.monotonic() - _LONG_SECONDS
+        for each in self._placed if self._timer is not None else ():
+            other = each.who != task.who
+            if other and each.begun <= since and len(self._beside) < _SPARE and has_room(each.who):
+                self._placed.remove(each)
+                self._beside.add(each)
+                return task
+        return None
 
     def _work(self) -> None:
         """Does what is ready. It keeps no reference to it, so that the task's network is free when
         its future is done."""
         with self._lock:
-            future, work = self._ready.popleft()
+            if not self._ready:  # it has failed, because the system had no thread
+                return
+            task = self._ready.popleft()
+        work, task.work = task.work, None
+        assert work is not None
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
             del work
-            self._leave(future)
-            future.set_exception(error)
+            self._leave(task)
+            task.future.set_exception(error)
         else:
             del work
-            self._leave(future)
-            future.set_result(result)
-        del future
+            self._leave(task)
+            task.future.set_result(result)
+            del result
+        del task
         self._begin()
 
-    def _leave_place(self, future: Future[T]) -> None:
-        """Lets another task begin although an unwanted one has not ended."""
+    def _unwanted(self, task: _Task, token: CancelToken) -> None:
+        """Ends a task that waits, and lets another one begin if it has not ended."""
         with self._lock:
-            if future not in self._wanted or len(self._unwanted) >= _SPARE:
-                return
-            self._wanted.discard(future)
-            self._unwanted.add(future)
+            waits = task in self._waiting
+            if waits:
+                self._waiting.remove(task)
+            elif task in self._placed and len(self._beside) < _SPARE:
+                self._placed.remove(task)
+                self._beside.add(task)
+        if waits:
+            task.work = None
+            task.future.set_running_or_notify_cancel()
+            task.future.set_exception(token.error)
         self._begin()
 
-    def _leave(self, future: Future[T]) -> None:
+    def _leave(self, task: _Task) -> None:
         with self._lock:
-            self._wanted.discard(future)
-            self._unwanted.discard(future)
+            self._placed.discard(task)
+            self._beside.discard(task)
 
     def _ended(self, future: Future[T]) -> None:
         with self._lock:
-            del self._tokens[future]
+            del self._tasks[future]
 
 
-def _heeding(token: CancelToken, task: Callable[[], T]) -> T:
-    with interruptible(token):
+def _heeding(token: CancelToken, asker: Asker, task: Callable[[], T]) -> T:
+    with asking(asker), interruptible(token):
         return task()
 
 

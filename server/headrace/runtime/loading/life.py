@@ -20,7 +20,7 @@ from functools import partial
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
 from headrace.runtime.loading.batch_size import check_batch_size
-from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, plain_name
+from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, NetworkState, plain_name
 from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
@@ -257,10 +257,13 @@ class NetworkLife:
     def _ended(self, future: Future[NetworkEntry]) -> None:
         with self._changing:
             load = self._loading.pop(future)
+        error = future.exception()
+        if error is not None and load.entry.state is NetworkState.LOADING:
+            self._fail(load, error)  # it has never begun
         if load.remains is None:
             self._loads.close(free_graphs)  # copies that were only needed to compile
         else:
-            forget_locals(future.exception())
+            forget_locals(error)
             self._loads.close(load.remains.give_back)
 
     def _give_up(self, entry: NetworkEntry, error: HeadraceError) -> None:

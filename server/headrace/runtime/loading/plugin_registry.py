@@ -12,6 +12,7 @@ from typing import TypeGuard
 from headrace.runtime.config.device_name import VIRTUAL_TYPES, unknown_device
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.standard_keys import ISOLATION, NONE, PROCESS
+from headrace.runtime.device.compiled_plugin import CompiledPlugin
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource, check_version, create_plugin
 from headrace.runtime.device.services import Services
@@ -24,6 +25,7 @@ from headrace.runtime.errors import (
     Unavailable,
 )
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
+from headrace.runtime.isolation.server.trials import PluginTrials
 
 _log = logging.getLogger(__name__)
 
@@ -135,7 +137,12 @@ class PluginRegistry:
         if not _DEVICE.fullmatch(source.device):
             raise ValueError(f"{source.device!r} is not a device name: capitals, digits and '_'")
         if not _isolated(source, isolate):
-            return create_plugin(source, services)
+            plugin = create_plugin(source, services)
+            if isinstance(plugin, CompiledPlugin) and plugin.compiles_apart and source.path:
+                plugin.trials = PluginTrials(
+                    source, services, lambda: plugin.config.explicit_strings()
+                )
+            return plugin
         if not source.path:
             raise ValueError("a device in a process of its own needs a function with a path")
         late = getattr(source.load(), "headrace_late", False)

@@ -1,9 +1,9 @@
-"""onnx's inference of types and shapes, in this process or in one of its own.
+"""onnx's inference of types and shapes, in this process or in others.
 
 onnx ends the process on some attributes of some operators, and holds Python's interpreter lock
 while it infers. So a server, which gets networks from strangers, has onnx infer in a process of its
-own once `infer_apart` was called. That process starts when it is first needed. If it ends, the
-layers that it was asked about stay without types, and the next question starts it again.
+own once `infer_apart` was called. Such a process starts when it is first needed. If it ends, the
+layers that it was asked about stay without types, and the next question starts another one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,17 @@ from typing import Final
 import onnx
 
 from headrace.runtime.system.child_process import import_path, stops_held
+from headrace.runtime.system.interruption import check
 
 _log = logging.getLogger(__name__)
 
 _SIZE: Final = struct.Struct("<Q")
 _SECONDS: Final = 20.0
 """How long onnx may take for one question, which is about a few layers."""
+_LOOK_SECONDS: Final = 0.1
+"""How often a thread that waits for an answer looks whether anybody still wants it."""
+_MOST_IDLE: Final = 2
+"""As many as networks are loaded at once."""
 _MEMORY_BYTES: Final = 4 * 2**30
 """The most address space of the process. Its libraries take most of it."""
 _MOST_BYTES: Final = 256 * 2**20
@@ -39,43 +44,59 @@ class InferenceEnded(Exception):
     """onnx ended its process, or did not answer in time."""
 
 
-class InferenceProcess:
-    """A process in which onnx infers. Thread-safe: `_lock` guards the process, and lets one thread
-    ask at a time."""
+class InferenceProcesses:
+    """Processes in which onnx infers, one for each thread that asks. So nobody waits for another's
+    network. Thread-safe: `_lock` guards the processes; a busy one belongs to its thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._idle: list[subprocess.Popen[bytes]] = []
+        self._busy: set[subprocess.Popen[bytes]] = set()
 
     def ask(self, model: bytes) -> bytes:
-        """What `_infer` answers for the serialised model.
+        """What `_infer` answers for the serialised model. The process is ended as soon as nobody
+        wants the answer any more.
 
         Raises:
             InferenceEnded: the process has ended, also if the system has none.
         """
         with self._lock:
-            try:
-                if self._process is None:
-                    self._process = _start()
-                return _exchange(self._process, model)
-            except OSError as error:
-                status = self._end()
-                _log.info("the process that infers types ended with status %s", status)
-                raise InferenceEnded(str(error)) from error
+            process = self._idle.pop() if self._idle else None
+        try:
+            process = process or _start()
+            with self._lock:
+                self._busy.add(process)
+            answer = _exchange(process, model)
+        except OSError as error:
+            status = None if process is None else self._end(process)
+            _log.info("a process that infers types ended with status %s", status)
+            raise InferenceEnded(str(error)) from error
+        except BaseException:
+            if process is not None:
+                self._end(process)
+            raise
+        with self._lock:
+            self._busy.discard(process)
+            keep = len(self._idle) < _MOST_IDLE
+            if keep:
+                self._idle.append(process)
+        if not keep:
+            self._end(process)
+        return answer
 
     def stop(self) -> None:
-        """Ends the process, if there is one. Whoever waits for an answer gets none."""
-        process = self._process
-        if process is not None:
-            process.kill()
+        """Ends the processes. Whoever waits for an answer gets none."""
         with self._lock:
-            self._end()
+            idle, self._idle = self._idle, []
+            for each in self._busy:
+                each.kill()
+        for each in idle:
+            self._end(each)
 
-    def _end(self) -> int | None:
-        """Ends the process, and returns its status; None if there is no process."""
-        process, self._process = self._process, None
-        if process is None:
-            return None
+    def _end(self, process: subprocess.Popen[bytes]) -> int:
+        """Ends the process, and returns its status."""
+        with self._lock:
+            self._busy.discard(process)
         process.kill()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
@@ -84,18 +105,18 @@ class InferenceProcess:
         return process.wait()
 
 
-_apart: InferenceProcess | None = None
+_apart: InferenceProcesses | None = None
 
 
 def infer_apart() -> None:
-    """Has this process ask another one from now on, until `stop_apart`."""
+    """Has this process ask others from now on, until `stop_apart`."""
     global _apart
     if _apart is None:
-        _apart = InferenceProcess()
+        _apart = InferenceProcesses()
 
 
 def stop_apart() -> None:
-    """Ends that other process, and has onnx infer in this one again."""
+    """Ends those other processes, and has onnx infer in this one again."""
     global _apart
     process, _apart = _apart, None
     if process is not None:
@@ -167,14 +188,17 @@ def _read(descriptor: int, size: int, end: float | None = None) -> bytes:
     """
     Raises:
         OSError: the other side has closed the pipe, or does not write until `end`.
+        As `check`: nobody wants the bytes any more.
     """
     found = bytearray()
     while len(found) < size:
         if end is not None:
             waiting = select.poll()
             waiting.register(descriptor, select.POLLIN)
-            if not waiting.poll(1000 * max(0.0, end - time.monotonic())):
-                raise TimeoutError("no answer in time")
+            while not waiting.poll(1000 * _LOOK_SECONDS):
+                check()
+                if time.monotonic() > end:
+                    raise TimeoutError("no answer in time")
         piece = os.read(descriptor, size - len(found))
         if not piece:
             raise EOFError("the pipe was closed") if end is None else ConnectionError("it ended")

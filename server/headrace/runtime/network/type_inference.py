@@ -9,6 +9,7 @@ would walk through bodies and functions itself; here, this module walks through 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -39,6 +40,9 @@ leave such a type open."""
 
 _MOST_ENDS: Final = 8
 """How often onnx may end its process over one network. Each start takes a quarter of a second."""
+
+_MOST_SECONDS: Final = 120.0
+"""How long onnx may take for one network. The layers that are left stay without types."""
 
 _MAX_LAYERS: Final = 200_000
 """The most layers that onnx is asked about for one network. Each call of a function counts its
@@ -76,6 +80,7 @@ class TypeInference:
         self._waiting: list[ir.Node] = []
         self._left = _MAX_LAYERS
         self._ends = 0
+        self._seconds = 0.0
         self.values: dict[ir.Value, npt.NDArray[np.generic]] = {}
         self.deep: set[ir.Value] = set()
 
@@ -147,7 +152,7 @@ class TypeInference:
                 _set(outer, inner.type, inner.shape)
 
     def _infer(self, nodes: Sequence[ir.Node]) -> None:
-        if self._ends >= _MOST_ENDS:
+        if self._ends >= _MOST_ENDS or self._seconds >= _MOST_SECONDS:
             return
         if any(node.op_type in _NEED_TYPES for node in nodes):
             if len(nodes) > 1:
@@ -172,7 +177,7 @@ class TypeInference:
                     graph.value_info.append(ir.serde.serialize_value(value))
             opsets = [onnx.helper.make_opsetid(*each) for each in self._opsets.items()]
             model = onnx.ModelProto(graph=graph, opset_import=opsets, ir_version=10)
-            inferred = infer(model)
+            inferred = self._asked(model)
             types = {
                 info.name: (
                     ir.serde.deserialize_type_proto_for_type(info.type),
@@ -200,6 +205,14 @@ class TypeInference:
         self._look_for_deep(nodes)
         if give_ranks(nodes) and len(nodes) > 1:
             self._infer(nodes)  # again, for layers that read a value that now has a rank
+
+    def _asked(self, model: onnx.ModelProto) -> onnx.GraphProto:
+        """As `infer`, and counts how long that takes."""
+        began = time.monotonic()
+        try:
+            return infer(model)
+        finally:
+            self._seconds += time.monotonic() - began
 
     def _look_for_deep(self, nodes: Sequence[ir.Node]) -> None:
         self.deep.update(value for node in nodes if exceeds(node) for value in node.outputs)

@@ -24,7 +24,8 @@ from headrace.runtime.loading.entry import (
     plain_name,
 )
 from headrace.runtime.loading.registry import NetworkRegistry
-from headrace.server.access.identity import CALLER, Identity, Role
+from headrace.runtime.system.asker import NOBODY, Asker
+from headrace.server.access.identity import ANONYMOUS, CALLER, Identity, Role
 
 _MAX_OWNER_LENGTH: Final = 96
 """A file name of the state directory holds the network's name, its owner and its version."""
@@ -192,6 +193,19 @@ class PrivateNetworks(Networks):
         if job.sequence is not None:  # two tenants may use the same id on a shared network
             job.sequence = job.sequence._replace(key=_of_caller(job.sequence.id))
         self._registry.submit(entry, job)
+
+
+def asker(operators: Collection[str] | None) -> Asker:
+    """Who asks for a load or a query now. Whoever may unload others' networks is trusted.
+
+    Args:
+        operators: as `PrivateNetworks`. None if all clients share the networks.
+    """
+    caller = CALLER.get()
+    if caller is ANONYMOUS:
+        return NOBODY
+    trusted = caller.may(Role.MANAGE) if operators is None else caller.name in operators
+    return Asker(caller.name, trusted)
 
 
 @lru_cache(maxsize=4096)

@@ -126,6 +126,12 @@ class Settings:
         "front ends: processes that share gRPC's port and carry its calls. With 2 or more, the "
         "engine is one more process, which has networks, queues, devices and HTTP",
     )
+    max_load_seconds: float = option(
+        600.0,
+        SECONDS,
+        "longest that a device's process may load or query one network; a process that takes "
+        "longer is ended, and the network is refused; 0: no limit",
+    )
     max_concurrent_rpcs: int = option(
         1024,
         COUNT,

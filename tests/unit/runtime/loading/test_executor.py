@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
 
 import pytest
 
 from headrace.runtime.errors import Cancelled, Internal, ResourceExhausted, Stopped, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.timer import Timer
+from headrace.runtime.loading import executor as executor_module
 from headrace.runtime.loading.executor import _SPARE, LoadExecutor
+from headrace.runtime.system.asker import Asker
 from headrace.runtime.system.interruption import check
 from tests.support.gate import PATIENCE_SECONDS, Gate
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -111,7 +119,8 @@ def test_a_task_that_nobody_wants_ends_at_its_next_layer(executor: LoadExecutor)
     gate.open()
     with pytest.raises(Cancelled, match="its caller left"):
         running.result(PATIENCE_SECONDS)
-    assert waiting.cancelled()
+    with pytest.raises(Cancelled, match="its caller left"):
+        waiting.result(PATIENCE_SECONDS)
     assert executor.submit(lambda: 1).result(PATIENCE_SECONDS) == 1
     assert went_on == []
 
@@ -130,3 +139,77 @@ def test_a_stop_ends_what_runs_at_its_next_layer() -> None:
     executor.stop()
     with pytest.raises(Stopped, match="shutting down"):
         running.result(PATIENCE_SECONDS)
+
+
+def test_a_task_that_nobody_wants_any_more_does_not_wait(executor: LoadExecutor) -> None:
+    gate, token = Gate(), CancelToken()
+    running, waiting = executor.submit(gate), executor.submit(lambda: 1, token)
+    gate.await_arrivals()
+    token.cancel(Cancelled("the caller left"))
+    with pytest.raises(Cancelled, match="the caller left"):
+        waiting.result(PATIENCE_SECONDS)
+    executor.submit(lambda: 1)  # there is room for it
+    gate.open()
+    running.result(PATIENCE_SECONDS)
+
+
+class Askers:
+    """Says who asks."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def __call__(self) -> Asker:
+        return Asker(self.name, trusted=False)
+
+    def submit(self, executor: LoadExecutor, name: str, task: Callable[[], T]) -> Future[T]:
+        self.name = name
+        return executor.submit(task)
+
+
+def test_the_task_of_whoever_has_the_fewest_running_is_next() -> None:
+    askers, gates, order = Askers(), [Gate(), Gate()], list[str]()
+    executor = LoadExecutor(threads=2, asker=askers)
+    running = [askers.submit(executor, "eve", gate) for gate in gates]
+    for gate in gates:
+        gate.await_arrivals()
+    waiting = [
+        askers.submit(executor, name, partial(order.append, name)) for name in ("eve", "bob")
+    ]
+    gates[0].open()
+    for future in (running[0], *waiting):
+        future.result(PATIENCE_SECONDS)
+    assert order == ["bob", "eve"]
+    gates[1].open()
+    executor.stop()
+
+
+def test_one_identity_never_waits_in_all_places() -> None:
+    askers, gate = Askers(), Gate()
+    executor = LoadExecutor(threads=1, capacity=8, asker=askers)
+    held = [askers.submit(executor, "eve", gate) for _ in range(5)]
+    with pytest.raises(ResourceExhausted, match="of your loads and queries"):
+        askers.submit(executor, "eve", gate)
+    held.append(askers.submit(executor, "bob", gate))
+    gate.open()
+    for future in held:
+        future.result(PATIENCE_SECONDS)
+    executor.stop()
+
+
+def test_long_tasks_leave_their_places_to_other_identities_and_share_what_is_beside_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(executor_module, "_LONG_SECONDS", 0.0)
+    askers, gate, timer = Askers(), Gate(), Timer()
+    executor = LoadExecutor(threads=1, timer=timer, asker=askers)
+    stuck = [askers.submit(executor, "eve", gate) for _ in range(2 * _SPARE)]
+    gate.await_arrivals()
+    for name in ("bob", "carol", "dan"):
+        assert askers.submit(executor, name, lambda: 7).result(PATIENCE_SECONDS) == 7
+    assert sum(future.running() for future in stuck) <= 1 + _SPARE // 2
+    gate.open()
+    for future in stuck:
+        future.result(PATIENCE_SECONDS)
+    executor.stop()
+    timer.stop()

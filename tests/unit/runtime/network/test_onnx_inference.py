@@ -6,20 +6,25 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import onnx
 import pytest
 
+from headrace.runtime.errors import Cancelled
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network import onnx_inference, type_inference
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.onnx_inference import (
     InferenceEnded,
-    InferenceProcess,
+    InferenceProcesses,
     infer_apart,
     stop_apart,
 )
 from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.system.interruption import interruptible
 from headrace.testing.case import parse
+from headrace.testing.occupied import eventually
 
 GOOD = "g (float[2,N] x) => (float[2,N] y) { t = Neg(x) y = Abs(t) }"
 KILLERS = {
@@ -31,7 +36,7 @@ KILLERS = {
 
 
 @pytest.fixture
-def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[InferenceProcess]:
+def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[InferenceProcesses]:
     monkeypatch.setattr(onnx_inference, "_apart", None)  # for the other tests, afterwards
     # Stands for layers that end onnx and that nobody knows yet.
     monkeypatch.setattr(type_inference, "is_askable", lambda _: True)
@@ -54,19 +59,19 @@ def test_layers_that_are_known_to_end_onnx_are_not_asked_about(text: str) -> Non
     infer_types(Network.from_bytes(parse(text).SerializeToString()).model)
 
 
-def test_types_that_another_process_infers_are_the_same(apart: InferenceProcess) -> None:
+def test_types_that_another_process_infers_are_the_same(apart: InferenceProcesses) -> None:
     assert rank_of(GOOD, "t") == 2
 
 
 @pytest.mark.parametrize("name", KILLERS)
 def test_layers_that_end_onnx_stay_without_types_and_later_ones_get_theirs(
-    apart: InferenceProcess, name: str
+    apart: InferenceProcesses, name: str
 ) -> None:
     assert rank_of(KILLERS[name], "t") is None
     assert rank_of(GOOD, "t") == 2
 
 
-def test_what_onnx_refuses_raises_as_in_this_process(apart: InferenceProcess) -> None:
+def test_what_onnx_refuses_raises_as_in_this_process(apart: InferenceProcesses) -> None:
     model = onnx.ModelProto(ir_version=10)  # without operator sets
     model.graph.node.add(op_type="Neg", input=["x"], output=["y"])
     with pytest.raises(Exception, match="opset"):
@@ -74,11 +79,10 @@ def test_what_onnx_refuses_raises_as_in_this_process(apart: InferenceProcess) ->
 
 
 def test_a_process_that_does_not_answer_in_time_is_ended(
-    apart: InferenceProcess, monkeypatch: pytest.MonkeyPatch
+    apart: InferenceProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert rank_of(GOOD, "t") == 2
-    process = apart._process
-    assert process is not None
+    (process,) = apart._idle
     os.kill(process.pid, signal.SIGSTOP)
     monkeypatch.setattr(onnx_inference, "_SECONDS", 0.05)
     with pytest.raises(InferenceEnded):
@@ -89,7 +93,7 @@ def test_a_process_that_does_not_answer_in_time_is_ended(
 
 
 def test_a_network_that_ends_onnx_again_and_again_is_given_up(
-    apart: InferenceProcess, monkeypatch: pytest.MonkeyPatch
+    apart: InferenceProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts, start = [], onnx_inference._start
 
@@ -103,10 +107,39 @@ def test_a_network_that_ends_onnx_again_and_again_is_given_up(
     assert 2 <= len(starts) <= 10
 
 
-def test_a_stop_ends_the_process() -> None:
-    process = InferenceProcess()
-    process.ask(b"")
-    started = process._process
-    assert started is not None
-    process.stop()
+def test_a_process_that_nobody_waits_for_any_more_is_ended(apart: InferenceProcesses) -> None:
+    apart.ask(b"")
+    (process,) = apart._idle
+    os.kill(process.pid, signal.SIGSTOP)
+    token = CancelToken()
+    token.cancel(Cancelled("the caller left"))
+    with pytest.raises(Cancelled, match="the caller left"), interruptible(token):
+        apart.ask(b"")
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_nobody_waits_for_the_types_of_anothers_network(apart: InferenceProcesses) -> None:
+    apart.ask(b"")
+    (process,) = apart._idle
+    os.kill(process.pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        stuck = pool.submit(apart.ask, b"")
+        eventually(lambda: not apart._idle, "at work")
+        assert apart.ask(b"") == b""
+        os.kill(process.pid, signal.SIGCONT)
+        assert stuck.result(60) == b""
+
+
+def test_onnx_is_asked_about_one_network_for_so_long_and_no_longer(
+    apart: InferenceProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type_inference, "_MOST_SECONDS", 0.0)
+    assert rank_of(GOOD, "t") is None
+
+
+def test_a_stop_ends_the_processes() -> None:
+    processes = InferenceProcesses()
+    processes.ask(b"")
+    (started,) = processes._idle
+    processes.stop()
     assert started.returncode is not None

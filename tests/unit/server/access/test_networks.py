@@ -19,7 +19,7 @@ from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.loading.entry import NetworkEntry, full_name, owner_of, plain_name
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.server.access.identity import ANONYMOUS, CALLER, Identity, Role
-from headrace.server.access.networks import Networks, PrivateNetworks, owner_name
+from headrace.server.access.networks import Networks, PrivateNetworks, asker, owner_name
 
 A = Identity("token:a", frozenset({Role.MANAGE}))
 B = Identity("token:b", frozenset({Role.MANAGE}))
@@ -209,3 +209,20 @@ def test_without_private_networks_callers_share_all_networks() -> None:
         networks.check_operator("the log")
     assert entry.key.name == "m"
     assert networks.acquire == networks._registry.acquire, "a request costs a call more"
+
+
+@pytest.mark.parametrize(
+    ("identity", "operators", "trusted"),
+    [
+        (A, None, True),
+        (USER, None, False),
+        (A, ["token:ops"], False),
+        (OPERATOR, ["token:ops"], True),
+        (ANONYMOUS, None, True),
+    ],
+)
+def test_models_of_callers_who_may_not_unload_others_networks_are_not_trusted(
+    identity: Identity, operators: list[str] | None, trusted: bool
+) -> None:
+    with caller(identity):
+        assert asker(operators).trusted is trusted

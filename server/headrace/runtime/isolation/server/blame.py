@@ -9,23 +9,33 @@ next time, it is first tried alone in a separate worker.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from headrace.runtime.errors import EndedWorker
+import onnx_ir as ir
+
+from headrace.runtime.errors import EndedWorker, ResourceExhausted, Unavailable
 from headrace.runtime.intake import onnx_bytes
-from headrace.runtime.intake.naming import walk
+from headrace.runtime.intake.naming import bodies
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.asker import Asker, current_asker
+from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.system.interruption import wanted
 
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+REFUSED_SECONDS: Final = 300.0
+"""How long an identity is refused whose models have ended `ENDS` workers within this time."""
 REMEMBERED: Final = 1024
 """The most models that are remembered. The oldest are forgotten first."""
 ENDS: Final = 3
@@ -41,11 +51,13 @@ class Work:
     Attributes:
         place: the device's id.
         verb: what the worker does with the network, for example "loaded".
+        asker: who has asked for it. For a request, who has loaded the network.
     """
 
     network: Network
     place: str
     verb: str
+    asker: Asker = field(default_factory=current_asker)
 
     @property
     def runs(self) -> bool:
@@ -53,20 +65,75 @@ class Work:
         return self.verb == RUN
 
     def model(self) -> str:
-        """A digest that identifies the model on the device. It ignores the network's name, inferred
-        types, and the marks that a virtual device puts on layers."""
+        """A digest that identifies the model on the device by its structure and its constants.
+
+        Names mean nothing, so a model under other names is the same. The digest also ignores
+        inferred types, and the marks that a virtual device puts on layers.
+        """
         model = self.network.clone().model
+        model.doc_string = model.producer_name = model.producer_version = None
         model.metadata_props.clear()
-        model.graph.metadata_props.clear()
-        for node in walk(model.graph):
-            node.metadata_props.clear()
-            for value in node.outputs:
-                value.type = value.shape = None
-                value.metadata_props.clear()
-        digest = hashlib.sha256()
-        for piece in onnx_bytes.serialize(model):
-            digest.update(piece)
+        digest, names = hashlib.sha256(), map(str, itertools.count())
+        graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+        for graph in graphs:
+            for piece in _without_names(graph, names):
+                digest.update(piece)
+        digest.update(ir.to_proto(model).SerializeToString(deterministic=True))
         return f"{self.place}:{digest.hexdigest()}"
+
+
+def _without_names(graph: ir.Graph | ir.Function, names: Iterator[str]) -> Iterator[Buffer]:
+    """Numbers all in the graph and in its bodies, in the order in which it stands there. Takes its
+    constants out and yields them: the clone shares them, and may not rename them."""
+    graph.doc_string = None
+    graph.metadata_props.clear()
+    values = list(graph.inputs)
+    if isinstance(graph, ir.Graph):
+        graph.name = ""
+        for value in graph.initializers.values():
+            tensor, value.const_value = value.const_value, None
+            if tensor is not None:
+                yield from _contents(tensor)
+        values += graph.initializers.values()
+        graph.initializers.clear()
+    for value in dict.fromkeys(values):
+        _forget_name(value, names)
+        if value.shape is not None:
+            value.shape = ir.Shape(
+                [each if isinstance(each, int) else None for each in value.shape]
+            )
+    for node in wanted(graph):
+        node.name = node.doc_string = None
+        node.metadata_props.clear()
+        for value in node.outputs:
+            value.type = value.shape = value.const_value = None
+            _forget_name(value, names)
+        for name, attribute in list(node.attributes.items()):
+            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                yield name.encode()
+                yield from _contents(attribute.as_tensor())
+                del node.attributes[name]
+            elif attribute.doc_string:
+                attribute.doc_string = None
+        for _, body in bodies(node):
+            yield from _without_names(body, names)
+
+
+def _forget_name(value: ir.Value, names: Iterator[str]) -> None:
+    value.doc_string = None
+    value.metadata_props.clear()
+    if value.name:
+        value.name = next(names)
+
+
+def _contents(tensor: ir.TensorProtocol) -> Iterator[Buffer]:
+    yield f"{tensor.dtype.name}{tensor.shape}".encode()
+    if tensor.dtype.is_string():
+        yield repr(tensor.numpy().tolist()).encode()
+    elif tensor.dtype.bitwidth < 8:
+        yield tensor.tobytes()
+    else:
+        yield onnx_bytes.data(tensor)
 
 
 RUN: Final = "run"
@@ -118,9 +185,12 @@ class Blamed:
         self._ends: OrderedDict[str, deque[float]] = OrderedDict()
         self._suspected: OrderedDict[str, None] = OrderedDict()
         self._blamed: OrderedDict[str, str] = OrderedDict()
+        self._offences: OrderedDict[str, deque[float]] = OrderedDict()
 
     def judge(self, end: End) -> None:
         """Records the end of a worker."""
+        if end.crashed and len(set(end.works)) == 1 and not end.others:
+            self.offended(end.works[0].asker)
         works = sorted(dict.fromkeys(end.works), key=lambda work: work.runs)
         found = [(work.model(), work) for work in works]
         models = dict(found)  # each with one of its requests, if there was one
@@ -143,17 +213,59 @@ class Blamed:
                 _remember(self._blamed, model, text)
                 _log.error("%s", text)
 
-    def check(self, work: Work) -> None:
+    def offended(self, asker: Asker) -> None:
+        """Records that a model of `asker` has ended a worker, or that a worker had to be ended
+        because of it. Whoever may unload others' networks is not recorded."""
+        if asker.trusted:
+            return
+        with self._lock:
+            times = self._offences.get(asker.name) or deque(maxlen=ENDS)
+            _remember(self._offences, asker.name, times)
+            times.append(self._clock())
+
+    @contextmanager
+    def told(self, work: Work) -> Iterator[None]:
+        """Within it, the end of the worker raises EndedWorker if the model is blamed for it."""
+        try:
+            yield
+        except Unavailable as error:
+            try:
+                self.check(work, again=True)
+            except EndedWorker as blamed:
+                raise blamed from error
+            raise
+
+    def check(self, work: Work, *, again: bool = False) -> None:
         """
+        Args:
+            again: whether the work was let in already, so that only the model is checked.
+
         Raises:
             EndedWorker: the model is blamed.
+            ResourceExhausted: models of whoever asks have ended too many workers lately.
         """
+        if not again:
+            self._check_asker(work.asker)
         if self._blamed:
             model = work.model()
             with self._lock:
                 text = self._blamed.get(model)
             if text:
                 raise EndedWorker(text, field="model", metadata={"device": self._device})
+
+    def _check_asker(self, asker: Asker) -> None:
+        with self._lock:
+            times = self._offences.get(asker.name)
+            often = times is not None and len(times) == ENDS
+            left = times[0] + REFUSED_SECONDS - self._clock() if times and often else 0.0
+        if left > 0:
+            error = ResourceExhausted(
+                f"your models have ended {ENDS} worker processes of device {self._device} within "
+                f"{REFUSED_SECONDS:g} s; it takes models of yours again in {math.ceil(left)} s",
+                metadata={"device": self._device},
+            )
+            error.retry_delay_seconds = left
+            raise error
 
     def suspects(self, work: Work) -> bool:
         """Whether the model must be tried alone."""

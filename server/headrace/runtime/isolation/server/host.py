@@ -5,22 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from headrace.runtime.device.state import DeviceState, DeviceStates
-from headrace.runtime.errors import EndedWorker, HeadraceError, Internal, Unavailable
-from headrace.runtime.execution.cancel import CancelToken, current_token
+from headrace.runtime.device.services import Services
+from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import HeadraceError, Internal, Unavailable
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.blame import Blamed, End, Work
 from headrace.runtime.isolation.server.process import Answer, WorkerLost, WorkerProcess
+from headrace.runtime.isolation.server.trials import WorkerTrials
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.server.workers import START_SECONDS, Launch, Workers
 from headrace.runtime.system.backoff import Backoff
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _SHORTEST_DELAY_SECONDS = 0.1
 
@@ -37,10 +40,9 @@ class WorkerHost:
     Args:
         device, path: the plugin's name, and its creation function as ``module:function``.
         settings: returns the device's current configuration.
-        states: receives the device's state.
         backoff: decides when to start a worker again.
         launch: starts a process.
-        folder: as `Services`.
+        services: the timer, the folder, and for how long a worker may load or query a network.
     """
 
     def __init__(
@@ -48,18 +50,25 @@ class WorkerHost:
         device: str,
         path: str,
         settings: Callable[[], Mapping[str, str]],
-        states: DeviceStates,
+        services: Services,
         backoff: Backoff | None = None,
         launch: Launch = WorkerProcess,
-        folder: Path | None = None,
     ) -> None:
         self._device = device
-        self._states = states
+        self._states = services.states
+        self._seconds = services.max_load_seconds
         self._backoff = backoff or Backoff()
         self._blamed = Blamed(device)
         self._workers = Workers(
-            device, path, settings, launch, folder, self._blamed.judge, self._plugin_says
+            device,
+            path,
+            settings,
+            launch,
+            services.folder,
+            self._blamed.judge,
+            self._plugin_says,
         )
+        self.trials = WorkerTrials(self._workers, self._blamed, services)
         self._lock = threading.Lock()
         self._worker: WorkerProcess | None = None
         self._worker_networks: list[WorkerNetwork] = []
@@ -126,26 +135,29 @@ class WorkerHost:
 
     def extend(self, functions: bytes) -> None:
         """Adds operators to the device, now and after every restart. Raises as `call`."""
-        self._workers.extend(self.worker(), functions)
+        self._workers.extend(functions, self.worker())
+        self.trials.renew()
 
-    def query(self, work: Work, arguments: Mapping[str, Any], files: Sequence[int]) -> Answer:
-        """Asks the worker about a network.
+    def query(self, work: Work, ask: Callable[[WorkerProcess], T]) -> T:
+        """Asks the worker about a network. A stranger's network is asked about in another worker,
+        which serves nobody.
 
         Raises:
             EndedWorker: the model has ended a worker, now or before.
+            ResourceExhausted: models of whoever asks have ended too many workers.
             The errors of `call`.
         """
-
-        def ask(worker: WorkerProcess) -> Answer:
-            with worker.doing(work):
-                return worker.call("query", arguments, files, token=current_token())
-
+        if not work.asker.trusted:
+            return self.trials.run(work, ask)
         self._admit(work, ask)
         with self._blaming(work):
-            return ask(self.worker())
+            worker = self.worker()
+            with worker.doing(work, self._seconds):
+                return ask(worker)
 
     def load(self, worker_network: WorkerNetwork, token: CancelToken) -> Mapping[str, Any]:
-        """Has the worker compile a network, now and after every restart.
+        """Has the worker compile a network, now and after every restart. Another worker, which
+        serves nobody, compiles a stranger's network first.
 
         Returns:
             What the worker says about the network.
@@ -153,10 +165,12 @@ class WorkerHost:
         Raises:
             The errors of `query`.
         """
-        self._admit(worker_network.loading, lambda worker: worker_network.load(worker, token))
-        with self._blaming(worker_network.loading):
+        work = worker_network.loading
+        self._admit(work, worker_network.attempt, token)
+        with self._blaming(work):
             worker = self.worker()
-            facts = worker_network.load(worker, token)
+            with worker.doing(work, self._seconds):
+                facts = worker_network.load(worker, token)
         with self._lock:
             if worker is self._worker:
                 self._worker_networks.append(worker_network)
@@ -198,23 +212,23 @@ class WorkerHost:
 
     # -- inside --
 
-    def _admit(self, work: Work, attempt: Callable[[WorkerProcess], object]) -> None:
-        """Refuses a model that is blamed, and first tries a suspected model in a separate worker.
+    def _admit(
+        self,
+        work: Work,
+        attempt: Callable[[WorkerProcess], object],
+        token: CancelToken | None = None,
+    ) -> None:
+        """Refuses a model that is blamed, and first tries a suspected or a stranger's model in a
+        separate worker.
 
         Raises:
             EndedWorker: the model is blamed, perhaps because of this attempt.
             Any error that `attempt` raises.
         """
         self._blamed.check(work)
-        if not self._blamed.suspects(work):
-            return
-        with self._blaming(work):
-            worker = self._workers.start()
-            try:
-                attempt(worker)
-            finally:
-                worker.stop()
-        self._blamed.acquit(work)
+        if not work.asker.trusted or self._blamed.suspects(work):
+            self.trials.run(work, attempt, token)
+            self._blamed.acquit(work)
 
     @contextmanager
     def _blaming(self, work: Work) -> Iterator[None]:
@@ -225,12 +239,9 @@ class WorkerHost:
             Unavailable: the cause is not known. The error has the delay for another try.
         """
         try:
-            yield
+            with self._blamed.told(work):
+                yield
         except WorkerLost as error:
-            try:
-                self._blamed.check(work)
-            except EndedWorker as blamed:
-                raise blamed from error
             raise self._with_delay(error) from error
 
     def _watch(self) -> None:
@@ -296,8 +307,9 @@ class WorkerHost:
             if self._closing.is_set():
                 return
             try:
-                self._blamed.check(worker_network.loading)
-                worker_network.load(worker)
+                self._blamed.check(worker_network.loading, again=True)
+                with worker.doing(worker_network.loading, self._seconds):
+                    worker_network.load(worker)
             except WorkerLost:
                 raise
             except HeadraceError as error:

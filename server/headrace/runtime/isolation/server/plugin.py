@@ -31,25 +31,22 @@ from headrace.runtime.device.plugin import AS_IT_IS, Plugin
 from headrace.runtime.device.services import Readers, Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server.blame import Work
 from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.network import IsolatedNetwork
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
 from headrace.runtime.isolation.server.telemetry import Telemetry
 from headrace.runtime.isolation.server.watched_lanes import WatchedLanes
-from headrace.runtime.isolation.server.worker_network import WorkerNetwork
+from headrace.runtime.isolation.server.worker_network import WorkerNetwork, ask_about
 from headrace.runtime.isolation.server.workers import Launch
 from headrace.runtime.isolation.wire.descriptions import (
     parameter_from_json,
-    query_from_json,
     schema_from_json,
 )
-from headrace.runtime.isolation.wire.shared_memory import write_file
 from headrace.runtime.network.extension import write_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.backoff import Backoff
-from headrace.runtime.transform.options import NetworkOptions, options_to_json
+from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 
 _OURS: Final = frozenset(
@@ -96,10 +93,9 @@ class IsolatedPlugin(Device):
             name,
             path,
             self._worker_settings,
-            services.states,
+            services,
             backoff,
             launch if services.readers is None else partial(_launch, launch, services.readers),
-            services.folder,
         )
         self._telemetry = Telemetry(self._host.worker)
         self._face = face
@@ -154,11 +150,9 @@ class IsolatedPlugin(Device):
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         host = self._used_host()
-        arguments = {"config": dict(config), "options": options_to_json(options)}
         place = config.get(DEVICE_ID.name) or self.device_id(self.config)
-        with write_file(onnx_bytes.serialize(network.model)) as file:
-            facts, _ = host.query(Work(network, place, "queried"), arguments, [file])
-        return query_from_json(facts)
+        ask = partial(ask_about, network, config, options)
+        return host.query(Work(network, place, "queried"), ask)
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         config = self._configuration(load.config)
@@ -266,6 +260,7 @@ class IsolatedPlugin(Device):
         if self._open and self._facts and self._changes:  # it was created with what was set
             facts, _ = self._host.call("set_config", {"changes": dict(self._changes)})
             self._changed(facts)
+            self._host.trials.renew()
 
     def _device_ids(self) -> list[str]:
         self._used_host()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import selectors
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -77,6 +79,7 @@ class WorkerProcess:
         self.watched: WatchedLanes | None = None
         self.under_way: list[Work] = []
         """What the worker does; adding and removing are atomic."""
+        self._bounds: list[tuple[float, Work]] = []
         self._killed_for: Work | None = None
         self._killed_because = ""
         self._lock = threading.Lock()
@@ -107,8 +110,14 @@ class WorkerProcess:
     # -- calls --
 
     @contextmanager
-    def doing(self, work: Work) -> Iterator[None]:
-        """Records `work` as under way. If the worker ends inside the context, `work` may be why."""
+    def doing(self, work: Work, seconds: float = math.inf) -> Iterator[None]:
+        """Records `work` as under way. If the worker ends inside the context, `work` may be why.
+
+        Args:
+            seconds: after how long the worker is killed because of the work, at its next pulse.
+        """
+        bound = (time.monotonic() + seconds, work)
+        self._bounds.append(bound)
         self.under_way.append(work)
         try:
             yield
@@ -117,6 +126,7 @@ class WorkerProcess:
             raise
         finally:
             self.under_way.remove(work)
+            self._bounds.remove(bound)
 
     def call(
         self,
@@ -242,9 +252,18 @@ class WorkerProcess:
         self._killed_because, self._killed_for = because, work
         self._process.kill()
 
+    def discard(self) -> None:
+        """Ends the worker at once. Nobody is to blame. Does not block."""
+        self._closing = True
+        self.judge = None
+        self._process.kill()
+
     def watch(self) -> None:
-        """Waits for the worker's end; kills the worker if it hangs."""
+        """Waits for the worker's end; kills the worker if it hangs, or is too long at a work."""
         while not self.ended.wait(_PULSE_SECONDS):
+            late = [work for until, work in self._bounds if until < time.monotonic()]
+            if late:
+                self.kill("it took too long", late[0])
             try:
                 pulse = self.ask("pulse")
                 wait((pulse,), _STILL_SECONDS)
@@ -317,9 +336,10 @@ class WorkerProcess:
         self.end = self._ending(self._process.returncode)
         if not self._closing:
             _log.error("the worker of device %s ended: %s", self.device, self.end.how)
-        if self.judge is not None:
+        judge = self.judge  # `discard` may take it
+        if judge is not None:
             try:
-                self.judge(self.end)
+                judge(self.end)
             except Exception:  # noqa: BLE001 - as above
                 _log.exception("it is not known what ended the worker of %s", self.device)
         with self._lock:

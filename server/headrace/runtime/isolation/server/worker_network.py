@@ -10,13 +10,16 @@ from typing import Any
 
 from headrace.runtime.device.load import Load
 from headrace.runtime.errors import EndedWorker, HeadraceError, Internal, Unavailable
-from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.cancel import CancelToken, current_token
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server.blame import RUN, Work
 from headrace.runtime.isolation.server.exchange import Exchange
 from headrace.runtime.isolation.server.process import WorkerProcess
+from headrace.runtime.isolation.wire.descriptions import query_from_json
 from headrace.runtime.isolation.wire.shared_memory import write_file
-from headrace.runtime.transform.options import options_to_json
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions, options_to_json
+from headrace.runtime.transform.query import QueryResult
 
 _log = logging.getLogger(__name__)
 
@@ -84,20 +87,18 @@ class WorkerNetwork:
         Raises:
             The errors of `WorkerProcess.call`.
         """
-        arguments = {"config": dict(self.config()), "options": options_to_json(self._load.options)}
-        with ExitStack() as stack:
-            model = onnx_bytes.serialize(self._load.network.model)
-            files = [stack.enter_context(write_file(model))]
-            if self._load.native:
-                files.append(stack.enter_context(write_file((self._load.native,))))
-            with worker.doing(self.loading):
-                facts, _ = worker.call("load", arguments, files, token=token)
+        facts = ask_to_load(worker, self._load, self.config(), token)
         with self._lock:
             self._exchange = Exchange(worker, facts["number"])
             unwanted = self._unloaded
         if unwanted:
             self.unload()
-        return dict(facts)
+        return facts
+
+    def attempt(self, worker: WorkerProcess) -> None:
+        """Has a worker that serves nobody compile the network, and forget it. Raises as `load`."""
+        facts = ask_to_load(worker, self._load, self.config(), self._load.token)
+        worker.call("unload", {"number": facts["number"]})
 
     def kill(self) -> None:
         """Kills the network's worker, because a run does not end."""
@@ -119,3 +120,34 @@ class WorkerNetwork:
         if exchange is not None:
             with suppress(Unavailable):  # the worker has ended, and the network with it
                 exchange.worker.call("unload", {"number": exchange.number})
+
+
+def ask_to_load(
+    worker: WorkerProcess, load: Load, config: Mapping[str, str], token: CancelToken | None
+) -> Mapping[str, Any]:
+    """Has a worker compile a network, and returns what it says about it.
+
+    Raises:
+        The errors of `WorkerProcess.call`.
+    """
+    arguments = {"config": dict(config), "options": options_to_json(load.options)}
+    with ExitStack() as stack:
+        files = [stack.enter_context(write_file(onnx_bytes.serialize(load.network.model)))]
+        if load.native:
+            files.append(stack.enter_context(write_file((load.native,))))
+        facts, _ = worker.call("load", arguments, files, token=token)
+    return dict(facts)
+
+
+def ask_about(
+    network: Network, config: Mapping[str, str], options: NetworkOptions, worker: WorkerProcess
+) -> QueryResult:
+    """Asks a worker which layers of a network its device would run.
+
+    Raises:
+        The errors of `WorkerProcess.call`.
+    """
+    arguments = {"config": dict(config), "options": options_to_json(options)}
+    with write_file(onnx_bytes.serialize(network.model)) as file:
+        facts, _ = worker.call("query", arguments, [file], token=current_token())
+    return query_from_json(facts)

@@ -29,6 +29,7 @@ class Workers:
         device, path, settings, launch, folder: as `WorkerHost`.
         judge: as `WorkerProcess.judge`.
         says: called with a worker, and the state and the reason that its plugin reports.
+        isolated: as `Services.isolated`.
 
     Attributes:
         closing: set when no worker may live any more.
@@ -44,6 +45,8 @@ class Workers:
         folder: Path | None,
         judge: Callable[[End], None],
         says: Callable[[WorkerProcess, str, str], None],
+        *,
+        isolated: bool = True,
     ) -> None:
         self.closing = threading.Event()
         self.start_seconds = 0.0
@@ -54,6 +57,7 @@ class Workers:
         self._folder = folder
         self._judge = judge
         self._says = says
+        self._isolated = isolated
         self._lock = threading.Lock()
         self._living: set[WorkerProcess] = set()
         self._extensions: list[bytes] = []
@@ -83,6 +87,7 @@ class Workers:
                 "path": self._path,
                 "config": dict(self._settings()),
                 "folder": str(self._folder or ""),
+                "isolated": self._isolated,
             }
             worker.call("create", arguments, timeout=START_SECONDS)
             threading.Thread(
@@ -98,13 +103,14 @@ class Workers:
         self.start_seconds = time.monotonic() - began
         return worker
 
-    def extend(self, worker: WorkerProcess, functions: bytes) -> None:
+    def extend(self, functions: bytes, worker: WorkerProcess | None = None) -> None:
         """Adds operators to a worker, and to all that are started later. Raises as
         `WorkerProcess.call`."""
-        _extend(worker, functions)
+        if worker is not None:
+            _extend(worker, functions)
         with self._lock:
             # The next worker may have been started without them, if this one has ended.
-            if worker.ended.is_set():
+            if worker is not None and worker.ended.is_set():
                 raise worker.lost()
             self._extensions.append(functions)
 

@@ -49,7 +49,7 @@ class WorkerDevice:
     Args:
         name, path, config: the plugin's, as in the server's configuration.
         heard: called with the device states that the plugin reports.
-        folder: as `Services`.
+        folder, isolated: as `Services`.
 
     Raises:
         Any error that the plugin's creation raises.
@@ -62,6 +62,8 @@ class WorkerDevice:
         config: Mapping[str, str],
         heard: Callable[[DeviceEvent], None],
         folder: Path | None = None,
+        *,
+        isolated: bool = True,
     ) -> None:
         self._timer = Timer()
         states = DeviceStates()
@@ -72,7 +74,7 @@ class WorkerDevice:
             states,
             _NoDevices(),
             folder=folder,
-            isolated=True,
+            isolated=isolated,
         )
         try:
             source = factory_source(name, path).configured(name, config)

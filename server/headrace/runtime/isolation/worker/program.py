@@ -40,7 +40,8 @@ from headrace.runtime.system.interruption import interruptible
 
 _log = logging.getLogger(__name__)
 
-_CALLS_AT_ONCE = 4
+_CALLS_AT_ONCE = 16
+"""More than the server loads at once, so that loads that do not end leave room for other calls."""
 _NUMBER = struct.Struct("<Q")
 _OOM_SCORE = 500  # out of 1000, see proc(5); the server has 0, unless somebody has set it
 _F_SETSIG = 10  # fcntl(2), Linux; the fcntl module has no name for it
@@ -149,6 +150,7 @@ class Worker:
                 arguments["config"],
                 self._tell_state,
                 Path(arguments["folder"]) if arguments["folder"] else None,
+                isolated=arguments["isolated"],
             )
         except HeadraceError:
             raise

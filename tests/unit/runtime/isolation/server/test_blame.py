@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from headrace.runtime.errors import EndedWorker
+from headrace.runtime.errors import EndedWorker, ResourceExhausted
+from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server import blame
-from headrace.runtime.isolation.server.blame import ENDS, RUN, WITHIN_SECONDS, Blamed, End, Work
+from headrace.runtime.isolation.server.blame import (
+    ENDS,
+    REFUSED_SECONDS,
+    RUN,
+    WITHIN_SECONDS,
+    Blamed,
+    End,
+    Work,
+)
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.system.asker import Asker
 from headrace.testing.case import parse
+
+OPERATORS = {"a": "Relu", "b": "Abs", "c": "Neg"}
 
 
 def network(name: str) -> Network:
-    model = parse(f"{name} (float[n] x) => (float[n] y) {{ y = Relu(x) }}")
+    """A model of a structure of its own."""
+    operator = OPERATORS.get(name, "Exp")
+    model = parse(f"{name} (float[n] x) => (float[n] y) {{ y = {operator}(x) }}")
     return Network.from_bytes(model.SerializeToString())
 
 
@@ -53,6 +68,59 @@ def test_a_load_that_crashed_the_worker_alone_is_blamed_with_signal_time_and_rem
     assert (caught.value.status, caught.value.field) == ("FAILED_PRECONDITION", "model")
     assert not is_blamed(blamed, work("b"))
     assert not is_blamed(blamed, work("a", place="GPU.1"))
+
+
+def test_a_model_is_known_again_under_other_names() -> None:
+    blamed = Blamed("CPU", Clock())
+    named = """{} (float[{}] {}) => (float[{}] {}) {{
+        [{}] c = Constant<value = float {} {{1}}>()
+        [{}] {} = Add({}, c) }}"""
+    names = ("g", "n", "x", "n", "y", "l1", "k", "l2", "y", "x")
+    first, other = parse(named.format(*names)), parse(named.replace("1}}", "2}}").format(*names))
+    renamed = parse(named.format("h", "m", "a", "m", "b", "l3", "other", "l4", "b", "a"))
+    renamed.doc_string = renamed.producer_name = "somebody's"
+    other = parse(
+        named.replace("{{1}}", "{{2}}").format(
+            *("g", "n", "x", "n", "y", "l1", "k", "l2", "y", "x")
+        )
+    )
+    for each, known in ((first, True), (renamed, True), (other, False)):
+        one = Work(Network.from_bytes(each.SerializeToString()), "0", "loaded")
+        if each is first:
+            blamed.judge(end(one))
+        assert is_blamed(blamed, one) is known
+
+
+def test_telling_models_apart_changes_no_model() -> None:
+    network = Network.from_bytes(
+        parse(
+            "g (float[n] x) => (float[n] y) { y = Add(x, c) }", {"c": np.ones(1, np.float32)}
+        ).SerializeToString()
+    )
+    before = b"".join(onnx_bytes.serialize(network.model))
+    Work(network, "0", "loaded").model()
+    assert b"".join(onnx_bytes.serialize(network.model)) == before
+
+
+def test_a_stranger_whose_models_end_workers_is_refused_for_a_while() -> None:
+    clock = Clock()
+    blamed = Blamed("CPU", clock)
+    eve, bob = Asker("eve", trusted=False), Asker("bob", trusted=False)
+    for name in "abc":
+        blamed.judge(end(Work(network(name), "0", "loaded", eve)))
+    fresh = network("d")
+    with pytest.raises(ResourceExhausted, match="your models have ended 3 worker processes"):
+        blamed.check(Work(fresh, "0", "queried", eve))
+    blamed.check(Work(fresh, "0", "queried", bob))
+    clock.now = REFUSED_SECONDS
+    blamed.check(Work(fresh, "0", "queried", eve))
+
+
+def test_whoever_may_unload_others_networks_is_not_refused() -> None:
+    blamed = Blamed("CPU", Clock())
+    for name in "abc":
+        blamed.judge(end(work(name)))
+    blamed.check(work("d"))
 
 
 def test_a_model_is_read_once_however_many_of_its_requests_were_under_way(
