@@ -29,6 +29,7 @@ from headrace.runtime.isolation.wire.telemetry import told_to_json
 from headrace.runtime.isolation.worker.inline_executor import InlineExecutors
 from headrace.runtime.metrics.counters import Counters, NetworkCounters
 from headrace.runtime.network.extension import read_functions
+from headrace.runtime.network.memory import Weights, forget_locals, use
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
 from headrace.runtime.transform.options import options_from_json
@@ -43,8 +44,8 @@ class Call(NamedTuple):
 
 
 class WorkerDevice:
-    """Thread-safe, as far as the plugin is; single operations on `_networks` and `_counters` are
-    atomic.
+    """Thread-safe, as far as the plugin is; single operations on `_networks`, `_counters`
+    and `_weights` are atomic.
 
     Args:
         name, path, config: the plugin's, as in the server's configuration.
@@ -86,6 +87,7 @@ class WorkerDevice:
         self._numbers = itertools.count(1)
         self._networks: dict[int, ExecutableNetwork] = {}
         self._counters: dict[int, NetworkCounters] = {}
+        self._weights: dict[int, Weights] = {}
 
     def network(self, number: int) -> ExecutableNetwork:
         """The network with that number.
@@ -134,14 +136,30 @@ class WorkerDevice:
         self._plugin.add_extension(read_functions(bytes(call.files[0])))
 
     def query(self, call: Call) -> Any:
-        network = _network(call.files[0])
         options = options_from_json(call.arguments["options"])
-        return query_to_json(self._plugin.query_network(network, call.arguments["config"], options))
+
+        def ask(network: Network) -> Any:
+            return query_to_json(
+                self._plugin.query_network(network, call.arguments["config"], options)
+            )
+
+        return use(lambda: _network(call.files[0]), ask)
 
     def load(self, call: Call) -> Any:
+        network = _network(call.files[0])
+        weights = Weights(network)
+        try:
+            return self._load(network, call, weights)
+        except BaseException as error:
+            forget_locals(error)
+            del network
+            weights.give_back()
+            raise
+
+    def _load(self, network: Network, call: Call, weights: Weights) -> Any:
         native = bytes(call.files[1]) if len(call.files) > 1 else b""
         options = options_from_json(call.arguments["options"])
-        load = Load(_network(call.files[0]), call.arguments["config"], options, native, call.token)
+        load = Load(network, call.arguments["config"], options, native, call.token)
         loaded = self._plugin.load_network(load)
         number = next(self._numbers)
         counters = NetworkCounters("", self._plugin.name)  # the server knows the network's name
@@ -152,15 +170,18 @@ class WorkerDevice:
             loaded.close()  # the server does not hear of it
             raise
         self._counters[number] = counters
+        self._weights[number] = weights
         self._networks[number] = loaded
         return facts
 
     def unload(self, call: Call) -> Any:
-        network = self._networks.pop(call.arguments["number"], None)
-        self._counters.pop(call.arguments["number"], None)
+        number = call.arguments["number"]
+        network = self._networks.pop(number, None)
+        self._counters.pop(number, None)
         if network is not None:
             network.close()
             del network
+            self._weights.pop(number).give_back()
             release_memory()
 
     def layers(self, call: Call) -> Any:
