@@ -143,3 +143,21 @@ def test_the_connection_of_a_client_that_does_not_stop_is_ended() -> None:
         return turns
 
     assert FREE_RESETS // BURST <= asyncio.run(run()) < MOST_BURSTS
+
+
+def test_pings_end_no_call_however_many_there_are(server: Server) -> None:
+    with Raw(server.address) as raw:
+        watch = raw.headers(path="/grpc.health.v1.Health/Watch")
+        raw.send(watch, b"")
+        acknowledged = 0
+        for number in range(50):
+            raw.h2.ping(number.to_bytes(8, "big"))
+            raw.flush()
+            acknowledged += len(
+                [
+                    each
+                    for each in raw.events(h2.events.PingAckReceived)
+                    if isinstance(each, h2.events.PingAckReceived)
+                ]
+            )
+        assert (acknowledged, check(raw)) == (50, "0")

@@ -94,4 +94,8 @@ def channel_options(settings: Settings) -> list[tuple[str, Any]]:
         ("grpc.keepalive_timeout_ms", _PING_MILLISECONDS // 3),
         ("grpc.http2.ping_timeout_ms", _PING_MILLISECONDS // 3),
         ("grpc.keepalive_permit_without_calls", 1),
+        # Pings are welcome. The core would take three within five minutes for an attack, and end
+        # the connection with all its calls; proxies and clients ping each ten seconds. Answers that
+        # a client does not take are bounded by the core: it then reads no more of the connection.
+        ("grpc.http2.max_ping_strikes", 0),
     ]
