@@ -215,6 +215,25 @@ def client_closed() -> FailedPrecondition:
     )
 
 
+def other_loop() -> FailedPrecondition:
+    """The error for a call on another event loop than the client's."""
+    message = "the client is in use on another event loop; make a client for each loop"
+    return FailedPrecondition(
+        ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="OTHER_LOOP")
+    )
+
+
+def forked() -> FailedPrecondition:
+    """The error for whatever belongs to the process that this one was forked from."""
+    message = (
+        "this belongs to the process that this one was forked from; make a client in this one, and "
+        "start processes with multiprocessing's spawn: gRPC is not made for forks"
+    )
+    return FailedPrecondition(
+        ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="FORKED")
+    )
+
+
 def still_loading(network: str) -> FailedPrecondition:
     """The error for a request to a network that was still loading when it was looked up."""
     message = f"network {network!r} was still loading when it was looked up; look it up again"

@@ -13,6 +13,7 @@ import grpc
 from headrace.client import errors
 from headrace.client.conversation import Conversation, Result
 from headrace.client.errors import Target
+from headrace.client.forks import tell_of_forks
 from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.outputs import Outputs
 
@@ -42,11 +43,18 @@ class InferMany(Iterator[Result]):
         # gRPC takes the messages from this queue on a thread of its own; None ends them.
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._call = start(iter(self._outgoing.get, None))
-        self._closed = False
+        self._closed = self._inherited = False
         close_at_exit(self)
+        tell_of_forks(self)
+
+    def inherit(self) -> None:
+        self._closed = self._inherited = True
+        self._results = deque()
 
     def __next__(self) -> tuple[int, Outputs | errors.Error]:
         while not self._results:
+            if self._inherited:
+                raise errors.forked()
             if self._closed:
                 raise StopIteration
             self._fill()
@@ -59,6 +67,8 @@ class InferMany(Iterator[Result]):
 
         Inputs that are not drawn yet are still sent; `close` stops that.
         """
+        if self._inherited:
+            raise errors.forked()
         with self._lock:
             self._conversation.cancel(index)
             self._send(self._conversation.all_messages())

@@ -11,6 +11,7 @@ import grpc
 
 from headrace.client import errors
 from headrace.client.errors import Target
+from headrace.client.forks import process
 from headrace.client.outputs import Outputs, decode_reply
 from headrace.client.plans.plan import patience
 
@@ -60,6 +61,7 @@ class InferRequest:
         self._future = future
         self._target = target
         self._outputs: Outputs | None = None
+        self._process = process()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the request has finished, in whatever way.
@@ -70,6 +72,8 @@ class InferRequest:
         Returns:
             False when time was up first.
         """
+        if self._process is not process():
+            return True
         try:
             self._future.exception(patience(timeout))
         except (grpc.FutureTimeoutError, TimeoutError):
@@ -83,9 +87,12 @@ class InferRequest:
 
         Raises:
             Cancelled: it was cancelled.
+            FailedPrecondition: it belongs to the process that this one was forked from.
             Error: what the request raised.
         """
         if self._outputs is None:
+            if self._process is not process():
+                raise errors.forked()
             try:
                 data = self._future.result()
             except grpc.FutureCancelledError:
@@ -97,11 +104,11 @@ class InferRequest:
 
     def cancel(self) -> bool:
         """Cancels the request, also on the server; False if it had finished."""
-        return bool(self._future.cancel())
+        return self._process is process() and bool(self._future.cancel())
 
     def done(self) -> bool:
         """Whether it has finished, in whatever way."""
-        return bool(self._future.done())
+        return self._process is not process() or bool(self._future.done())
 
     def add_done_callback(self, callback: Callable[[InferRequest], object]) -> None:
         """Calls `callback` with this request when it has finished, at once if it has.

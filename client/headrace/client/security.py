@@ -109,7 +109,11 @@ class Endpoint:
         return one
 
     def channels(
-        self, library: Any, max_message_bytes: int, streams: Callable[..., Any] | None = None
+        self,
+        library: Any,
+        max_message_bytes: int,
+        streams: Callable[..., Any] | None = None,
+        kind: type[Channels] = Channels,
     ) -> Channels:
         """The connections of a client.
 
@@ -133,7 +137,7 @@ class Endpoint:
 
         metadata = None if security.token is None else security.metadata
         shares = streams if max_message_bytes >= _SHARED_BYTES else None
-        return Channels(connect, options, metadata, self.address, shares)
+        return kind(connect, options, metadata, self.address, shares)
 
     def pool(self, wanted: bool | None) -> Pool | None:
         """The shared memory of a client; None if tensors travel in messages.

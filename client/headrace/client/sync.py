@@ -145,7 +145,10 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         return [Network(self, each, pinned=each.version) for each in self.run(plans)]
 
     def close(self) -> None:
-        """Cancels what is in flight, and closes the connection. Idempotent."""
+        """Cancels what is in flight, and closes the connection. Idempotent. In a process that was
+        forked, it does nothing: the connection is the parent's."""
+        if self._channels.inherited:
+            return
         forget = "UnregisterSharedMemory"
         requests = transport.unregistrations(self.pool.close() if self.pool else [])
         seconds = transport.FORGET_SECONDS

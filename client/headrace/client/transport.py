@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from headrace.client.errors import client_closed, invalid
+from headrace.client.errors import Error, client_closed, forked, invalid
+from headrace.client.forks import tell_of_forks
 from headrace.client.plans.plan import IDEMPOTENT
 from headrace.client.tracing.calls import traced
 from headrace.v1 import inference_engine_pb2 as pb
@@ -123,8 +124,8 @@ def unregistrations(names: Iterable[str]) -> list[pb.UnregisterSharedMemoryReque
 
 
 class Channels:
-    """A client's connections: one for most calls, and one for those that must not be sent twice,
-    which is opened with the first of them. Thread-safe; `_lock` guards the table.
+    """A client's connections: one for most calls, and one for those that must not be sent twice.
+    Each is opened with the first call. Thread-safe; `_lock` guards the table.
 
     Args:
         connect: opens a channel with these options.
@@ -132,6 +133,9 @@ class Channels:
         metadata: gives the metadata that each call sends; None for no metadata.
         address: the server's, for traces.
         streams: `SharedStreams` of `headrace.client.multiplex`; None for a call for each request.
+
+    Attributes:
+        inherited: whether they belong to the process that this one was forked from.
     """
 
     def __init__(
@@ -150,37 +154,49 @@ class Channels:
         self._options = options
         self._lock = threading.Lock()
         self._closed = False
+        self.inherited = False
         self._opened: dict[bool, tuple[Any, dict[str, Any]]] = {}
-        self._open(once=False)
+        tell_of_forks(self)
+
+    def inherit(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = self.inherited = True
 
     @property
     def channel(self) -> Any:
         """The connection for most calls."""
-        return self._opened[False][0]
+        return (self._opened.get(False) or self._open(once=False))[0]
 
     def callable(self, method: str, *, once: bool = False) -> Any:
         """gRPC's callable of a method.
 
         Raises:
-            FailedPrecondition: the client is closed.
+            FailedPrecondition: the client is closed, or belongs to the process that this one was
+                forked from.
         """
         _, callables = self._opened.get(once) or self._open(once=once)
         if self._closed:
-            raise client_closed()
+            raise self._refusal()
         return traced(callables[method], _PREFIX + method, self._address)
 
     def close(self) -> list[Any]:
-        """Ends the streams and returns the channels, for the caller to close. Idempotent."""
+        """Ends the streams and returns the channels, for the caller to close. Idempotent. Inherited
+        ones are left alone."""
+        if self.inherited:
+            return []
         if self._streams is not None:
             self._streams.close()
         with self._lock:
             self._closed = True
             return [channel for channel, _ in self._opened.values()]
 
+    def _refusal(self) -> Error:
+        return forked() if self.inherited else client_closed()
+
     def _open(self, *, once: bool) -> tuple[Any, dict[str, Any]]:
         with self._lock:
             if self._closed:
-                raise client_closed()
+                raise self._refusal()
             if once not in self._opened:
                 channel = self._connect(self._options(once))
                 found = callables(channel)

@@ -11,6 +11,7 @@ import grpc.aio
 
 from headrace.client import errors, transport
 from headrace.client.aio import channel
+from headrace.client.aio.channels import LoopChannels
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
 from headrace.client.aio.session import Session
@@ -70,9 +71,10 @@ def _network_method(
 
 
 class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
-    """A connection to a server, made and used on one event loop.
+    """A connection to a server, used on one event loop at a time.
 
-    The first call connects. The arguments are those of `headrace.client.Client`.
+    The first call connects. It may be made before there is a loop. When its loop has been closed, a
+    call on the next one connects again. The arguments are those of `headrace.client.Client`.
     """
 
     def __init__(
@@ -94,7 +96,9 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         files = tls_ca, tls_cert, tls_key
         self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
         self.target = self.endpoint.address
-        self._channels = self.endpoint.channels(channel, max_message_bytes, SharedStreams)
+        self._channels = self.endpoint.channels(
+            channel, max_message_bytes, SharedStreams, LoopChannels
+        )
         self.pool = self.endpoint.pool(shared_memory)
         self._background: set[asyncio.Task[None]] = set()
 
@@ -132,6 +136,8 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
 
     async def close(self) -> None:
         """Closes the connection and cancels what is in flight. Idempotent."""
+        if self._channels.inherited:  # by a process that was forked
+            return
         names = self.pool.close() if self.pool is not None else []
         if names:
             forget = self.callable("UnregisterSharedMemory")

@@ -14,6 +14,7 @@ from headrace.client.balancing.fleet import Fleet
 from headrace.client.balancing.options import Balancing
 from headrace.client.balancing.server import Server
 from headrace.client.errors import Error, Unavailable, invalid
+from headrace.client.forks import tell_of_forks
 from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans
 from headrace.client.plans.plan import Plan
@@ -40,6 +41,7 @@ class Servers(Generic[C]):
         endpoint: what all servers have in common. str() of it names them all.
         name: host and port to look up in DNS; None if the target lists all servers.
         closed: whether the client is closed.
+        inherited: whether the client belongs to the process that this one was forked from.
 
     Raises:
         InvalidArgument: the target names no server, or an option does not go with several.
@@ -75,10 +77,15 @@ class Servers(Generic[C]):
         self._connect = connect
         self._lock = threading.Lock()
         self._pinned: dict[str, C] = {}
-        self.closed = False
+        self.closed = self.inherited = False
         options = balance if isinstance(balance, Balancing) else Balancing()
         self.fleet = Fleet(options, wake)
         self.take(addresses)
+        tell_of_forks(self)
+
+    def inherit(self) -> None:
+        self.closed = self.inherited = True
+        self._lock = threading.Lock()
 
     @property
     def addresses(self) -> list[str]:
@@ -160,7 +167,7 @@ class Servers(Generic[C]):
             FailedPrecondition: the client is closed.
         """
         if self.closed:
-            raise errors.client_closed()
+            raise errors.forked() if self.inherited else errors.client_closed()
 
     def give_up(self, server: Server) -> C | None:
         """Gives a silent server another route. Returns the old one for the caller to close, which

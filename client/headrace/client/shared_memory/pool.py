@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from headrace.client.forks import tell_of_forks
 from headrace.client.shared_memory.handover import Handover
 from headrace.client.shared_memory.segment import FOLDER, Segment, sweep
 
@@ -52,7 +53,13 @@ class Pool:
         self._reserved = 0  # segments that are being made
         self._grows_again_at = -math.inf
         self._closed = False
-        weakref.finalize(self, _remove, self._all, handover)  # also when the process ends
+        # Also when the process ends.
+        self._end = weakref.finalize(self, _remove, self._all, handover)
+        tell_of_forks(self)
+
+    def inherit(self) -> None:
+        self._end.detach()
+        self._lock = threading.Lock()
 
     def take(self, size: int) -> Segment | None:
         """An idle segment of at least so many bytes; None if there is none."""

@@ -142,6 +142,8 @@ class BalancedClient(Client):
             self._resolved = True
 
     async def close(self) -> None:
+        if self.group.inherited:
+            return
         self._watch.stop()
         for client in self.group.close():
             await client.close()

@@ -27,8 +27,9 @@ class Watch:
 
     def wake(self) -> None:
         """Notes that the client has work."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
+            self._task = loop.create_task(self._run())
 
     def stop(self) -> None:
         if self._task is not None:

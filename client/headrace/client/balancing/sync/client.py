@@ -75,7 +75,7 @@ class BalancedClient(Client):
             return Client(endpoint, timeout=timeout, max_message_bytes=max_message_bytes)
 
         self._watch = Watch(weakref.proxy(self))
-        weakref.finalize(self, self._watch.stop)
+        weakref.finalize(self, self._watch.stop).atexit = False  # `close_at_exit` is for that
         self.group: Servers[Client] = Servers(
             target,
             balance=balance,
@@ -160,6 +160,8 @@ class BalancedClient(Client):
             old.close()
 
     def close(self) -> None:
+        if self.group.inherited:
+            return
         self._watch.stop()
         self._watch.wait()
         for client in self.group.close():
