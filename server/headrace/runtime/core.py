@@ -33,6 +33,7 @@ from headrace.runtime.loading.exchange import blob_options, check_ports, export_
 from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.life import NetworkLife
 from headrace.runtime.loading.plugin_registry import PluginRegistry
+from headrace.runtime.loading.recent import RecentNetworks
 from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
 from headrace.runtime.loading.table import NO_LIMITS, OwnerLimits
@@ -48,6 +49,7 @@ from headrace.runtime.sequences.memory import StateMemory
 from headrace.runtime.sequences.network import load_with_states
 from headrace.runtime.system.asker import Asker, current_asker
 from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 
@@ -102,6 +104,7 @@ class Core:
         self._executors = ExecutorManager()
         self._loads = LoadExecutor(timer=self._timer, asker=asker)
         self._life = NetworkLife(self.networks, self.counters, self._loads, store)
+        self.recent = RecentNetworks(self._timer, lambda: self._loads.close(free_graphs))
         services = Services(
             self._executors,
             self._timer,
@@ -318,6 +321,7 @@ class Core:
         """
         late = self._timer.schedule(deadline, self.plugins.kill)
         self._life.stop()
+        self.recent.close()
         self._loads.stop()
         self._executors.stop()
         self.plugins.close()

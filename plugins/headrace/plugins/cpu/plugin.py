@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,6 @@ import onnx_ir as ir
 from headrace.plugins.cpu import contributed, limits, saturation, texts
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
-from headrace.plugins.cpu.graph.proven_shapes import proven_outputs
 from headrace.plugins.cpu.graph.repairs import needs_repair, repair
 from headrace.plugins.cpu.guards import guard_layers
 from headrace.plugins.cpu.guards.guards import guard, needs_guard
@@ -40,6 +39,22 @@ from headrace.runtime.network.work import multiply_adds
 from headrace.runtime.system.processors import usable_processors
 from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.options import NetworkOptions
+
+
+class GuardedNetwork(Network):
+    """A network as the backend gets it.
+
+    Attributes:
+        is_oblivious: whether no value decides which memory a run touches.
+        certain: the outputs of such a network that have the declared shape in every run.
+    """
+
+    def __init__(
+        self, model: ir.Model, notes: tuple[str, ...], is_oblivious: bool, certain: Collection[str]
+    ) -> None:
+        super().__init__(model, notes=notes)
+        self.is_oblivious = is_oblivious
+        self.certain = certain
 
 
 class CpuPlugin(SessionPlugin):
@@ -79,9 +94,11 @@ class CpuPlugin(SessionPlugin):
             name_layers(model.graph)
         exact = () if config.get(DISABLE_TRANSFORMATIONS) else saturation.note(model)
         notes = (*transformed.notes, *notes_on_float64(model), *exact)
-        tracked(model, repair)
-        guard(model)
-        return Network(model, notes=notes)
+        if any(map(needs_repair, walk(model.graph))):
+            tracked(model, repair)
+        proven = guard(model)
+        oblivious = is_data_oblivious(model)
+        return GuardedNetwork(model, notes, oblivious, proven.outputs() if oblivious else ())
 
     def _transformations(self, config: Configuration) -> Sequence[Transformation]:
         return TRANSFORMATIONS
@@ -117,13 +134,13 @@ class CpuPlugin(SessionPlugin):
     ) -> SessionNetwork:
         """Compiles with the streams and threads that the network has work for. Refuses a network
         with a layer that fails in every run."""
-        for node in walk(network.model.graph):
-            if (why := guard_layers.certain(node)) is not None:
-                raise FailedPrecondition(why, field="model")
-        work = multiply_adds(network)
+        why = network.derived("certain failure", lambda: _certain_failure(network.model))
+        if why is not None:
+            raise FailedPrecondition(why, field="model")
+        work = network.derived(multiply_adds, lambda: multiply_adds(network))
         at_once = min(hints.streams(config, work), self.streams())
         compiled = super()._compile(network, hints.chosen(config, at_once, work), token)
-        compiled.inputs_may_change = is_data_oblivious(network.model)
+        compiled.inputs_may_change = isinstance(network, GuardedNetwork) and network.is_oblivious
         return compiled
 
     def _runs(
@@ -134,7 +151,7 @@ class CpuPlugin(SessionPlugin):
         conversion: Conversion,
         open_session: Open,
     ) -> Runs:
-        certain = proven_outputs(network.model) if is_data_oblivious(network.model) else ()
+        certain = network.certain if isinstance(network, GuardedNetwork) else ()
         provider = self._provider_of(network.model, config)
         return HostRuns(open_session(provider), conversion, certain)
 
@@ -146,6 +163,12 @@ class CpuPlugin(SessionPlugin):
 
     def _shown(self, config: Configuration, at_once: int) -> Configuration:
         return hints.chosen(config, at_once)
+
+
+def _certain_failure(model: ir.Model) -> str | None:
+    """Why a layer of the model fails in every run; None if none does."""
+    found = (guard_layers.certain(node) for node in walk(model.graph))
+    return next((why for why in found if why is not None), None)
 
 
 def _changes_functions(model: ir.Model) -> bool:

@@ -120,15 +120,13 @@ class SessionPlugin(CompiledPlugin):
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> SessionNetwork:
-        limit = self._limits(network.model)
-        wrong = [
-            UnsupportedLayer(node.name or "", node.op_type, reason)
-            for node in network.nodes()
-            if (reason := limit(node)) is not None
-        ]
+        wrong = network.derived(("limits", self), lambda: self._beyond_limits(network))
         if wrong:
             raise UnsupportedLayers(self.name, wrong)
-        readable = self._compatibility.lowered(network.model)
+        readable = network.derived(
+            ("readable", self), lambda: self._compatibility.lowered(network.model)
+        )
+        source = network.derived(("source", self), lambda: session.source_of(readable))
         conversion = Conversion(network.inputs, network.outputs)
         share = self._at_once(config)
         threads = self._threads(config, share)
@@ -136,7 +134,7 @@ class SessionPlugin(CompiledPlugin):
         optimized: list[bool] = []
 
         def open_session(provider: Provider) -> Session:
-            opened = session.open_model(readable, provider, Settings(threads=threads), token)
+            opened = session.open_source(source, provider, Settings(threads=threads), token)
             optimized.append(opened.optimized)
             return opened
 
@@ -148,6 +146,14 @@ class SessionPlugin(CompiledPlugin):
         compiled = self.network_class(network, shown, executor, share, runs, conversion, profiler)
         compiled.optimized = all(optimized)
         return compiled
+
+    def _beyond_limits(self, network: Network) -> list[UnsupportedLayer]:
+        limit = self._limits(network.model)
+        return [
+            UnsupportedLayer(node.name or "", node.op_type, reason)
+            for node in network.nodes()
+            if (reason := limit(node)) is not None
+        ]
 
     def _anew(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
         made = super()._anew(network, config, token)

@@ -5,6 +5,7 @@ The public methods validate and count. The device implements the hooks with an u
 
 from __future__ import annotations
 
+import json
 import logging
 import platform
 from abc import abstractmethod
@@ -41,7 +42,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.extension import merge_functions, write_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.asker import current_asker
-from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.options import NetworkOptions, options_to_json
 from headrace.runtime.transform.query import QueryResult, query_network
 from headrace.runtime.transform.transform import Transformation, transform_network
 
@@ -101,7 +102,9 @@ class CompiledPlugin(Device):
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """The network as the device gets it. It is the same for a load and for a query.
+        """The network as the device gets it. It is the same for a load and for a query, and depends
+        on nothing but the arguments and the extensions: it may be used again, for several loads at
+        the same time, so nobody may change it.
 
         Raises:
             InvalidArgument: the network or the device has no use for an option.
@@ -129,7 +132,7 @@ class CompiledPlugin(Device):
         self.schema.refuse_server_keys(config, self.name)
         own = self.config.explicit_strings()
         configuration = self.schema.resolve(own, config, ignore_unknown=True)
-        transformed = self.transform_network(network, configuration, options)
+        transformed = self._transformed(network, configuration, options)
         return self._query(network, transformed, configuration)
 
     def load_network(self, load: Load) -> ExecutableNetwork:
@@ -183,7 +186,7 @@ class CompiledPlugin(Device):
 
     def _compile_checked(self, load: Load, config: Configuration, make: Compile) -> Loaded:
         network = load.network
-        transformed = self.transform_network(network, config, load.options)
+        transformed = self._transformed(network, config, load.options)
         if not self.compile_checks_support:
             self._refuse_unsupported(network, transformed, config)
         try:
@@ -198,6 +201,16 @@ class CompiledPlugin(Device):
             _log.info("a network on %s: %s", self.name, note)
         return replace(made, notes=(*transformed.notes, *made.notes))
 
+    def _transformed(
+        self, network: Network, config: Configuration, options: NetworkOptions
+    ) -> Network:
+        """As `transform_network`; once for a network that is kept."""
+        given = json.dumps(options_to_json(options), sort_keys=True)
+        return network.derived(
+            ("transformed", self, config, given, tuple(self._extensions.functions())),
+            lambda: self.transform_network(network, config, options),
+        )
+
     def _refuse_unsupported(
         self, network: Network, transformed: Network, config: Configuration
     ) -> None:
@@ -205,7 +218,12 @@ class CompiledPlugin(Device):
             raise UnsupportedLayers(self.name, unsupported)
 
     def _query(self, network: Network, transformed: Network, config: Configuration) -> QueryResult:
-        return query_network(network, transformed, self._support(transformed, config), self.name)
+        return transformed.derived(
+            ("query", self, config),
+            lambda: query_network(
+                network, transformed, self._support(transformed, config), self.name
+            ),
+        )
 
     # -- hooks of the device --
 

@@ -48,15 +48,32 @@ def stamp(node: ir.Node, names: Iterable[str]) -> None:
     node.metadata_props[ORIGINS] = json.dumps(list(dict.fromkeys(names)))
 
 
-def tracked(model: ir.Model, transformation: Transformation) -> bool:
-    """Runs `transformation`, stamps the new nodes, and returns what `transformation` returned."""
-    before = {node: _Before(node, owner) for node, owner in _readers_first(model.graph, None)}
-    try:
-        modified = bool(transformation(model))
-    finally:
-        after = dict.fromkeys(walk(model.graph))
-        if removed := before.keys() - after.keys():
-            watch_removed(model, removed)
+def tracked(model: ir.Model, *transformations: Transformation) -> bool:
+    """Runs the transformations in order and stamps the new nodes.
+
+    Returns:
+        Whether one of them changed the model.
+    """
+    before: dict[ir.Node, _Before] = {}
+    changed = False
+    for transformation in transformations:
+        # What was known before a transformation that changed nothing is known after it.
+        before = before or {
+            each: _Before(each, owner) for each, owner in _readers_first(model.graph, None)
+        }
+        try:
+            modified = bool(transformation(model))
+        finally:
+            after = dict.fromkeys(walk(model.graph))
+            if removed := before.keys() - after.keys():
+                watch_removed(model, removed)
+        if modified or before.keys() != after.keys():
+            _stamp_new(before, after)
+            before, changed = {}, changed or modified
+    return changed
+
+
+def _stamp_new(before: dict[ir.Node, _Before], after: dict[ir.Node, None]) -> None:
     extra = _heirs(before, after)
     for node in wanted(before.keys() & after.keys()):
         before[node].restore(node)
@@ -72,7 +89,6 @@ def tracked(model: ir.Model, transformation: Transformation) -> bool:
         if ORIGINS not in node.metadata_props:
             sources = (value.producer() for value in node.inputs if value is not None)
             stamp(node, [name for source in sources if source for name in origins(source)])
-    return modified
 
 
 class _Before:
@@ -81,13 +97,14 @@ class _Before:
     __slots__ = ("attributes", "names", "origins", "outlets", "readers", "signature")
 
     def __init__(self, node: ir.Node, owner: ir.Node | None) -> None:
+        outputs = node.outputs
         self.origins = node.metadata_props.get(ORIGINS)
         self.signature = _signature(node)
-        self.attributes = list(node.attributes.values())  # alive, so that ids stay theirs
-        self.names = [value.name for value in node.outputs if value.name]
-        self.readers = [use for value in node.outputs for use in value.uses()]
+        self.attributes = [*node.attributes.data.values()]  # alive, so that ids stay theirs
+        self.names = [value.name for value in outputs if value.name]
+        self.readers = [use for value in outputs for use in value.uses()]
         self.outlets: list[tuple[ir.Graph, int, ir.Node | None]] = []
-        for value in node.outputs:
+        for value in outputs:
             if value.is_graph_output() and (graph := value.graph) is not None:
                 places = (at for at, output in enumerate(graph.outputs) if output is value)
                 self.outlets += [(graph, at, owner) for at in places]
@@ -99,8 +116,8 @@ class _Before:
 
 
 def _signature(node: ir.Node) -> tuple[object, ...]:
-    attributes = tuple(id(attribute) for attribute in node.attributes.values())
-    return node.op_identifier(), attributes, len(node.inputs), len(node.outputs)
+    attributes = tuple(map(id, node.attributes.data.values()))
+    return node.domain, node.op_type, node.overload, attributes, len(node.inputs), len(node.outputs)
 
 
 def _readers_first(

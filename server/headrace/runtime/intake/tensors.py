@@ -15,11 +15,11 @@ import onnx_ir as ir
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.external import SPOOLED_BYTES, ExternalFiles
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.intake.naming import graphs, walk
 from headrace.runtime.intake.numbers import DATA_FIELDS, count_numbers, decode_integers, field_of
 from headrace.runtime.intake.onnx_bytes import refer
 from headrace.runtime.intake.stripping import Place, Ranges
 from headrace.runtime.system.buffers import Buffer
-from headrace.runtime.system.interruption import wanted
 from headrace.runtime.system.mapped_files import MappedFiles
 
 _OWN: Final = "\0own "
@@ -207,12 +207,13 @@ def _tensors(
     model: ir.Model,
 ) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.TensorProtocol], None]]]:
     """All tensors, each with what puts another into its place."""
-    for graph in model.graphs():
+    scopes: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for graph in graphs(model):
         for value in graph.initializers.values():
             if value.const_value is not None:
                 yield value.const_value, partial(setattr, value, "const_value")
-    for node in wanted(_all_nodes(model)):
-        for name, attribute in list(node.attributes.items()):
+    for node in (node for scope in scopes for node in walk(scope)):
+        for name, attribute in list(node.attributes.data.items()):
             if attribute.is_ref():
                 continue
             if attribute.type == ir.AttributeType.TENSOR:
@@ -254,12 +255,6 @@ def _without_message(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         return tensor
     array = tensor.numpy()
     return ir.Tensor(array, dtype=dtype, shape=tensor.shape, name=tensor.name)
-
-
-def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    yield from model.graph.all_nodes()
-    for function in model.functions.values():
-        yield from function.all_nodes()
 
 
 def _check_one_field(proto: onnx.TensorProto, used: str, what: str) -> None:

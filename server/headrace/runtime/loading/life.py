@@ -251,7 +251,7 @@ class NetworkLife:
             self._fail(load, error)
             raise
         network.forget_pages()  # not entry.record.network: it may be None by now
-        count_loaded(sum(1 for _ in network.nodes()))
+        count_loaded(network.size)
         return entry
 
     def _ended(self, future: Future[NetworkEntry]) -> None:

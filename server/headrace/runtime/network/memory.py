@@ -35,13 +35,15 @@ class Weights:
     """Weak references to the tensors of a network.
 
     Args:
-        network: None has no tensors and no layers.
+        network: None has no tensors and no layers. Those of a network that is kept for later loads
+            are not looked for.
     """
 
     def __init__(self, network: Network | None) -> None:
-        large = network is not None and network.weight_bytes > _LARGE_BYTES
+        free = network is not None and not network.is_kept
+        large = network is not None and free and network.weight_bytes > _LARGE_BYTES
         self._tensors = _tensors(network) if network is not None and large else []
-        self._layers = 0 if network is None else sum(1 for _ in network.nodes())
+        self._layers = 0 if network is None else network.size
         self._wait = bool(self._tensors) or self._layers > _MANY_LAYERS
 
     def give_back(self, *, loaded: bool = False) -> None:

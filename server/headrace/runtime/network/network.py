@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import onnx_ir as ir
 
@@ -19,6 +19,8 @@ from headrace.runtime.network.constants import tensor_of
 from headrace.runtime.system.buffers import Buffer, joined
 from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.mapped_files import MappedFiles
+
+T = TypeVar("T")
 
 Dimension: TypeAlias = int | str | None
 """A fixed size, a symbol that means the same size wherever it occurs, or None if unknown."""
@@ -81,6 +83,7 @@ class Network:
     Attributes:
         notes: changes to the network as it was given that may show in its results, and what lay
             beside it and has no effect.
+        is_kept: whether somebody keeps the network for later loads, with all that is made of it.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Network:
         self.model = watched(model)
         self.notes = notes
         self._files = files
+        self._derived: dict[Hashable, Any] | None = None
 
     @classmethod
     def from_bytes(
@@ -143,6 +147,41 @@ class Network:
         """A copy that shares the tensors. No weight is copied."""
         return Network(self.model.clone())
 
+    @property
+    def is_kept(self) -> bool:
+        return self._derived is not None
+
+    def keep(self) -> None:
+        """Keeps what is made of the network from now on, until `forget`."""
+        if self._derived is None:
+            self._derived = {}
+
+    def forget(self) -> None:
+        """Drops what was made of the network."""
+        derived, self._derived = self._derived, None
+        for each in (derived or {}).values():
+            if isinstance(each, Network):
+                each.forget()
+
+    def derived(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` makes of the network. While the network is kept, that is made once for each
+        key, and nobody may change it. A network that is made so is kept, too. No thread waits for
+        another that makes the same."""
+        derived = self._derived
+        if derived is None:
+            return make()
+        if key in derived:
+            return cast(T, derived[key])
+        made = make()
+        if isinstance(made, Network):
+            made.keep()
+        return cast(T, derived.setdefault(key, made))
+
+    @cached_property
+    def size(self) -> int:
+        """How many layers the network has, those in bodies included."""
+        return sum(1 for _ in self.nodes())
+
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
         """The inputs that a request must give: graph inputs without an initialiser."""
@@ -186,14 +225,14 @@ class Network:
         """The size of all initialisers and of all tensors in attributes, including those of bodies
         and functions."""
         tensors: list[ir.TensorProtocol | None] = []
-        for graph in self.model.graphs():
+        for graph in naming.graphs(self.model):
             tensors += (value.const_value for value in graph.initializers.values())
         scopes: list[ir.Graph | ir.Function] = [self.model.graph, *self.model.functions.values()]
-        for node in (node for scope in scopes for node in scope.all_nodes()):
+        for node in (node for scope in scopes for node in naming.walk(scope)):
             tensors += (
                 tensor_of(attribute)
-                for attribute in node.attributes.values()
-                if not attribute.is_ref() and attribute.type == ir.AttributeType.TENSOR
+                for attribute in node.attributes.data.values()
+                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref()
             )
         return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
 

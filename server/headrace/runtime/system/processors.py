@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import math
 import os
+import time
+from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from headrace.runtime.system.control_groups import groups, read
 
+_SECONDS: Final = 10
+"""How long a quota is believed. Finding it takes a dozen files, and each load asks three times."""
 
-def usable_processors(root: Path = Path("/"), affinity: int | None = None) -> int:
+
+def usable_processors(root: Path | None = None, affinity: int | None = None) -> int:
     """How many processors can be kept busy at once, at least 1. A part of one counts as one.
 
     Args:
-        root: where /proc and /sys are.
+        root: where /proc and /sys are; None for those of this process, whose quota may be some
+            seconds old.
         affinity: how many processors the process may be scheduled on; None: ask the system.
     """
     processors = _affinity() if affinity is None else affinity
-    quota = cpu_quota(root)
+    quota = _recent_quota(int(time.monotonic() // _SECONDS)) if root is None else cpu_quota(root)
     if quota is not None:
         processors = min(processors, math.ceil(quota))
     return max(1, processors)
@@ -49,6 +56,11 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     """The smallest CPU quota of the process's control groups, in processors; None: no limit."""
     quotas = [_quota_v2(group) or _quota_v1(group) for group in groups(root, "cpu")]
     return min((quota for quota in quotas if quota is not None), default=None)
+
+
+@lru_cache(maxsize=1)
+def _recent_quota(_: int) -> float | None:
+    return cpu_quota()
 
 
 def _affinity() -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from headrace.runtime.intake.naming import walk
+from headrace.runtime.intake.naming import graphs, walk
 from headrace.runtime.system.interruption import wanted
 
 _SMALL_BYTES = 1024
@@ -68,7 +68,7 @@ def remove_unused(model: ir.Model) -> bool:
 def deduplicate_initializers(model: ir.Model) -> bool:
     """Merges equal small initialisers of one graph. Large ones are seldom equal by chance."""
     modified = False
-    for graph in model.graphs():
+    for graph in list(graphs(model)):
         kept: dict[tuple[object, ...], ir.Value] = {}
         for name, value in wanted(list(graph.initializers.items())):
             tensor = value.const_value

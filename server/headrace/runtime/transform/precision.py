@@ -67,7 +67,7 @@ def to_float32(model: ir.Model) -> Conversion:
 
 
 def _uses_half(model: ir.Model) -> bool:
-    for graph in model.graphs():
+    for graph in naming.graphs(model):
         values = [*graph.inputs, *graph.initializers.values()]
         values += (value for node in graph for value in node.outputs)
         if any(value.dtype == _HALF for value in values):
@@ -130,7 +130,7 @@ class _Converter:
             _widen_attributes(node)
             for value in node.outputs:
                 self._widen(value)
-        for each in self._model.graphs():
+        for each in naming.graphs(self._model):
             for value in (*each.inputs, *each.initializers.values()):
                 self._widen(value)
         for value in graph.inputs:

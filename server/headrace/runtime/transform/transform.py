@@ -61,8 +61,7 @@ def transform_network(
         elif converted.computes:
             notes = ("float16 layers are computed in float32, because the device lacks float16",)
     ports = _port_names(model)
-    for transformation in device_passes:
-        tracked(model, transformation)
+    tracked(model, *device_passes)
     _restore_outputs(model, ports)
     infer_types(model)
     naming.name_layers(model.graph)

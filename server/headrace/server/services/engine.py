@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,8 +19,10 @@ from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import InvalidArgument, Unavailable
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.access.audit import about
+from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
 from headrace.server.repository.repository import Repository
 from headrace.server.services import convert
@@ -264,18 +267,26 @@ class Servicer:
         return convert.network_info(entry, self._networks.shown(entry.key.name))
 
     def _network(self, source: pb.ModelSource, *, spooled: bool = False) -> Callable[[], Network]:
-        limits = self._core.limits
         kind = source.WhichOneof("source")
         if kind == "data":
             data = source.data
-            return lambda: Network.from_bytes(data, limits, spooled=spooled)
+            return partial(self._read, CALLER.get().name, lambda: data)
         if kind == "digest":
             read = partial(self._uploads.read, source.digest, self._networks.owner)
-            return lambda: Network.from_bytes(read(), limits, spooled=spooled)
+            return partial(self._read, CALLER.get().name, read)
         if kind == "repository":
             name = source.repository
             return lambda: self._repository.files.newest(name, spooled=spooled)
         raise InvalidArgument("give data, a digest or a name in the repository", field="model")
+
+    def _read(self, client: str, find: Callable[[], Buffer]) -> Network:
+        """The network of a model that the client has sent. A load of a query's network comes soon,
+        so the weights of both are moved to a file."""
+        data, limits = find(), self._core.limits
+        digest = hashlib.sha256(data).hexdigest()
+        return self._core.recent.read(
+            client, digest, len(data), lambda: Network.from_bytes(data, limits, spooled=True)
+        )
 
 
 def _reference(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> Reference:

@@ -57,6 +57,14 @@ class ProvenShapes:
             for value, shape in self._shapes.items()
         }
 
+    def outputs(self) -> frozenset[str]:
+        """The network's outputs that have the shape that it declares, in every run."""
+        return frozenset(
+            value.name
+            for value in self._model.graph.outputs
+            if value.name and value.shape is not None and self.sizes(value) == [*value.shape]
+        )
+
     @property
     def deep(self) -> frozenset[ir.Value]:
         """Values that are known to have more axes than any tensor has."""
@@ -88,16 +96,6 @@ class ProvenShapes:
             str(each.value) for shape in shapes for each in shape if not isinstance(each, int)
         )
         return frozenset(name for name, count in symbols.items() if count == 1) - {"None"}
-
-
-def proven_outputs(model: ir.Model) -> frozenset[str]:
-    """The outputs that have the shape that the network declares, in every run."""
-    proven = ProvenShapes(model)
-    return frozenset(
-        value.name
-        for value in model.graph.outputs
-        if value.name and value.shape is not None and proven.sizes(value) == [*value.shape]
-    )
 
 
 def constant(value: ir.Value) -> ir.TensorProtocol | None:

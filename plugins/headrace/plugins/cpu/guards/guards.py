@@ -32,9 +32,13 @@ _SCAN_WITHOUT_BATCH: Final = 9
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
 
 
-def guard(model: ir.Model) -> None:
+def guard(model: ir.Model) -> ProvenShapes:
     """Guards every layer of `model`, bodies included, that the backend may not survive, and every
-    output that may have too many texts."""
+    output that may have too many texts.
+
+    Returns:
+        The shapes that the network proves. A guard changes no shape.
+    """
     for node in walk(model.graph):
         _drop_omitted_inputs(node)
     nodes = [node for node in walk(model.graph) if needs_guard(node)]
@@ -54,6 +58,7 @@ def guard(model: ir.Model) -> None:
         if (rule := _RULES.get(operator)) is not None:
             rule(node, guarded)
     outputs.guard_texts(model, names, proven, opset)
+    return proven
 
 
 def _drop_omitted_inputs(node: ir.Node) -> None:

@@ -129,10 +129,45 @@ def shrinking_options() -> Any:
     return options
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a session is opened from.
+
+    Attributes:
+        structure: the serialised model without the weights.
+        weights: the weights that are handed over, by name.
+        left_out: the rewritings that the backend must not make of the model.
+        is_safe: whether the backend may rewrite the model at all.
+        folded_bytes: as in `Settings`.
+    """
+
+    structure: bytes
+    weights: Mapping[str, tuple[Array, ir.DataType]]
+    left_out: Collection[str]
+    is_safe: bool
+    folded_bytes: int
+
+
+def source_of(model: ir.Model) -> Source:
+    """The model as a session is opened from. The weights are not copied; they must not change while
+    a session of it lives."""
+    structure, weights = _without_weights(model)
+    return Source(
+        structure, weights, rewritings.left_out(model), rewritings.are_safe(model), _foldable(model)
+    )
+
+
 def open_model(
     model: ir.Model, provider: Provider, settings: Settings, token: CancelToken | None = None
 ) -> Session:
-    """Loads a model without copying its weights. They must not change while the session lives.
+    """As `open_source` for `source_of(model)`."""
+    return open_source(source_of(model), provider, settings, token)
+
+
+def open_source(
+    source: Source, provider: Provider, settings: Settings, token: CancelToken | None = None
+) -> Session:
+    """Loads a model.
 
     While ONNX Runtime rewrites a graph, it folds constants and infers shapes again. It then refuses
     some graphs that its kernels accept. Such a model is loaded without rewriting.
@@ -140,28 +175,27 @@ def open_model(
     Raises:
         HeadraceError: see `failures.load_failure`.
     """
-    settings = replace(settings, folded_bytes=_foldable(model))
-    if not rewritings.are_safe(model):
+    settings = replace(settings, folded_bytes=source.folded_bytes)
+    if not source.is_safe:
         settings = replace(settings, optimize=False)
     try:
-        return _open_model(model, provider, settings, token)
+        return _open_source(source, provider, settings, token)
     except (InvalidModel, Internal):
         if settings.optimize:
             with suppress(HeadraceError):
-                return _open_model(model, provider, replace(settings, optimize=False), token)
+                return _open_source(source, provider, replace(settings, optimize=False), token)
         raise
 
 
-def _open_model(
-    model: ir.Model, provider: Provider, settings: Settings, token: CancelToken | None
+def _open_source(
+    source: Source, provider: Provider, settings: Settings, token: CancelToken | None
 ) -> Session:
-    structure, weights = _without_weights(model)
     options = _options(provider, settings)
-    if weights:
-        values = [tensors.to_ort(array, dtype) for array, dtype in weights.values()]
-        options.add_external_initializers(list(weights), values)
-    arrays = [array for array, _ in weights.values()]
-    native = _open(structure, False, options, provider, token, rewritings.left_out(model))
+    if source.weights:
+        values = [tensors.to_ort(array, dtype) for array, dtype in source.weights.values()]
+        options.add_external_initializers(list(source.weights), values)
+    arrays = [array for array, _ in source.weights.values()]
+    native = _open(source.structure, False, options, provider, token, source.left_out)
     return Session(native, arrays, settings.optimize)
 
 
