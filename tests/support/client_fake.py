@@ -146,6 +146,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
             unsupported=[pb.UnsupportedLayer(layer="F_1", op_type="Foo", reason="no kernel")],
             subgraphs=[pb.Subgraph(device="CPU", layers=["Relu_0"])],
             graph=self.graph if request.graph else None,
+            notes=["moved from X to CPU (why): Relu_0"],
         )
 
     def Infer(self, request: pb.InferRequest, context: Any) -> pb.InferReply:

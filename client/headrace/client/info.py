@@ -188,9 +188,11 @@ class QueryResult:
         unsupported: all other layers, with reasons.
         subgraphs: those of a network that is split over devices, in execution order.
         graph: the network that was asked about, if you asked for its graph.
+        notes: why a layer is not where the list of devices would have it.
     """
 
     supported_layers: dict[str, str]
     unsupported: list[UnsupportedLayer]
     subgraphs: list[Subgraph]
     graph: Graph | None = None
+    notes: tuple[str, ...] = ()

@@ -126,6 +126,7 @@ def query_result(message: pb.QueryNetworkReply) -> QueryResult:
         ],
         subgraphs=[Subgraph(part.device, list(part.layers)) for part in message.subgraphs],
         graph=_graph(message.graph) if message.HasField("graph") else None,
+        notes=tuple(message.notes),
     )
 
 

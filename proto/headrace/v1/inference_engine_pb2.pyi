@@ -477,7 +477,7 @@ class Graph(_message.Message):
     def __init__(self, layers: _Optional[_Iterable[_Union[ExecutableLayer, _Mapping]]] = ..., inputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ..., tensors: _Optional[_Iterable[_Union[PortInfo, _Mapping]]] = ...) -> None: ...
 
 class QueryNetworkReply(_message.Message):
-    __slots__ = ("supported_layers", "unsupported", "subgraphs", "graph")
+    __slots__ = ("supported_layers", "unsupported", "subgraphs", "graph", "notes")
     class SupportedLayersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -489,11 +489,13 @@ class QueryNetworkReply(_message.Message):
     UNSUPPORTED_FIELD_NUMBER: _ClassVar[int]
     SUBGRAPHS_FIELD_NUMBER: _ClassVar[int]
     GRAPH_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     supported_layers: _containers.ScalarMap[str, str]
     unsupported: _containers.RepeatedCompositeFieldContainer[UnsupportedLayer]
     subgraphs: _containers.RepeatedCompositeFieldContainer[Subgraph]
     graph: Graph
-    def __init__(self, supported_layers: _Optional[_Mapping[str, str]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedLayer, _Mapping]]] = ..., subgraphs: _Optional[_Iterable[_Union[Subgraph, _Mapping]]] = ..., graph: _Optional[_Union[Graph, _Mapping]] = ...) -> None: ...
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, supported_layers: _Optional[_Mapping[str, str]] = ..., unsupported: _Optional[_Iterable[_Union[UnsupportedLayer, _Mapping]]] = ..., subgraphs: _Optional[_Iterable[_Union[Subgraph, _Mapping]]] = ..., graph: _Optional[_Union[Graph, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Session(_message.Message):
     __slots__ = ("id", "start", "end")

@@ -124,6 +124,7 @@ def _print_json(result: QueryResult) -> None:
             "supported_layers": result.supported_layers,
             "unsupported": [layer._asdict() for layer in result.unsupported],
             "subgraphs": [part._asdict() for part in result.subgraphs],
+            "notes": list(result.notes),
         }
     )
 
@@ -164,12 +165,15 @@ def _grouped(rows: Sequence[tuple[str, str, str, str]]) -> list[tuple[str, str, 
 
 
 def _print_counts(result: QueryResult) -> None:
-    """How many layers a device runs, how many none does, and which subgraphs it makes of them."""
+    """How many layers a device runs, how many none does, which subgraphs it makes of them, and why
+    they differ from the list of devices."""
     unsupported = {layer.layer for layer in result.unsupported}
     supported = counted(len(result.supported_layers), "supported layer")
     typer.echo(f"{supported}, {counted(len(unsupported), 'unsupported layer')}")
     for number, part in enumerate(result.subgraphs, 1):
         typer.echo(f"subgraph {number} on {part.device}: {counted(len(part.layers), 'layer')}")
+    for note in result.notes:
+        typer.echo(f"note: {note}")
 
 
 def _print_summary(result: QueryResult) -> None:

@@ -16,7 +16,7 @@ MERGE_ISLANDS = Key(
     "HETERO_MERGE_ISLANDS",
     bool,
     True,
-    "Whether a single layer between layers of another device joins them if that device supports "
-    "it. This saves two copies.",
+    "Whether a single layer next to layers of another device joins them if that device supports "
+    "it. This saves copies.",
 )
 SCHEMA = ConfigSchema(*STANDARD_KEYS, TARGET_FALLBACK, MERGE_ISLANDS)

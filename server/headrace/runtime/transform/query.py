@@ -45,6 +45,7 @@ class QueryResult:
         housekeeping: the inputs, initialisers and outputs of supported layers, each with its
             device.
         graph: the network as it was given, if the caller asked for it.
+        notes: the decisions that differ from the list of devices, and why.
     """
 
     supported_layers: dict[str, str] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class QueryResult:
     subgraphs: list[Subgraph] = field(default_factory=list)
     housekeeping: dict[str, str] = field(default_factory=dict)
     graph: Graph | None = None
+    notes: tuple[str, ...] = ()
 
 
 def query_network(

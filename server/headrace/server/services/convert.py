@@ -114,6 +114,7 @@ def query_reply(result: QueryResult) -> pb.QueryNetworkReply:
             pb.Subgraph(device=each.device, layers=each.layers) for each in result.subgraphs
         ],
         graph=None if result.graph is None else _graph(result.graph),
+        notes=result.notes,
     )
 
 

@@ -50,7 +50,7 @@ class Plan:
     def query_result(self) -> QueryResult:
         """The plan as a query result. It names layers of the network as it was given, without the
         layers that preprocessing adds."""
-        result = QueryResult(unsupported=list(self.unsupported))
+        result = QueryResult(unsupported=list(self.unsupported), notes=self.notes)
         refused = {layer.layer for layer in self.unsupported}
         nodes = list(self.network.model.graph)
         for node, device in zip(nodes, self.devices, strict=True):

@@ -127,6 +127,7 @@ def query_to_json(result: QueryResult) -> dict[str, Any]:
         "unsupported": [list(layer) for layer in result.unsupported],
         "subgraphs": [[each.device, list(each.layers)] for each in result.subgraphs],
         "housekeeping": result.housekeeping,
+        "notes": list(result.notes),
     }
 
 
@@ -136,4 +137,5 @@ def query_from_json(facts: Mapping[str, Any]) -> QueryResult:
         unsupported=[UnsupportedLayer(*layer) for layer in facts["unsupported"]],
         subgraphs=[Subgraph(device, tuple(layers)) for device, layers in facts["subgraphs"]],
         housekeeping=dict(facts["housekeeping"]),
+        notes=tuple(facts["notes"]),
     )

@@ -56,6 +56,7 @@ def test_instead_of_a_table_a_summary_is_printed(run: Any) -> None:
     assert run("--dot", "out.dot").stdout.splitlines() == [
         "1 supported layer, 1 unsupported layer",
         "subgraph 1 on CPU: 1 layer",
+        "note: moved from X to CPU (why): Relu_0",
         "unsupported F_1 (Foo): no kernel",
     ]
 

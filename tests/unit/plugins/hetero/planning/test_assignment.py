@@ -174,6 +174,11 @@ def test_a_layer_alone_joins_its_neighbours_device_if_that_supports_it() -> None
     assert chained("abcde", "XY", verdicts=verdicts) == [("Y", "abcde")]
 
 
+def test_the_first_and_the_last_layer_join_their_only_neighbour() -> None:
+    assert chained("ab", "XY", verdicts={}, affinities={"b": "Y"}) == [("Y", "ab")]
+    assert chained("ab", "XY", verdicts={}, affinities={"a": "Y"}) == [("Y", "ab")]
+
+
 def test_joining_is_reported() -> None:
     found = assign(layers("abcde"), chain(5), ["X", "Y"], only(X="abde"))
     assert found.notes == (
