@@ -296,14 +296,14 @@ def test_the_examples_of_the_manual_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    text = "m (float[1,16] x) => (float[1,16] y) { y = Softmax(x) }"
+    text = "m (uint8[1,224,224,3] x) => (float[1,224,224,3] y) { y = Cast<to = 1>(x) }"
     for version in (1, 2):
         folder.put("classifier", version, parse(text).SerializeToString())
     folder.describe("classifier", 'version_policy = "all"')
     until_ready(client, "classifier", 1, 2)
     monkeypatch.setenv("HEADRACE_SERVER", server.address)
     monkeypatch.chdir(tmp_path)
-    np.save("x.npy", np.zeros((1, 16), np.float32))
+    np.save("x.npy", np.zeros((1, 224, 224, 3), np.uint8))
     (code,) = blocks("docs/repository.md", "python")
     code = code.replace("localhost:9000", server.address)
     exec(compile(code, "docs/repository.md", "exec"), {"__name__": "__main__"})

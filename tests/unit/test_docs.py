@@ -96,7 +96,7 @@ def test_the_example_of_a_network_description_is_read_as_it_stands(tmp_path: Pat
     folder.mkdir()
     (folder / "model.onnx").write_bytes(b"never read")
     (folder / "labels.txt").write_text("cat\ndog\n")
-    (folder / "network.toml").write_text(toml_block("[inputs.image]"), "utf-8")
+    (folder / "network.toml").write_text(toml_block("[inputs.x]"), "utf-8")
     description = read_description("classifier", folder)
     request = description.request
     assert (description.policy.latest, description.traffic) == (2, {"2": 10})
@@ -105,10 +105,10 @@ def test_the_example_of_a_network_description_is_read_as_it_stands(tmp_path: Pat
         32,
     )
     assert request.warm_up is not None
-    assert request.warm_up.shapes == {"image": (1, 224, 224, 3)}
+    assert request.warm_up.shapes == {"x": (1, 224, 224, 3)}
     assert str(request.device) == "CPU"
     assert ConfigSchema(*STANDARD_KEYS).resolve(request.config).explicit == set(request.config)
-    assert request.options.inputs["image"].mean == (123.7, 116.3, 103.5)
+    assert request.options.inputs["x"].mean == (123.7, 116.3, 103.5)
     assert request.options.outputs["scores"].dtype is not None
 
 

@@ -268,9 +268,12 @@ class _PortEncoder:
         return converted
 
     def _lossy(self, path: str, natural: codec.Array) -> InvalidArgument:
-        kind = natural.dtype if natural.dtype.kind in _KIND_ORDER else "values that are not numbers"
+        kind, dtype = natural.dtype.kind, self._port.dtype
+        if kind not in _KIND_ORDER:
+            what = "text" if kind in "US" else "values that are not numbers"
+            return invalid(path, f"{path} holds {what}, and the network takes {dtype}")
         return invalid(
-            path, f"{path} holds {kind}, which do not all fit the network's {self._port.dtype}"
+            path, f"{path} holds {natural.dtype}, which do not all fit the network's {dtype}"
         )
 
 

@@ -159,7 +159,7 @@ def test_python_values_take_the_inputs_type(dtype: str, value: Any) -> None:
         ("uint8", [256], "do not all fit the network's uint8"),
         ("uint8", [-1], "do not all fit the network's uint8"),
         ("int4", [8], "do not all fit the network's int4"),
-        ("float32", ["a"], "values that are not numbers"),
+        ("float32", ["a"], "holds text, and the network takes float32"),
         ("float32", [1j], "holds complex128"),
         ("float32", [[1], [1, 2]], "is not an array"),
         ("bool", [2], "do not all fit the network's bool"),

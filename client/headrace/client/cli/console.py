@@ -175,6 +175,8 @@ def _explain(error: errors.Error) -> str:
             f"{message}; is `headrace serve` running there? "
             "--server or HEADRACE_SERVER name another"
         )
+    if isinstance(error, errors.Unauthenticated):
+        return message.replace("send 'authorization: Bearer TOKEN'", "give --token-file FILE")
     if details.retry_delay_seconds is not None:
         return f"{message}; try again in {details.retry_delay_seconds:g} s"
     return message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,9 @@ from headrace.client.cli.model_options import (
     Repository,
 )
 from headrace.client.cli.texts import describe
+from headrace.client.info import Port
 
+_PORTS = 4
 _Name = Annotated[
     str,
     typer.Option(
@@ -76,8 +79,8 @@ def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
             network.version,
             network.device,
             network.state,
-            ", ".join(map(describe, network.inputs)),
-            ", ".join(map(describe, network.outputs)),
+            _listed(network.inputs),
+            _listed(network.outputs),
             network.reason,
         ]
         for network in found
@@ -87,6 +90,12 @@ def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
         for row, network in zip(rows, found, strict=True):
             row.append(", ".join(network.replicas) or "all")
     console.print_table(columns, rows, what="networks")
+
+
+def _listed(ports: Sequence[Port]) -> str:
+    """The first ports, and how many more there are: a decoder has dozens."""
+    shown = ", ".join(map(describe, ports[:_PORTS]))
+    return f"{shown} and {len(ports) - _PORTS} more" if len(ports) > _PORTS else shown
 
 
 def unload(

@@ -7,6 +7,7 @@ import math
 from headrace.client.info import Port
 from headrace.wire import dtypes
 
+_SIZE = 24
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
@@ -16,14 +17,21 @@ def describe(port: Port) -> str:
 
 
 def type_text(port: Port) -> str:
-    """The type and shape of a port, as ``float32[N,3]``. ``?`` at the end means optional."""
+    """The type and shape of a port, as ``float32[N,3]``. ``?`` at the end means optional. A size is
+    ``?`` if it is not known, or is a formula, which may take pages."""
     shape = "[...]"
     if port.shape is not None:
-        shape = f"[{','.join('?' if size is None else str(size) for size in port.shape)}]"
+        shape = f"[{','.join(map(_size_text, port.shape))}]"
     text = f"{port.dtype}{shape}"
     if port.kind == "sequence":
         text = f"sequence({text})"
     return f"{text}?" if port.optional else text
+
+
+def _size_text(size: int | str | None) -> str:
+    if isinstance(size, int) or (size and size.isidentifier() and len(size) <= _SIZE):
+        return str(size)
+    return "?"
 
 
 def size_bytes(port: Port) -> int | None:

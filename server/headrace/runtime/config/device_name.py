@@ -29,7 +29,7 @@ VIRTUAL_TYPES = ("HETERO", "MULTI", "AUTO", "BATCH")
 _COUNTED = ("MULTI", "BATCH")
 
 _ALSO_CALLED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"GPU": ("OPENVINO.GPU", "OPENCL", "CUDA"), "NPU": ("OPENVINO.NPU",)}
+    {"GPU": ("OPENVINO.GPU", "OPENCL", "CUDA"), "NPU": ("OPENVINO.NPU",), "TPU": ()}
 )
 """Device names of other programs, each with the headrace devices that it may mean."""
 

@@ -101,6 +101,7 @@ class Key(Generic[T]):
             return "empty, or absolute paths with ':' between them"
         if self.kind is str:
             return listed(["text", *words])
+        words = [f"{word} ({as_text(value)})" for word, value in self.words.items()]
         number = "an integer" if self.kind is int else "a finite number"
         bounds = [
             f"{word} {as_text(bound)}"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.loading.entry import NetworkEntry
+from headrace.runtime.loading.entry import NetworkEntry, NetworkState
 from headrace.runtime.loading.table import NO_LIMITS, NetworkTable, OwnerLimits, why_unusable
 
 
@@ -67,14 +67,23 @@ class NetworkLists:
         with self._lock:
             return self._table.all()
 
-    def failed(self) -> list[str]:
-        """The names that are listed although none of their versions has loaded."""
+    def failed(self) -> list[tuple[str, str]]:
+        """The networks of which no version serves, and the versions that failed beside one that
+        serves. A pair has a name and a version, which is empty for the whole network."""
+        failed: list[tuple[str, str]] = []
         with self._lock:
-            return sorted(
-                name
-                for name, found in self._table.names.items()
-                if found.entries and not found.ready()
-            )
+            for name, found in self._table.names.items():
+                ready = found.ready()
+                if found.entries and not ready:
+                    failed.append((name, ""))
+                elif len(ready) < len(found.entries):
+                    ended = NetworkState.FAILED
+                    failed += (
+                        (name, version)
+                        for version, entry in found.entries.items()
+                        if entry.state is ended
+                    )
+        return sorted(failed)
 
     def _unusable(self, name: str, version: str) -> HeadraceError:
         with self._lock:

@@ -111,9 +111,10 @@ class Networks:
         """As `NetworkRegistry.entries`, without the networks that the caller does not see."""
         return [each for each in self._registry.entries() if self.sees(each.key.name)]
 
-    def failed(self) -> list[str]:
+    def failed(self) -> list[tuple[str, str]]:
         """As `NetworkRegistry.failed`, without the networks that the caller does not see."""
-        return [self.shown(each) for each in self._registry.failed() if self.sees(each)]
+        failed = self._registry.failed()
+        return [(self.shown(name), version) for name, version in failed if self.sees(name)]
 
 
 class PrivateNetworks(Networks):

@@ -50,7 +50,11 @@ def doctor(*, server: str | None, tls_ca: Path | None, json_output: bool, **argu
         }
         typer.echo(json.dumps(facts, indent=2))
     else:
-        typer.echo(f"{counts[State.PROBLEM]} problems, {counts[State.WARNING]} warnings")
+        numbers = (
+            f"{counts[state]} {word}{'' if counts[state] == 1 else 's'}"
+            for state, word in ((State.PROBLEM, "problem"), (State.WARNING, "warning"))
+        )
+        typer.echo(", ".join(numbers))
     if counts[State.PROBLEM]:
         raise typer.Exit(1)
 

@@ -21,15 +21,16 @@ Unreadiness = Callable[[], str | None]
 def operations_routes(
     registry: CollectorRegistry,
     unreadiness: Unreadiness,
-    failed_networks: Callable[[], Iterable[str]] = tuple,
+    failed_networks: Callable[[], Iterable[tuple[str, str]]] = tuple,
     *,
     open_metrics: bool = False,
 ) -> list[GuardedRoute]:
     """The routes /metrics, in the form that the scraper asks for, /healthz and /readyz.
 
     Args:
-        failed_networks: the networks that did not load. The server is ready without them, because
-            it serves the others. Removing a replica for one network would remove the others too.
+        failed_networks: the networks and versions that did not load, as `NetworkRegistry.failed`.
+            The server is ready without them, because it serves the others. Removing a replica for
+            one network would remove the others too.
     """
     scrapes = anyio.CapacityLimiter(1)
 
@@ -46,7 +47,10 @@ def operations_routes(
         why_not = unreadiness()
         if why_not is None:
             shown = failed_networks() if CALLER.get().may(Role.READ) else ()
-            failed = "".join(f"network {name} failed to load\n" for name in shown)
+            failed = "".join(
+                f"network {name}{f' version {version}' if version else ''} failed to load\n"
+                for name, version in shown
+            )
             return PlainTextResponse(f"ready\n{failed}")
         return PlainTextResponse(f"{why_not}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 

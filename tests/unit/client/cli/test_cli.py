@@ -20,8 +20,10 @@ from typer.testing import CliRunner, Result
 
 from headrace import program
 from headrace.client import QueryResult, Subgraph, UnsupportedLayer, errors
-from headrace.client.cli import console, infer, query
+from headrace.client.cli import console, infer, networks, query
 from headrace.client.cli.app import make_app
+from headrace.client.cli.texts import describe
+from headrace.client.info import Port
 from headrace.client.outputs import Outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
@@ -233,6 +235,22 @@ def test_networks_are_listed(run: Any) -> None:
     assert [network["name"] for network in json_of(run("networks", "--json"))] == ["echo", "bad"]
 
 
+def test_formulas_of_sizes_are_not_shown_nor_are_dozens_of_ports() -> None:
+    shape = (1, None, "batch", "((batch + 3) // 2)", "a_name_that_a_program_made_up", "")
+    port = Port("x", "float32", shape)
+    assert describe(port) == "x float32[1,?,batch,?,?,?]"
+    assert networks._listed([port] * 4).count("x float32") == 4
+    assert networks._listed([port] * 30).endswith("] and 26 more")
+
+
+def test_a_missing_token_is_asked_for_by_the_option_that_gives_it(run: Any, fake: Fake) -> None:
+    text = "this needs a credential; send 'authorization: Bearer TOKEN'"
+    fake.failures.append(ErrorDetails(grpc.StatusCode.UNAUTHENTICATED, text))
+    result = run("networks")
+    assert result.exit_code == 1
+    assert "this needs a credential; give --token-file FILE" in result.stderr
+
+
 def test_networks_that_only_some_replicas_have_name_them(run: Any, fake: Fake, model: Path) -> None:
     assert "REPLICAS" not in run("networks").stdout, "a server alone has none"
     assert "replicas" not in run("load", model).stdout
@@ -251,11 +269,13 @@ def test_a_query_shows_each_layer(run: Any, model: Path) -> None:
         "F_1     -                 Foo: no kernel",
         "1 supported layer, 1 unsupported layer",
         "subgraph 1 on CPU: 1 layer",
+        "note: moved from X to CPU (why): Relu_0",
     ]
     assert json_of(run("query", model, "--json")) == {
         "supported_layers": {"Relu_0": "CPU"},
         "unsupported": [{"layer": "F_1", "op_type": "Foo", "reason": "no kernel"}],
         "subgraphs": [{"device": "CPU", "layers": ["Relu_0"]}],
+        "notes": ["moved from X to CPU (why): Relu_0"],
     }
 
 

@@ -156,7 +156,8 @@ def test_what_others_call_a_gpu_is_ours_by_another_name() -> None:
     assert error.message == (
         "unknown device 'GPU'; did you mean 'OPENVINO.GPU' or 'OPENCL' or 'CUDA'?"
     )
-    assert unknown_device("GPU", ["CPU"]).message == "unknown device 'GPU'; known: CPU"
+    for name in ("GPU", "TPU"):
+        assert unknown_device(name, ["CPU"]).message == f"unknown device {name!r}; known: CPU"
 
 
 def test_a_type_whose_only_device_has_no_id_stays_in_the_list() -> None:

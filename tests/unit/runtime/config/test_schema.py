@@ -99,7 +99,7 @@ def test_a_bad_value_is_refused_naming_the_key_and_what_is_allowed(key: str, tex
 
 def test_the_allowed_values_are_said_in_words() -> None:
     assert PERF_COUNT.allowed == "YES or NO"
-    assert NUM_STREAMS.allowed == "an integer from 1 to 1024 or AUTO"
+    assert NUM_STREAMS.allowed == "an integer from 1 to 1024 or AUTO (0)"
     assert PERFORMANCE_HINT.allowed == "LATENCY, THROUGHPUT or empty"
     assert EXECUTION_TIMEOUT.allowed == "a finite number from 0 to 1000000 (seconds)"
 

@@ -398,7 +398,7 @@ def test_a_version_that_loads_or_failed_leaves_the_others_serving(
         registry.acquire("m", "2")
     registry.fail(second, "bad model", keep=True)
     assert served(registry) == ["1"]
-    assert registry.failed() == []
+    assert registry.failed() == [("m", "2")]
     with pytest.raises(FailedPrecondition, match="bad model"):
         registry.acquire("m", "2")
 

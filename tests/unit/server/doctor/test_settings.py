@@ -251,7 +251,7 @@ def test_the_command_reads_the_settings_as_serve_does(
     lines = ended.stdout.splitlines()
     (line,) = (each for each in lines if each.startswith("problem"))
     assert "none.toml cannot be read" in line
-    assert lines[-1].startswith("1 problems")
+    assert lines[-1].startswith("1 problem, ")
     monkeypatch.delenv("HEADRACE_CONFIG")
     found = json.loads(run("--json", "--tokens", str(tmp_path / "none.toml")).stdout)
     assert found["problems"] >= 1

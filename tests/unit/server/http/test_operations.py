@@ -33,12 +33,12 @@ def readiness() -> Readiness:
 
 
 @pytest.fixture
-def failed() -> list[str]:
+def failed() -> list[tuple[str, str]]:
     return []
 
 
 @pytest.fixture
-def server(readiness: Readiness, failed: list[str]) -> Iterator[HttpServer]:
+def server(readiness: Readiness, failed: list[tuple[str, str]]) -> Iterator[HttpServer]:
     counters = Counters()
     counters.grpc("Infer")["OK"] = 1
     registry = make_registry(counters, lambda: {"CPU": True}, SHARED)
@@ -84,12 +84,12 @@ def test_readiness_says_why_not(server: HttpServer, readiness: Readiness) -> Non
 
 
 def test_readiness_names_the_networks_that_failed_and_the_others_serve(
-    server: HttpServer, failed: list[str]
+    server: HttpServer, failed: list[tuple[str, str]]
 ) -> None:
-    failed += ["detector", "ranker"]
+    failed += [("detector", ""), ("ranker", "4")]
     assert ask(server, "/readyz")[::2] == (
         200,
-        "ready\nnetwork detector failed to load\nnetwork ranker failed to load\n",
+        "ready\nnetwork detector failed to load\nnetwork ranker version 4 failed to load\n",
     )
 
 

@@ -82,7 +82,7 @@ def _print_devices(found: Figures) -> None:
 def _print_networks(document: Document, found: Figures, match: str) -> None:
     console.print_table(
         (
-            *("NETWORK", "DEVICE", "STATE", "IN FLIGHT", "PER S", "ERR/S", "MEAN", "P50", "P99"),
+            *("NETWORK", "DEVICE", "STATE", "OPEN", "PER S", "ERR/S", "MEAN", "P50", "P99"),
             "REASON",
         ),
         [
