@@ -10,5 +10,8 @@ connection, a server's or a client's. Layers, each of which imports only those a
     messages   gRPC's messages in a stream of data
     calls      a gRPC call's header blocks: metadata, deadlines, statuses
     streams    one stream: its windows, what it has yet to send
+    events     what the owner of a connection is told
+    sending    what one end sends, and the windows of its peer
+    receiving  the data that a peer sends: messages, and the windows that they go through
     connection the state machine of one end
 """

@@ -16,8 +16,10 @@ Fields: TypeAlias = list[tuple[bytes, bytes]]
 
 _FIELD_BYTES: Final = 32
 _TIMES: Final = 4
-_REMEMBERED: Final = 32
-_REMEMBERED_BYTES: Final = 1024
+_REMEMBERED_BYTES: Final = 24 << 10
+_LARGEST_REMEMBERED: Final = 4 << 10
+_SIZE_UPDATE_BYTES: Final = 6
+_SIZE_UPDATES: Final = 2  # how many a block may begin with (RFC 7541, 4.2)
 _OF_A_CONNECTION: Final = frozenset(
     (b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade")
 )
@@ -39,15 +41,17 @@ class BlockDecoder:
         most_bytes: the largest list of fields.
 
     Attributes:
+        known: the blocks that are remembered.
         fields: how many fields of the last block had to be decoded.
     """
 
-    __slots__ = ("_decoder", "_known", "_most_bytes", "fields")
+    __slots__ = ("_decoder", "_known_bytes", "_most_bytes", "fields", "known")
 
     def __init__(self, most_bytes: int) -> None:
         self._decoder = hpack.Decoder(_TIMES * most_bytes)
         self._most_bytes = most_bytes
-        self._known: dict[bytes, Any] = {}
+        self._known_bytes = 0
+        self.known: dict[bytes, Any] = {}
         self.fields = 0
 
     def decode(self, block: bytes, meaning: type[T]) -> T:
@@ -60,25 +64,20 @@ class BlockDecoder:
             ConnectionFault: the block cannot be decoded, so that no later one can.
             StreamFault: the list is too large, or `meaning` refuses it.
         """
-        known = self._known.get(block)
+        self.fields = 0
+        known = self.known.get(block)
         if type(known) is meaning:
-            self.fields = 0
             return known
         table = self._decoder.header_table
         entries = table.dynamic_entries
         before = (len(entries), entries[0] if entries else None, table.maxsize)
-        try:
-            fields: Fields = [
-                (name, value) for name, value in self._decoder.decode(block, raw=True)
-            ]
-        except hpack.OversizedHeaderListError:
-            raise ConnectionFault(
-                ErrorCode.ENHANCE_YOUR_CALM, "the list of header fields is far too large"
-            ) from None
-        except (hpack.HPACKError, IndexError, UnicodeError) as error:
-            raise ConnectionFault(
-                ErrorCode.COMPRESSION_ERROR, f"a header block cannot be decoded: {error}"
-            ) from None
+        fields = self._decode(block)
+        # A table that changed gives remembered blocks another meaning, whatever this one means.
+        after = (len(entries), entries[0] if entries else None, table.maxsize)
+        changed = after[0] != before[0] or after[1] is not before[1] or after[2] != before[2]
+        if changed:
+            self.known.clear()
+            self._known_bytes = 0
         self.fields = len(fields)
         size = sum(len(name) + len(value) + _FIELD_BYTES for name, value in fields)
         if size > self._most_bytes:
@@ -87,14 +86,51 @@ class BlockDecoder:
                 f"the header fields take {size} bytes, and at most {self._most_bytes} are read",
             )
         meant = meaning(fields)  # type: ignore[call-arg]
-        after = (len(entries), entries[0] if entries else None, table.maxsize)
-        if after[0] != before[0] or after[1] is not before[1] or after[2] != before[2]:
-            self._known.clear()
-        elif len(block) <= _REMEMBERED_BYTES:
-            if len(self._known) >= _REMEMBERED:
-                del self._known[next(iter(self._known))]
-            self._known[block] = meant
+        if not changed and len(block) <= _LARGEST_REMEMBERED:
+            self._remember(block, meant)
         return meant
+
+    def _decode(self, block: bytes) -> Fields:
+        _check_size_updates(block)
+        try:
+            return [(name, value) for name, value in self._decoder.decode(block, raw=True)]
+        except hpack.OversizedHeaderListError:
+            raise ConnectionFault(
+                ErrorCode.ENHANCE_YOUR_CALM, "the list of header fields is far too large"
+            ) from None
+        except (hpack.HPACKError, IndexError, UnicodeError):
+            raise ConnectionFault(
+                ErrorCode.COMPRESSION_ERROR, "a header block cannot be decoded"
+            ) from None
+
+    def _remember(self, block: bytes, meant: object) -> None:
+        known = self.known
+        if block not in known:
+            self._known_bytes += len(block)
+            while self._known_bytes > _REMEMBERED_BYTES:
+                oldest = next(iter(known))
+                self._known_bytes -= len(oldest)
+                del known[oldest]
+        known[block] = meant
+
+
+def _check_size_updates(block: bytes) -> None:
+    """
+    Raises:
+        ConnectionFault: the block begins with more changes of the table's size than it may. Each
+            takes one byte, and long to decode.
+    """
+    position = count = 0
+    end = len(block)
+    while position < end and block[position] & 0xE0 == 0x20:
+        count += 1
+        if count > _SIZE_UPDATES:
+            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, "a table changes its size too often")
+        continues = block[position] & 0x1F == 0x1F
+        position += 1
+        while continues and position < end and position < _SIZE_UPDATES * _SIZE_UPDATE_BYTES:
+            continues = block[position] >= 0x80
+            position += 1
 
 
 def literal(name: bytes, value: bytes) -> bytes:
@@ -137,10 +173,7 @@ def check_fields(fields: Fields) -> int:
     for name, value in fields:
         if not name or not _NAME_BYTES.issuperset(name):
             raise _malformed(f"{_shown(name)} is not the name of a header field")
-        if value and (value[0] in b" \t" or value[-1] in b" \t"):
-            raise _malformed(f"the value of {_shown(name)} begins or ends with white space")
-        if b"\0" in value or b"\r" in value or b"\n" in value:
-            raise _malformed(f"the value of {_shown(name)} holds a forbidden byte")
+        _check_value(name, value)
         if name in _OF_A_CONNECTION:
             raise _malformed(f"{_shown(name)} has no place in HTTP/2")
         if name == b"te" and value != b"trailers":
@@ -150,6 +183,13 @@ def check_fields(fields: Fields) -> int:
                 raise _malformed("content-length is not one number")
             length = int(value)
     return length
+
+
+def _check_value(name: bytes, value: bytes) -> None:
+    if value and (value[0] in b" \t" or value[-1] in b" \t"):
+        raise _malformed(f"the value of {_shown(name)} begins or ends with white space")
+    if b"\0" in value or b"\r" in value or b"\n" in value:
+        raise _malformed(f"the value of {_shown(name)} holds a forbidden byte")
 
 
 def split_request(fields: Fields) -> tuple[dict[bytes, bytes], Fields]:
@@ -201,6 +241,7 @@ def _split(fields: Fields) -> tuple[dict[bytes, bytes], Fields]:
             return pseudo, no_pseudo(fields[position:])
         if name in pseudo:
             raise _malformed(f"{_shown(name)} comes twice")
+        _check_value(name, value)
         pseudo[name] = value
     return pseudo, []
 

@@ -38,6 +38,8 @@ _OWN: Final = frozenset(
 _OF_TRAILERS: Final = frozenset((b"grpc-status", b"grpc-message", b"content-type"))
 _GRPC: Final = b"application/grpc"
 _SAFE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+_VALUES: Final = 64
+"""How many values a field may hold: each costs as much as a field, and can be one byte."""
 _MAX_TIMEOUT_DIGITS: Final = 8
 
 
@@ -188,7 +190,7 @@ def metadata_of(
         lenient: leaves out values that are not what their names promise.
 
     Raises:
-        ValueError: a value is not base64.
+        ValueError: a value is not base64, or a field has very many values.
     """
     found: list[Metadatum] = []
     for name, value in fields:
@@ -197,6 +199,10 @@ def metadata_of(
         key = name.decode("latin-1")
         if not key.endswith("-bin"):
             found.append((key, value.decode("latin-1")))
+            continue
+        if value.count(b",") >= _VALUES:
+            if not lenient:
+                raise ValueError(f"{key!r} has more than {_VALUES} values in one field")
             continue
         for each in value.split(b","):
             try:

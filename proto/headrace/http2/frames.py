@@ -31,6 +31,7 @@ END_STREAM: Final = 0x1
 END_HEADERS: Final = 0x4
 PADDED: Final = 0x8
 HAS_PRIORITY: Final = 0x20
+LAST_HEADERS: Final = END_STREAM | END_HEADERS
 
 
 class Setting(enum.IntEnum):
@@ -69,11 +70,18 @@ HEAD: Final = struct.Struct(">HBBBI")
 """A frame's head: length (upper 16 and lower 8 bits), type, flags, stream."""
 
 _pack = HEAD.pack
+_pack_message = struct.Struct(">HBBBIBI").pack
 
 
 def head(length: int, kind: int, flags: int, stream: int) -> bytes:
     """The nine bytes before a payload of `length` bytes."""
     return _pack(length >> 8, length & 0xFF, kind, flags, stream)
+
+
+def message_head(size: int, flags: int, stream: int) -> bytes:
+    """What goes before a message of `size` bytes that has a DATA frame to itself."""
+    length = size + 5
+    return _pack_message(length >> 8, length & 0xFF, DATA, flags, stream, 0, size)
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:

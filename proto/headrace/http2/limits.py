@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from headrace.http2.faults import ConnectionFault
-from headrace.http2.frames import ErrorCode
+from headrace.http2.frames import DEFAULT_WINDOW, MIN_FRAME_BYTES, ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class Limits:
         header_bytes: the largest list of header fields, as RFC 9113, 6.5.2 counts it. A list up to
             four times as large is read and its call refused; a larger one ends the connection.
         message_bytes: the largest message. 0 for no limit.
-        calls_only: whether streams that are not gRPC calls are told to be none.
+
+    Raises:
+        ValueError: a limit is smaller than HTTP/2 lets a peer count on before it knows the limits.
     """
 
     streams: int = 1024
@@ -33,6 +35,15 @@ class Limits:
     frame_bytes: int = 1 << 20
     header_bytes: int = 24 << 10
     message_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("window_bytes", self.window_bytes, DEFAULT_WINDOW),
+            ("connection_bytes", self.connection_bytes, DEFAULT_WINDOW),
+            ("frame_bytes", self.frame_bytes, MIN_FRAME_BYTES),
+        ):
+            if value < least:
+                raise ValueError(f"{name} is {value}, and HTTP/2 needs at least {least}")
 
 
 class Room(Protocol):
@@ -60,11 +71,16 @@ SETTINGS_COST: Final = 20
 SMALL_COST: Final = 1
 """Of a frame that brings nothing: PRIORITY, WINDOW_UPDATE, empty or tiny DATA, unknown ones."""
 RESET_COST: Final = 12
-"""Of a stream that the peer resets, or that it makes this end reset."""
+"""Of a stream that the peer resets at once, or that it makes this end reset."""
 DECODE_COST: Final = 2
-"""Of a header block that has to be decoded, and of every eight fields in it."""
+"""Of a header block that has to be decoded, of every eight fields and of every KiB of it."""
 CALL_GAIN: Final = 16
-"""What the peer gets back for a call that was answered or a message that was read."""
+"""What the peer gets back for a call that was answered."""
+SENT_GAIN: Final = 4
+"""For data sent to it: it may open two windows and send a PING for them."""
+RAPID_SECONDS: Final = 0.1
+"""A stream that lived longer before its reset has had its place among the open ones, whose number
+is limited. So the cancels of calls that waited for an answer cost no more than a small frame."""
 
 _MOST: Final = 20_000.0
 _A_SECOND: Final = 1_000.0
@@ -73,17 +89,22 @@ _A_SECOND: Final = 1_000.0
 class Patience:
     """How much useless work a peer may still cause: a bucket of tokens.
 
-    Frames that cost time and bring nothing take tokens. Each second and each call give some back.
-    So no honest peer ever runs out: every call pays for its own pings, window updates and resets.
+    Frames that cost time and bring nothing take tokens. Each second, each call that is answered and
+    all data that are sent give some back. So no honest peer ever runs out: every call pays for its
+    own pings, window updates and reset.
 
     Floods that this ends: CVE-2019-9511 to 9518, CVE-2023-44487 (rapid reset), CVE-2024-27316
     (CONTINUATION), CVE-2025-8671 (resets that this end is made to send).
+
+    Attributes:
+        left: the tokens. Whoever earns some adds them here; what exceeds the bucket is lost with
+            the next that are spent.
     """
 
-    __slots__ = ("_at", "_left")
+    __slots__ = ("_at", "left")
 
     def __init__(self, now: float) -> None:
-        self._left = _MOST
+        self.left = _MOST
         self._at = now
 
     def spend(self, cost: float, now: float, what: str) -> None:
@@ -91,14 +112,10 @@ class Patience:
         Raises:
             ConnectionFault: the peer has no tokens left.
         """
-        self._left -= cost
-        if self._left < 0:
-            self._left = min(_MOST, self._left + (now - self._at) * _A_SECOND)
+        left = (self.left if self.left < _MOST else _MOST) - cost
+        if left < 0:
+            left = min(_MOST, left + (now - self._at) * _A_SECOND)
             self._at = now
-            if self._left < 0:
-                raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"too many {what}")
-
-    def earn(self, gain: int) -> None:
-        """Gives tokens back."""
-        left = self._left + gain
-        self._left = left if left < _MOST else _MOST
+        self.left = left
+        if left < 0:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"too many {what}")

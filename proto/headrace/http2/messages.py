@@ -72,36 +72,45 @@ Message: TypeAlias = "bytes | bytearray | Packed"
 class MessageReader:
     """Puts the messages of one stream together.
 
-    A message that comes in many pieces is copied once, into memory of its own size. The memory of
-    a long message is not touched before its bytes come.
+    A message that comes in many pieces is copied once, into memory of its own size.
 
     Attributes:
         missing: how many bytes the message lacks that has begun. 0 if none has.
-        whole_bytes: the size of that message, with its prefix.
+        whole_bytes: the size of that message.
     """
 
-    __slots__ = ("_filled", "_flags", "_most_bytes", "_packed", "_prefix", "_target", "missing")
+    __slots__ = (
+        "_filled",
+        "_flags",
+        "_most_bytes",
+        "_packed",
+        "_prefix",
+        "_target",
+        "missing",
+        "whole_bytes",
+    )
 
     def __init__(self, most_bytes: int, encoding: str = "identity") -> None:
         self._most_bytes = most_bytes
         self._packed = _BITS.get(encoding)
         self._prefix = b""
         self._flags = 0
-        self._target: bytearray | None = None
+        self._target = bytearray()
         self._filled = 0
         self.missing = 0
+        self.whole_bytes = 0
 
     @property
     def has_begun(self) -> bool:
         """Whether a part of a message waits for the rest."""
         return self.missing > 0 or bool(self._prefix)
 
-    @property
-    def whole_bytes(self) -> int:
-        return 0 if self._target is None else len(self._target)
-
-    def feed(self, data: memoryview, messages: list[Message]) -> None:
+    def feed(self, data: memoryview, messages: list[Message]) -> memoryview | None:
         """Takes the next bytes of the stream, and appends the messages that are whole by now.
+
+        Returns:
+            The beginning of a message that is not whole. It has to be kept by `begin`, before
+            anything else is read.
 
         Raises:
             TooLarge: a message is longer than allowed. Its bytes are not kept.
@@ -110,63 +119,69 @@ class MessageReader:
         position, end = 0, len(data)
         if self.missing:
             position = min(self.missing, end)
-            assert self._target is not None
-            self._target[self._filled : self._filled + position] = data[:position]
-            self.filled(position, messages)
+            self.fill(data[:position])
+            self._end(messages)
         while position < end:
-            if self._prefix:
-                lacking = PREFIX_BYTES - len(self._prefix)
-                self._prefix += bytes(data[position : position + lacking])
-                position += lacking
-                if len(self._prefix) < PREFIX_BYTES:
-                    return
-                prefix, self._prefix = self._prefix, b""
-            elif end - position < PREFIX_BYTES:
-                self._prefix = bytes(data[position:])
-                return
-            else:
-                prefix = bytes(data[position : position + PREFIX_BYTES])
-                position += PREFIX_BYTES
+            lacking = PREFIX_BYTES - len(self._prefix)
+            if end - position < lacking:
+                self._prefix += bytes(data[position:])
+                return None
+            prefix = self._prefix + bytes(data[position : position + lacking])
+            self._prefix = b""
+            position += lacking
+            self._flags = prefix[0]
             size = int.from_bytes(prefix[1:], "big")
             if self._most_bytes and size > self._most_bytes:
                 raise TooLarge(size)
-            self._flags = prefix[0]
+            self._check_flags()
             stop = position + size
-            if stop <= end:
-                messages.append(self._read(bytes(data[position:stop])))
-            else:
-                self._target = bytearray(size)
-                self._filled = end - position
-                self._target[: self._filled] = data[position:end]
-                self.missing = size - self._filled
+            if stop > end:
+                self.whole_bytes = size
+                self.missing = size - (end - position)
+                return data[position:]
+            messages.append(self._read(bytes(data[position:stop])))
             position = stop
+        return None
+
+    def begin(self, data: memoryview) -> None:
+        """Takes the memory for a message, which begins with `data`."""
+        self._target = bytearray(self.whole_bytes)
+        self._filled = len(data)
+        self._target[: self._filled] = data
 
     def space(self) -> memoryview:
         """Where the next bytes of the message belong, `missing` of them. Then call `filled`."""
-        assert self._target is not None
         return memoryview(self._target)[self._filled :]
 
-    def filled(self, count: int, messages: list[Message]) -> None:
-        """Counts bytes that were written into `space`.
+    def fill(self, data: memoryview) -> None:
+        """Takes bytes of the message that has begun, no more than are missing."""
+        begin = self._filled
+        self._filled = end = begin + len(data)
+        self._target[begin:end] = data
+        self.missing -= len(data)
 
-        Raises:
-            As `feed`.
-        """
+    def filled(self, count: int, messages: list[Message]) -> None:
+        """Counts bytes that were written into `space`."""
         self._filled += count
         self.missing -= count
-        if not self.missing and self._target is not None:
-            whole, self._target = self._target, None
+        self._end(messages)
+
+    def _end(self, messages: list[Message]) -> None:
+        if not self.missing:
+            whole, self._target = self._target, bytearray()
             # A parser of small messages wants bytes; large ones are read in place.
             messages.append(self._read(bytes(whole) if len(whole) < _SMALL_BYTES else whole))
 
-    def _read(self, message: bytes | bytearray) -> Message:
-        if not self._flags:
-            return message
-        if self._flags != 1:
+    def _check_flags(self) -> None:
+        if self._flags > 1:
             raise BadMessage(f"a message has the flags {self._flags}, and only 0 and 1 are known")
-        if self._packed is None:
+        if self._flags and self._packed is None:
             raise BadMessage("a message is compressed, but the call names no grpc-encoding")
-        return Packed(message, self._packed, self._most_bytes)
+
+    def _read(self, message: bytes | bytearray) -> Message:
+        if self._flags and self._packed is not None:
+            return Packed(message, self._packed, self._most_bytes)
+        return message
 
 
 _BITS: Final = {"gzip": _GZIP_BITS, "deflate": _ZLIB_BITS}

@@ -15,34 +15,43 @@ class Stream:
 
     Attributes:
         id: its number.
-        send_window, receive_window: how many bytes this end and the peer may send.
-        reader: puts its messages together. None if what comes is not read.
+        opened: when it was opened, in seconds.
+        is_open: whether the connection still knows it.
+        has_head: whether the peer's first header block has come.
+        reads: whether the messages that come are read.
+        encoding: how messages are compressed that say so.
+        reader: puts messages together that come in pieces. None until one does.
         length: how many bytes of data the peer announced; -1 if it did not.
         received: how many have come.
         remote_ended, local_ended: whether the peer and this end have said that nothing follows.
-        has_head: whether the peer's first header block has come.
-        pending: data that flow control holds back, in order.
-        pending_bytes: the size of that.
-        final: the block that ends the stream when all data have been sent.
+        receive_window, send_window: how many bytes the peer and this end may send.
         held: bytes of `Room` that the message takes which is coming.
         unread: bytes of whole messages that wait for their reader.
-        answered: whether the peer got something for opening this stream.
+        answered: whether a response has begun.
+        pending: data that the peer's windows hold back, in order. None if there never were any.
+        pending_bytes: the size of that.
+        ends: whether the stream ends with the last of them.
+        final: the header block that ends the stream after them.
         owner: what the owner of the connection keeps with the stream.
     """
 
     __slots__ = (
         "answered",
+        "encoding",
         "ends",
         "final",
         "has_head",
         "held",
         "id",
+        "is_open",
         "length",
         "local_ended",
+        "opened",
         "owner",
         "pending",
         "pending_bytes",
         "reader",
+        "reads",
         "receive_window",
         "received",
         "remote_ended",
@@ -50,21 +59,25 @@ class Stream:
         "unread",
     )
 
-    def __init__(self, number: int, send_window: int, receive_window: int) -> None:
+    def __init__(self, number: int, send_window: int, receive_window: int, now: float) -> None:
         self.id = number
-        self.send_window = send_window
-        self.receive_window = receive_window
+        self.opened = now
+        self.is_open = True
+        self.has_head = False
+        self.reads = False
+        self.encoding = "identity"
         self.reader: MessageReader | None = None
         self.length = -1
         self.received = 0
         self.remote_ended = False
         self.local_ended = False
-        self.has_head = False
-        self.pending: deque[Buffer] = deque()
-        self.pending_bytes = 0
-        self.final: bytes | None = None
-        self.ends = False
+        self.receive_window = receive_window
+        self.send_window = send_window
         self.held = 0
         self.unread = 0
         self.answered = False
+        self.pending: deque[Buffer] | None = None
+        self.pending_bytes = 0
+        self.ends = False
+        self.final: bytes | None = None
         self.owner: Any = None
