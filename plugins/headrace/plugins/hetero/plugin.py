@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -27,7 +29,7 @@ from headrace.runtime.errors import (
     UnsupportedLayers,
 )
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.options import NetworkOptions, options_to_json
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import transform_network
 from headrace.runtime.virtual.members import Target, listed, read_list, targets, withheld_keys
@@ -80,7 +82,9 @@ class HeteroPlugin(VirtualPlugin):
     ) -> QueryResult:
         """Says which device runs which layer, in which subgraphs. Raises as `plan` does."""
         resolved = self._resolve(config, options, ignore_unknown=True)
-        return self._plan(Load(network, options=options), resolved, Asked.PARTS).query_result()
+        load = Load(network, options=options)
+        whole = self._transformed(load, resolved)
+        return self._plan(load, whole, resolved, Asked.PARTS).query_result()
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Splits a network as a query does, and loads its parts. An exported network is made of
@@ -137,15 +141,23 @@ class HeteroPlugin(VirtualPlugin):
         members = options.members or read_list("HETERO", fallback, TARGET_FALLBACK, available)
         return [member.device for member in members]
 
+    def _transformed(self, load: Load, resolved: _Resolved) -> Network:
+        """As `transform_network`; once for a network that is kept."""
+        config, options = resolved.config, load.options
+        return load.network.derived(
+            ("transformed", self, config, json.dumps(options_to_json(options), sort_keys=True)),
+            lambda: self.transform_network(load.network, config, options),
+        )
+
     def _plan(
         self,
         load: Load,
+        network: Network,
         resolved: _Resolved,
         asked: Asked,
         ended: Mapping[str, str] = _NONE,
         told: Mapping[str, Reasons] = _NOTHING,
     ) -> Plan:
-        network = self.transform_network(load.network, resolved.config, load.options)
         none = {device: dict.fromkeys(network.layer_names, why) for device, why in ended.items()}
         planned = plan(
             network,
@@ -160,7 +172,7 @@ class HeteroPlugin(VirtualPlugin):
 
     def _join(self, load: Load, resolved: _Resolved) -> Loaded:
         """Loads the subgraphs that were exported, or splits the network again."""
-        whole = self.transform_network(load.network, resolved.config, load.options)
+        whole = self._transformed(load, resolved)
         try:
             frames = read_frames(load.native)
             parts = loading.parts_of(whole, frames, resolved.targets)
@@ -172,14 +184,34 @@ class HeteroPlugin(VirtualPlugin):
         except EndedWorker as error:
             return self._split(load, resolved, _ended(error))
 
-    def _split(
+    def _split(self, load: Load, resolved: _Resolved, ended: Mapping[str, str] = _NONE) -> Loaded:
+        """Splits and loads a network. One that is kept is split as before, if that works again.
+
+        Args:
+            ended: the devices whose worker process ended, and the reason for each.
+        """
+        whole = self._transformed(load, resolved)
+        affinities = json.dumps(dict(load.options.affinities), sort_keys=True)
+        key = ("plan", self, resolved.config, str(resolved.targets), affinities)
+        before: Plan | None = whole.known(key)
+        if before is not None and not ended:
+            with suppress(HeadraceError):
+                return _load(load, before, resolved)
+            if load.token.error is not None:
+                raise load.token.error
+        planned, loaded = self._search(load, whole, resolved, ended)
+        whole.derived(key, lambda: planned)
+        return loaded
+
+    def _search(
         self,
         load: Load,
+        whole: Network,
         resolved: _Resolved,
-        ended: Mapping[str, str] = _NONE,
+        ended: Mapping[str, str],
         told: Mapping[str, Reasons] = _NOTHING,
         asked: Asked = Asked.NOTHING,
-    ) -> Loaded:
+    ) -> tuple[Plan, Loaded]:
         """Splits and loads a network. The devices are asked about it only if the load without a
         question fails, and about their parts alone only if one refuses a layer of its part: some
         compile to answer, and a load finds the same layers. If the worker process of a device ends
@@ -191,23 +223,30 @@ class HeteroPlugin(VirtualPlugin):
             told: by device, the layers that its load of the whole network has refused.
             asked: what the devices are asked for this try.
         """
-        planned = self._plan(load, resolved, asked, ended, told)
+        planned = self._plan(load, whole, resolved, asked, ended, told)
         try:
             if planned.unsupported:
                 raise UnsupportedLayers(resolved.name, planned.unsupported)
-            loaded = loading.load(
-                planned.network, planned.parts, resolved.targets, resolved.config, load.token
-            )
+            loaded = _load(load, planned, resolved)
         except EndedWorker as error:
-            return self._split(load, resolved, {**ended, **_ended(error)}, told, asked)
+            return self._search(load, whole, resolved, {**ended, **_ended(error)}, told, asked)
         except HeadraceError as error:
             refused = isinstance(error, UnsupportedLayers)
             if load.token.error or asked is Asked.PARTS or (asked and not refused):
                 raise
-            told = {**told, **_told(planned, error)}
-            return self._split(load, resolved, ended, told, Asked(asked + 1))
+            # The devices behind the one that has refused the whole network may run the rest.
+            more = {} if asked or told else _told(planned, error)
+            following = asked if more else Asked(asked + 1)
+            return self._search(load, whole, resolved, ended, {**told, **more}, following)
         notes = (f"nothing runs on {device}: {why}" for device, why in ended.items())
-        return replace(loaded, notes=(*notes, *planned.notes, *loaded.notes))
+        return planned, replace(loaded, notes=(*notes, *loaded.notes))
+
+
+def _load(load: Load, planned: Plan, resolved: _Resolved) -> Loaded:
+    loaded = loading.load(
+        planned.network, planned.parts, resolved.targets, resolved.config, load.token
+    )
+    return replace(loaded, notes=(*planned.notes, *loaded.notes))
 
 
 def _ended(error: EndedWorker) -> Mapping[str, str]:

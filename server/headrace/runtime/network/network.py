@@ -177,6 +177,10 @@ class Network:
             made.keep()
         return cast(T, derived.setdefault(key, made))
 
+    def known(self, key: Hashable) -> Any:
+        """What `derived` made under the key; None if it has made nothing that is kept."""
+        return (self._derived or {}).get(key)
+
     @cached_property
     def size(self) -> int:
         """How many layers the network has, those in bodies included."""

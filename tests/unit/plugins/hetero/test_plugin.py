@@ -392,8 +392,50 @@ def test_a_load_asks_a_device_nothing_that_its_refusal_has_said(
     asked_other = layers_asked(template, monkeypatch)
     network = plugin.load_network(Load(CASE.network, ISLANDS_STAY, options))
     assert asked == []
-    assert asked_other == [["a", "b", "y"]]
+    assert asked_other == []
     assert len(picky.loaded) == 2
+    network.close()
+
+
+def test_a_network_that_is_kept_is_split_as_before(
+    plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Network.from_bytes(CASE.model.SerializeToString())
+    kept.keep()
+    options, loaded = over("PICKY,TEMPLATE"), []
+    usual = picky.load_network
+
+    def load_network(load: Load) -> ExecutableNetwork:
+        loaded.append([node.name or "" for node in load.network.nodes()])
+        return usual(load)
+
+    monkeypatch.setattr(picky, "load_network", load_network)
+    tries = []
+    for _ in range(2):
+        network = plugin.load_network(Load(kept, ISLANDS_STAY, options))
+        assert_same_outputs(InferRequest(network).infer(CASE.inputs), CASE.expected(), 1e-6)
+        network.close()
+        tries.append(loaded[:])
+        loaded.clear()
+    assert tries == [[["a", "b", "y"], ["a"], ["y"]], [["a"], ["y"]]]
+
+
+def test_a_kept_network_is_split_anew_if_its_parts_do_not_load_again(
+    plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Network.from_bytes(CASE.model.SerializeToString())
+    kept.keep()
+    options, usual, refusals = over("PICKY,TEMPLATE"), picky.load_network, [True]
+    plugin.load_network(Load(kept, ISLANDS_STAY, options)).close()
+
+    def load_network(load: Load) -> ExecutableNetwork:
+        if refusals and refusals.pop():
+            raise InvalidModel("not today", field="model")
+        return usual(load)
+
+    monkeypatch.setattr(picky, "load_network", load_network)
+    network = plugin.load_network(Load(kept, ISLANDS_STAY, options))
+    assert_same_outputs(InferRequest(network).infer(CASE.inputs), CASE.expected(), 1e-6)
     network.close()
 
 

@@ -86,16 +86,21 @@ class Cutter:
     """
 
     def __init__(self, network: Network) -> None:
+        self._network = network
         self._model = network.model
         self._nodes = list(network.model.graph)
         self._owners = {inner: node for node in self._nodes for inner in walk([node])}
 
     def piece(self, part: Part) -> Piece | None:
         """The part as a network, in time linear in its own size; None if its results are not read.
+        Cut once out of a network that is kept.
 
         Args:
             part: its nodes are positions in the network's graph.
         """
+        return self._network.derived(("piece", part), lambda: self._piece(part))
+
+    def _piece(self, part: Part) -> Piece | None:
         members = {self._nodes[index] for index in part.nodes}
         ours = [
             node
@@ -126,7 +131,8 @@ class Cutter:
         model = ir.Model(
             view.clone(), ir_version=self._model.ir_version, functions=self._functions(ours)
         )
-        return Piece(part.affinity, Network(model), tuple(ours))
+        network = self._network.derived(("network", part), lambda: Network(model))
+        return Piece(part.affinity, network, tuple(ours))
 
     def _leaves(self, value: ir.Value, members: set[ir.Node]) -> bool:
         """Whether the value is a graph output, or a node outside of `members` reads it."""
