@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-processes test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-processes test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -64,6 +64,7 @@ help:
 	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
 	@echo 'make zoo          run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
 	@echo 'make fuzz-devices  look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
+	@echo 'make fuzz-rewritings  compare what ONNX Runtime rewrites with networks as they were written; ARGS="--seconds 3600 --seed 1"'
 	@echo 'make proto        generate the protocol code anew'
 	@echo 'make release      build all that a release consists of, and try its upload on this machine; REHEARSAL=yes at any time'
 	@echo 'make clean        remove everything that these targets made'
@@ -206,6 +207,10 @@ zoo: $(INSTALLED) $(ZOO)
 # A failure's smallest network and request are kept in .cache/fuzz, and make the exit status 1.
 fuzz-devices: $(INSTALLED)
 	@$(BIN)/python -m headrace.testing.fuzz --seconds 600 --out .cache/fuzz $(ARGS)
+
+# Five minutes of one core; --bare asks ONNX Runtime alone, and names the rewritings that are wrong.
+fuzz-rewritings: $(INSTALLED)
+	@$(BIN)/python -m tests.fuzz.rewritings $(ARGS)
 
 proto: $(PROTO_INSTALLED)
 	@set -e; \

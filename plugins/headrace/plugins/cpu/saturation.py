@@ -27,7 +27,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.dequantized import dequantized, products, same_steps
+from headrace.plugins.cpu.graph.dequantized import products, same_steps
 from headrace.plugins.cpu.graph.inserted import Inserted, opset_of
 from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.plugins.cpu.session import session
@@ -94,7 +94,7 @@ def keeps_int8(model: ir.Model) -> bool:
     on a processor that does so (`saturates`). Then all that is quantised to int8 stays int8."""
     return any(
         first == ir.DataType.INT8 and _is_large(second) and not _becomes_unsigned(second)
-        for first, second in products(model, dequantized(model))
+        for first, second in products(model)
     )
 
 
@@ -178,7 +178,7 @@ def _mixed_floats(model: ir.Model) -> list[ir.Node]:
     kept = keeps_int8(model)
     found = dict.fromkeys(
         second
-        for first, second in products(model, dequantized(model))
+        for first, second in products(model)
         if first == ir.DataType.UINT8
         and _is_large(second)
         and (kept or not _becomes_unsigned(second))

@@ -7,7 +7,7 @@ product may become one of integers although a Reshape stands in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import onnx_ir as ir
@@ -23,10 +23,14 @@ _MOVING: Final = (
 _MULTIPLYING: Final = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
-def dequantized(model: ir.Model) -> Mapping[ir.Value, ir.Node]:
-    """The DequantizeLinear that values come from, its own output included."""
+def dequantized(nodes: Iterable[ir.Node]) -> Mapping[ir.Value, ir.Node]:
+    """The DequantizeLinear that values come from, its own output included.
+
+    Args:
+        nodes: those of a graph, in its order.
+    """
     found: dict[ir.Value, ir.Node] = {}
-    for node in walk(model.graph):
+    for node in nodes:
         if node.domain not in DOMAINS or not node.inputs:
             continue
         source = node.inputs[0]
@@ -37,15 +41,10 @@ def dequantized(model: ir.Model) -> Mapping[ir.Value, ir.Node]:
     return found
 
 
-def products(
-    model: ir.Model, made: Mapping[ir.Value, ir.Node]
-) -> Iterator[tuple[ir.DataType | None, ir.Node]]:
+def products(model: ir.Model) -> Iterator[tuple[ir.DataType | None, ir.Node]]:
     """For each product of two values that are dequantised: the quantised type of the first, and the
-    DequantizeLinear of the second.
-
-    Args:
-        made: what `dequantized` has found.
-    """
+    DequantizeLinear of the second."""
+    made = dequantized(walk(model.graph))
     for node in walk(model.graph):
         if node.op_type in _MULTIPLYING and node.domain in DOMAINS and len(node.inputs) > 1:
             first, second = (

@@ -1,18 +1,20 @@
 """Rewritings of ONNX Runtime that change what some networks compute.
 
-The fuzzer found them with ONNX Runtime 1.31, by networks of layers that it computes as one.
+The fuzzer found them with ONNX Runtime 1.31, by networks of layers that it computes as one, and
+`make fuzz-rewritings`, by neighbours of such networks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
+from headrace.plugins.cpu.graph.dequantized import dequantized, same_steps
 from headrace.plugins.cpu.graph.proven_shapes import constant
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.constants import tensor_of
@@ -30,7 +32,17 @@ and the end of its session frees them one by one, with the interpreter held."""
 
 def left_out(model: ir.Model) -> set[str]:
     """The rewritings that the backend must not make of the model."""
-    wrong = {name for node in walk(model.graph) for name, holds in _WRONG.items() if holds(node)}
+    inner = (node for each in model.functions.values() for node in each.all_nodes())
+    nodes = [*walk(model.graph), *inner]
+    wrong = {
+        name
+        for node in nodes
+        for names, holds in _WRONG.get(node.op_type, ())
+        if holds(node)
+        for name in names
+    }
+    if any(node.op_type == "DequantizeLinear" for node in nodes):
+        wrong |= _of_quantized(nodes, dequantized(nodes))
     return {BELIEVES_SYMBOLS} | wrong | ({_FOLDING} if _has_texts(model) else set())
 
 
@@ -64,33 +76,117 @@ def _clips(node: ir.Node) -> bool:
     layer if the quantised type has no numbers beyond its limits."""
     scales = [user.inputs[1] for user in node.successors() if user.op_type == "QuantizeLinear"]
     known = [constant(scale) if scale is not None else None for scale in scales]
-    return node.op_type in ("Clip", "Relu") and not all(
-        scale is not None and (scale.numpy() > 0).all() for scale in known
-    )
+    return not all(scale is not None and (scale.numpy() > 0).all() for scale in known)
 
 
 def _is_no_norm(node: ir.Node) -> bool:
-    """A layer of a normalisation that has another form than the backend believes. It squares and
-    keeps the axis whatever the layers say, and takes 1e-5 for an epsilon that it does not find."""
-    users = {user.op_type for user in node.successors()}
-    if node.op_type == "ReduceMean":
-        return node.attributes.get_int("keepdims", 1) == 0 and bool(users & {"Add", "Sub"})
-    if node.op_type not in ("Add", "Pow"):
+    """The root of a mean in anything but a normalisation of the one form that the backend computes
+    right. It does not look at the order of operands, the power, what becomes of axes, the type of
+    an epsilon, or whether a scale fits."""
+    if node.op_type == "Sqrt":
+        added = _maker(node, 0)
+        means = () if added is None else [at for at in (0, 1) if _makes(added, at, "ReduceMean")]
+        if added is None or added.op_type != "Add" or not means:
+            return False
+        return not _is_norm(node, added, means[0])
+    return node.attributes.get_int("keepdims", 1) == 0 and any(
+        user.op_type in ("Add", "Sub") for user in node.successors()
+    )
+
+
+def _is_norm(root: ir.Node, added: ir.Node, at: int) -> bool:
+    """Whether the root belongs to x / root(mean(x * x) + epsilon) * scale + bias, where x may be
+    the distance from a mean."""
+    mean, epsilon = _maker(added, at), _number(added, 1 - at)
+    if mean is None or epsilon is None or mean.attributes.get_int("keepdims", 1) == 0:
         return False
-    second = node.inputs[1] if len(node.inputs) > 1 else None
-    known = constant(second) if second is not None else None
-    number = known.numpy().ravel() if known is not None else np.empty(0)
-    if node.op_type == "Pow":
-        return "ReduceMean" in users and not (number.size == 1 and number[0] == 2)
-    takes_mean = any(before.op_type == "ReduceMean" for before in node.predecessors())
-    return "Sqrt" in users and takes_mean and number.size != 1
+    if epsilon.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+        return False
+    squared = _maker(mean, 0)
+    if squared is None or squared.op_type not in ("Mul", "Pow"):
+        return False
+    base, power = squared.inputs[:2]
+    exponent = _number(squared, 1)
+    if (power is not base) if squared.op_type == "Mul" else not _is(exponent, 2):
+        return False
+    return base is not None and all(
+        user.op_type == "Div"
+        and user.inputs[1] is root.outputs[0]
+        and _is_centred(user.inputs[0], base)
+        and _scales_fit(user)
+        for user in root.successors()
+    )
+
+
+def _is_centred(value: ir.Value | None, base: ir.Value) -> bool:
+    """Whether the value is `base`, and is x - mean(x) if it is a difference at all. Or the network
+    computes the difference twice, and uses each once."""
+    if value is None:
+        return False
+    made, squared = value.producer(), base.producer()
+    if made is None or squared is None or made.op_type != "Sub":
+        return value is base and (squared is None or squared.op_type != "Sub")
+    subtracted = _maker(made, 1)
+    if value is not base and any(
+        each.is_graph_output() or len(each.uses()) != 1 for each in (value, base)
+    ):
+        return False
+    return (
+        [*made.inputs] == [*squared.inputs]
+        and subtracted is not None
+        and (subtracted.op_type == "ReduceMean" and subtracted.inputs[0] is made.inputs[0])
+    )
+
+
+def _scales_fit(node: ir.Node) -> bool:
+    """Whether the constants that a normalised value is multiplied with, and those that are added
+    then, have the sizes of its last axes."""
+    value = node.outputs[0]
+    sizes = None if value.shape is None else [*value.shape]
+    normal = [value, *(user.outputs[0] for user in node.successors() if user.op_type == "Cast")]
+    scaled = [(user, each) for each in normal for user in _readers(each, "Mul")]
+    scaled += [
+        (user, each.outputs[0]) for each, _ in scaled for user in _readers(each.outputs[0], "Add")
+    ]
+    for user, before in scaled:
+        for other in user.inputs:
+            tensor = constant(other) if other is not None and other is not before else None
+            if tensor is None:
+                continue
+            own = [int(size) for size in tensor.shape.numpy()]
+            if sizes is None or own != sizes[len(sizes) - len(own) :]:
+                return False
+    return True
+
+
+def _readers(value: ir.Value, op_type: str) -> list[ir.Node]:
+    return [user for user, _ in value.uses() if user.op_type == op_type]
+
+
+def _maker(node: ir.Node, at: int) -> ir.Node | None:
+    value = node.inputs[at] if at < len(node.inputs) else None
+    return value.producer() if value is not None else None
+
+
+def _makes(node: ir.Node, at: int, op_type: str) -> bool:
+    made = _maker(node, at)
+    return made is not None and made.op_type == op_type
+
+
+def _number(node: ir.Node, at: int) -> ir.TensorProtocol | None:
+    """The constant of one number, and of one axis at most, that is input `at` of the node."""
+    value = node.inputs[at] if at < len(node.inputs) else None
+    tensor = constant(value) if value is not None else None
+    return tensor if tensor is not None and tensor.size == 1 and len(tensor.shape) < 2 else None
+
+
+def _is(tensor: ir.TensorProtocol | None, number: float) -> bool:
+    return tensor is not None and bool((tensor.numpy() == number).all())
 
 
 def _does_not_fit(node: ir.Node) -> bool:
     """A product of integers whose weights, zero points or scales may not fit each other. The
     backend computes it with its scales as one, and reads past the end of a shorter one."""
-    if node.op_type != "MatMulInteger":
-        return False
     given = [value for value in (*node.inputs[1:2], *node.inputs[3:4]) if value is not None]
     weights, *zeros = [constant(value) for value in given]
     if weights is None or None in zeros or len(weights.shape) != 2:
@@ -109,34 +205,97 @@ def _has_one_of(node: ir.Node, shapes: Collection[tuple[int, ...]]) -> bool:
 
 def _drops_out(node: ir.Node) -> bool:
     """A dropout in training. The backend drops it, and may take its ratio for the data."""
-    return node.op_type == "Dropout" and len(node.inputs) > 1
+    return len(node.inputs) > 1
 
 
 def _pads_for_a_maximum(node: ir.Node) -> bool:
     """Zeros around a MaxPool. The backend lets the pool pad, with the least number."""
-    return node.op_type == "Pad" and any(user.op_type == "MaxPool" for user in node.successors())
+    return any(user.op_type == "MaxPool" for user in node.successors())
 
 
-def _pads_some_axes(node: ir.Node) -> bool:
-    """A Pad that has a list of axes, or becomes one. The backend mixes them up behind a
-    Transpose."""
-    if node.op_type == "CenterCropPad":
-        return "axes" in node.attributes
-    return node.op_type == "Pad" and len(node.inputs) > 3
+def _takes_some_axes(node: ir.Node) -> bool:
+    """A layer that has a list of axes, or becomes a Pad with one. Behind a Transpose, the backend
+    mixes them up."""
+    return "axes" in node.attributes or (node.op_type == "Pad" and len(node.inputs) > 3)
 
 
-_WRONG: Final[Mapping[str, Callable[[ir.Node], bool]]] = MappingProxyType(
+def _divides_one(node: ir.Node) -> bool:
+    """A reciprocal that a Mul takes. The backend divides the other operand, which loses axes if the
+    1 has more, and is another number of integers."""
+    if not any(user.op_type == "Mul" for user in node.successors()):
+        return False
+    one, other = (value for value in node.inputs[:2])
+    tensor = constant(one) if one is not None else None
+    if tensor is None or tensor.size != 1 or other is None:
+        return False
+    if tensor.dtype.is_integer():
+        return True
+    rank = len(tensor.shape)
+    return bool(rank) and (other.shape is None or other.shape.rank() < rank)
+
+
+def _is_shown(node: ir.Node) -> bool:
+    """A Transpose that is a result and that a Gemm takes. The backend drops it."""
+    return node.outputs[0].is_graph_output() and any(
+        user.op_type == "Gemm" for user in node.successors()
+    )
+
+
+def _of_quantized(nodes: Sequence[ir.Node], made: Mapping[ir.Value, ir.Node]) -> set[str]:
+    """The rewritings that would change numbers of quantised layers.
+
+    Of two quantisations in a row the backend makes one, with steps that neither has. It also
+    quantises weights and biases that are floats, which may be too large in steps of the product.
+    """
+    found = set()
+    for node in nodes:
+        first = node.inputs[0] if node.inputs else None
+        before = made.get(first) if first is not None else None
+        if before is None:
+            continue
+        if node.op_type == "QuantizeLinear" and not same_steps(before, node):
+            found.add("DoubleQDQPairsRemover")
+        elif node.op_type in ("Conv", "ConvTranspose", "Gemm") and _has_floats(node, before, made):
+            found.add("WeightBiasQuantization")
+    return found
+
+
+def _has_floats(node: ir.Node, before: ir.Node, made: Mapping[ir.Value, ir.Node]) -> bool:
+    """Whether the layer behind `before` has weights of floats, or such a bias that does not fit
+    into 32 bits in steps of the product."""
+    _, second, bias = (*node.inputs, None, None)[:3]
+    weights = made.get(second) if second is not None else None
+    if weights is None:
+        return True
+    added = constant(bias) if bias is not None else None
+    steps = [constant(each.inputs[1]) if each.inputs[1] else None for each in (before, weights)]
+    if added is None or steps[0] is None or steps[1] is None:
+        return bias is not None and bias not in made
+    one, other = (each.numpy() for each in steps if each is not None)
+    with np.errstate(all="ignore"):
+        counted = np.abs(added.numpy().ravel() / (one.ravel() * other.ravel()).astype(np.float64))
+    return not bool((counted < 2**31 - 1).all())
+
+
+_NORMS: Final = ("LayerNormFusionL1", "LayerNormFusionL2", "SimplifiedLayerNormFusion")
+_MOVES: Final = ("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider")
+_OF_INTEGERS: Final = ("DynamicQuantizeMatMulFusion", "MatMulIntegerToFloatFusion")
+
+_Rule: TypeAlias = tuple[tuple[str, ...], Callable[[ir.Node], bool]]
+
+_WRONG: Final[Mapping[str, tuple[_Rule, ...]]] = MappingProxyType(
     {
-        "ClipQuantRewrite": _clips,
-        "DynamicQuantizeMatMulFusion": _does_not_fit,
-        "EliminateDropout": _drops_out,
-        "LayerNormFusionL1": _is_no_norm,
-        "LayerNormFusionL2": _is_no_norm,
-        "MatMulIntegerToFloatFusion": _does_not_fit,
-        "Pad_Fusion": _pads_for_a_maximum,
-        "ReluQuantRewrite": _clips,
-        "SimplifiedLayerNormFusion": _is_no_norm,
-        "TransposeOptimizer": _pads_some_axes,
-        "TransposeOptimizer_CPUExecutionProvider": _pads_some_axes,
+        "CenterCropPad": ((_MOVES, _takes_some_axes),),
+        "Clip": ((("ClipQuantRewrite",), _clips),),
+        "Div": ((("DivMulFusion",), _divides_one),),
+        "Dropout": ((("EliminateDropout",), _drops_out),),
+        "MatMulInteger": ((_OF_INTEGERS, _does_not_fit),),
+        "Pad": ((("Pad_Fusion",), _pads_for_a_maximum), (_MOVES, _takes_some_axes)),
+        "ReduceMean": ((_NORMS, _is_no_norm),),
+        "Relu": ((("ReluQuantRewrite",), _clips),),
+        "Resize": ((_MOVES, _takes_some_axes),),
+        "Sqrt": ((_NORMS, _is_no_norm),),
+        "Transpose": ((("GemmTransposeFusion",), _is_shown),),
     }
 )
+"""By operator: rewritings, and which of its layers they change."""

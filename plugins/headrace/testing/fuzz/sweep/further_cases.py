@@ -33,7 +33,7 @@ _OPSETS = {"": 17, "ai.onnx.ml": 3, "com.microsoft": 1, "com.microsoft.nchwc": 1
 def further_cases(patterns: Sequence[str] = ()) -> list[BackendCase]:
     """A case for each line of the tables, or those whose name matches one of the patterns."""
     found = [_case(number, *line) for number, line in enumerate((*OPERATORS, *CONTRIBUTED))]
-    found += [_fusion(number, line) for number, line in enumerate(FUSIONS)]
+    found += [fusion_case(number, line) for number, line in enumerate(FUSIONS)]
     wanted = (lambda name: any(fnmatchcase(name, each) for each in patterns)) if patterns else bool
     return [case for case in found if wanted(case.name)]
 
@@ -57,7 +57,8 @@ def _case(number: int, text: str, values: Mapping[str, Any]) -> BackendCase:
     return BackendCase(name, "node", operator, data, ((feed, {}),), 1e-3, 1e-7)
 
 
-def _fusion(number: int, line: str) -> BackendCase:
+def fusion_case(number: int, line: str) -> BackendCase:
+    """The case of a line as in `fusions`."""
     found = _NETWORK.fullmatch(" ".join(line.split()))
     assert found is not None, line
     ports, results, weights, layers, opset = found.groups(default="")

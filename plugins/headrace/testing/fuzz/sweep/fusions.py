@@ -185,7 +185,8 @@ e = Pow(t, two) v = ReduceMean<axes=[-1]>(e) a = Add(v, small) r = Sqrt(a) n = D
 """
 
 
-def _split(lines: str) -> list[str]:
+def lines_of(lines: str) -> list[str]:
+    """The lines of a table. A line goes on in the next one if that begins with a space."""
     return re.split(r"\n(?! )", lines.strip())
 
 
@@ -197,7 +198,11 @@ def _normalized(line: str, layers: str) -> str:
 
 
 FUSIONS: Final = (
-    *_split(_LINES),
-    *(_normalized(line, layers) for line in _split(_SUMS) for layers in _split(_NORMALIZATIONS)),
+    *lines_of(_LINES),
+    *(
+        _normalized(line, layers)
+        for line in lines_of(_SUMS)
+        for layers in lines_of(_NORMALIZATIONS)
+    ),
     *BETWEEN,
 )
