@@ -39,6 +39,7 @@ class Conversation:
         encode: makes a request and its attachments, as `RequestEncoder.encode` does.
         sharing: puts requests into shared memory; None for messages alone.
         standing: that of the session that the requests belong to, if they do.
+        failed: gets the error of each request that fails.
         in_flight: how many requests may be unanswered at a time.
         timeout: the time limit of each request, in seconds.
     """
@@ -49,6 +50,7 @@ class Conversation:
         *,
         sharing: Sharing | None = None,
         standing: Standing | None = None,
+        failed: Callable[[errors.Error], object] = lambda _: None,
         in_flight: int = 32,
         outputs: Sequence[str] | None = None,
         priority: int = 0,
@@ -59,6 +61,7 @@ class Conversation:
             raise errors.invalid("in_flight", f"in_flight is {in_flight}; at least 1 is needed")
         self._encode = encode
         self._sharing = sharing
+        self._failed = failed
         self._standing = standing
         self._in_flight = in_flight
         self._options: dict[str, Any] = {
@@ -100,8 +103,10 @@ class Conversation:
         try:
             message, attachments = self._encode(inputs, identifier=str(index), **self._options)
         except errors.InvalidArgument as error:
+            self._failed(error)
             return self._not_sent(index, error)
         except errors.FailedPrecondition as error:
+            self._failed(error)
             if self._standing is None:
                 raise
             return self._not_sent(index, error)  # the session is over
@@ -205,6 +210,8 @@ class Conversation:
         elif isinstance(sent, pb.InferRequest) and self._sharing is not None:
             self._sharing.learn(sent, outcome)
         del self._unanswered[index]
+        if isinstance(outcome, errors.Error):
+            self._failed(outcome)
         if self._standing is not None:
             if isinstance(outcome, errors.Error):
                 self._standing.failed(outcome)

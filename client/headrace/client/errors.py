@@ -215,6 +215,14 @@ def client_closed() -> FailedPrecondition:
     )
 
 
+def failed_to_load(network: str, reason: str) -> FailedPrecondition:
+    """The error for a request to a network that had failed to load when it was looked up."""
+    message = f"network {network!r} failed to load: {reason}"
+    return FailedPrecondition(
+        ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="FAILED_PRECONDITION")
+    )
+
+
 def other_loop() -> FailedPrecondition:
     """The error for a call on another event loop than the client's."""
     message = "the client is in use on another event loop; make a client for each loop"

@@ -12,7 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from headrace.client.errors import InvalidArgument, did_you_mean, invalid, still_loading
+from headrace.client.errors import (
+    InvalidArgument,
+    did_you_mean,
+    failed_to_load,
+    invalid,
+    still_loading,
+)
 from headrace.client.info import NetworkInfo, Port, Ports
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import codec, dtypes, message
@@ -34,12 +40,12 @@ class RequestEncoder:
     def __init__(self, network: NetworkInfo, version: str = "") -> None:
         self._network = network.name
         self._version = version
-        self._loading = network.state == "LOADING"
+        self._state, self._reason = network.state, network.reason
         self.has_states = bool(network.states)
         self._output_names = network.outputs.names
         self._ports = {port.name: _PortEncoder(port) for port in network.inputs}
         self._required = frozenset(_required_names(network.inputs))
-        self._is_plain = not self._loading and not self.has_states
+        self._is_plain = self._state == "READY" and not self.has_states
         self._begin = pb.InferRequest(network=self._network).SerializeToString()
         self._end = pb.InferRequest(version=version).SerializeToString()
         # What lies before the data of an array of this name, type and shape, which fits its input.
@@ -97,10 +103,9 @@ class RequestEncoder:
         Raises:
             InvalidArgument: an input or output does not fit the network.
             FailedPrecondition: the network's inputs are unknown, because it was loading when it
-                was looked up.
+                was looked up, or had failed to load.
         """
-        if self._loading:
-            raise still_loading(self._network)
+        self.check_usable()
         if self.has_states and session is None:
             raise invalid(
                 "session",
@@ -137,6 +142,16 @@ class RequestEncoder:
         if timeout_seconds:
             request.timeout_seconds = timeout_seconds
         return request, attachments
+
+    def check_usable(self) -> None:
+        """
+        Raises:
+            FailedPrecondition: the network was loading when it was looked up, or had failed.
+        """
+        if self._state == "LOADING":
+            raise still_loading(self._network)
+        if self._state == "FAILED":
+            raise failed_to_load(self._network, self._reason)
 
     def encode_bytes(self, inputs: Mapping[str, Any], **options: Any) -> bytes:
         """A serialised request; the arrays passed in may change afterwards."""

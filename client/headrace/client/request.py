@@ -55,10 +55,17 @@ class InferRequest:
 
     Args:
         future: gRPC's call, or an `OutcomeFuture`.
+        failed: gets the error that `result` raises, if the server sent it.
     """
 
-    def __init__(self, future: Any, target: Target) -> None:
+    def __init__(
+        self,
+        future: Any,
+        target: Target,
+        failed: Callable[[errors.Error], object] = lambda _: None,
+    ) -> None:
         self._future = future
+        self._failed = failed
         self._target = target
         self._outputs: Outputs | None = None
         self._process = process()
@@ -98,7 +105,12 @@ class InferRequest:
             except grpc.FutureCancelledError:
                 raise errors.cancelled() from None
             except grpc.RpcError as error:
-                raise errors.from_call(error, self._target) from None
+                found = errors.from_call(error, self._target)
+                self._failed(found)
+                raise found from None
+            except errors.Error as error:
+                self._failed(error)
+                raise
             self._outputs = data if isinstance(data, Outputs) else decode_reply(data)
         return self._outputs
 

@@ -27,6 +27,7 @@ from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.session import Session
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import started
+from headrace.client.shared_memory.loan import Packed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -246,7 +247,18 @@ class Network(LoadedNetwork):
         packed = self.pack(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
-        return InferRequest(started(start, packed, endpoint), endpoint)
+        return InferRequest(started(start, packed, endpoint), endpoint, self.failed)
+
+    def pack(self, inputs: Mapping[str, Any], **options: Any) -> Packed:
+        """Does the same as `LoadedNetwork.pack`. If the inputs do not fit, it looks up whether the
+        network is another one by now."""
+        try:
+            return super().pack(inputs, **options)
+        except Error as error:
+            seconds = self.timeout_seconds
+            if not self.doubts(error) or not self.client.run(self.renew(seconds)):
+                raise
+        return super().pack(inputs, **options)
 
     def session(self, id: str | None = None) -> Session:
         """A session of a network that was loaded with STATES, for a ``with`` block.
@@ -257,6 +269,8 @@ class Network(LoadedNetwork):
         Raises:
             InvalidArgument: the network keeps no states, or the id is too long.
         """
+        if not self.encoder.has_states:
+            self.client.run(self.renew(self.timeout_seconds))
         standing = Standing(self.name, self.encoder, id)
         return Session(self.client, standing, self.timeout_seconds, self.sharing)
 

@@ -21,12 +21,13 @@ from headrace.client.balancing.options import Balancing
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
 from headrace.client.multiplex.tasks.calls import SharedStreams
+from headrace.client.outputs import Outputs
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Blocking, Pause, Plan, Run, Step
 from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.standing import Standing
-from headrace.client.shared_memory.loan import Loan
+from headrace.client.shared_memory.loan import Loan, Packed
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 
@@ -244,10 +245,26 @@ class Network(LoadedNetwork):
         packed = self.pack(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
-        task = asyncio.ensure_future(self.client.run(infer_plans.infer_packed(packed, seconds)))
+        task = asyncio.ensure_future(self._sent(packed, seconds))
         if isinstance(packed, Loan):  # the task may be cancelled before it begins
             task.add_done_callback(lambda _: packed.not_sent())
         return InferRequest(task)
+
+    def pack(self, inputs: Mapping[str, Any], **options: Any) -> Packed:
+        """Does the same as `LoadedNetwork.pack`. If the inputs do not fit, it looks up in the
+        background whether the network is another one by now, for the next request."""
+        try:
+            return super().pack(inputs, **options)
+        except Error as error:
+            self.failed(error)
+            raise
+
+    async def _sent(self, packed: Packed, seconds: float) -> Outputs:
+        try:
+            return await self.client.run(infer_plans.infer_packed(packed, seconds))
+        except Error as error:
+            self.failed(error)
+            raise
 
     def session(self, id: str | None = None) -> Session:
         """A session of a network that was loaded with STATES, for an ``async with`` block.
@@ -258,7 +275,11 @@ class Network(LoadedNetwork):
         Raises:
             InvalidArgument: the network keeps no states, or the id is too long.
         """
-        standing = Standing(self.name, self.encoder, id)
+        try:
+            standing = Standing(self.name, self.encoder, id)
+        except Error as error:
+            self.failed(error)
+            raise
         return Session(self.client, standing, self.timeout_seconds, self.sharing)
 
     def infer_many(

@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from headrace.client import replies
 from headrace.client.conversation import Conversation
-from headrace.client.errors import invalid
+from headrace.client.errors import Error, InvalidArgument, invalid
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs
-from headrace.client.plans import targets
+from headrace.client.plans import client_plans, targets
 from headrace.client.plans.infer_plans import infer_encoded, infer_lent, pack
 from headrace.client.plans.plan import Budget, Call, Plan
 from headrace.client.shared_memory.loan import Packed
@@ -25,6 +26,10 @@ from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import serialize
 from headrace.wire.parameters import ParameterValue
+
+_LOOK_SECONDS: Final = 1.0
+_OF_PORTS: Final = ("inputs", "outputs", "session")
+"""The fields of errors that may come from an old description."""
 
 
 class _Client(Protocol):
@@ -37,7 +42,12 @@ class _Client(Protocol):
 class LoadedNetwork:
     """The part that both clients' networks share: the server's description of the network.
 
+    If a request does not fit the description, or the network was not ready, the description is
+    looked up again, at most once a second: the network may have been replaced by one with other
+    inputs.
+
     Attributes:
+        info: the description that was looked up last.
         pinned: the version that all requests go to; empty if they go to the one that serves, or to
             those that share the requests.
     """
@@ -48,14 +58,55 @@ class LoadedNetwork:
         client: _Client,
         pinned: str,
     ) -> None:
-        self.info = network
         self.timeout_seconds = client.timeout_seconds
         self.pinned = pinned
-        self.encoder = RequestEncoder(network, pinned)
-        pool = client.pool
-        self.sharing = (
-            None if pool is None else Sharing(pool, network.outputs, client.run_in_background)
-        )
+        self._pool, self._in_background = client.pool, client.run_in_background
+        self._looked_up_at = -math.inf
+        self._describe(network)
+
+    def _describe(self, network: NetworkInfo) -> None:
+        self.info = network
+        self.encoder = RequestEncoder(network, self.pinned)
+        pool = self._pool
+        self.sharing = None if pool is None else Sharing(pool, network.outputs, self._in_background)
+
+    def doubts(self, error: Error) -> bool:
+        """Whether the description may be wrong, because a request failed with this error."""
+        if self.info.state == "READY" and not (
+            isinstance(error, InvalidArgument) and (error.details.field or "").startswith(_OF_PORTS)
+        ):
+            return False
+        return time.monotonic() - self._looked_up_at >= _LOOK_SECONDS
+
+    def look_up(self, timeout: float) -> Plan[NetworkInfo]:
+        """The description as the server gives it now."""
+        return client_plans.network(self.name, self.pinned, timeout=timeout)
+
+    def renew(self, timeout: float) -> Plan[bool]:
+        """Looks the description up. Returns whether it has changed."""
+        self._looked_up_at = time.monotonic()
+        try:
+            found = yield from self.look_up(timeout)
+        except Error:  # the caller has one that says more
+            return False
+        before = self.info
+        if (found.generation, found.version, found.state) == (
+            before.generation,
+            before.version,
+            before.state,
+        ):
+            return False
+        self._describe(found)
+        return True
+
+    def failed(self, error: Error) -> None:
+        """Notes why a request failed. The next one may fit a new description."""
+        if self.doubts(error):
+            self._looked_up_at = time.monotonic()
+            self._in_background(self._renew_aside())
+
+    def _renew_aside(self) -> Plan[None]:
+        yield from self.renew(self.timeout_seconds)
 
     @property
     def name(self) -> str:
@@ -107,9 +158,13 @@ class LoadedNetwork:
                 return small
         return pack(self.sharing, *self.encoder.encode(inputs, **options))
 
+    def encode(self, inputs: Mapping[str, Any], **options: Any) -> Any:
+        """The same as `RequestEncoder.encode`, with the description that was looked up last."""
+        return self.encoder.encode(inputs, **options)
+
     def conversation(self, **options: Any) -> Conversation:
         """The requests of one stream. The options are those of `Conversation`."""
-        return Conversation(self.encoder.encode, sharing=self.sharing, **options)
+        return Conversation(self.encode, sharing=self.sharing, failed=self.failed, **options)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} on {self.device}, {self.info.state}>"
@@ -141,9 +196,32 @@ def infer(
         ResourceExhausted: the device's queue is full.
         DeadlineExceeded: the timeout passed. A request that had not started is not computed.
         NotFound: the network is no longer loaded.
-        FailedPrecondition: it was still loading when it was looked up; look it up again.
+        FailedPrecondition: it is still loading, or has failed to load.
     """
     seconds = network.timeout_seconds if timeout is None else timeout
+    options = outputs, priority, performance_counts, retry_when_full
+    began = time.monotonic()
+    try:
+        return (yield from _infer(network, inputs, seconds, *options))
+    except Error as error:
+        if not network.doubts(error):
+            raise
+        left = max(seconds - (time.monotonic() - began), 0.0)
+        if not (yield from network.renew(left)):
+            raise
+    left = max(seconds - (time.monotonic() - began), 0.0)
+    return (yield from _infer(network, inputs, left, *options))
+
+
+def _infer(
+    network: LoadedNetwork,
+    inputs: Mapping[str, Any],
+    seconds: float,
+    outputs: Sequence[str] | None,
+    priority: int,
+    performance_counts: bool,
+    retry_when_full: bool,
+) -> Plan[Outputs]:
     sharing, encoder = network.sharing, network.encoder
     if sharing is None and not (outputs or priority or performance_counts):
         small = encoder.encode_small(inputs)

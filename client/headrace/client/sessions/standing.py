@@ -32,9 +32,11 @@ class Standing:
 
     Raises:
         InvalidArgument: the network keeps no states, or the id is not valid.
+        FailedPrecondition: the network is loading, or has failed to load.
     """
 
     def __init__(self, network: str, encoder: RequestEncoder, identifier: str | None) -> None:
+        encoder.check_usable()
         if not encoder.has_states:
             raise errors.invalid(
                 "session",

@@ -9,6 +9,7 @@ from headrace.client.aio import Network, Session
 from headrace.client.balancing import messages
 from headrace.client.balancing.aio.many import MovingMany
 from headrace.client.balancing.moving import MovingConversation
+from headrace.client.info import NetworkInfo
 from headrace.client.plans import network_plans, plan
 from headrace.client.plans.plan import Plan
 
@@ -42,7 +43,11 @@ class BalancedNetwork(Network):
         return pinned.session(id)
 
     def conversation(self, **options: Any) -> MovingConversation:
-        return MovingConversation(self.encoder.encode, **options)
+        return MovingConversation(self.encode, failed=self.failed, **options)
+
+    def look_up(self, timeout: float) -> Plan[NetworkInfo]:
+        found: Plan[NetworkInfo] = self.client.group.network(self.name, self.pinned, timeout)
+        return found
 
     def _many(self, conversation: Any, inputs: Any) -> MovingMany:
         return MovingMany(conversation, inputs, self.client, self)
