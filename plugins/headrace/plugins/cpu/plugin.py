@@ -87,7 +87,7 @@ class CpuPlugin(SessionPlugin):
         """Transforms the network as every device does, and then repairs and guards it. The last two
         happen whatever the configuration says."""
         transformed = super().transform_network(network, config, options)
-        model = transformed.model
+        model, inferred = transformed.model, transformed.shapes_are_inferred
         if _changes_functions(model):
             tracked(model, inline_functions)
             infer_types(model)
@@ -96,7 +96,8 @@ class CpuPlugin(SessionPlugin):
         notes = (*transformed.notes, *notes_on_float64(model), *exact)
         if any(map(needs_repair, walk(model.graph))):
             tracked(model, repair)
-        proven = guard(model)
+            inferred = False
+        proven = guard(model, shapes_are_inferred=inferred)
         oblivious = is_data_oblivious(model)
         return GuardedNetwork(model, notes, oblivious, proven.outputs() if oblivious else ())
 

@@ -46,8 +46,9 @@ def transform_network(
     model = network.clone().model
     for node in naming.walk(model.graph):
         stamp(node, [node.name or ""])
-    infer_types(model)
     inputs, outputs = preprocess
+    inferred = not outputs and not _declares_shapes(model)
+    infer_types(model)
     add_preprocessing(model, inputs)
     add_postprocessing(model, outputs)
     if common:
@@ -55,17 +56,39 @@ def transform_network(
     notes: tuple[str, ...] = ()
     if fp16_to_fp32:
         converted = to_float32(model)
+        inferred = inferred and converted.model is model
         model = converted.model
         if converted.reason:
             notes = (f"float16 layers stay, which the device lacks: {converted.reason}",)
         elif converted.computes:
             notes = ("float16 layers are computed in float32, because the device lacks float16",)
     ports = _port_names(model)
-    tracked(model, *device_passes)
+    inferred = not tracked(model, *device_passes) and inferred
     _restore_outputs(model, ports)
     infer_types(model)
     naming.name_layers(model.graph)
-    return Network(model, notes=notes)
+    transformed = Network(model, notes=notes)
+    transformed.shapes_are_inferred = inferred
+    return transformed
+
+
+def _declares_shapes(model: ir.Model) -> bool:
+    """Whether the shape of a value that a layer reads may be what the model only declares. The
+    transformations pass the shape of an output that an Identity makes on to what it reads."""
+    if model.functions:
+        return True
+    ends = {
+        value
+        for value in model.graph.outputs
+        if not value.uses() and (made := value.producer()) and made.op_type != "Identity"
+    }
+    for node in naming.walk(model.graph):
+        if any(value.shape is not None and value not in ends for value in node.outputs):
+            return True
+        for _, body in naming.bodies(node):
+            if any(value.shape is not None for value in body.inputs):
+                return True
+    return False
 
 
 def _port_names(model: ir.Model) -> tuple[list[str | None], list[str | None]]:

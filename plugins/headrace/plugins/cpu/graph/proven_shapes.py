@@ -23,10 +23,12 @@ class ProvenShapes:
     Args:
         model: nobody else may read it while this finds out about it for the first time, because
             its declared shapes are put aside meanwhile.
+        are_inferred: the shape of every value but the inputs and outputs was inferred already.
     """
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, *, are_inferred: bool = False) -> None:
         self._model = model
+        self._are_inferred = are_inferred
 
     def dimensions(self, value: ir.Value) -> list[int | str | None] | None:
         """Like `sizes`, but with symbols for some unknown sizes. A symbol stands here only if
@@ -77,9 +79,11 @@ class ProvenShapes:
     @cached_property
     def _found(self) -> tuple[Mapping[ir.Value, ir.Shape], frozenset[ir.Value]]:
         made = [value for node in walk(self._model.graph) for value in _made(node)]
+        ends = (value for value in self._model.graph.outputs if value.producer() is not None)
+        declared = [*ends] if self._are_inferred else made
         told = [(value, value.type, value.shape) for value in made]
         try:
-            for value in made:
+            for value in declared:
                 value.shape = None
             deep = infer_types(self._model)
             values = [*self._model.graph.inputs, *made]

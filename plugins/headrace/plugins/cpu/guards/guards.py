@@ -32,9 +32,12 @@ _SCAN_WITHOUT_BATCH: Final = 9
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
 
 
-def guard(model: ir.Model) -> ProvenShapes:
+def guard(model: ir.Model, *, shapes_are_inferred: bool = False) -> ProvenShapes:
     """Guards every layer of `model`, bodies included, that the backend may not survive, and every
     output that may have too many texts.
+
+    Args:
+        shapes_are_inferred: as in `Network`.
 
     Returns:
         The shapes that the network proves. A guard changes no shape.
@@ -42,7 +45,7 @@ def guard(model: ir.Model) -> ProvenShapes:
     for node in walk(model.graph):
         _drop_omitted_inputs(node)
     nodes = [node for node in walk(model.graph) if needs_guard(node)]
-    names, proven = value_names(model), ProvenShapes(model)
+    names, proven = value_names(model), ProvenShapes(model, are_inferred=shapes_are_inferred)
     opset = opset_of(model)
     quantized = any(node.op_type == "DequantizeLinear" for node in walk(model.graph))
     for made in {value.producer() for value in proven.deep}:
