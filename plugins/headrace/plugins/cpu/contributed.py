@@ -3,7 +3,8 @@
 Many of their kernels take for granted what a network from ONNX Runtime's optimiser has: ranks,
 sizes, and indices. With other inputs they end the process or read foreign memory. The operators in
 `CHECKED` were tried with inputs of wrong ranks and lengths by the fuzzer's sweep, and with its
-random changes; `guards` has rules for some of them. In the server's process there are no others.
+random changes; `guards` has rules for some of them. In the server's process there are no others:
+a network with others runs in a process of its own (`apart`).
 """
 
 from __future__ import annotations
@@ -59,10 +60,15 @@ def reason(node: ir.Node) -> str | None:
     if not is_contributed(node) or (node.domain == DOMAIN and node.op_type in CHECKED):
         return None
     return (
-        "inputs of this operator are not checked, and ONNX Runtime may not survive them; start the "
-        "server with --isolate-devices to load it"
+        "inputs of this operator are not checked, and ONNX Runtime may not survive them; it runs "
+        "in a process of its own, unless the device has ISOLATION=NONE"
     )
 
 
 def is_contributed(node: ir.Node) -> bool:
-    return node.domain == DOMAIN or node.domain.startswith(f"{DOMAIN}.")
+    return is_domain(node.domain)
+
+
+def is_domain(domain: str) -> bool:
+    """Whether the domain is one of ONNX Runtime's own."""
+    return domain == DOMAIN or domain.startswith(f"{DOMAIN}.")

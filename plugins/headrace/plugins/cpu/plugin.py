@@ -6,10 +6,12 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import onnx_ir as ir
 
 from headrace.plugins.cpu import contributed, limits, saturation, texts
+from headrace.plugins.cpu.apart import why_apart
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.graph.repairs import needs_repair, repair
@@ -24,21 +26,27 @@ from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
-from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
+from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS, ISOLATION
 from headrace.runtime.device.compiled_plugin import Support
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import name_layers, walk
 from headrace.runtime.intake.provenance import Transformation, tracked
+from headrace.runtime.isolation.server.own_process import OwnProcess
 from headrace.runtime.network.data_oblivious import is_data_oblivious
+from headrace.runtime.network.extension import merge_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.work import multiply_adds
 from headrace.runtime.system.processors import usable_processors
 from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
 
 
 class GuardedNetwork(Network):
@@ -65,11 +73,14 @@ class CpuPlugin(SessionPlugin):
     # network is better.
     capabilities = ("FP32", "FP64", "INT8")
     compile_checks_support = True
+    path: ClassVar[str] = "headrace.plugins.cpu:create_plugin"
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
         self.full_name = processor_name()
         super().__init__(name, services, config)
         self._is_isolated = services.isolated
+        stays = self._is_isolated or ISOLATION.name in self.config.explicit_strings()
+        self._beside = None if stays else OwnProcess(self, self.path, self._places)
         self._own_trials = Trials(self._provider(self.config))
 
     def _device_ids(self) -> list[str]:
@@ -80,6 +91,46 @@ class CpuPlugin(SessionPlugin):
 
     def _metrics(self) -> Mapping[str, Metric]:
         return {"RANGE_FOR_STREAMS": lambda _: Range(1, usable_processors())}
+
+    # -- networks that need a process of their own --
+
+    def query_network(
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
+    ) -> QueryResult:
+        given = self._complete(network)
+        if self._beside is not None and _why_apart(given):
+            return self._beside.query_network(given, config, options)
+        return super().query_network(network, config, options)
+
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        given = self._complete(load.network)
+        if self._beside is None or (why := _why_apart(given)) is None:
+            return super().load_network(load)
+        note = f"it runs in a process of its own, beside the other networks of {self.name}: {why}"
+        notes = (*load.notes, note)
+        return self._beside.load_network(replace(load, network=given, notes=notes))
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        super().set_config(changes)
+        if self._started and self._beside is not None:
+            self._beside.set_config(changes)
+
+    def kill(self) -> None:
+        super().kill()
+        if self._beside is not None:
+            self._beside.kill()
+
+    def _close(self) -> None:
+        if self._beside is not None:
+            self._beside.close()
+        super()._close()
+
+    def _complete(self, network: Network) -> Network:
+        """The network with the operators that clients have given the device."""
+        functions = self._extensions.functions()
+        return merge_functions(network, functions) if functions else network
+
+    # -- networks in the server's process --
 
     def transform_network(
         self, network: Network, config: Configuration, options: NetworkOptions
@@ -170,6 +221,10 @@ def _certain_failure(model: ir.Model) -> str | None:
     """Why a layer of the model fails in every run; None if none does."""
     found = (guard_layers.certain(node) for node in walk(model.graph))
     return next((why for why in found if why is not None), None)
+
+
+def _why_apart(network: Network) -> str | None:
+    return network.derived("apart", lambda: why_apart(network.model))
 
 
 def _changes_functions(model: ir.Model) -> bool:

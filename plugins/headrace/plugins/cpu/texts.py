@@ -32,6 +32,16 @@ _NUMBERS: Final = frozenset(["cats_int64s", "pool_int64s"])
 """Lists of numbers of which each is in memory of its own."""
 
 
+def may_keep(model: ir.Model) -> bool:
+    """Whether the model has layers that keep texts or n-grams. This is quick to say."""
+    scopes: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    return any(
+        node.domain not in ("", "ai.onnx") or node.op_type in _TABLES
+        for scope in scopes
+        for node in walk(scope)
+    )
+
+
 class Kept:
     """How many texts and n-grams a session keeps for the layers of a model."""
 
@@ -49,8 +59,8 @@ class Kept:
             return None
         return (
             f"the network's layers keep {self._total:,} texts and n-grams, and freeing them would "
-            f"stop the server's other threads; at most {_MOST_KEPT:,} are allowed, unless the "
-            "server is started with --isolate-devices"
+            f"stop the server's other threads; more than {_MOST_KEPT:,} run in a process of their "
+            "own, unless the device has ISOLATION=NONE"
         )
 
     def by(self, node: ir.Node) -> int:

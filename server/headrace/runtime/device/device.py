@@ -35,11 +35,18 @@ class Device(Plugin):
         name: the device name that it is registered under.
         services: the runtime's services.
         config: the settings that the server starts the device with.
+        places: where its networks run; None for places of its own.
     """
 
     schema: ConfigSchema = ConfigSchema(*STANDARD_KEYS)
 
-    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        services: Services,
+        config: Mapping[str, str],
+        places: Places | None = None,
+    ) -> None:
         self.name = name
         self.services = services
         self._lock = threading.Lock()
@@ -47,7 +54,7 @@ class Device(Plugin):
         self._config = self.schema.resolve()
         self._streams = 1
         self._started = False
-        self._places = Places(name, services, self.streams, self.memory_bytes)
+        self._places = places or Places(name, services, self.streams, self.memory_bytes)
         self.set_config(config)
         self._started = True
 

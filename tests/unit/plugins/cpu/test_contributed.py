@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.numpy_helper
+import onnxruntime
 import pytest
 
 from headrace.plugins import cpu
 from headrace.plugins.cpu import contributed
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
@@ -69,12 +71,48 @@ def test_an_operator_that_is_checked_runs(plugin: Plugin, case: BackendCase) -> 
     assert run(plugin, case)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not is_checked(case)], ids=str)
-def test_an_operator_that_is_not_checked_is_refused(plugin: Plugin, case: BackendCase) -> None:
+UNCHECKED = [case for case in CASES if not is_checked(case)]
+
+
+def test_operators_that_are_not_checked_run_in_a_process_beside_the_server(plugin: Plugin) -> None:
+    """All in one process, which a case that the kernel refuses does not end."""
+    try:
+        for case in UNCHECKED:
+            given = Network.from_bytes(case.model)
+            assert not plugin.query_network(given, {}).unsupported, case
+            compiled = plugin.load_network(Load(given))
+            assert compiled.process == "worker"
+            assert "it runs in a process of its own" in compiled.notes[0]
+            assert compiled.executor is plugin.executor(compiled.config)  # type: ignore[attr-defined]
+            compare(compiled, case)
+            compiled.close()
+    finally:
+        plugin.close()
+
+
+def compare(compiled: ExecutableNetwork, case: BackendCase) -> None:
+    """Compares with ONNX Runtime, which may refuse the case's values."""
+    feed = dict(case.data_sets[0][0])
+    session = onnxruntime.InferenceSession(case.model, providers=["CPUExecutionProvider"])
+    try:
+        wanted = session.run(None, feed)
+    except Exception:  # noqa: BLE001 - its errors have no class that has a name
+        with pytest.raises(InvalidArgument):
+            InferRequest(compiled).infer(feed)
+        return
+    for one, other in zip(InferRequest(compiled).infer(feed).values(), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=str(case))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("case", UNCHECKED[:1], ids=str)
+def test_a_device_that_is_to_have_no_process_refuses_it(
+    offered: Services, case: BackendCase
+) -> None:
+    plugin = cpu.create_plugin("CPU", offered, {"ISOLATION": "NONE"})
     given = Network.from_bytes(case.model)
     (layer,) = plugin.query_network(given, {}).unsupported
-    assert "--isolate-devices" in layer.reason
-    with pytest.raises(UnsupportedLayers, match="--isolate-devices"):
+    assert "ISOLATION=NONE" in layer.reason
+    with pytest.raises(UnsupportedLayers, match="ISOLATION=NONE"):
         plugin.load_network(Load(given))
 
 

@@ -145,18 +145,30 @@ MODELS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_network_keeps_no_more_texts_than_are_freed_at_once(offered: Services, name: str) -> None:
-    plugin = cpu.create_plugin("CPU", offered, {})
+    plugin = cpu.create_plugin("CPU", offered, {"ISOLATION": "NONE"})
     most = Network.from_bytes(MODELS[name](MOST).SerializeToString())
     assert not plugin.query_network(most, {}).unsupported
     more = Network.from_bytes(MODELS[name](MOST + 80).SerializeToString())
     unsupported = plugin.query_network(more, {}).unsupported
     assert {layer.reason for layer in unsupported} == {
         "the network's layers keep 100,080 texts and n-grams, and freeing them would stop the "
-        "server's other threads; at most 100,000 are allowed, unless the server is started with "
-        "--isolate-devices"
+        "server's other threads; more than 100,000 run in a process of their own, unless the "
+        "device has ISOLATION=NONE"
     }
     with pytest.raises(UnsupportedLayers, match="100,080 texts"):
         plugin.load_network(Load(more))
+
+
+def test_a_network_that_keeps_more_runs_in_a_process_of_its_own(offered: Services) -> None:
+    plugin = cpu.create_plugin("CPU", offered, {})
+    try:
+        compiled = plugin.load_network(
+            Load(Network.from_bytes(labels(MOST + 1).SerializeToString()))
+        )
+        assert compiled.process == "worker"
+        compiled.close()
+    finally:
+        plugin.close()
 
 
 def test_in_a_process_of_its_own_the_device_keeps_any_number(offered: Services) -> None:

@@ -27,6 +27,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.metrics import Metric, standard_metrics
+from headrace.runtime.device.places import Places
 from headrace.runtime.device.plugin import AS_IT_IS, Plugin
 from headrace.runtime.device.services import Readers, Services
 from headrace.runtime.device.state import DeviceState
@@ -68,6 +69,7 @@ class IsolatedPlugin(Device):
         path: the creation function, as ``module:function``.
         face: the face of a late device; None for a device that starts its worker at once.
         backoff, launch: as `WorkerHost`.
+        places: as `Device`.
 
     Raises:
         Unavailable: the plugin did not start in its worker. The message has its reason.
@@ -83,6 +85,7 @@ class IsolatedPlugin(Device):
         face: Plugin | None = None,
         backoff: Backoff | None = None,
         launch: Launch = WorkerProcess,
+        places: Places | None = None,
     ) -> None:
         self._setting = threading.RLock()
         self._changes: Mapping[str, str] = {}
@@ -108,7 +111,7 @@ class IsolatedPlugin(Device):
         try:
             if face is None:
                 self._used_host()
-            super().__init__(name, services, self._start_config)
+            super().__init__(name, services, self._start_config, places)
         except BaseException:
             self._host.stop()
             raise
