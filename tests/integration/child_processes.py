@@ -11,7 +11,7 @@ from tests.integration.harness import Server
 
 
 def children(server: Server) -> list[psutil.Process]:
-    """The processes of the server's devices and front ends. The one that infers types is none."""
+    """The processes of the server's devices. The one that infers types is none."""
     found = []
     for each in psutil.Process(server.process.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):

@@ -459,7 +459,7 @@ def test_a_server_may_have_a_unix_socket_alone_and_replaces_a_killed_one_s(
     short_folder: Path,
 ) -> None:
     chosen = ("--devices", "TEMPLATE", "--unix-socket", f"{short_folder}/h.sock")
-    only = (*chosen, "--unix-socket-only", "--processes", "1")
+    only = (*chosen, "--unix-socket-only")
     with Server(*only) as first:
         assert first.address == f"unix:{short_folder}/h.sock"
         first.process.send_signal(signal.SIGKILL)

@@ -231,11 +231,11 @@ def test_calls_that_one_connection_keeps_open_leave_others_their_places(
     until(lambda: sixteen.start("add", case.inputs).code() is grpc.StatusCode.OK)
 
 
-@pytest.fixture(scope="module", params=["1", "2"])
-def narrow(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server of so many processes that takes sixteen calls, and messages of two mebibytes."""
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Server]:
+    """A server that takes sixteen calls, and messages of two mebibytes."""
     bounds = ("--max-concurrent-rpcs", "16", "--max-message-bytes", str(2 << 20))
-    with Server(*BASIC, *bounds, "--processes", request.param) as running:
+    with Server(*BASIC, *bounds) as running:
         running.load(networks.add(), "TEMPLATE")
         running.load(SPREAD, "TEMPLATE")
         yield running

@@ -13,7 +13,6 @@ import pytest
 from tests.benchmark.bench_connections import Memory, OpenLoop
 from tests.benchmark.bench_networks import CASES as NETWORKS
 from tests.benchmark.bench_networks import Figures as NetworkFigures
-from tests.benchmark.bench_processes import Figures as ProcessFigures
 from tests.benchmark.bench_requests import CASES
 from tests.benchmark.report import growth, page, peers
 from tests.benchmark.report.__main__ import SECTIONS, joined, section_names
@@ -44,7 +43,6 @@ def figures() -> dict[str, Any]:
         },
         "stages": {name: {"parse": 1.5, "execute": 20.0} for name in ("tiny", "large")},
         "networks": {case.title: NetworkFigures(TWICE, TWICE, TWICE) for case in NETWORKS},
-        "processes": ProcessFigures(one=100.0, two=120.0, engine=40.0, gain=1.67),
         "connections": {
             "memory": Memory(144.0, Compared(17.0, 18.0, 1.06), [109.0, 110.0, 127.0]),
             "loops": (

@@ -90,7 +90,8 @@ class Layouts(Generic[R]):
         """The request in the message `data`, its id and its inputs. None if the message has to be
         parsed. The request is an earlier one that is like it, with the earlier one's id."""
         # `_key` in place: in a busy server a call costs as much as ten of these operations.
-        layout = self._layouts.get((len(data), data[: data[1] + 2] if len(data) > 1 else data))
+        first = bytes(data[: data[1] + 2] if len(data) > 1 else data)  # of a bytearray, too
+        layout = self._layouts.get((len(data), first))
         if layout is None:
             return None
         frame, tensors, place, request = layout
@@ -134,7 +135,7 @@ class Layouts(Generic[R]):
 
 def _key(data: bytes) -> tuple[int, bytes]:
     """The size and the first field, which in most messages is the network's name."""
-    return len(data), data[: data[1] + 2] if len(data) > 1 else data
+    return len(data), bytes(data[: data[1] + 2] if len(data) > 1 else data)
 
 
 def _plain(value: Value) -> bool:

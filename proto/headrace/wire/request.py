@@ -153,7 +153,7 @@ class RequestLayouts:
             return None
         requests: list[Decoded | InRegion] = []
         for start, end in fields.payloads:
-            request = self.read(data[start:end]) if end - start < SMALL_BYTES else None
+            request = self.read(bytes(data[start:end])) if end - start < SMALL_BYTES else None
             if request is None:
                 return None
             requests.append(request)
@@ -178,7 +178,7 @@ class RequestLayouts:
             return
         for (start, end), message in zip(fields.payloads, messages, strict=True):
             if end - start <= MAX_BYTES and names_regions(message):
-                self.learn_in_region(data[start:end], message)
+                self.learn_in_region(bytes(data[start:end]), message)
 
 
 def _places(data: bytes) -> Places | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from dataclasses import replace
@@ -27,9 +26,9 @@ from headrace.cluster.store import ClusterStore
 from headrace.runtime.errors import InvalidArgument
 from headrace.server.app import App
 from headrace.server.hosting import Hosting
-from headrace.server.services.methods import Handlers
 from headrace.server.settings.settings import Settings
-from headrace.server.transport.strangers import Strangers
+from headrace.server.transport.call import Methods
+from headrace.server.transport.grpcio import GrpcioHandlers
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ _ALONE: Final = {
     "tls_cert": "Ray Serve's port speaks plain text; put TLS before it",
     "tls_client_ca": "Ray Serve's port speaks plain text; put TLS before it",
     "unix_socket": "Ray Serve opens the port",
-    "processes": "Ray Serve opens the port",
+    "front_end": "Ray Serve opens the port",
     "allow_client_shared_memory": "a client does not know which replica its call reaches",
 }
 """Settings of a server that stands alone, and why a replica refuses them."""
@@ -110,7 +109,7 @@ class Replica:
         forwarding = self._forwarding = Forwarding(directory)
         passing = Passing(forwarding)
         hosting = Hosting(
-            front_end=lambda _, __, *parts: _ServeFrontEnd(server, *parts),
+            front_end=lambda _, __, methods: _ServeFrontEnd(server, methods),
             uploads=partial(SharedUploads, self._objects),
             methods=lambda methods: passing(settling(methods, self._keeper)),
             store=store,
@@ -156,19 +155,14 @@ class Replica:
 class _ServeFrontEnd:
     """A `FrontEnd` on the server that Serve has made and will start."""
 
-    def __init__(
-        self,
-        server: grpc.aio.Server,
-        handlers: Handlers,
-        strangers: Strangers,
-    ) -> None:
+    def __init__(self, server: grpc.aio.Server, methods: Methods) -> None:
         self._server = server
-        self._strangers = strangers
-        register(server, handlers)
+        register(server, GrpcioHandlers(methods))
 
     @property
     def connections(self) -> int:
-        return self._strangers.connections
+        """gRPC does not tell them."""
+        return 0
 
     def bind(self) -> int:
         return 0
@@ -178,4 +172,3 @@ class _ServeFrontEnd:
 
     async def stop(self, seconds: float) -> None:
         await type(self._server).stop(self._server, seconds)  # the object's own calls this replica
-        await asyncio.to_thread(self._strangers.stop)

@@ -24,7 +24,7 @@ from headrace.server.listeners import Addresses
 from headrace.server.logs import configure_logging
 from headrace.server.settings.option import SWITCH, flag
 from headrace.server.settings.settings import Settings, options
-from headrace.server.settings.sources import load_settings
+from headrace.server.settings.sources import REMOVED, load_settings
 from headrace.server.transport.limits import allow_open_files
 from headrace.wire.errors import ErrorDetails, to_json
 
@@ -131,6 +131,15 @@ def setting_parameters() -> list[inspect.Parameter]:
             )
             for name in option.names
         ]
+    parameters += [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=typer.Option(None, flag(name), hidden=True),
+            annotation=str | None,
+        )
+        for name in REMOVED
+    ]
     return parameters
 
 

@@ -7,24 +7,22 @@ from typing import NamedTuple
 
 from headrace.runtime.loading.store import NetworkStore
 from headrace.server.elsewhere import Elsewhere
-from headrace.server.processes.front_ends import FrontEnds
-from headrace.server.services.methods import Handlers, Method
+from headrace.server.services.methods import Method
 from headrace.server.services.uploads import Uploads
 from headrace.server.settings.settings import Settings
-from headrace.server.transport.front_end import FrontEnd, GrpcioFrontEnd
-from headrace.server.transport.strangers import Strangers
+from headrace.server.transport.call import Methods
+from headrace.server.transport.front_end import FrontEnd
+from headrace.server.transport.grpcio import GrpcioFrontEnd
+from headrace.server.transport.native.front_end import NativeFrontEnd
 from headrace.server.transport.tls import ServerTls
 
 
-def port_front_end(
-    settings: Settings, tls: ServerTls | None, handlers: Handlers, unwanted: Strangers
-) -> FrontEnd | None:
+def port_front_end(settings: Settings, tls: ServerTls | None, methods: Methods) -> FrontEnd | None:
     """What carries the calls of gRPC's port, as the settings say. None without a port."""
     if settings.unix_socket_only:
         return None
-    if settings.processes > 1:
-        return FrontEnds(settings, handlers)
-    return GrpcioFrontEnd(settings, tls, handlers, unwanted)
+    kind = NativeFrontEnd if settings.front_end == "native" else GrpcioFrontEnd
+    return kind(settings, tls, methods)
 
 
 class Hosting(NamedTuple):
@@ -39,9 +37,7 @@ class Hosting(NamedTuple):
         elsewhere: the networks that other servers have. None if there are no others.
     """
 
-    front_end: Callable[[Settings, ServerTls | None, Handlers, Strangers], FrontEnd | None] = (
-        port_front_end
-    )
+    front_end: Callable[[Settings, ServerTls | None, Methods], FrontEnd | None] = port_front_end
     uploads: Callable[[int, int, int], Uploads] = Uploads
     methods: Callable[[list[Method]], list[Method]] = list
     store: NetworkStore | None = None

@@ -19,8 +19,6 @@ from headrace.server.http.operations import operations_routes
 from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
-from headrace.server.processes.front_ends import FrontEnds
-from headrace.server.processes.users import RelayedUsers
 from headrace.server.request_log import RequestLog
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
@@ -40,15 +38,14 @@ from headrace.server.services.shared_tensors import SharedMemoryService
 from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.handover import Handover
 from headrace.server.shared_memory.regions import Regions
-from headrace.server.shared_memory.users import Users
 from headrace.server.status.errors import RecentErrors
 from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import usable
 from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
-from headrace.server.transport.limits import strangers
+from headrace.server.transport.grpcio import GrpcioUnixFrontEnd
+from headrace.server.transport.native.front_end import NativeUnixFrontEnd
 from headrace.server.transport.tls import ServerTls
-from headrace.server.transport.unix_front_end import UnixFrontEnd
 
 _UNREAD_MESSAGES = 8
 """How many messages of the largest size may wait until their callers read them. One connection gets
@@ -96,15 +93,12 @@ class Listeners:
         core, networks, tracing = backend.core, backend.networks, backend.tracing
         self._access = Access(settings, watcher, core.counters)
         entrance = self._access.entrance()
-        unwanted = strangers(settings, checks=self._access.is_controlled)
         errors = RecentErrors()
         log = RequestLog(settings.slow_request_seconds, core.networks, errors.note)
         limit = settings.max_concurrent_rpcs
-        alone = settings.processes == 1  # otherwise the front ends know their connections
-        met = unwanted.met if alone else lambda _: None
         unread_bytes = _UNREAD_MESSAGES * settings.max_message_bytes
         self._boundary = Boundary(
-            core.counters, limit, entrance, met, log, tracing, max_unread_bytes=unread_bytes
+            core.counters, limit, entrance, log, tracing, max_unread_bytes=unread_bytes
         )
         self._regions = Regions(
             allowed=settings.allow_client_shared_memory,
@@ -121,11 +115,8 @@ class Listeners:
         registration = Role.INFER if settings.private_networks else Role.MANAGE
         methods = hosting.methods(all_methods(services, self._boundary, registration))
         handlers = Handlers(methods, self._boundary)
-        self._front_end = hosting.front_end(settings, tls, handlers, unwanted)
+        self._front_end = hosting.front_end(settings, tls, handlers)
         self._unix = self._unix_front_end(handlers)
-        memory = [memory_series]
-        if isinstance(self._front_end, FrontEnds):
-            memory.append(self._front_end.memory)
         rest = Rest(
             *(networks, self._models, self._model_repository, self._regions),
             *(settings.max_message_bytes, registration, hosting.elsewhere),
@@ -133,7 +124,7 @@ class Listeners:
         probes = operations_routes(
             make_registry(
                 *(core.counters, core.devices_up, networks, log.snapshot, core.device_outages),
-                *(self._connections, *memory, *([tls.snapshot] if tls else [])),
+                *(self._connections, memory_series, *([tls.snapshot] if tls else [])),
             ),
             lambda: backend.unready,
             networks.failed,
@@ -152,8 +143,7 @@ class Listeners:
     def _services(self, status: Status) -> Services:
         settings, backend, boundary = self._settings, self._backend, self._boundary
         core, networks, regions = backend.core, backend.networks, self._regions
-        users = RelayedUsers() if settings.processes > 1 else Users()
-        shared_memory = SharedMemoryService(regions, users, networks)
+        shared_memory = SharedMemoryService(regions, networks)
         sink = CompletionSink(asyncio.get_running_loop())
         inference = Inference(networks, sink, shared_memory)
         in_flight = settings.max_streams_in_flight
@@ -185,7 +175,7 @@ class Listeners:
             *(backend.health.service, self._reflection, status.text),
         )
 
-    def _unix_front_end(self, handlers: Handlers) -> UnixFrontEnd | None:
+    def _unix_front_end(self, handlers: Handlers) -> NativeUnixFrontEnd | GrpcioUnixFrontEnd | None:
         settings = self._settings
         if settings.unix_socket is None:
             return None
@@ -194,7 +184,8 @@ class Listeners:
             if settings.allow_client_shared_memory
             else None
         )
-        return UnixFrontEnd(settings, settings.unix_socket, handlers, handover)
+        kind = NativeUnixFrontEnd if settings.front_end == "native" else GrpcioUnixFrontEnd
+        return kind(settings, settings.unix_socket, handlers, handover)
 
     async def start(self) -> Addresses:
         """Listens.

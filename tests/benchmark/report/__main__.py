@@ -29,7 +29,6 @@ from tests.benchmark.report import (
     networks,
     page,
     peers,
-    processes,
     requests,
     stages,
 )
@@ -39,7 +38,6 @@ SECTIONS: Final[dict[str, Section]] = {
     "requests": requests,
     "stages": stages,
     "networks": networks,
-    "processes": processes,
     "connections": connections,
     "peers": peers,
     "growth": growth,

@@ -7,8 +7,6 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-import grpc
-
 from headrace.cluster.placement.forwarding import MOST_TRIES, Forwarding, was_passed_on
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import HeadraceError, Unavailable
@@ -214,13 +212,13 @@ class Passing:
         @wraps(method.handler)
         async def handle(context: Any) -> Any:
             first = await context.read()
-            name = "" if first is grpc.aio.EOF else self._find(method, first, context)
+            name = "" if first is None else self._find(method, first, context)
             if not name:
                 return self._told(await method.handler(_Replayed(first, context)))
 
             async def messages() -> AsyncIterator[bytes]:
                 message = first
-                while message is not grpc.aio.EOF:
+                while message is not None:
                     yield message
                     message = await context.read()
 

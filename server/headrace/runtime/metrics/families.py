@@ -150,13 +150,6 @@ MEMORY_USED_BYTES: Final = Family(
     "Memory in use in the control group that has the limit, or on the machine, with the processes "
     "of devices and without pages that the system can drop.",
 )
-PROCESS_MEMORY_BYTES: Final = Family(
-    "process_memory_bytes",
-    "gauge",
-    ("process",),
-    "Resident memory of the engine and of each front end, with memory that they share. Only with "
-    "--processes.",
-)
 MEMORY_LIMIT_BYTES: Final = Family(
     "memory_limit_bytes",
     "gauge",
@@ -242,7 +235,6 @@ FAMILIES: Final = (
     SLOW_REQUESTS,
     LOG_LINES_LEFT_OUT,
     CONNECTIONS,
-    PROCESS_MEMORY_BYTES,
     MEMORY_USED_BYTES,
     MEMORY_LIMIT_BYTES,
     TLS_EXPIRATION,

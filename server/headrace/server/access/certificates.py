@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from headrace.server.transport.call import Call
 
 if TYPE_CHECKING:  # a server without TLS does without its 8 MB
     from cryptography import x509
@@ -13,14 +15,13 @@ _REMEMBERED = 1024
 _PEM = b"-----BEGIN"
 
 
-def names_of_call(context: Any) -> Sequence[str]:
+def names_of_call(context: Call) -> Sequence[str]:
     """The names in the certificate of a gRPC call: alternative names first, then common names.
 
     gRPC lists names too, but cuts each off at its first zero byte. Then ``admin`` could not be told
     from ``admin\\0.example.com``.
     """
-    known: Mapping[str, Sequence[bytes]] = context.auth_context()
-    certificate = next(iter(known.get("x509_pem_cert", ())), None)
+    certificate = context.certificate()
     return () if certificate is None else names_of(certificate)
 
 

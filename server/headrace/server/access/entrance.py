@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from headrace.runtime.errors import HeadraceError
 from headrace.server.access.audit import AuditLog, entry
-from headrace.server.access.gate import Gate, Names, OpenCall
+from headrace.server.access.gate import Cancellable, Gate, Names, OpenCall
 from headrace.server.access.identity import CALLER, Identity, Role
 from headrace.server.access.quotas import Meter, Quotas
 
@@ -63,6 +63,7 @@ class Entrance:
         names: Names,
         role: Role,
         peer: str,
+        handler: Cancellable,
         *,
         stays: bool = True,
     ) -> Visit:
@@ -72,6 +73,7 @@ class Entrance:
             metadata: the headers of the call, text or bytes.
             names: returns the names in the certificate of the caller's connection.
             role: the role that the call needs.
+            handler: is cancelled when the caller's credential becomes invalid.
             stays: whether the call counts as in flight for its caller. A stream does not, because
                 its messages do.
 
@@ -83,7 +85,7 @@ class Entrance:
         gate, quotas = self._gate, self._quotas
         call = None
         if gate is not None:
-            call = gate.enter(authorization(metadata), names, role)
+            call = gate.enter(authorization(metadata), names, role, handler)
         caller = CALLER.get()
         counts = quotas is not None and role is not Role.OPEN
         if quotas is not None and counts:

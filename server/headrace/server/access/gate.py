@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Protocol
 
 from headrace.runtime.errors import HeadraceError, Internal, Unauthenticated
 from headrace.server.access.authenticator import Authenticator, Grant
@@ -20,6 +20,13 @@ _AT_ONCE_SECONDS = 0.002
 Names = Callable[[], Iterable[str]]
 
 
+class Cancellable(Protocol):
+    """What handles a call."""
+
+    def cancel(self) -> object:
+        """Cancels it."""
+
+
 class OpenCall:
     """One call of a caller with a credential. Belongs to the thread of its event loop.
 
@@ -28,7 +35,7 @@ class OpenCall:
     """
 
     __slots__ = (
-        *("_busy", "_end", "_gate", "_task"),
+        *("_busy", "_end", "_gate", "_handler"),
         *("authorization", "ended", "grant", "names", "role"),
     )
 
@@ -38,7 +45,7 @@ class OpenCall:
         authorization: str | None,
         names: Names,
         role: Role,
-        task: Any,
+        handler: Cancellable,
         gate: Gate,
     ) -> None:
         self.grant = grant
@@ -46,7 +53,7 @@ class OpenCall:
         self.names = names
         self.role = role
         self.ended: HeadraceError | None = None
-        self._task = task
+        self._handler: Cancellable | None = handler
         self._gate = gate
         self._end: Callable[[HeadraceError], object] | None = None
         self._busy = False
@@ -65,12 +72,12 @@ class OpenCall:
         self.ended = error
         if self._end is not None:
             self._end(error)
-        elif not self._busy:
-            self._task.cancel()
+        elif not self._busy and self._handler is not None:
+            self._handler.cancel()
 
     def close(self) -> None:
-        """Lets go of the task, whose context refers to this call: garbage is looked for seldom."""
-        self._task = self._end = None
+        """Lets go of the handler, which refers to this call: garbage is looked for seldom."""
+        self._handler = self._end = None
 
 
 _OPEN: ContextVar[OpenCall | None] = ContextVar("open_call", default=None)
@@ -144,8 +151,13 @@ class Gate:
         self._open: set[OpenCall] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, authorization: str | None, names: Names, role: Role) -> OpenCall | None:
-        """Lets the caller of the current task in, and sets `CALLER`.
+    def enter(
+        self, authorization: str | None, names: Names, role: Role, handler: Cancellable
+    ) -> OpenCall | None:
+        """Lets the caller in, and sets `CALLER`.
+
+        Args:
+            handler: is cancelled when the credential becomes invalid.
 
         Returns:
             The call, for `leave`. None if a stranger makes an open call.
@@ -163,7 +175,7 @@ class Gate:
             return None
         CALLER.set(grant.identity)
         require(role, grant.identity)
-        call = OpenCall(grant, authorization, names, role, asyncio.current_task(), self)
+        call = OpenCall(grant, authorization, names, role, handler, self)
         _OPEN.set(call)
         self._open.add(call)
         if self._timer is None:

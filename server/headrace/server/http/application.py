@@ -124,7 +124,7 @@ class Application:
                 self._refuse_if_full(connection)
                 self._working.add(task)
             if self._entrance is not None:
-                visit = enter(self._entrance, scope, is_open=scope["path"] in self._open)
+                visit = enter(self._entrance, scope, task, is_open=scope["path"] in self._open)
             if tracing is not None and scope["path"] not in self._untraced:
                 span = tracing.begin("HTTP", scope["headers"], started)
             await self._router(scope, receive, reply.send)

@@ -21,6 +21,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from headrace.server.shared_memory.users import UserLookup
 from headrace.server.transport.shares import Shares
 
 _PIPELINED = 16
@@ -111,6 +112,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         host, port = self.client or ("", 0)
         self._peer = f"{host}:{port}"
+        self._user = UserLookup((host, port), self.server or ("", 0))
         self._read_due = time.monotonic() + self._bounds.seconds
         places = self._places
         if self._take(places.usual):
@@ -118,6 +120,10 @@ class Connection(HttpToolsProtocol):
         self._close_an_idle_one()
         if not (self._take(places.usual) or self._take(places.spare)):
             transport.close()
+
+    async def user(self) -> int | None:
+        """The id of the client's user on this machine; None if the client is elsewhere."""
+        return await self._user.find()
 
     @property
     def is_spare(self) -> bool:

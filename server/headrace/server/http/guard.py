@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from headrace.server.access.certificates import names_of_connection
 from headrace.server.access.entrance import Entrance, Visit
-from headrace.server.access.gate import need
+from headrace.server.access.gate import Cancellable, need
 from headrace.server.access.identity import Role
 from headrace.server.shared_memory.users import peer_of
 
@@ -54,10 +54,11 @@ class GuardedRoute(Route):
         await super().handle(scope, receive, send)
 
 
-def enter(entrance: Entrance, scope: Scope, *, is_open: bool) -> Visit:
+def enter(entrance: Entrance, scope: Scope, handler: Cancellable, *, is_open: bool) -> Visit:
     """Lets the caller of a request in. Its route checks the role.
 
     Args:
+        handler: is cancelled when the caller's credential becomes invalid.
         is_open: whether anybody may ask for the path.
 
     Raises:
@@ -67,7 +68,7 @@ def enter(entrance: Entrance, scope: Scope, *, is_open: bool) -> Visit:
     connection = scope["state"]["connection"]
     role = Role.OPEN if is_open else Role.READ
     names = partial(names_of_connection, connection.transport)
-    return entrance.enter(scope["headers"], names, role, peer(scope))
+    return entrance.enter(scope["headers"], names, role, peer(scope), handler)
 
 
 def peer(scope: Scope) -> str:

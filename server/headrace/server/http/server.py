@@ -24,7 +24,7 @@ import uvloop
 from headrace.server.addresses import shown_address
 from headrace.server.http.application import Application
 from headrace.server.http.connection import Bounds, Connection, Places
-from headrace.server.http.doorway import Doorway
+from headrace.server.transport.doorway import Doorway
 
 _log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class _Uvicorn(uvicorn.Server):
         self._running = running
         self._doorway: Doorway | None = None
         if tls is not None:
-            self._doorway = Doorway(tls, self._connection, handshake_seconds)
+            self._doorway = Doorway(lambda _: self._connection(), tls, handshake_seconds)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._doorway is None:

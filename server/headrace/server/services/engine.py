@@ -11,8 +11,6 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-import grpc
-
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.state import DeviceState
@@ -62,7 +60,7 @@ class Servicer:
 
     async def upload_model(self, context: Any) -> pb.UploadModelReply:
         async def chunks() -> AsyncIterator[bytes]:
-            while (data := await context.read()) is not grpc.aio.EOF:
+            while (data := await context.read()) is not None:
                 yield parse_request(pb.UploadModelRequest, data).chunk
 
         digest, size = await self._uploads.receive(chunks(), self._networks.owner)
@@ -143,7 +141,7 @@ class Servicer:
 
     async def import_network(self, context: Any) -> pb.NetworkInfo:
         first = await context.read()
-        if first is grpc.aio.EOF:
+        if first is None:
             raise InvalidArgument("the stream ended before the options", field="options")
         part = parse_request(pb.ImportNetworkRequest, first)
         if part.WhichOneof("part") != "options":
@@ -153,7 +151,7 @@ class Servicer:
         about(options.name)
 
         async def chunks() -> AsyncIterator[bytes]:
-            while (data := await context.read()) is not grpc.aio.EOF:
+            while (data := await context.read()) is not None:
                 part = parse_request(pb.ImportNetworkRequest, data)
                 if part.WhichOneof("part") != "chunk":
                     raise InvalidArgument(

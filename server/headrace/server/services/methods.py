@@ -7,7 +7,6 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import grpc
 from grpc_health.v1 import health_pb2
 
 from headrace.oip import open_inference_pb2 as oip
@@ -23,8 +22,8 @@ from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import SERVICES as REFLECTION
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_tensors import SharedMemoryService
-from headrace.server.transport.boundary import CALL, Boundary, Lane
-from headrace.server.transport.front_end import one_reply
+from headrace.server.transport.boundary import Boundary, Lane
+from headrace.server.transport.call import Bound, Call
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
 
@@ -172,13 +171,8 @@ def all_methods(
     return [Method(*row) for row in rows]
 
 
-class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The methods behind the boundary, by the paths of their calls.
-
-    The boundary reads and serialises messages itself. gRPC only knows the kinds of replies.
-
-    Generated functions would also register each method with gRPC's core. The core would then wait
-    for the next call of each method separately, which adds 5 to 9 µs to every call.
+class Handlers:
+    """The methods behind the boundary, by the paths of their calls. Implements `Methods`.
 
     Attributes:
         kinds: the kind of each method, by path.
@@ -187,29 +181,27 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self, methods: Iterable[Method], boundary: Boundary) -> None:
         methods = list(methods)
         self.kinds = {f"/{row.service}/{row.name}": row.kind for row in methods}
-        self._handlers = {f"/{row.service}/{row.name}": _handler(row, boundary) for row in methods}
+        self._bound = {f"/{row.service}/{row.name}": _bound(row, boundary) for row in methods}
 
-    def service(self, details: Any) -> grpc.RpcMethodHandler | None:
-        CALL.set(details)
-        return self._handlers.get(details.method)
+    def find(self, path: str) -> Bound | None:
+        """As `Methods.find`."""
+        return self._bound.get(path)
 
 
-def _handler(method: Method, boundary: Boundary) -> grpc.RpcMethodHandler:
+def _bound(method: Method, boundary: Boundary) -> Bound:
     name, lane, role = method.name, method.lane, method.role
-    handler = _parsing(method.message, method.handler, audited=role is Role.MANAGE)
+    handler = _parsing(method, audited=role is Role.MANAGE)
     match method.kind:
         case Kind.UNARY:
-            serializer = None if method.message is None else _serialize
-            named = method.names_request
-            unary = boundary.unary(name, handler, lane, role, names_request=named)
-            return one_reply(unary, serializer)
+            handle = boundary.unary(name, handler, lane, role, names_request=method.names_request)
         case Kind.CLIENT_STREAM:
-            return one_reply(boundary.client_stream(name, handler, lane, role), _serialize)
+            handle = boundary.client_stream(name, _serializing(handler), lane, role)
         case Kind.SERVER_STREAM:
-            call = boundary.server_stream(name, handler, lane, role)
+            handle = boundary.server_stream(name, handler, lane, role)
         case Kind.STREAM:
-            call = boundary.stream(name, handler, lane, role)
-    return grpc.stream_stream_rpc_method_handler(call)
+            handle = boundary.stream(name, handler, lane, role)
+    one = method.kind in (Kind.UNARY, Kind.CLIENT_STREAM)
+    return Bound(handle, method.kind is Kind.UNARY, one)
 
 
 def _telling(status: Callable[[str], bytes]) -> Callable[..., Any]:
@@ -221,23 +213,31 @@ def _telling(status: Callable[[str], bytes]) -> Callable[..., Any]:
     return get_status
 
 
-def _serialize(reply: Any) -> bytes:
-    data: bytes = reply.SerializeToString()
-    return data
-
-
-def _parsing(kind: Any, handler: Callable[..., Any], *, audited: bool) -> Callable[..., Any]:
-    """Makes a handler that parses requests itself, so that a bad message gets a proper status."""
+def _parsing(method: Method, *, audited: bool) -> Callable[..., Any]:
+    """Makes a handler that parses requests itself, so that a bad message gets a proper status. If
+    it gives one reply, it serialises that, too."""
+    kind, handler = method.message, method.handler
     if kind is None:
         return handler
 
-    def parse_and_handle(data: bytes, context: Any) -> Any:
+    def parse_and_handle(data: bytes, context: Call) -> Any:
         message = parse_request(kind, data)
         if audited:
             about(_subject(message))
         return handler(message, context)
 
-    return parse_and_handle
+    return _serializing(parse_and_handle) if method.kind is Kind.UNARY else parse_and_handle
+
+
+def _serializing(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a handler that returns the bytes of its reply."""
+
+    async def handle_and_serialize(*arguments: Any) -> bytes:
+        reply = await handler(*arguments)
+        data: bytes = reply.SerializeToString()
+        return data
+
+    return handle_and_serialize
 
 
 def _subject(message: Any) -> str:

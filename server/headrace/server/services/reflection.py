@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterab
 from contextlib import aclosing
 from typing import Any, Final
 
-import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -73,7 +72,7 @@ class ReflectionService(reflection.aio.ReflectionServicer):  # type: ignore[misc
                 call.uncancel()
                 return
             finally:
-                # grpc.aio never ends a call that is cancelled while it writes.
+                # A call that is cancelled while it writes would lose the rest of its answer.
                 self._waiting.discard(call)
             yield _question(data)
 
@@ -97,7 +96,7 @@ def _describe_new() -> None:
 
 
 async def _questions(context: Any) -> AsyncIterator[bytes]:
-    while (data := await context.read()) is not grpc.aio.EOF:
+    while (data := await context.read()) is not None:
         yield data
 
 

@@ -18,12 +18,11 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Port
 from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
-from headrace.server.processes.users import RelayedUsers
 from headrace.server.services.aside import aside, texts
 from headrace.server.shared_memory.handed import HandedRegion
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Regions
-from headrace.server.shared_memory.users import Caller, Users
+from headrace.server.shared_memory.users import Caller
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import Array, Buffer, encode_values
 from headrace.wire.layouts import Inputs
@@ -38,20 +37,17 @@ class SharedMemoryService:
     """The methods about regions.
 
     Args:
-        users: finds the users of the connections to the port that this service serves.
         networks: says who the owner of the caller's regions is.
     """
 
-    def __init__(self, regions: Regions, users: Users | RelayedUsers, networks: Networks) -> None:
+    def __init__(self, regions: Regions, networks: Networks) -> None:
         self._regions = regions
         self._networks = networks
-        self._users = users
 
     async def caller(self, context: Any) -> Caller:
         """The caller, whose regions a call may name."""
-        peer = context.peer()
-        user, identity = await self._users.of(peer), CALLER.get().name
-        return Caller(user, peer, self._networks.owner, identity)
+        user, identity = await context.user(), CALLER.get().name
+        return Caller(user, context.peer(), self._networks.owner, identity)
 
     async def lease(self, context: Any) -> Lease:
         """A lease for one request. The request closes it at its end."""

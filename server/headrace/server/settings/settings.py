@@ -120,11 +120,11 @@ class Settings:
     max_model_bytes: int = option(2 * GIB, SIZE, "largest model that a client may send")
     max_uploads_bytes: int = option(8 * GIB, SIZE, "disk space for all uploaded models")
     max_networks: int = option(256, COUNT, "most networks that are loaded at a time")
-    processes: int = option(
-        1,
-        integer(1, 256),
-        "front ends: processes that share gRPC's port and carry its calls. With 2 or more, the "
-        "engine is one more process, which has networks, queues, devices and HTTP",
+    front_end: str = option(
+        "native",
+        choice("native", "grpcio"),
+        "what speaks gRPC on the ports: native is headrace's own HTTP/2; grpcio is gRPC's server, "
+        "slower and with fewer limits, for comparison",
     )
     max_load_seconds: float = option(
         600.0,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from headrace.runtime.errors import InvalidArgument, NotFound, did_you_mean
 from headrace.runtime.system.atomic_file import read_file
@@ -25,6 +26,11 @@ _CLIENT_VARIABLES = frozenset(
 )
 _PLUGIN_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+REMOVED: Final = {
+    "processes": "one process now carries more than several did; start a server for each NUMA node "
+    "or GPU, and use the balancing client or Ray Serve over them",
+}
+"""Settings of earlier versions, and what to use instead."""
 _PLUGIN_KEYS = ("factory", "device", "config", "enabled")
 
 
@@ -109,7 +115,8 @@ def _refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], sourc
     names = tuple(known)
     for name in given:
         if name not in names:
-            hint = did_you_mean(name, names)
+            removed = REMOVED.get(name.removeprefix(PREFIX).lower())
+            hint = f": {removed}" if removed else did_you_mean(name, names)
             raise NotFound(f"unknown {what} {name!r} in {source}{hint}", field=name)
 
 
@@ -207,11 +214,6 @@ def _check(settings: Settings) -> None:
     if settings.unix_socket_only and settings.unix_socket is None:
         raise InvalidArgument(
             "unix_socket_only is given without unix_socket; give both", field="unix_socket"
-        )
-    if settings.unix_socket_only and settings.processes > 1:
-        raise InvalidArgument(
-            "processes needs gRPC's TCP port, which unix_socket_only closes; leave out one of them",
-            field="processes",
         )
     same_host = settings.host == settings.http_host and not settings.unix_socket_only
     if same_host and settings.port == settings.http_port != 0:

@@ -126,7 +126,9 @@ class Handover:
         visit = None
         if entrance is not None:
             try:
-                visit = entrance.enter(headers, tuple, Role.INFER, peer, stays=False)
+                task = asyncio.current_task()
+                assert task is not None
+                visit = entrance.enter(headers, tuple, Role.INFER, peer, task, stays=False)
             except HeadraceError as error:
                 why = reason_of(error) or ""
                 entrance.record(METHOD, Role.INFER, peer, error.status, why, "")

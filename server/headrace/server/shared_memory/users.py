@@ -1,6 +1,6 @@
 """Finds the user of this machine that a connection belongs to.
 
-gRPC and HTTP only report a client's address. The kernel knows more: a client on this machine has a
+A socket only has its client's address. The kernel knows more: a client on this machine has a
 socket with the addresses of the server's socket in reverse, and /proc/net/tcp lists the user that
 made the socket. A client on another machine, or in a container with a network of its own, has no
 socket in that list and so no user.
@@ -10,22 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import socket
-import stat
 import struct
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
-from urllib.parse import unquote
+from typing import Any, NamedTuple, TypeAlias
 
 from headrace.server.access.identity import ANONYMOUS
 
-MAX_KNOWN: Final = 1024
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_DESCRIPTORS = Path("/proc/self/fd")
 _OVERFLOW = Path("/proc/sys/kernel/overflowuid")
 _ESTABLISHED = b"01"
 
@@ -53,53 +47,31 @@ class Caller(NamedTuple):
         return f"{self.user} {self.peer}"
 
 
-class _Known(NamedTuple):
-    user: int
-    descriptor: int  # of the server's socket; the inode shows if it is still the same
-    inode: int
+class UserLookup:
+    """Finds the user that one connection belongs to, once. Belongs to one event loop.
 
-
-class Users:
-    """The users of one listening socket's connections. Belongs to one event loop.
-
-    A peer is remembered only while the server's socket of its connection is open, because another
-    user's connection may have the same address later. Each listening socket has its own `Users`,
-    because two connections to different ports of a server may come from the same port.
+    Args:
+        theirs, ours: the addresses of the connection's two ends, host and port first.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+    __slots__ = ("_found", "_ours", "_theirs", "_user")
 
-    async def of(self, peer: str) -> int | None:
-        """The user id of the client, or None if the client is not on this machine.
+    def __init__(self, theirs: Sequence[Any], ours: Sequence[Any]) -> None:
+        self._theirs = theirs
+        self._ours = ours
+        self._found = False
+        self._user: int | None = None
 
-        Args:
-            peer: the client's address in gRPC's form, for example ``ipv4:127.0.0.1:5000``.
-        """
-        known = self._known.get(peer)
-        if known is not None:
-            if _inode(known.descriptor) == known.inode:
-                return known.user
-            del self._known[peer]
-        address = parse_peer(peer)
-        if address is None:
-            return None
-        known = await asyncio.get_running_loop().run_in_executor(None, _look_up, address)
-        if known is None:
-            return None
-        while len(self._known) >= MAX_KNOWN:
-            del self._known[next(iter(self._known))]
-        self._known[peer] = known
-        return known.user
+    async def find(self) -> int | None:
+        """The id of the client's user. None if the client is not on this machine."""
+        if not self._found:
+            self._user = await asyncio.get_running_loop().run_in_executor(None, self._look_up)
+            self._found = True
+        return self._user
 
-
-def parse_peer(peer: str) -> Address | None:
-    """A TCP peer's address, or None for any other peer. IPv4 is mapped into IPv6."""
-    family, _, rest = unquote(peer).partition(":")
-    host, _, port = rest.rpartition(":")
-    if family not in ("ipv4", "ipv6") or not port.isdecimal():
-        return None
-    return _address(host.strip("[]"), int(port))
+    def _look_up(self) -> int | None:
+        theirs, ours = (_address(end[0], end[1]) for end in (self._theirs, self._ours))
+        return None if theirs is None or ours is None else _user_of_socket(theirs, ours)
 
 
 def peer_of(host: str, port: int) -> str:
@@ -109,43 +81,12 @@ def peer_of(host: str, port: int) -> str:
 
 def _address(host: str, port: int) -> Address | None:
     try:
-        found = ipaddress.ip_address(host)
+        found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return None
     if isinstance(found, ipaddress.IPv4Address):
         found = ipaddress.IPv6Address(f"::ffff:{found}")
     return found, port
-
-
-def _look_up(peer: Address) -> _Known | None:
-    found = list(_own_sockets(peer))
-    if len(found) != 1:  # closed already, or connected to two of the server's ports
-        return None
-    descriptor, inode, own = found[0]
-    user = _user_of_socket(peer, own)
-    return None if user is None else _Known(user, descriptor, inode)
-
-
-def _own_sockets(peer: Address) -> Iterator[tuple[int, int, Address]]:
-    """Descriptor, inode and own address of each of this process's sockets with that peer."""
-    for number in [int(each.name) for each in _DESCRIPTORS.glob("*")]:
-        try:
-            if not stat.S_ISSOCK(os.fstat(number).st_mode):
-                continue
-            copy = socket.socket(fileno=os.dup(number))  # gRPC may close its own at any time
-        except OSError:
-            continue
-        with closing(copy):
-            if copy.family not in (socket.AF_INET, socket.AF_INET6):
-                continue
-            try:
-                theirs, ours = copy.getpeername(), copy.getsockname()
-            except OSError:
-                continue  # the socket listens, or has ended
-            own = _address(ours[0], ours[1])
-            inode = os.fstat(copy.fileno()).st_ino
-            if own is not None and _address(theirs[0], theirs[1]) == peer:
-                yield number, inode, own
 
 
 def _user_of_socket(local: Address, remote: Address) -> int | None:
@@ -188,10 +129,3 @@ def _unmapped_user() -> int:
         return int(_OVERFLOW.read_text("ascii"))
     except (OSError, ValueError):
         return 65534
-
-
-def _inode(descriptor: int) -> int | None:
-    try:
-        return os.fstat(descriptor).st_ino
-    except OSError:
-        return None

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from contextlib import aclosing
-from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
-
-import grpc
 
 from headrace.runtime.errors import InvalidArgument, ResourceExhausted, ShuttingDown
 from headrace.runtime.execution.trace import Span
@@ -28,6 +25,7 @@ from headrace.server.access.refusal import reason_of
 from headrace.server.request_log import JOB, Ended, RequestLog, network_of
 from headrace.server.tracing.requests import RequestSpans
 from headrace.server.tracing.tracing import Tracing
+from headrace.server.transport.call import Call, CallOver
 from headrace.server.transport.shares import Shares
 from headrace.server.transport.statuses import (
     abort,
@@ -37,21 +35,6 @@ from headrace.server.transport.statuses import (
     request_id_of,
 )
 from headrace.server.transport.unread import UnreadReplies
-
-
-class Call(NamedTuple):
-    """What gRPC says of a call. It makes the metadata anew whenever a handler asks for them.
-
-    Attributes:
-        method: the path of the method.
-    """
-
-    method: str = ""
-    invocation_metadata: Iterable[tuple[str, str]] = ()
-
-
-CALL: ContextVar[Call] = ContextVar("call", default=Call())  # noqa: B039 - it is immutable
-"""The call that this task handles."""
 
 
 class Lane(NamedTuple):
@@ -69,20 +52,40 @@ class Lane(NamedTuple):
     work: bool
 
 
+class _OpenCalls(set[Call]):
+    """Calls that are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def discard(self, call: object) -> None:
+        super().discard(call)
+        if self._waiting and not self:
+            for each in self._waiting:
+                if not each.done():
+                    each.set_result(None)
+            self._waiting.clear()
+
+    async def wait_empty(self) -> None:
+        """Returns when no call is open."""
+        while self:
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+
+
 class Boundary:
     """Wraps the methods of all services. Belongs to the event loop's thread.
 
-    A method begins when its call arrives, and reads its message itself. gRPC treats each method as
-    one with a stream of messages. So a call counts from its first byte. A caller that sends only
-    half a message holds a place in its lane, and gets only a fair share of the places. So does one
-    that does not read the reply: a call ends when its status has been sent.
+    A method reads its message itself. A caller that does not read the reply holds a place in its
+    lane, and gets only a fair share of the places: a call ends when its status has been sent.
 
     Args:
         max_calls: the most calls at a time. Streams, watches and probes each have the same limit.
             So calls that callers keep open do not take the places of others, and a busy server does
             not look like a broken one.
         entrance: what callers go through before their messages are read. None lets everybody in.
-        met: called with the peer of each call with a valid credential.
         log: gets the requests that have ended.
         tracing: traces calls. None traces nothing.
         max_unread_bytes: the most bytes that single calls' replies have that wait to be read.
@@ -93,7 +96,6 @@ class Boundary:
         counters: Counters,
         max_calls: int,
         entrance: Entrance | None = None,
-        met: Callable[[str], object] = lambda _: None,
         log: RequestLog | None = None,
         tracing: Tracing | None = None,
         max_unread_bytes: int = 512 << 20,
@@ -102,15 +104,13 @@ class Boundary:
         self.entrance = entrance
         self.log = log or RequestLog()
         self._tracing = tracing
-        self._met = met
         self._counters = counters
         self.calls = Lane("calls", Shares(max_calls), work=True)
         self.streams = Lane("streams", Shares(max_calls), work=True)
         self.watches = Lane("watches", Shares(max_calls), work=False)
         self.probes = Lane("probes", Shares(max_calls), work=False)
-        # The tasks of open calls. A task ends when the status of its call has been sent.
-        self._active: set[asyncio.Task[Any]] = set()  # of work except streams
-        self._open: set[asyncio.Task[Any]] = set()  # all others
+        self._active = _OpenCalls()  # work except streams
+        self._open = _OpenCalls()  # all others
         self.draining = False
 
     async def wait_idle(self) -> None:
@@ -118,13 +118,13 @@ class Boundary:
 
         New work is refused meanwhile.
         """
-        while self._active:
-            await asyncio.wait(self._active)
+        await self._active.wait_empty()
 
     async def wait_closed(self) -> None:
         """Returns when no call is open, except calls that are being refused."""
-        while calls := self._active | self._open:
-            await asyncio.wait(calls)
+        while self._active or self._open:
+            await self._active.wait_empty()
+            await self._open.wait_empty()
 
     def refuse_if_draining(self) -> None:
         """
@@ -142,7 +142,7 @@ class Boundary:
         role: Role = Role.MANAGE,
         *,
         names_request: bool = False,
-    ) -> Callable[[Any, Any], Awaitable[Any]]:
+    ) -> Callable[[Call], Awaitable[Any]]:
         """A method with one message and one reply, for a handler of serialised messages.
 
         Args:
@@ -155,7 +155,7 @@ class Boundary:
 
     def client_stream(
         self, method: str, handler: Callable[[Any], Awaitable[Any]], lane: Lane, role: Role
-    ) -> Callable[[Any, Any], Awaitable[Any]]:
+    ) -> Callable[[Call], Awaitable[Any]]:
         """A method with a stream of messages, which the handler reads, and one reply."""
         return self._method(method, handler, lane, role)
 
@@ -165,7 +165,7 @@ class Boundary:
         handler: Callable[[Any, Any], AsyncGenerator[bytes, None]],
         lane: Lane,
         role: Role,
-    ) -> Callable[[Any, Any], Awaitable[None]]:
+    ) -> Callable[[Call], Awaitable[Any]]:
         """A method with one message and a stream of replies."""
 
         async def send(data: Any, context: Any) -> None:
@@ -176,7 +176,7 @@ class Boundary:
 
     def stream(
         self, method: str, handler: Callable[[Any], Awaitable[None]], lane: Lane, role: Role
-    ) -> Callable[[Any, Any], Awaitable[None]]:
+    ) -> Callable[[Call], Awaitable[Any]]:
         """A bidirectional stream, which counts its own work."""
         return self._method(method, handler, lane, role, active=False, names_request=True)
 
@@ -190,7 +190,7 @@ class Boundary:
         active: bool = True,
         reads: bool = False,
         names_request: bool = False,
-    ) -> Callable[[Any, Any], Awaitable[Any]]:
+    ) -> Callable[[Call], Awaitable[Any]]:
         """The method that gRPC calls.
 
         Args:
@@ -198,17 +198,17 @@ class Boundary:
             reads: whether the handler takes a message before the context.
         """
         active = active and lane.work
-        places, tasks = lane.places, self._active if active else self._open
+        places, calls = lane.places, self._active if active else self._open
         may_be_slow = active and role is not Role.MANAGE
         ended = self._counters.grpc(method)
         entrance, log, unread = self.entrance, self.log, self.unread
         tracing = self._tracing if active else None  # the requests of a stream are traced
 
-        def ended_task(peer: str, task: asyncio.Task[Any]) -> None:
-            tasks.discard(task)
+        def over(peer: str, context: Call) -> None:
+            calls.discard(context)
             places.give_back(peer)
 
-        async def call(_: Any, context: Any) -> Any:
+        async def call(context: Call) -> Any:
             code, said, network = "OK", "", ""
             started = time.monotonic()
             peer = context.peer()
@@ -221,32 +221,28 @@ class Boundary:
                     # First, so that strangers take no places and learn nothing of the load.
                     if entrance is not None:
                         names = partial(names_of_call, context)
-                        headers = CALL.get().invocation_metadata
-                        visit = entrance.enter(headers, names, role, peer, stays=active)
+                        headers = context.invocation_metadata()
+                        visit = entrance.enter(headers, names, role, peer, context, stays=active)
                         if visit.call is not None:
-                            self._met(peer)
+                            context.show_credential()
                     if tracing is not None:  # only now, because strangers cause no spans
-                        call = CALL.get()
-                        headers = call.invocation_metadata
-                        span = tracing.begin(call.method[1:], headers, started)
+                        headers = context.invocation_metadata()
+                        span = tracing.begin(context.method[1:], headers, started)
                     taken = not (self.draining and lane.work) and places.take(peer)
                     if not taken:
                         self._refuse(lane)
-                    # A callback of gRPC's context would make a cycle of references in every call.
-                    task = asyncio.current_task()
-                    assert task is not None
-                    tasks.add(task)
-                    task.add_done_callback(partial(ended_task, peer))
+                    calls.add(context)
+                    context.when_over(partial(over, peer, context))
                     if not names_request:  # the trailing metadata of an error replace these
                         context.set_trailing_metadata(id_metadata(request_id_of(context)))
                     if not reads:
                         return await handler(context)
                     data = await context.read()
-                    if data is grpc.aio.EOF:
+                    if data is None:
                         raise InvalidArgument("the call ended without a message; send one")
                     reply = await handler(data, context)
                     if reply is not None:
-                        unread.hold(reply, peer, task)
+                        unread.hold(reply, peer, context)
                     return reply
                 except asyncio.CancelledError:
                     error = visit.ended if visit is not None else None
@@ -269,7 +265,7 @@ class Boundary:
                     if why or role is Role.MANAGE:
                         name = request_id_of(context)
                         entrance.record(method, role, peer, code, why, name)
-                # gRPC keeps the exception that ends a call, whose traceback has this frame.
+                # Whoever keeps the exception that ends a call keeps this frame.
                 data = reply = error = None
                 if tracing is not None and span is not None:
                     tracing.end_call(span, code, request_id_of(context))
@@ -277,7 +273,7 @@ class Boundary:
                 seconds = time.monotonic() - started
                 if log.wants(code, seconds) and not stopped:
                     name, whose = request_id_of(context), (CALLER.get(), peer)
-                    # Not a variable: its job has results, and gRPC may keep this frame.
+                    # Not a variable: its job has results, and this frame may be kept.
                     log.ended(
                         Ended(method, code, seconds, name, *whose, said, JOB.get(), network),
                         may_be_slow=may_be_slow,
@@ -288,14 +284,13 @@ class Boundary:
 
         return call
 
-    def request_spans(self) -> RequestSpans | None:
-        """The spans of the requests of this task's stream. None if nothing is traced."""
+    def request_spans(self, context: Call) -> RequestSpans | None:
+        """The spans of a stream's requests. None if nothing is traced."""
         if self._tracing is None:
             return None
-        call = CALL.get()
-        return RequestSpans(self._tracing, call.method[1:], call.invocation_metadata)
+        return RequestSpans(self._tracing, context.method[1:], context.invocation_metadata())
 
-    def meter(self, context: Any) -> Meter | None:
+    def meter(self, context: Call) -> Meter | None:
         """Counts the messages of a stream, if the server bounds what one client may ask for."""
         return None if self.entrance is None else self.entrance.meter(context.peer())
 
@@ -315,7 +310,7 @@ class Boundary:
         )
 
 
-async def write_all(context: Any, replies: AsyncIterable[bytes]) -> None:
+async def write_all(context: Call, replies: AsyncIterable[bytes]) -> None:
     """Writes the replies of a call.
 
     Raises:
@@ -326,7 +321,7 @@ async def write_all(context: Any, replies: AsyncIterable[bytes]) -> None:
         with uncancelled():
             try:
                 await context.write(reply)
-            except grpc.aio.InternalError:  # gRPC would cancel this task in a moment
+            except CallOver:  # this task would be cancelled in a moment
                 raise asyncio.CancelledError from None
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import grpc
 
 from headrace.runtime.errors import HeadraceError, Internal, forget_frames
 from headrace.server.logs import CURRENT_REQUEST, log_internal_error, new_request_id
+from headrace.server.transport.call import Call
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, bounded, to_trailing_metadata
 
@@ -60,19 +60,15 @@ def _describe(error: BaseException, where: str, request: str) -> ErrorDetails:
     )
 
 
-async def abort(context: Any, details: ErrorDetails) -> NoReturn:
+async def abort(context: Call, details: ErrorDetails) -> NoReturn:
     """Ends a call with an error."""
-    trailing = (*to_trailing_metadata(details), *id_metadata(details.request_id))
-    try:
-        await context.abort(details.code, details.message, trailing)
-    except grpc.aio.InternalError:
-        # The call has just ended by itself. gRPC would cancel this task in a moment.
-        raise asyncio.CancelledError from None
-    raise AssertionError("abort returned")
+    trailing: list[tuple[str, str | bytes]] = [*to_trailing_metadata(details)]
+    trailing += id_metadata(details.request_id)
+    await context.abort(details.code, details.message, trailing)
 
 
-def ended_code(context: Any) -> str:
-    """The status of a handler that grpc.aio cancelled: a deadline or a cancel.
+def ended_code(context: Call) -> str:
+    """The status of a handler that was cancelled: a deadline or a cancel.
 
     Only the time left shows which one it was. The caller's deadline began when the call was sent,
     so it ends slightly before the server's, and the caller then sends a cancel.
@@ -87,11 +83,11 @@ def id_metadata(identifier: str) -> tuple[tuple[str, str], ...]:
     return ((REQUEST_ID_KEY, identifier),) if sendable else ()
 
 
-def request_id_of(context: Any) -> str:
+def request_id_of(context: Call) -> str:
     """The request's id, otherwise the id in the caller's metadata, otherwise a new id."""
     if identifier := CURRENT_REQUEST.get():
         return identifier
-    for key, value in context.invocation_metadata() or ():
+    for key, value in context.invocation_metadata():
         if key == REQUEST_ID_KEY and value and isinstance(value, str):
             CURRENT_REQUEST.set(value[:128])
             return value[:128]

@@ -30,14 +30,17 @@ _SETTLE_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate with its key, in the forms that gRPC and HTTP need.
+    """A certificate with its key, in the forms that the front ends need.
 
     Attributes:
+        configuration: for gRPC's own server.
+        context, grpc_context: for HTTP and for gRPC.
         expires: when the first certificate of its chain expires, in seconds since 1970.
     """
 
     configuration: grpc.ServerCertificateConfiguration
     context: ssl.SSLContext
+    grpc_context: ssl.SSLContext
     expires: float
 
 
@@ -73,6 +76,10 @@ class ServerTls:
     def context(self) -> ssl.SSLContext:
         """The context for the next HTTP connection."""
         return self._files.value.context
+
+    def grpc_context(self) -> ssl.SSLContext:
+        """The context for the next gRPC connection."""
+        return self._files.value.grpc_context
 
     def snapshot(self) -> Iterator[SeriesSnapshot]:
         """The metrics."""
@@ -136,12 +143,14 @@ def read_certificate(contents: Sequence[bytes], names: Sequence[object]) -> Cert
     for authorities in client_ca:
         _certificates(authorities, names[2])
     try:
-        context = _context(chain, key, *client_ca)
+        http = _context("http/1.1", chain, key, *client_ca)
+        http2 = _context("h2", chain, key, *client_ca)
     except ssl.SSLError as error:
         raise ValueError(f"{names[0]} cannot be used for TLS: {error.reason}") from error
     return Certificate(
         grpc.ssl_server_certificate_configuration([(key, chain)], *client_ca),
-        context,
+        http,
+        http2,
         expires.timestamp(),
     )
 
@@ -191,12 +200,14 @@ def _public_key_of(key: bytes, name: object) -> bytes:
     return private.public_key().public_bytes(Encoding.DER, info)
 
 
-def _context(chain: bytes, key: bytes, client_ca: bytes | None = None) -> ssl.SSLContext:
+def _context(
+    protocol: str, chain: bytes, key: bytes, client_ca: bytes | None = None
+) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_ciphers(_CIPHERS)
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([protocol])
     with _as_file(chain + b"\n" + key) as path:
         context.load_cert_chain(path)
     if client_ca is not None:

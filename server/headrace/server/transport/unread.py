@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from headrace.runtime.errors import ResourceExhausted
+from headrace.server.transport.call import Call
 from headrace.server.transport.shares import Shares, release_soon
 
 _SMALL_BYTES: Final = 4096
@@ -14,7 +14,7 @@ _SMALL_BYTES: Final = 4096
 
 
 class UnreadReplies:
-    """Counts the bytes of replies until gRPC has sent them. Belongs to the event loop's thread.
+    """Counts the bytes of replies until they have been sent. Belongs to the event loop's thread.
 
     A caller whose flow control stops the server would otherwise fill its memory with replies.
 
@@ -25,16 +25,13 @@ class UnreadReplies:
     def __init__(self, capacity: int) -> None:
         self.memory = Shares(capacity)
 
-    def hold(self, reply: Any, peer: str, task: asyncio.Task[Any]) -> None:
-        """Counts a reply until the task ends, which it does when the reply has been sent.
-
-        Args:
-            reply: bytes, or a message that will become bytes.
+    def hold(self, reply: bytes, peer: str, call: Call) -> None:
+        """Counts a reply until its call is over, which it is when the reply has been sent.
 
         Raises:
             ResourceExhausted: the caller, or all callers, have too much left to read.
         """
-        size = reply.ByteSize() if hasattr(reply, "ByteSize") else len(reply)
+        size = len(reply)
         if size < _SMALL_BYTES:
             return
         if not self.memory.take(peer, size):
@@ -45,8 +42,8 @@ class UnreadReplies:
                 "the most), and one connection gets no more of them than are left; send fewer "
                 "requests at a time, or send them over InferStream, which waits for its reader"
             )
-        task.add_done_callback(partial(self._sent, peer, size))
+        call.when_over(partial(self._sent, peer, size))
 
-    def _sent(self, peer: str, size: int, _: asyncio.Task[Any]) -> None:
+    def _sent(self, peer: str, size: int) -> None:
         self.memory.give_back(peer, size)
         release_soon(self.memory)

@@ -42,9 +42,16 @@ def nobody() -> tuple[str, ...]:
     return ()
 
 
+def handler() -> asyncio.Task[object]:
+    """The task that handles the call."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
 async def ended(gate: Gate, token: str, work: Callable[[], Awaitable[object]]) -> OpenCall:
     """A call that works until its end, as the boundary makes it."""
-    call = gate.enter(f"Bearer {token}", nobody, Role.INFER)
+    call = gate.enter(f"Bearer {token}", nobody, Role.INFER, handler())
     assert call is not None
     try:
         await work()
@@ -61,7 +68,7 @@ async def forever() -> None:
 
 def test_a_caller_without_the_role_does_not_get_in(gate: Gate) -> None:
     async def enter(header: str | None, role: Role) -> object:
-        return gate.enter(header, nobody, role)
+        return gate.enter(header, nobody, role, handler())
 
     with pytest.raises(PermissionDenied, match="the role manage"):
         asyncio.run(enter("Bearer 1", Role.MANAGE))
@@ -74,7 +81,7 @@ def test_a_caller_without_the_role_does_not_get_in(gate: Gate) -> None:
 @pytest.mark.parametrize("header", [None, "Bearer 3", "nonsense"])
 def test_an_open_call_lets_strangers_in_under_no_name(header: str | None, gate: Gate) -> None:
     async def enter() -> None:
-        assert gate.enter(header, nobody, Role.OPEN) is None
+        assert gate.enter(header, nobody, Role.OPEN, handler()) is None
         assert CALLER.get() is STRANGER
 
     asyncio.run(enter())
@@ -115,7 +122,7 @@ def test_a_request_that_turns_out_to_need_more_ends_when_it_has_less(
     """HTTP knows the role of a request only when it has found the route."""
 
     async def calls() -> OpenCall:
-        call = gate.enter("Bearer 1", nobody, Role.READ)
+        call = gate.enter("Bearer 1", nobody, Role.READ, handler())
         assert call is not None
         with pytest.raises(PermissionDenied):
             need(Role.MANAGE)
@@ -152,7 +159,7 @@ def test_a_call_that_writes_ends_after_the_write(
     """grpc.aio never ends a call that is cancelled while it writes."""
 
     async def calls() -> None:
-        call = gate.enter("Bearer 1", nobody, Role.INFER)
+        call = gate.enter("Bearer 1", nobody, Role.INFER, handler())
         assert call is not None
         written: list[bool] = []
 

@@ -132,9 +132,7 @@ def test_a_size_reads_the_same_as_number_and_as_text(size: int) -> None:
         ({"tls_key": "a.key"}, "tls_cert"),
         ({"tls_client_ca": "ca.crt"}, "tls_cert"),
         ({"unix_socket_only": True}, "unix_socket"),
-        ({"unix_socket": "s", "unix_socket_only": True, "processes": 2}, "processes"),
-        ({"processes": 0}, "processes"),
-        ({"processes": 257}, "processes"),
+        ({"front_end": "envoy"}, "front_end"),
         ({"unix_socket_mode": "0888"}, "unix_socket_mode"),
         ({"unix_socket_mode": "07777"}, "unix_socket_mode"),
         ({"unix_socket_mode": -1}, "unix_socket_mode"),
@@ -314,3 +312,13 @@ def test_what_belongs_to_private_networks_needs_them_and_they_need_identities(
         load_settings(given, {})
     assert refused.value.field == field
     load_settings({**given, "private_networks": True, "tokens": "tokens.toml"}, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"), [({"processes": "2"}, {}), ({}, {"HEADRACE_PROCESSES": "2"})]
+)
+def test_a_setting_of_an_earlier_version_says_what_to_use(
+    arguments: dict[str, str], environment: dict[str, str]
+) -> None:
+    with pytest.raises(NotFound, match="the balancing client"):
+        load_settings(arguments, environment)

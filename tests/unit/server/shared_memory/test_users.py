@@ -9,14 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 
 from headrace.server.shared_memory import users as module
-from headrace.server.shared_memory.users import Users, peer_of
+from headrace.server.shared_memory.users import UserLookup
 
 FAMILIES = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
 SOMEBODY = 12345
+Address = tuple[Any, ...]
 CHILD = """
 import encodings.idna, os, socket, sys
 os.setuid(int(sys.argv[1]))
@@ -34,12 +36,16 @@ def listening(family: int = socket.AF_INET, host: str = "127.0.0.1") -> Iterator
         yield listener
 
 
-def connected(listener: socket.socket, stack: ExitStack) -> str:
-    """The peer of a new connection to the listener, both of whose ends are this process's."""
+def connected(listener: socket.socket, stack: ExitStack) -> socket.socket:
+    """A new connection to the listener, both of whose ends are this process's."""
     client = stack.enter_context(socket.create_connection(listener.getsockname()[:2]))
     accepted = stack.enter_context(listener.accept()[0])
     assert accepted.getpeername() == client.getsockname()
-    return peer_of(*client.getsockname()[:2])
+    return accepted
+
+
+def user_of(accepted: socket.socket) -> int | None:
+    return asyncio.run(UserLookup(accepted.getpeername(), accepted.getsockname()).find())
 
 
 @pytest.mark.parametrize(("family", "host"), FAMILIES)
@@ -49,8 +55,7 @@ def test_a_client_of_this_machine_has_a_user(family: int, host: str) -> None:
             listener = stack.enter_context(listening(family, host))
         except OSError as error:
             pytest.skip(str(error))
-        peer = connected(listener, stack)
-        assert asyncio.run(Users().of(peer)) == os.getuid()
+        assert user_of(connected(listener, stack)) == os.getuid()
 
 
 def test_a_client_that_maps_ipv4_into_ipv6_has_a_user() -> None:
@@ -63,9 +68,7 @@ def test_a_client_that_maps_ipv4_into_ipv6_has_a_user() -> None:
         listener.settimeout(30.0)
         client = stack.enter_context(socket.socket(socket.AF_INET6))
         client.connect(("::ffff:127.0.0.1", listener.getsockname()[1]))
-        stack.enter_context(listener.accept()[0])
-        peer = peer_of("127.0.0.1", client.getsockname()[1])
-        assert asyncio.run(Users().of(peer)) == os.getuid()
+        assert user_of(stack.enter_context(listener.accept()[0])) == os.getuid()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root takes another user's place")
@@ -73,35 +76,39 @@ def test_another_user_is_told_from_one_s_own() -> None:
     with listening() as listener:
         host, port = listener.getsockname()
         command = [sys.executable, "-c", CHILD, str(SOMEBODY), host, str(port)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
-            accepted, address = listener.accept()
-            with accepted:
-                assert asyncio.run(Users().of(peer_of(*address))) == SOMEBODY
-                assert child.stdin is not None
-                child.stdin.close()
+        with (
+            subprocess.Popen(command, stdin=subprocess.PIPE) as child,
+            listener.accept()[0] as accepted,
+        ):
+            assert user_of(accepted) == SOMEBODY
+            assert child.stdin is not None
+            child.stdin.close()
 
 
 @pytest.mark.parametrize(
-    "peer",
+    ("theirs", "ours"),
     [
-        *("", "unix:", "unix:/run/x", "ipv4:10.1.2.3:5000", "ipv6:%5Bfe80::1%5D:5000", "ipv4:x:1"),
-        *("ipv4:127.0.0.1", "ipv4:127.0.0.1:x", "ipv4:127.0.0.1:1", "vsock:2:1"),
+        (("10.1.2.3", 5000), ("10.1.2.4", 9000)),
+        (("fe80::1", 5000, 0, 0), ("fe80::2", 9000, 0, 0)),
+        (("x", 1), ("127.0.0.1", 1)),
+        (("127.0.0.1", 1), ("127.0.0.1", 2)),
+        (("", 0), ("", 0)),
     ],
 )
-def test_whoever_has_no_socket_here_has_no_user(peer: str) -> None:
-    assert asyncio.run(Users().of(peer)) is None
+def test_whoever_has_no_socket_here_has_no_user(theirs: Address, ours: Address) -> None:
+    assert asyncio.run(UserLookup(theirs, ours).find()) is None
 
 
 def test_a_user_who_has_no_number_here_is_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """All such users look alike."""
     with listening() as listener, ExitStack() as stack:
-        peer = connected(listener, stack)
+        accepted = connected(listener, stack)
         monkeypatch.setattr(module, "_unmapped_user", os.getuid)
-        assert asyncio.run(Users().of(peer)) is None
+        assert user_of(accepted) is None
 
 
-def test_a_port_that_two_connections_come_from_belongs_to_nobody() -> None:
-    """They may be two users', and only one of them asks."""
+def test_two_connections_from_one_port_are_told_apart() -> None:
+    """They may be two users', and each asks for its own."""
     with ExitStack() as stack:
         listeners = [stack.enter_context(listening()) for _ in range(2)]
         port = 0
@@ -111,47 +118,22 @@ def test_a_port_that_two_connections_come_from_belongs_to_nobody() -> None:
             client.bind(("127.0.0.1", port))
             port = client.getsockname()[1]
             client.connect(listener.getsockname())
-            stack.enter_context(listener.accept()[0])
-        assert asyncio.run(Users().of(peer_of("127.0.0.1", port))) is None
+            accepted = stack.enter_context(listener.accept()[0])
+            assert user_of(accepted) == os.getuid()
 
 
-def test_a_peer_is_asked_for_again_once_its_connection_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its address may be another user's by then."""
-    looked_up = []
-    look_up = module._look_up
+def test_a_connection_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
 
-    def count(peer: module.Address) -> object:
-        looked_up.append(peer)
-        return look_up(peer)
+    def look_up(*ends: object) -> int:
+        asked.append(ends)
+        return 7
 
-    monkeypatch.setattr(module, "_look_up", count)
+    monkeypatch.setattr(module, "_user_of_socket", look_up)
 
     async def run() -> None:
-        users = Users()
-        with listening() as listener:
-            with ExitStack() as stack:
-                peer = connected(listener, stack)
-                assert await users.of(peer) == os.getuid()
-                assert await users.of(peer) == os.getuid()
-                assert len(looked_up) == 1
-            with ExitStack() as stack:  # takes the same descriptors
-                connected(listener, stack)
-                assert await users.of(peer) is None
-                assert len(looked_up) == 2
+        lookup = UserLookup(("127.0.0.1", 1), ("127.0.0.1", 2))
+        assert [await lookup.find(), await lookup.find()] == [7, 7]
 
     asyncio.run(run())
-
-
-def test_as_many_peers_are_kept_as_connections_are_usual(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_KNOWN", 3)
-
-    async def run() -> None:
-        users = Users()
-        with listening() as listener, ExitStack() as stack:
-            for _ in range(6):
-                assert await users.of(connected(listener, stack)) == os.getuid()
-            assert len(users._known) == 3
-
-    asyncio.run(run())
+    assert len(asked) == 1

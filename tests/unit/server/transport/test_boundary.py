@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import pytest
@@ -24,42 +24,11 @@ from headrace.server.access.tokens import parse_entries
 from headrace.server.access.watched import WatchedFiles
 from headrace.server.logs import configure_logging
 from headrace.server.transport.boundary import Boundary
+from headrace.server.transport.call import CallOver
 from headrace.server.transport.statuses import describe
 from headrace.wire.errors import REQUEST_ID_KEY, from_trailing_metadata
+from tests.support.calls import Aborted, FakeCall
 from tests.support.tokens import entry
-
-
-class Aborted(Exception):
-    """What the context's `abort` ends the handler with."""
-
-
-class Context:
-    """The context of one call: keeps the trailing metadata that the client would get."""
-
-    def __init__(self, *invocation: tuple[str, str]) -> None:
-        self.invocation = invocation
-        self.trailing: dict[str, Any] = {}
-        self.code: Any = None
-        self.message = ""
-
-    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        return self.invocation
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:1"
-
-    def add_done_callback(self, callback: Any) -> None:
-        pytest.fail("it makes a cycle of references of every call, and collections are seldom")
-
-    async def read(self) -> bytes:
-        return b""
-
-    def set_trailing_metadata(self, metadata: Any) -> None:
-        self.trailing = dict(metadata)
-
-    async def abort(self, code: Any, message: str, metadata: Any) -> None:
-        self.code, self.message, self.trailing = code, message, dict(metadata)
-        raise Aborted
 
 
 async def succeed(_request: Any, _context: Any) -> str:
@@ -71,12 +40,12 @@ async def refuse(_request: Any, _context: Any) -> str:
 
 
 def run(
-    handler: Callable[[Any, Any], Awaitable[Any]], context: Context, **options: Any
+    handler: Callable[[Any, Any], Awaitable[Any]], context: FakeCall, **options: Any
 ) -> dict[str, Any]:
     """The trailing metadata of one call, in a task of its own, as gRPC runs it."""
 
     async def call() -> None:
-        await Boundary(Counters(), max_calls=1).unary("Method", handler, **options)(None, context)
+        await Boundary(Counters(), max_calls=1).unary("Method", handler, **options)(context)
 
     try:
         copy_context().run(asyncio.run, call())
@@ -88,14 +57,14 @@ def run(
 def test_a_reply_comes_with_the_id_under_which_the_log_knows_the_call() -> None:
     stream = io.StringIO()
     configure_logging("debug", "json", stream)
-    identifier = run(succeed, Context())[REQUEST_ID_KEY]
+    identifier = run(succeed, FakeCall())[REQUEST_ID_KEY]
     events = map(json.loads, stream.getvalue().splitlines())
     (ended,) = (each for each in events if each["event"] == "request ended")
     assert (ended["request_id"], ended["method"], ended["code"]) == (identifier, "Method", "OK")
 
 
 def test_an_error_comes_with_the_same_id_as_a_reply_would() -> None:
-    context = Context((REQUEST_ID_KEY, "mine"))
+    context = FakeCall((REQUEST_ID_KEY, "mine"))
     trailing = run(refuse, context)
     assert trailing[REQUEST_ID_KEY] == "mine"
     details = from_trailing_metadata(context.code, context.message, trailing.items())
@@ -105,7 +74,7 @@ def test_an_error_comes_with_the_same_id_as_a_reply_would() -> None:
 def test_a_failed_call_is_in_the_log_under_the_id_that_its_caller_got() -> None:
     stream = io.StringIO()
     configure_logging("info", "json", stream)
-    identifier = run(refuse, Context())[REQUEST_ID_KEY]
+    identifier = run(refuse, FakeCall())[REQUEST_ID_KEY]
     (failed,) = map(json.loads, stream.getvalue().splitlines())
     assert failed["event"] == "request failed"
     assert (failed["request_id"], failed["code"]) == (identifier, "NOT_FOUND")
@@ -118,35 +87,35 @@ def test_who_reads_an_error_finds_it_in_the_metrics_and_the_log() -> None:
     configure_logging("info", "json", stream)
     counters = Counters()
 
-    class Watching(Context):
-        async def abort(self, code: Any, message: str, metadata: Any) -> None:
+    class Watching(FakeCall):
+        async def abort(self, code: Any, message: str, metadata: Any) -> NoReturn:
             assert counters.grpc("Method") == {"NOT_FOUND": 1}
             assert "request failed" in stream.getvalue()
             await super().abort(code, message, metadata)
 
     async def call() -> None:
-        await Boundary(counters, max_calls=1).unary("Method", refuse)(None, Watching())
+        await Boundary(counters, max_calls=1).unary("Method", refuse)(Watching())
 
     with pytest.raises(Aborted):
         asyncio.run(call())
 
 
 def test_the_caller_may_name_the_call() -> None:
-    assert run(succeed, Context((REQUEST_ID_KEY, "mine")))[REQUEST_ID_KEY] == "mine"
+    assert run(succeed, FakeCall((REQUEST_ID_KEY, "mine")))[REQUEST_ID_KEY] == "mine"
 
 
 def test_no_two_calls_without_a_name_have_one_id() -> None:
-    ids = {run(succeed, Context((REQUEST_ID_KEY, "")))[REQUEST_ID_KEY] for _ in range(8)}
+    ids = {run(succeed, FakeCall((REQUEST_ID_KEY, "")))[REQUEST_ID_KEY] for _ in range(8)}
     assert len(ids) == 8
     assert all(ids)
 
 
 def test_an_id_that_metadata_cannot_hold_does_not_fail_the_call() -> None:
-    assert run(succeed, Context((REQUEST_ID_KEY, "two\nlines"))) == {}
+    assert run(succeed, FakeCall((REQUEST_ID_KEY, "two\nlines"))) == {}
 
 
 def test_a_reply_that_says_itself_which_request_it_answers_costs_no_metadata() -> None:
-    class Untouched(Context):
+    class Untouched(FakeCall):
         def set_trailing_metadata(self, metadata: Any) -> None:
             pytest.fail("on the hot path")
 
@@ -183,9 +152,9 @@ def test_an_error_that_was_told_keeps_no_message_by_its_traceback_and_a_bug_keep
 
 
 def test_a_call_that_ends_before_it_can_be_refused_counts_as_cancelled_and_logs_no_error() -> None:
-    class Ended(Context):
-        async def abort(self, *_: Any) -> None:
-            raise grpc.aio.InternalError("execute_batch failed")
+    class Ended(FakeCall):
+        async def abort(self, *_: Any) -> NoReturn:
+            raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
         run(refuse, Ended())
@@ -202,12 +171,12 @@ def test_a_stranger_is_refused_as_such_however_busy_the_server_is(
     log = AuditLog(tmp_path / "audit")
     boundary = Boundary(Counters(), 1, Entrance(gate, log, {}))
     boundary.draining = draining
-    context = Context()
+    context = FakeCall()
 
     async def calls() -> None:
         assert boundary.calls.places.take("ipv4:10.0.0.1:1")
         with pytest.raises(Aborted):
-            await boundary.unary("LoadNetwork", succeed)(None, context)
+            await boundary.unary("LoadNetwork", succeed)(context)
         boundary.calls.places.give_back("ipv4:10.0.0.1:1")
         assert boundary.calls.places.taken == 0
 
@@ -222,11 +191,9 @@ def test_a_stranger_is_refused_as_such_however_busy_the_server_is(
 def test_a_caller_that_leaves_between_two_replies_is_no_bug(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Left(Context):
-        def time_remaining(self) -> None: ...
-
-        async def write(self, _: bytes) -> None:
-            raise grpc.aio.InternalError("a batch of operations failed")
+    class Left(FakeCall):
+        async def write(self, message: bytes) -> None:
+            raise CallOver
 
     async def pieces(_data: Any, _context: Any) -> AsyncGenerator[bytes, None]:
         yield b"piece"
@@ -237,7 +204,7 @@ def test_a_caller_that_leaves_between_two_replies_is_no_bug(
         boundary = Boundary(counters, 1)
         export = boundary.server_stream("ExportNetwork", pieces, boundary.calls, Role.MANAGE)
         with pytest.raises(asyncio.CancelledError):
-            await export(None, Left())
+            await export(Left())
 
     asyncio.run(call())
     assert counters.grpc("ExportNetwork") == {"CANCELLED": 1}

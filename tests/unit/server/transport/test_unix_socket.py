@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from headrace.runtime.errors import AlreadyExists, InvalidArgument
-from headrace.server.transport.connections import Connections, cut_connections
 from headrace.server.transport.unix_socket import (
     MAX_PATH_BYTES,
     Permissions,
@@ -166,26 +165,3 @@ def test_an_unknown_owner_is_an_error(text: str) -> None:
     with pytest.raises(InvalidArgument, match="on this machine") as refused:
         owner_of(text)
     assert refused.value.field == "unix_socket_owner"
-
-
-def test_connections_are_counted_and_cut_by_the_path_that_the_socket_was_bound_to(
-    stack: ExitStack, path: Path
-) -> None:
-    bound = str(path.with_name("bound"))
-    server = listening(stack, bound)
-    Path(bound).rename(path)
-    other = listening(stack, bound)
-    other.close()
-    clients = [connected(stack, path) for _ in range(3)]
-    for _ in clients:
-        stack.enter_context(server.accept()[0]).sendall(b"reply")
-    (own,) = {peer.rpartition(":")[0] for peer, _ in Connections(bound).look(0.0)}
-    assert own == f"unix:{os.getuid()}:{os.getpid()}"
-    assert len(list(Connections(bound).look(0.0))) == 3
-    assert list(Connections(str(path)).look(0.0)) == []
-    assert cut_connections(bound) == 3
-    for client in clients:
-        assert client.recv(9) == b"reply"
-        assert client.recv(9) == b""
-    with pytest.raises(ConnectionRefusedError):
-        connected(stack, path)

@@ -31,7 +31,7 @@ from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.shared_memory.regions import Regions
-from headrace.server.shared_memory.users import Caller, Users, peer_of
+from headrace.server.shared_memory.users import Caller, peer_of
 
 _BODIES = 8
 
@@ -66,7 +66,6 @@ class Rest:
         self._networks = networks
         self._elsewhere = elsewhere
         self._regions = regions
-        self._users = Users()
         self._bodies = Bodies(message_bytes, _BODIES * message_bytes)
         control = ControlRoutes(
             models, RegionMethods(regions), self._bodies, self._caller, registration
@@ -124,7 +123,8 @@ class Rest:
     async def _caller(self, request: Request) -> Caller:
         assert request.client is not None  # a TCP connection has one
         peer = peer_of(*request.client)
-        user, identity = await self._users.of(peer), CALLER.get().name
+        user = await request.scope["state"]["connection"].user()
+        identity = CALLER.get().name
         return Caller(user, peer, self._networks.owner, identity)
 
 

@@ -12,8 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
-import grpc
-
 from headrace.runtime.errors import Cancelled, HeadraceError, ShuttingDown, Stopped
 from headrace.runtime.execution.job import Job
 from headrace.server.access.gate import recheck, when_ended
@@ -99,7 +97,7 @@ class RequestStream(ABC):
         self._peer, self._caller = context.peer(), CALLER.get()
         self._memory = Memory(owner.memory, self._peer)
         self._in_flight = InFlight(self._memory, owner.boundary.meter(context))
-        self._spans = owner.boundary.request_spans()
+        self._spans = owner.boundary.request_spans(context)
         self._results = ResultWriter(
             context, self._memory, self._message, self.results_a_message, self._wrote
         )
@@ -191,7 +189,7 @@ class RequestStream(ABC):
         self.closed.set()  # later results are not written
         self.cancel_all(Cancelled("the caller's stream has ended by an error"))
         self._in_flight.abandon()
-        await self._settle()  # because gRPC accepts no status while a message is written
+        await self._settle()
 
     def fail_all(self, error: BaseException) -> None:
         """Ends the stream with an error, after all finished results are written."""
@@ -216,7 +214,7 @@ class RequestStream(ABC):
     async def _read(self) -> None:
         while True:
             data = await self._context.read()
-            if data is grpc.aio.EOF:
+            if data is None:
                 return
             recheck()  # as a call of its own would be checked
             requests = await self._requests(data)

@@ -1,4 +1,4 @@
-"""The TLS handshakes of HTTP connections, bounded in time and number.
+"""Accepts connections, and does their TLS handshakes, bounded in time and number.
 
 asyncio's own servers count a connection only when its handshake has ended, and keep the certificate
 that they started with.
@@ -11,7 +11,7 @@ import logging
 import socket
 from collections.abc import Callable
 from ssl import SSLContext
-from typing import Final
+from typing import Final, TypeAlias
 
 from headrace.server.transport.shares import Shares
 
@@ -23,13 +23,16 @@ _AT_ONCE = 64
 _PAUSE_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
 
+Connect: TypeAlias = Callable[[socket.socket], asyncio.BaseProtocol | None]
+
 
 class Doorway:
     """Accepts connections and does their handshakes. Belongs to the loop's thread.
 
     Args:
-        context: gives the context in effect.
-        connect: makes the protocol of a connection whose handshake has succeeded.
+        connect: makes the protocol of an accepted socket, when its handshake has succeeded. None
+            closes it.
+        context: gives the TLS context in effect. None for plain text.
         seconds: the time for a handshake.
         handshakes: the most handshakes at a time. One address gets at most seven eighths of them.
             A connection beyond that is closed at once.
@@ -37,13 +40,13 @@ class Doorway:
 
     def __init__(
         self,
-        context: Callable[[], SSLContext],
-        connect: Callable[[], asyncio.Protocol],
+        connect: Connect,
+        context: Callable[[], SSLContext] | None,
         seconds: float,
         handshakes: int = HANDSHAKES,
     ) -> None:
-        self._context = context
         self._connect = connect
+        self._context = context
         self._seconds = seconds
         self._places = Shares(handshakes)
         self._listeners: list[socket.socket] = []
@@ -80,32 +83,39 @@ class Doorway:
             except ConnectionError:
                 continue  # the client has gone already
             except OSError as error:  # for example too many open files
-                _log.warning("cannot accept an HTTP connection: %s", error.strerror)
+                _log.warning("cannot accept a connection: %s", error.strerror)
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listener)
                 loop.call_later(_PAUSE_SECONDS, self._listen, listener)
                 return
-            peer = f"{address[0]}:{address[1]}"
+            accepted.setblocking(False)
+            peer = "unix"
+            if accepted.family != socket.AF_UNIX:
+                peer = f"{address[0]}:{address[1]}"
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if not self._places.take(peer):
                 accepted.close()
                 continue
-            accepted.setblocking(False)
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = asyncio.get_running_loop().create_task(self._enter(accepted, peer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _enter(self, accepted: socket.socket, peer: str) -> None:
         try:
+            protocol = self._connect(accepted)
+            if protocol is None:
+                accepted.close()
+                return
+            secure = self._context is not None
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._connect,
+                lambda: protocol,
                 accepted,
-                ssl=self._context(),
-                ssl_handshake_timeout=self._seconds,
-                ssl_shutdown_timeout=_CLOSE_SECONDS,
+                ssl=self._context() if self._context is not None else None,
+                ssl_handshake_timeout=self._seconds if secure else None,
+                ssl_shutdown_timeout=_CLOSE_SECONDS if secure else None,
             )
         except OSError as error:  # a failed handshake, no time left, or the client has gone
-            _log.debug("no TLS connection with %s: %s", peer, error)
+            _log.debug("no connection with %s: %s", peer, error)
             accepted.close()
         finally:
             self._places.give_back(peer)

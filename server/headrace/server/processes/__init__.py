@@ -1,1 +1,0 @@
-"""Several processes on gRPC's port: front ends speak gRPC, and the engine does the work."""

@@ -1,0 +1,251 @@
+"""The front end of grpcio's server: the plain alternative to the one of our own.
+
+It has gRPC's own limits and nothing beyond: no bound for connections of one address, none against
+floods of frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import grpc
+
+from headrace.runtime.errors import InvalidArgument
+from headrace.server.addresses import shown_address
+from headrace.server.settings.settings import Settings
+from headrace.server.shared_memory.handover import SUFFIX, Handover
+from headrace.server.transport.call import Bound, CallOver, Metadata, Methods
+from headrace.server.transport.limits import max_connections, max_streams
+from headrace.server.transport.tls import ServerTls
+from headrace.server.transport.unix_socket import Permissions, SocketFile, owner_of
+
+_METADATA_BYTES: Final = 16 << 10
+_PING_MILLISECONDS: Final = 60_000
+_WAITING: Final = 1 << 16
+_FRAME_BYTES: Final = 1 << 20
+
+
+class GrpcioCall:
+    """Implements `Call` on a context of grpc.aio."""
+
+    __slots__ = ("_context", "_task", "method")
+
+    def __init__(self, method: str, context: Any) -> None:
+        self.method = method
+        self._context = context
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+
+    def peer(self) -> str:
+        peer: str = self._context.peer()
+        return peer
+
+    def invocation_metadata(self) -> Metadata:
+        return self._context.invocation_metadata() or ()
+
+    def certificate(self) -> bytes | None:
+        found = self._context.auth_context().get("x509_pem_cert", ())
+        return next(iter(found), None)
+
+    def time_remaining(self) -> float | None:
+        left: float | None = self._context.time_remaining()
+        return left
+
+    async def user(self) -> int | None:
+        """gRPC does not say which socket a call came by."""
+        return None
+
+    def show_credential(self) -> None:
+        """gRPC's connections cannot be ended one by one."""
+
+    async def read(self) -> bytes | None:
+        data = await self._context.read()
+        return None if data is grpc.aio.EOF else data
+
+    async def write(self, message: bytes) -> None:
+        try:
+            await self._context.write(message)
+        except grpc.aio.InternalError:  # gRPC would cancel this task in a moment
+            raise CallOver from None
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        self._context.set_trailing_metadata(tuple(metadata))
+
+    async def abort(self, code: grpc.StatusCode, message: str, metadata: Metadata) -> NoReturn:
+        try:
+            await self._context.abort(code, message, tuple(metadata))
+        except grpc.aio.InternalError:
+            # The call has just ended by itself. gRPC would cancel this task in a moment.
+            raise asyncio.CancelledError from None
+        raise AssertionError("abort returned")
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+    def when_over(self, callback: Callable[[], object]) -> None:
+        # A callback of gRPC's context would make a cycle of references in every call.
+        self._task.add_done_callback(lambda _: callback())
+
+
+class GrpcioHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """The methods for a server of grpcio.
+
+    Generated functions would register each method with gRPC's core, which would then wait for the
+    next call of each method separately.
+    """
+
+    def __init__(self, methods: Methods) -> None:
+        self._methods = methods
+        self._known: dict[str, grpc.RpcMethodHandler] = {}
+
+    def service(self, details: Any) -> grpc.RpcMethodHandler | None:
+        path = details.method
+        known = self._known.get(path)
+        if known is None:
+            bound = self._methods.find(path)
+            if bound is None:
+                return None
+            known = self._known[path] = _handler(path, bound)
+        return known
+
+
+def _handler(path: str, bound: Bound) -> grpc.RpcMethodHandler:
+    async def handle(_: Any, context: Any) -> bytes | None:
+        return await bound.handle(GrpcioCall(path, context))
+
+    if bound.gives_one:
+        return grpc.stream_unary_rpc_method_handler(handle)
+    return grpc.stream_stream_rpc_method_handler(handle)
+
+
+class GrpcioFrontEnd:
+    """A `FrontEnd` of grpcio's server, on a TCP port.
+
+    Args:
+        tls: the certificate. None for plain text.
+        methods: what calls find.
+    """
+
+    def __init__(self, settings: Settings, tls: ServerTls | None, methods: Methods) -> None:
+        self._address = shown_address(settings.host, settings.port)
+        self._tls = tls
+        self._server = grpc.aio.server(options=channel_options(settings))
+        self._server.add_generic_rpc_handlers((GrpcioHandlers(methods),))
+
+    @property
+    def connections(self) -> int:
+        """gRPC does not tell them."""
+        return 0
+
+    def bind(self) -> int:
+        """As `FrontEnd.bind`."""
+        try:
+            if self._tls is not None:
+                port = self._server.add_secure_port(self._address, self._tls.credentials())
+            else:
+                port = self._server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise InvalidArgument(
+                f"cannot listen on {self._address}: another server is there by now", field="port"
+            ) from error
+        return int(port)
+
+    async def start(self) -> None:
+        """As `FrontEnd.start`."""
+        await self._server.start()
+
+    async def stop(self, seconds: float) -> None:
+        """As `FrontEnd.stop`."""
+        await self._server.stop(seconds)
+
+
+class GrpcioUnixFrontEnd:
+    """A `FrontEnd` of grpcio's server, on a Unix socket.
+
+    Args:
+        path: the path of the socket.
+        methods: what calls find.
+        handover: takes memory on a socket of its own, beside this one. None: clients send tensors
+            in messages.
+
+    Raises:
+        AlreadyExists: another server uses the path.
+        InvalidArgument: the path or the owner cannot be used.
+    """
+
+    def __init__(
+        self, settings: Settings, path: Path, methods: Methods, handover: Handover | None
+    ) -> None:
+        permissions = Permissions(settings.unix_socket_mode, *owner_of(settings.unix_socket_owner))
+        self.address = f"unix:{path.absolute()}"
+        self._file = SocketFile(path, permissions)
+        self._handover = handover
+        self._server = grpc.aio.server(options=channel_options(settings))
+        self._server.add_generic_rpc_handlers((GrpcioHandlers(methods),))
+
+    @property
+    def connections(self) -> int:
+        """gRPC does not tell them."""
+        return 0
+
+    def bind(self) -> int:
+        """As `FrontEnd.bind`."""
+
+        def listen(path: str) -> None:
+            try:
+                self._server.add_insecure_port(f"unix:{path}")
+            except RuntimeError as error:
+                raise InvalidArgument(
+                    f"cannot make a socket for {self.address}", field="unix_socket"
+                ) from error
+
+        self._file.place(listen)
+        if self._handover is not None:
+            self._file.place(self._handover.listen, SUFFIX)
+        return 0
+
+    async def start(self) -> None:
+        """As `FrontEnd.start`."""
+        await self._server.start()
+        if self._handover is not None:
+            self._handover.start()
+
+    async def stop(self, seconds: float) -> None:
+        """As `FrontEnd.stop`."""
+        self._file.remove()
+        await self._server.stop(seconds)
+        if self._handover is not None:
+            await self._handover.close()
+
+
+def channel_options(settings: Settings) -> list[tuple[str, Any]]:
+    """The options of gRPC's core.
+
+    New calls wait in the core until Python takes them. When too many wait, the core ends random
+    calls of any client as CANCELLED, so its bound is set very high, and each connection has a bound
+    of its own.
+    """
+    return [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", max_streams(settings)),
+        ("grpc.server.max_pending_requests", _WAITING),
+        ("grpc.server.max_pending_requests_hard_limit", _WAITING),
+        ("grpc.server_max_unrequested_time_in_server", 2**31 - 1),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _FRAME_BYTES),
+        ("grpc.http2.max_frame_size", _FRAME_BYTES),
+        ("grpc.max_allowed_incoming_connections", max_connections(settings)),
+        ("grpc.max_metadata_size", _METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
+        ("grpc.keepalive_time_ms", _PING_MILLISECONDS),
+        ("grpc.keepalive_timeout_ms", _PING_MILLISECONDS // 3),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]

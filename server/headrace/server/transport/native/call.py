@@ -1,0 +1,327 @@
+"""One call on a connection of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import grpc
+
+from headrace.http2.calls import RequestHead, trailers_block
+from headrace.http2.messages import BadMessage, Message, Packed, TooLarge
+from headrace.http2.streams import Stream
+from headrace.runtime.errors import HeadraceError, InvalidArgument, ResourceExhausted
+from headrace.server.transport.call import Bound, CallOver, Metadata
+
+if TYPE_CHECKING:
+    from headrace.server.transport.native.connection import NativeConnection
+
+_log = logging.getLogger(__name__)
+
+_UNPACKED_HERE_BYTES: Final = 1024
+"""A compressed message of at most this size becomes at most a thousand times as large, which takes
+some milliseconds. Larger ones are unpacked on another thread."""
+
+_DEADLINE_EXCEEDED: Final = trailers_block(4, "Deadline Exceeded")
+_STOPPED: Final = trailers_block(14, "the server has stopped")
+_BUG: Final = trailers_block(13, "internal error; the server's log explains it")
+
+
+class Aborted(Exception):
+    """Ends a handler whose call got its status."""
+
+
+class NativeCall:
+    """Implements `Call`. Belongs to the event loop's thread.
+
+    Its handler runs at once, in the callback that read the last of its message. It gets a task only
+    if it has to wait.
+
+    Attributes:
+        stream, head: the call's stream, and how the call began.
+        deadline: the time of the event loop's clock at which it ends; None for no end.
+    """
+
+    __slots__ = (
+        "_bound",
+        "_callbacks",
+        "_connection",
+        "_ended",
+        "_expired",
+        "_fault",
+        "_has_head",
+        "_is_over",
+        "_left",
+        "_messages",
+        "_reader",
+        "_task",
+        "_timer",
+        "_trailing",
+        "_writer",
+        "deadline",
+        "head",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        connection: NativeConnection,
+        stream: Stream,
+        head: RequestHead,
+        bound: Bound,
+        now: float,
+    ) -> None:
+        self._connection = connection
+        self._bound = bound
+        self.stream = stream
+        self.head = head
+        self.deadline = None if head.timeout is None else now + head.timeout
+        self._messages: deque[Message] = deque()
+        self._ended = False  # the caller sends no more
+        self._left = False  # the stream is gone
+        self._expired = False
+        self._is_over = False
+        self._has_head = False
+        self._fault: HeadraceError | None = None
+        self._trailing: Metadata = ()
+        self._callbacks: list[Callable[[], object]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+
+    # -- what the methods see --
+
+    @property
+    def method(self) -> str:
+        return self.head.path
+
+    def peer(self) -> str:
+        return self._connection.peer
+
+    def invocation_metadata(self) -> Metadata:
+        return self.head.metadata
+
+    def certificate(self) -> bytes | None:
+        return self._connection.certificate()
+
+    def time_remaining(self) -> float | None:
+        deadline = self.deadline
+        if deadline is None:
+            return None
+        return max(deadline - self._connection.loop.time(), 0.0)
+
+    async def user(self) -> int | None:
+        return await self._connection.user()
+
+    def show_credential(self) -> None:
+        self._connection.has_credential = True
+
+    async def read(self) -> bytes | None:
+        while not self._messages:
+            if self._fault is not None:
+                raise self._fault
+            if self._ended or self._left:
+                return None
+            self._reader = self._connection.loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        message = self._messages.popleft()
+        self._connection.has_read(self.stream, len(message))
+        if type(message) is Packed:
+            return await self._unpacked(message)
+        return message  # type: ignore[return-value] # a bytearray serves as well
+
+    async def _unpacked(self, message: Packed) -> bytes:
+        try:
+            if len(message) <= _UNPACKED_HERE_BYTES:
+                return message.unpack()
+            return await self._connection.loop.run_in_executor(None, message.unpack)
+        except TooLarge:
+            raise ResourceExhausted("a compressed message is larger than allowed") from None
+        except BadMessage as error:
+            raise InvalidArgument(str(error)) from None
+
+    async def write(self, message: bytes) -> None:
+        if self._left or self._is_over:
+            raise CallOver
+        connection = self._connection
+        if not self._has_head:
+            self._has_head = True
+            connection.wire.send_head(self.stream)
+        sent = connection.wire.send_message(self.stream, message)
+        connection.flush_soon()
+        while not sent and not self._left:
+            self._writer = connection.loop.create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+            sent = not self.stream.pending
+        if self._left:
+            raise CallOver
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        self._trailing = metadata
+
+    async def abort(self, code: grpc.StatusCode, message: str, metadata: Metadata) -> NoReturn:
+        self._finish(trailers_block(code.value[0], message, metadata))
+        raise Aborted
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def when_over(self, callback: Callable[[], object]) -> None:
+        self._callbacks.append(callback)
+
+    # -- what its connection says --
+
+    def add(self, message: Message) -> None:
+        """Takes a message from the caller."""
+        self._messages.append(message)
+        self._wake(self._reader)
+
+    def end(self) -> None:
+        """Notes that the caller sends no more."""
+        self._ended = True
+        self._wake(self._reader)
+
+    def refuse(self, code: int, why: str) -> None:
+        """Notes that what the caller sends cannot be read."""
+        known = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+        self._fault = ResourceExhausted(why) if code == known else InvalidArgument(why)
+        self._wake(self._reader)
+
+    def sent(self) -> None:
+        """Notes that nothing is held back any more."""
+        self._wake(self._writer)
+        if self.stream.local_ended:
+            self._over()
+
+    def leave(self) -> None:
+        """Notes that the stream is gone: the caller has reset it, or the connection is lost."""
+        self._left = True
+        self._messages.clear()
+        if self._task is not None:
+            self._task.cancel()
+        else:  # no handler waits
+            self._over()
+
+    def stop(self) -> None:
+        """Ends the call, because the server has stopped."""
+        if self._task is not None and not self._left:
+            self._task.cancel()
+
+    def begin(self, context: Context) -> None:
+        """Starts the handler, in a context of its own. That of a call with one message and one
+        reply runs here until it has to wait."""
+        work: Any = self._bound.handle(self)
+        if self._bound.is_unary:
+            try:
+                waiting = context.run(work.send, None)
+            except StopIteration as done:
+                self._reply(done.value)
+                return
+            except BaseException as error:  # noqa: BLE001 - `_failed` tells them apart
+                self._failed(error)
+                return
+            work = _Rest(work, waiting)
+        loop = self._connection.loop
+        if self.deadline is not None:
+            self._timer = loop.call_at(self.deadline, self._expire)
+        self._task = loop.create_task(self._run(work), context=context)
+
+    async def _run(self, work: Any) -> None:
+        try:
+            reply = await work
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._failed(error)
+        else:
+            self._reply(reply)
+        finally:
+            self._task = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._left:
+                self._over()
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._expired = True
+        self.cancel()
+
+    def _reply(self, reply: bytes | None) -> None:
+        if self._left:
+            return
+        if reply is not None:
+            wire = self._connection.wire
+            wire.send_head(self.stream)
+            self._has_head = True
+            wire.send_message(self.stream, reply)
+        self._finish(trailers_block(0, "", self._trailing))
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, Aborted):
+            return
+        if isinstance(error, asyncio.CancelledError):
+            self._finish(_DEADLINE_EXCEEDED if self._expired else _STOPPED)
+            return
+        if isinstance(error, CallOver):
+            return
+        _log.error("the handler of %s failed", self.method, exc_info=error)
+        self._finish(_BUG)
+
+    def _finish(self, block: bytes) -> None:
+        """Sends the status. A call gets one."""
+        if self._left or self.stream.local_ended or self.stream.final is not None:
+            return
+        done = self._connection.wire.finish(self.stream, block)
+        self._connection.flush_soon()
+        if done:
+            self._over()
+
+    def _over(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        self.stream.owner = None  # otherwise both would wait for the collector of garbage
+        callbacks, self._callbacks = self._callbacks, []
+        for each in callbacks:
+            each()
+
+    @staticmethod
+    def _wake(waiting: asyncio.Future[None] | None) -> None:
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+
+class _Rest:
+    """What is left of a coroutine that has run to its first wait, for a task to await."""
+
+    __slots__ = ("_waiting", "_work")
+
+    def __init__(self, work: Any, waiting: Any) -> None:
+        self._work = work
+        self._waiting = waiting
+
+    def __await__(self) -> Generator[Any, Any, bytes | None]:
+        work, waiting = self._work, self._waiting
+        while True:
+            try:
+                try:
+                    sent = yield waiting
+                except BaseException as error:  # noqa: BLE001 - the coroutine's to handle
+                    waiting = work.throw(error)
+                else:
+                    waiting = work.send(sent)
+            except StopIteration as done:
+                result: bytes | None = done.value
+                return result

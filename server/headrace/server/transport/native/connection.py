@@ -1,0 +1,281 @@
+"""One connection: its socket, its calls, its share of the loop's time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.http2.calls import UNIMPLEMENTED, RequestHead, plain_block, trailers_block
+from headrace.http2.connection import (
+    Connection,
+    Event,
+    GoneAway,
+    Opened,
+    Received,
+    Refused,
+    Reset,
+    Sent,
+)
+from headrace.http2.faults import ConnectionFault
+from headrace.http2.frames import PREFACE, ErrorCode
+from headrace.http2.streams import Stream
+from headrace.server.transport.native.call import NativeCall
+from headrace.server.transport.shares import Memory
+
+if TYPE_CHECKING:
+    from headrace.server.transport.native.connections import Connections
+
+READ_BYTES: Final = 256 << 10
+_AT_ONCE_SECONDS: Final = 0.005
+"""How long one connection's bytes may keep the loop, before all others have their turn."""
+_HIGH_BYTES: Final = 512 << 10
+_LEAST_BYTES: Final = 16
+
+_UNKNOWN: Final = trailers_block(UNIMPLEMENTED, "Method not found!")
+_SENTENCE: Final = (
+    "This port speaks gRPC over HTTP/2. Use a gRPC client here, or send REST requests to the HTTP "
+    "port.\n"
+)
+_HTTP1: Final = (
+    f"HTTP/1.1 415 Unsupported Media Type\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    f"content-length: {len(_SENTENCE)}\r\nconnection: close\r\n\r\n{_SENTENCE}"
+).encode()
+
+
+class NativeConnection(asyncio.BufferedProtocol):
+    """Reads and writes one socket. Belongs to the event loop's thread.
+
+    Each read is parsed whole, its calls run, and all that they send leaves in one write.
+
+    Attributes:
+        wire: the state of the protocol.
+        peer: the other end, as `Call.peer` names it.
+        since: when the connection was accepted, in seconds of the loop's clock.
+        heard: when the last bytes came.
+        has_credential: whether a call on it has shown a valid credential.
+    """
+
+    def __init__(
+        self, owner: Connections, peer: str, user: Callable[[], Awaitable[int | None]]
+    ) -> None:
+        self.loop = owner.loop
+        self.peer = peer
+        self.user = user
+        self.since = self.heard = self.loop.time()
+        self.has_credential = False
+        self.pinged = False
+        self._owner = owner
+        self._memory = Memory(owner.memory, peer)
+        self.wire = Connection(owner.bounds, self.since, self._memory)
+        self._transport: Any = None
+        self._flushing = False
+        self._direct = False  # whether the next bytes go into a message
+        self._is_first = True
+        self._rested = False
+
+    def certificate(self) -> bytes | None:
+        """The certificate that the client has shown."""
+        secure = self._transport.get_extra_info("ssl_object")
+        return secure.getpeercert(binary_form=True) if secure is not None else None
+
+    # -- the socket --
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(_HIGH_BYTES)
+        self._owner.entered(self)  # the client speaks first, since it may speak HTTP/1
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._owner.left(self)
+        for stream in self.wire.close():
+            call: NativeCall | None = stream.owner
+            if call is not None:
+                call.leave()
+        self._memory.free_all()
+        self._transport = None
+
+    def get_buffer(self, _: int) -> memoryview:
+        space = self.wire.space()
+        self._direct = space is not None
+        return self._owner.buffer if space is None else space
+
+    def buffer_updated(self, count: int) -> None:
+        now = self.heard = self.loop.time()
+        self.pinged = False
+        if self._direct:
+            events = self.wire.filled(count, now)
+        else:
+            data = self._owner.buffer[:count]
+            if self._is_first and not self._begins_well(data):
+                return
+            events = self.wire.receive(data, now)
+        if events:
+            self._handle(events, now)
+        self._flush()
+        if self.loop.time() - now > _AT_ONCE_SECONDS and self._transport is not None:
+            self._rest()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.wire.paused = True
+
+    def resume_writing(self) -> None:
+        self.wire.paused = False
+        events: list[Event] = []
+        self.wire.flush(events)
+        self._handle(events, self.loop.time())
+        self._flush()
+
+    def _begins_well(self, data: memoryview) -> bool:
+        """Answers a client that speaks HTTP/1."""
+        self._is_first = False
+        start = bytes(data[: len(PREFACE)])
+        if PREFACE.startswith(start) or b" " not in start or not start[:1].isalpha():
+            return True
+        self._transport.write(_HTTP1)
+        self._transport.close()
+        return False
+
+    def _rest(self) -> None:
+        """Does not read for one turn of the loop."""
+        if not self._rested:
+            self._rested = True
+            self._transport.pause_reading()
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._rested = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # -- calls --
+
+    def _handle(self, events: list[Event], now: float) -> None:
+        """Tells calls what has come.
+
+        New ones begin last. By then they mostly have their message, so that they run to their end
+        without a task. Those that were reset meanwhile do not run at all.
+        """
+        streams = self.wire.streams
+        new: list[NativeCall] = []
+        for event in events:
+            if isinstance(event, GoneAway):
+                continue
+            stream = event.stream
+            if type(event) is Opened:
+                if streams.get(stream.id) is stream:
+                    self._open(stream, event.head, now, new)
+                continue
+            owner: NativeCall | None = stream.owner
+            if owner is None:
+                continue
+            if type(event) is Reset:
+                owner.leave()
+            elif type(event) is Sent:
+                owner.sent()
+            elif streams.get(stream.id) is stream:  # it may have been reset meanwhile
+                if type(event) is Received:
+                    owner.add(event.message)
+                elif type(event) is Refused:
+                    owner.refuse(event.code, event.why)
+                else:
+                    owner.end()
+        for call in new:
+            if streams.get(call.stream.id) is call.stream:
+                call.begin(self._owner.context.copy())
+
+    def _open(self, stream: Stream, head: RequestHead, now: float, new: list[NativeCall]) -> None:
+        wire = self.wire
+        if head.http is not None:
+            status, why = head.http
+            text = f"{why}\n".encode()
+            wire.finish_plain(stream, plain_block(status, len(text)), text)
+            return
+        if head.refused is not None:
+            wire.finish(stream, trailers_block(*head.refused))
+            return
+        bound = self._owner.methods.find(head.path)
+        if bound is None:
+            wire.finish(stream, _UNKNOWN)
+            return
+        stream.owner = NativeCall(self, stream, head, bound, now)
+        new.append(stream.owner)
+
+    def has_read(self, stream: Stream, size: int) -> None:
+        """Notes that a message was taken by its reader."""
+        self.wire.read(stream, size)
+        if self.wire.out:
+            self.flush_soon()
+
+    # -- what goes --
+
+    def flush_soon(self) -> None:
+        """Sends what waits, together with all that is added in this turn of the loop."""
+        if not self._flushing:
+            self._flushing = True
+            self.loop.call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flushing = False
+        self._flush()
+
+    def _flush(self) -> None:
+        wire, transport = self.wire, self._transport
+        if transport is None:
+            return
+        while True:
+            out = wire.take()
+            if len(out) == 1:
+                transport.write(out[0])
+            elif out:
+                transport.writelines(out)
+            if not wire.has_more:
+                break
+            events: list[Event] = []
+            wire.flush(events)
+            if events:
+                self._handle(events, self.loop.time())
+        if wire.fault is not None:
+            self._owner.broken(self, wire.fault)
+            transport.close()
+
+    # -- ends --
+
+    def go_away(self) -> None:
+        """Tells the client to open no more calls here."""
+        self.wire.go_away()
+        self._flush()
+
+    def end(self, why: str = "") -> None:
+        """Ends the connection, and all its calls."""
+        if self._transport is None:
+            return
+        for stream in list(self.wire.streams.values()):
+            if stream.owner is not None:
+                stream.owner.stop()
+        if why:
+            self.wire.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, why))
+        else:
+            self.wire.finish_going()
+        self._flush()
+        if self._transport is not None:
+            self.loop.call_soon(self._close)
+
+    def _close(self) -> None:
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def ping(self) -> None:
+        """Asks whether the client is still there."""
+        self.pinged = True
+        self.wire.ping(b"headrace")
+        self._flush()

@@ -1,0 +1,158 @@
+"""All connections of one port: how many there may be, and when one is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from functools import partial
+from typing import Final
+
+from headrace.http2.faults import ConnectionFault
+from headrace.http2.frames import ErrorCode
+from headrace.http2.limits import Limits
+from headrace.server.shared_memory.users import UserLookup, peer_of
+from headrace.server.transport.call import Methods
+from headrace.server.transport.native.connection import READ_BYTES, NativeConnection
+from headrace.server.transport.native.strangers import Connected, unwanted
+from headrace.server.transport.shares import Shares, release_soon
+
+_log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+_HANDSHAKE_SECONDS: Final = 10.0
+_QUIET_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 20.0
+_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
+
+
+class Connections:
+    """The connections of one port or Unix socket. Belongs to the event loop's thread.
+
+    Looks at them once a second while there are any: a client that does not begin, that never shows
+    a credential or that has vanished gives its place back.
+
+    Args:
+        methods: what calls find.
+        bounds: those of each connection.
+        most: the most connections. One address gets at most seven eighths.
+        room_bytes: the memory for messages that have begun to come. One connection gets at most
+            half of what is left.
+        stranger_seconds: how long a connection may stay without a credential. None: for ever.
+    """
+
+    def __init__(
+        self,
+        methods: Methods,
+        bounds: Limits,
+        *,
+        most: int,
+        room_bytes: int,
+        stranger_seconds: float | None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.methods = methods
+        self.bounds = bounds
+        self.memory = Shares(room_bytes)
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        self.context = copy_context()
+        self._most = most
+        self._stranger_seconds = stranger_seconds
+        self._open: set[NativeConnection] = set()
+        self._numbers = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None
+        self.count = 0
+
+    def connect(self, accepted: socket.socket) -> NativeConnection | None:
+        """The protocol of an accepted socket. None if there is no place for it."""
+        if self.count >= self._most:
+            return None
+        user: Callable[[], Awaitable[int | None]]
+        if accepted.family == socket.AF_UNIX:
+            credentials = accepted.getsockopt(
+                socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+            )
+            process, owner, _ = _CREDENTIALS.unpack(credentials)
+            peer = f"unix:{owner}:{process}:{next(self._numbers)}"
+            user = partial(_known, owner)
+        else:
+            try:
+                theirs, ours = accepted.getpeername(), accepted.getsockname()
+            except OSError:  # the client has left
+                return None
+            peer = peer_of(theirs[0].removeprefix("::ffff:").partition("%")[0], theirs[1])
+            user = UserLookup(theirs, ours).find
+        return NativeConnection(self, peer, user)
+
+    def entered(self, connection: NativeConnection) -> None:
+        """Counts a connection."""
+        self._open.add(connection)
+        self.count += 1
+        if self._timer is None:
+            self._timer = self.loop.call_later(_LOOK_SECONDS, self._look)
+
+    def left(self, connection: NativeConnection) -> None:
+        """Forgets a connection."""
+        if connection in self._open:
+            self._open.discard(connection)
+            self.count -= 1
+        release_soon(self.memory)
+        if not self._open and self._emptied is not None:
+            self._emptied.set()
+
+    def broken(self, connection: NativeConnection, fault: ConnectionFault) -> None:
+        """Notes that a connection ends because its client broke the protocol."""
+        level = logging.INFO if fault.code is ErrorCode.ENHANCE_YOUR_CALM else logging.DEBUG
+        _log.log(level, "ended the connection of %s: %s", connection.peer, fault)
+
+    async def close(self, seconds: float) -> None:
+        """Ends all connections: at once those without calls, the others within some seconds."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for each in self._open:
+            each.go_away()
+        deadline = self.loop.time() + seconds
+        while any(each.wire.streams for each in self._open) and self.loop.time() < deadline:
+            await asyncio.sleep(min(0.01, seconds))
+        self._emptied = asyncio.Event()
+        for each in list(self._open):
+            each.end()
+        if self._open:
+            try:
+                await asyncio.wait_for(self._emptied.wait(), max(seconds, 0.1))
+            except TimeoutError:
+                for each in list(self._open):
+                    each.abort()
+
+    def _look(self) -> None:
+        now = self.loop.time()
+        for each in list(self._open):
+            if not each.wire.is_acknowledged:
+                if now - each.since > _HANDSHAKE_SECONDS:
+                    each.abort()
+            elif each.pinged:
+                if now - each.heard > _QUIET_SECONDS + _ANSWER_SECONDS:
+                    each.abort()
+            elif now - each.heard > _QUIET_SECONDS:
+                each.ping()
+        peers = {each.peer: each for each in self._open}
+        ends = unwanted(
+            [Connected(each.peer, each.since, each.has_credential) for each in peers.values()],
+            now,
+            per_address=self._most * 7 // 8,
+            stranger_seconds=self._stranger_seconds,
+        )
+        for peer, why in ends.items():
+            _log.info("ended the connection of %s: %s", peer, why)
+            peers[peer].end(why)
+        self._timer = self.loop.call_later(_LOOK_SECONDS, self._look) if self._open else None
+
+
+async def _known(user: int) -> int:
+    return user
