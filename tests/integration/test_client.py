@@ -147,6 +147,22 @@ def test_the_command_line_sends_weights_along(server: Server, tmp_path: Path) ->
         network.unload()
 
 
+def test_what_a_model_says_of_itself_reaches_the_client_within_bounds(client: Any) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(ADD.model)
+    said = {"names": "{0: 'cat', 1: 'dog'}", "long": "x" * 70_000, "text": "\N{SNOWMAN}", "": ""}
+    onnx.helper.set_model_props(model, said)
+    network = client.load_network(model, device="CPU", name="said")
+    assert network.metadata == {key: text for key, text in said.items() if key != "long"}
+    assert client.network("said").metadata == network.metadata
+    (listed,) = (each for each in client.networks() if each.name == "said")
+    assert listed.metadata == {}
+    copy = client.import_network(network.export(), name="copy")
+    assert copy.metadata == network.metadata
+    copy.unload()
+    network.unload()
+
+
 def test_a_large_model_is_uploaded_and_its_progress_is_told(client: Any) -> None:
     weight = np.arange(2 << 20, dtype=np.float32)
     model = parse(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, SupportsIndex, TypeAlias, overload
 
 Shape: TypeAlias = "tuple[int | str | None, ...]"
@@ -72,6 +72,8 @@ class NetworkInfo:
             output that gives its next value. Neither is among `inputs` and `outputs`.
         replicas: the replicas of a cluster that are to have it. Empty if all have it, and on a
             server alone.
+        metadata: what the model says of itself, ONNX's metadata_props, as far as they fit into
+            64 KiB together. Empty if it comes from a list of networks.
     """
 
     name: str
@@ -90,6 +92,7 @@ class NetworkInfo:
     states: Mapping[str, str]
     version: str = "1"
     replicas: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ def network_info(message: pb.NetworkInfo) -> NetworkInfo:
         origin=message.origin,
         version=message.version or "1",  # an older server does not send it
         replicas=tuple(message.replicas),
+        metadata=dict(message.metadata),
     )
 
 

@@ -142,6 +142,11 @@ class LoadedNetwork:
         return self.info.config
 
     @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the model says of itself: ONNX's metadata_props, of 64 KiB at most."""
+        return self.info.metadata
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What the server did that the caller did not ask for."""
         return self.info.notes

@@ -215,6 +215,17 @@ class Network:
         """All nodes, each followed by those of its bodies."""
         return naming.walk(self.model.graph)
 
+    def metadata(self, max_bytes: int) -> dict[str, str]:
+        """What the model says of itself, in the order of the file. What does not fit into
+        `max_bytes` together is left out."""
+        found = {}
+        for key, text in self.model.metadata_props.items():
+            size = len(key.encode()) + len(text.encode())
+            if size <= max_bytes:
+                found[key] = text
+                max_bytes -= size
+        return found
+
     def to_bytes(self) -> bytes:
         """A serialised ModelProto with inline tensors."""
         return joined(self.chunks())

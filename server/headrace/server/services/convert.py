@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import onnx_ir as ir
 
@@ -63,11 +63,16 @@ def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> 
     )
 
 
-def network_info(entry: NetworkEntry, name: str) -> pb.NetworkInfo:
+_METADATA_BYTES: Final = 64 << 10
+"""The most bytes of a model's metadata that its description has."""
+
+
+def network_info(entry: NetworkEntry, name: str, *, listed: bool = False) -> pb.NetworkInfo:
     """The message that describes a network, in any state.
 
     Args:
         name: the name under which the caller sees the network.
+        listed: whether it is one of many, which leave out what may be long.
     """
     info = pb.NetworkInfo(
         name=name,
@@ -81,6 +86,8 @@ def network_info(entry: NetworkEntry, name: str) -> pb.NetworkInfo:
     executable, record = entry.executable, entry.record
     if record is not None:
         info.origin = record.request.origin
+        if record.network is not None and not listed:
+            info.metadata.update(record.network.metadata(_METADATA_BYTES))
     if executable is not None:
         info.inputs.extend(_port(port) for port in executable.inputs)
         info.outputs.extend(_port(port) for port in executable.outputs)

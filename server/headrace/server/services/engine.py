@@ -106,7 +106,7 @@ class Servicer:
 
     async def list_networks(self, _request: Any, _: Any) -> pb.ListNetworksReply:
         entries = self._networks.entries()
-        return pb.ListNetworksReply(networks=[self._info(entry) for entry in entries])
+        return pb.ListNetworksReply(networks=[self._info(each, listed=True) for each in entries])
 
     async def get_network(self, request: pb.GetNetworkRequest, _: Any) -> pb.GetNetworkReply:
         entry = self._networks.find(request.name, request.version)
@@ -261,8 +261,9 @@ class Servicer:
                 self._core.cancel_load(each)
             raise
 
-    def _info(self, entry: NetworkEntry) -> pb.NetworkInfo:
-        return convert.network_info(entry, self._networks.shown(entry.key.name))
+    def _info(self, entry: NetworkEntry, *, listed: bool = False) -> pb.NetworkInfo:
+        name = self._networks.shown(entry.key.name)
+        return convert.network_info(entry, name, listed=listed)
 
     def _network(self, source: pb.ModelSource, *, spooled: bool = False) -> Callable[[], Network]:
         kind = source.WhichOneof("source")
