@@ -210,6 +210,7 @@ def test_load_as_json(run: Any, model: Path) -> None:
         "kind": "tensor",
         "optional": False,
         "layout": "",
+        "classes": [],
     }
     assert info["load_seconds"] == 0.5
 
