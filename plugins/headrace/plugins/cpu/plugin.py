@@ -229,8 +229,9 @@ def _why_apart(network: Network) -> str | None:
 
 def _changes_functions(model: ir.Model) -> bool:
     """Whether functions have layers to repair or guard. Such functions must be inlined, because
-    nothing is known about the values in a function."""
-    return any(
+    nothing is known about the values in a function. So must those that are named as an operator of
+    the backend is, because it would run the operator."""
+    return any(contributed.is_domain(each.domain) for each in model.functions.values()) or any(
         needs_guard(node)
         or needs_repair(node)
         or limits.has_rule(node)
