@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from hpack.hpack import encode_integer
+
 from headrace.http2.calls import plain_block
 from headrace.http2.connection import Connection, Ended, Event, Opened, Received
 from headrace.http2.limits import Limits, Room
@@ -88,8 +90,9 @@ def reset(stream: int, code: str = "CANCEL") -> bytes:
 
 
 def field(name: bytes, value: bytes) -> bytes:
-    """A field that is written out and changes no table. Both are short."""
-    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+    """A field that is written out and changes no table."""
+    length = encode_integer(len(value), 7)
+    return b"\0" + encode_integer(len(name), 7) + name + length + value
 
 
 def block(*fields: tuple[bytes, bytes]) -> bytes:

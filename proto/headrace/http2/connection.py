@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -355,7 +356,7 @@ class Connection(Receiving):
             if number > self.last_stream and not self._client:
                 self._open(number, block, ends, depends)
             elif number in self._over or (self._client and not self._is_idle(number)):
-                self._decode(block, _Ignored)
+                self._ignore(block)
             elif self._client or number & 1 == 0:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "HEADERS on a wrong stream")
             else:
@@ -363,7 +364,7 @@ class Connection(Receiving):
             return
         try:
             if stream.remote_ended or depends == number:
-                self._decode(block, _Ignored)
+                self._ignore(block)
                 if depends == number:
                     raise StreamFault(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")
                 raise StreamFault(ErrorCode.STREAM_CLOSED, "HEADERS after the end of the stream")
@@ -432,6 +433,11 @@ class Connection(Receiving):
         self._events.append(Responded(stream, head))
         if ends:
             self._ended(stream, Trailers(head.fields))
+
+    def _ignore(self, block: bytes) -> None:
+        """Decodes a block that means nothing any more, for the sake of later ones."""
+        with contextlib.suppress(ListTooLarge):
+            self._decode(block, _Ignored)
 
     def _decode(self, block: bytes, meaning: type[Any]) -> Any:
         decoder = self._decoder
