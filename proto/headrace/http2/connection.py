@@ -93,6 +93,7 @@ class Connection(Receiving):
         self._greeted = client  # whether the client's preface has come
         self._settled = False  # whether the peer's SETTINGS have come
         self._is_plain = False  # whether any frame may come
+        self._window_change = 0  # of all streams, by SETTINGS
         self._widened = False  # whether data that were held back may go now
         # A header block that continues.
         self._block: bytearray | None = None
@@ -168,6 +169,8 @@ class Connection(Receiving):
 
     def _settle(self) -> None:
         """Does what is done once for all frames of a read."""
+        if self._window_change:
+            self._change_windows()
         if self._widened:
             self._widened = False
             self.flush(self._events)
@@ -407,7 +410,8 @@ class Connection(Receiving):
             self._patience.spend(limits.RESET_COST, self._now, "streams that cannot be opened")
             self._reset(number, fault.code)
             return
-        stream = Stream(number, self._peer_window, self._bounds.window_bytes, self._now)
+        window = self._peer_window - self._window_change
+        stream = Stream(number, window, self._bounds.window_bytes, self._now)
         stream.has_head = True
         stream.length = head.length
         stream.encoding = head.encoding
@@ -469,7 +473,7 @@ class Connection(Receiving):
                 return
             if not more:
                 self._end_faulty(stream, fault)
-            elif not self._widen_stream(stream, more):
+            elif not self._widen_stream(stream, more, self._window_change):
                 fault = StreamFault(ErrorCode.FLOW_CONTROL_ERROR, "a window is too large")
                 self._end_faulty(stream, fault)
         self._widened = True
@@ -509,8 +513,7 @@ class Connection(Receiving):
         window = self._peer_window
         for name, value in frames.ONE_SETTING.iter_unpack(payload):
             self._set(name, value)
-        if self._peer_window != window:
-            self._change_windows(self._peer_window - window)
+        self._window_change += self._peer_window - window
         self._settled = self._is_plain = True
         self.out.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
         self._widened = True
@@ -529,8 +532,9 @@ class Connection(Receiving):
         elif name == Setting.ENABLE_PUSH and (value > 1 or (self._client and value)):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is wrong")
 
-    def _change_windows(self, change: int) -> None:
-        """Changes the windows of all streams (RFC 9113, 6.9.2)."""
+    def _change_windows(self) -> None:
+        """Changes the windows of all streams (RFC 9113, 6.9.2), once for all SETTINGS of a read."""
+        change, self._window_change = self._window_change, 0
         cost = limits.SMALL_COST * len(self.streams) / 8
         self._patience.spend(cost, self._now, "changes of the streams' windows")
         for stream in self.streams.values():

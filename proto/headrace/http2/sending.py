@@ -362,12 +362,19 @@ class Sending:
         self._send_window += more
         return self._send_window <= frames.MAX_WINDOW
 
-    def _widen_stream(self, stream: Stream, more: int) -> bool:
-        """Changes a stream's window. Returns whether it is no larger than allowed."""
+    def _widen_stream(self, stream: Stream, more: int, later: int = 0) -> bool:
+        """Changes a stream's window.
+
+        Args:
+            later: by how much it is going to change besides.
+
+        Returns:
+            Whether the window is no larger than allowed.
+        """
         stream.send_window += more
         if stream.pending:
             self._stand_in_line(stream)
-        return stream.send_window <= frames.MAX_WINDOW
+        return stream.send_window + later <= frames.MAX_WINDOW
 
 
 def _move(size: int, pending: deque[Buffer], out: list[Buffer]) -> None:

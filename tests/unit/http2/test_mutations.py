@@ -50,7 +50,7 @@ LIMITS = Limits(
     message_bytes=50_000,
 )
 SEEDS = range(5)
-ROUNDS = 100
+ROUNDS = 60
 
 
 def block_of(chance: random.Random, *fields: tuple[bytes, bytes]) -> bytes:
