@@ -145,8 +145,7 @@ class CpuPlugin(SessionPlugin):
             name_layers(model.graph)
         exact = () if config.get(DISABLE_TRANSFORMATIONS) else saturation.note(model)
         notes = (*transformed.notes, *notes_on_float64(model), *exact)
-        if any(map(needs_repair, walk(model.graph))):
-            tracked(model, repair)
+        if any(map(needs_repair, walk(model.graph))) and tracked(model, repair):
             inferred = False
         proven = guard(model, shapes_are_inferred=inferred)
         oblivious = is_data_oblivious(model)

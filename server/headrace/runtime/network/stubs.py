@@ -52,15 +52,16 @@ def is_askable(node: ir.Node) -> bool:
     return True
 
 
-def stub(node: ir.Node) -> onnx.NodeProto:
-    """The node, with bodies that have no layers, and with lists cut to equal lengths. The bodies'
-    outputs have been inferred already."""
+def add_stub(proto: onnx.NodeProto, node: ir.Node) -> None:
+    """Makes the empty `proto` the node, with bodies that have no layers, and with lists cut to
+    equal lengths. The bodies' outputs have been inferred already."""
     attributes = node.attributes.items()
     held = {name for name, each in attributes if not each.is_ref() and _graphs(each)}
     cut = {name for name, each in attributes if _is_cut(name, each)}
     if not held and not cut:
-        return ir.serde.serialize_node(node)
-    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name or "")
+        ir.serde.serialize_node_into(proto, node)
+        return
+    proto.op_type, proto.domain, proto.name = node.op_type, node.domain, node.name or ""
     proto.input.extend("" if value is None else value.name or "" for value in node.inputs)
     proto.output.extend(value.name or "" for value in node.outputs)
     for name, attribute in attributes:
@@ -78,7 +79,6 @@ def stub(node: ir.Node) -> onnx.NodeProto:
             for body in _graphs(attribute)
         ]
         proto.attribute.append(onnx.helper.make_attribute(name, stubs[0]))
-    return proto
 
 
 def _serialized(attribute: ir.Attr) -> onnx.AttributeProto:

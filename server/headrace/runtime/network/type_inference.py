@@ -23,7 +23,7 @@ from headrace.runtime.network.body_inputs import input_type, slice_shape
 from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.onnx_inference import InferenceEnded, infer
 from headrace.runtime.network.ranks import MAX_RANK, exceeds, give_ranks
-from headrace.runtime.network.stubs import SMALL_BYTES, is_askable, stub
+from headrace.runtime.network.stubs import SMALL_BYTES, add_stub, is_askable
 from headrace.runtime.system.interruption import check
 
 _log = logging.getLogger(__name__)
@@ -161,29 +161,30 @@ class TypeInference:
                 return
             if not nodes[0].inputs or not all(map(_has_type, nodes[0].inputs)):
                 return
-        graph = onnx.GraphProto(name="layers")
+        model = onnx.ModelProto(ir_version=10)
+        graph = model.graph
+        graph.name = "layers"
         produced = {value for node in nodes for value in node.outputs}
         read = {value: None for node in nodes for value in node.inputs if value is not None}
         try:
-            graph.node.extend(stub(node) for node in nodes)
+            for node in nodes:
+                add_stub(graph.node.add(), node)
             for value in read.keys() - produced:
-                constant = self._constant(value)
-                if constant is not None:
-                    graph.initializer.append(constant)
-                elif value.type is not None:
-                    graph.input.append(ir.serde.serialize_value(value))
+                if not self._add_constant(graph, value) and value.type is not None:
+                    ir.serde.serialize_value_into(graph.input.add(), value)
             for value in produced:
                 if value.name and value.type is not None:
-                    graph.value_info.append(ir.serde.serialize_value(value))
-            opsets = [onnx.helper.make_opsetid(*each) for each in self._opsets.items()]
-            model = onnx.ModelProto(graph=graph, opset_import=opsets, ir_version=10)
-            inferred = self._asked(model)
+                    ir.serde.serialize_value_into(graph.value_info.add(), value)
+            for domain, version in self._opsets.items():
+                model.opset_import.add(domain=domain, version=version)
+            unknown = {value.name for value in produced if not _known(value)}
             types = {
                 info.name: (
                     ir.serde.deserialize_type_proto_for_type(info.type),
                     ir.serde.deserialize_type_proto_for_shape(info.type),
                 )
-                for info in inferred.value_info
+                for info in self._asked(model).value_info
+                if info.name in unknown
             }
         except Exception as error:  # noqa: BLE001 - C++ raises of every kind; nothing depends on it
             _log.info("types of %r could not be inferred: %s", nodes[0].name, error)
@@ -200,8 +201,7 @@ class TypeInference:
                 continue
             if found[1] is not None and found[1].rank() > MAX_RANK:
                 self.deep.add(value)
-            if not _known(value):
-                _set(value, *found)
+            _set(value, *found)
         self._look_for_deep(nodes)
         if give_ranks(nodes) and len(nodes) > 1:
             self._infer(nodes)  # again, for layers that read a value that now has a rank
@@ -217,17 +217,19 @@ class TypeInference:
     def _look_for_deep(self, nodes: Sequence[ir.Node]) -> None:
         self.deep.update(value for node in nodes if exceeds(node) for value in node.outputs)
 
-    def _constant(self, value: ir.Value) -> onnx.TensorProto | None:
-        """The value as a constant if it is one and is small. Shapes are computed from it."""
+    def _add_constant(self, graph: onnx.GraphProto, value: ir.Value) -> bool:
+        """Adds the value as a constant if it is one and is small. Shapes are computed from it."""
         if value in self.values:
-            return onnx.numpy_helper.from_array(self.values[value], value.name)
+            known = onnx.numpy_helper.from_array(self.values[value], value.name)
+            graph.initializer.append(known)
+            return True
         tensor = const_tensor(value)
         if tensor is None or tensor.nbytes > SMALL_BYTES:
-            return None
-        constant = onnx.TensorProto()
-        constant.CopyFrom(ir.serde.serialize_tensor(tensor))
+            return False
+        constant = graph.initializer.add()
+        ir.serde.serialize_tensor_into(constant, tensor)
         constant.name = value.name or ""
-        return constant
+        return True
 
 
 def _set(value: ir.Value, found: ir.TypeProtocol | None, shape: ir.Shape | None) -> None:

@@ -23,9 +23,9 @@ import threading
 import types
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Final
+from typing import Final, cast
 
 import onnx_ir as ir
 
@@ -194,9 +194,11 @@ def _reached(objects: Iterable[object], within: Mapping[int, int]) -> set[int]:
 def _is_followed(each: object) -> bool:
     """Whether the object may refer to parts of graphs. The numbers and texts of an attribute refer
     to nothing. Following a list of a million of them would stop the other threads."""
-    if isinstance(each, list | tuple) and each and isinstance(each[0], _PLAIN):
-        return False
-    return _belongs(type(each))
+    kind = type(each)
+    if kind is list or kind is tuple:
+        elements = cast("Sequence[object]", each)
+        return not (elements and isinstance(elements[0], _PLAIN))
+    return _belongs(kind)
 
 
 def _is_part(kind: type) -> bool:

@@ -73,15 +73,10 @@ def transform_network(
 
 
 def _declares_shapes(model: ir.Model) -> bool:
-    """Whether the shape of a value that a layer reads may be what the model only declares. The
-    transformations pass the shape of an output that an Identity makes on to what it reads."""
+    """Whether the shape of a value that a layer reads may be what the model only declares."""
     if model.functions:
         return True
-    ends = {
-        value
-        for value in model.graph.outputs
-        if not value.uses() and (made := value.producer()) and made.op_type != "Identity"
-    }
+    ends = set(filter(_is_end, model.graph.outputs))
     for node in naming.walk(model.graph):
         if any(value.shape is not None and value not in ends for value in node.outputs):
             return True
@@ -89,6 +84,20 @@ def _declares_shapes(model: ir.Model) -> bool:
             if any(value.shape is not None for value in body.inputs):
                 return True
     return False
+
+
+def _is_end(value: ir.Value) -> bool:
+    """Whether no layer reads the output, nor what becomes the output when an Identity goes, and
+    then has its shape."""
+    if value.uses():
+        return False
+    made = value.producer()
+    while made is not None and made.op_type == "Identity":
+        source = made.inputs[0] if made.inputs else None
+        if source is None or len(source.uses()) != 1:
+            return False
+        made = source.producer()
+    return True
 
 
 def _port_names(model: ir.Model) -> tuple[list[str | None], list[str | None]]:

@@ -49,10 +49,20 @@ def repair(model: ir.Model) -> bool:
     nodes = [node for node in walk(model.graph) if needs_repair(node)]
     names = value_names(model)
     opset = opset_of(model)
+    changed = False
     for node in nodes:
         version = model.opset_imports.get(_ML, 1) if node.domain == _ML else opset
+        before = _form(node)
         _REPAIRS[node.op_type](node, Inserted(node, names, _SUFFIX, version))
-    return bool(nodes)
+        changed |= _form(node) != before
+    return changed
+
+
+def _form(node: ir.Node) -> tuple[object, ...]:
+    """What a repair changes of the node or of its graph."""
+    graph = node.graph
+    layers = -1 if graph is None else len(graph)
+    return layers, node.op_type, node.inputs, [*node.attributes.data.items()]
 
 
 def needs_repair(node: ir.Node) -> bool:
