@@ -40,6 +40,21 @@ def _resize(node: ir.Node) -> str | None:
     return None
 
 
+def _upsample(node: ir.Node) -> str | None:
+    """tinygrad takes centres of pixels, and before Resize ONNX takes their corners."""
+    mode = node.attributes.get_string("mode", "nearest")
+    return f"Upsample by mode {mode}" if mode != "nearest" else None
+
+
+def _batch_normalization(node: ir.Node) -> str | None:
+    """tinygrad takes means over the axes of an image, whatever the rank is."""
+    given = node.inputs[0]
+    image = given is not None and given.shape is not None and len(given.shape) == _IMAGE_AXES
+    if node.attributes.get_int("training_mode", 0) and not image:
+        return "BatchNormalization that trains, of another rank than 4"
+    return None if node.attributes.get_int("spatial", 1) else "BatchNormalization of each pixel"
+
+
 def _mod(node: ir.Node) -> str | None:
     """Found by test_mod_float*_fmod_0*."""
     value = node.inputs[0]
@@ -93,6 +108,7 @@ def _is_one(value: ir.Value) -> bool:
 
 
 _RULES: Final[dict[str, Callable[[ir.Node], str | None]]] = {
+    "BatchNormalization": _batch_normalization,
     "ConvInteger": _per_axis(2, 3),
     "DynamicQuantizeLinear": _by_reciprocal,
     "MatMulInteger": _per_axis(2, 3),
@@ -102,4 +118,5 @@ _RULES: Final[dict[str, Callable[[ir.Node], str | None]]] = {
     "QLinearConv": _per_axis(1, 2, 4, 5),
     "QLinearMatMul": _per_axis(1, 2, 4, 5),
     "Resize": _resize,
+    "Upsample": _upsample,
 }

@@ -8,6 +8,7 @@ import pytest
 from headrace.plugins.opencl import limits
 from headrace.testing.case import Case, parse
 
+_STATISTICS = "float[2] s, float[2] b, float[2] m, float[2] v"
 _LINEAR = "(uint8[1,1,4,4] x, uint8[2,1,2,2] w"
 
 
@@ -58,6 +59,21 @@ def reasons(text: str) -> list[str]:
         (
             f"{_LINEAR}, uint8[n] a) => (int32[1,2,3,3] y) {{ y = ConvInteger(x, w, a) }}",
             "each channel",
+        ),
+        (
+            "(float[1,1,2,2] x, float[4] s) => (float[a,b,c,d] y)"
+            ' { y = Upsample<mode = "linear">(x, s) }',
+            "mode linear",
+        ),
+        (
+            f"(float[5,2] x, {_STATISTICS}) => (float[5,2] y, float[2] n, float[2] w)"
+            " { y, n, w = BatchNormalization<training_mode = 1>(x, s, b, m, v) }",
+            "trains",
+        ),
+        (
+            f"(float[1,2,2,2] x, {_STATISTICS}) => (float[1,2,2,2] y)"
+            " { y = BatchNormalization<spatial = 0>(x, s, b, m, v) }",
+            "each pixel",
         ),
     ],
 )

@@ -7,7 +7,7 @@ be known before a kernel runs. A network is compiled for them in the same way as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
+from math import inf, prod
 from typing import Any, Final
 
 import onnx_ir as ir
@@ -56,6 +56,8 @@ def find(node: ir.Node, opset: int) -> Function | None:
     own = _OWN.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if own is not None:
         return own
+    if node.op_type in _FLATTENING and node.domain in ("", "ai.onnx") and opset < _BY_AXIS:
+        return _FLATTENING[node.op_type]
     try:
         domain = Domain.from_onnx(node.domain)
         selector = OnnxRunner.__new__(OnnxRunner)
@@ -128,6 +130,24 @@ def _arg_min(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int
     return _arg_max(reverse, axis, keepdims, select_last_index)
 
 
+_BY_AXIS: Final = 13  # before, a Softmax is over all axes from `axis` on
+
+
+def _flattened(function: Function) -> Function:
+    def run(x: Tensor, axis: int = 1) -> Tensor:
+        rows = prod(int(size) for size in x.shape[: axis % x.ndim])
+        result: Tensor = function(x.reshape(rows, -1), -1)
+        return result.reshape(*x.shape)
+
+    return run
+
+
+_THEIR_HARDMAX: Final[Any] = onnx_ops["Hardmax"]
+_FLATTENING: Final = {
+    "Hardmax": _flattened(_THEIR_HARDMAX),
+    "LogSoftmax": _flattened(Tensor.log_softmax),
+    "Softmax": _flattened(Tensor.softmax),
+}
 _BATCH_AND_CHANNELS: Final = 2
 _THEIR_RESIZE: Final[Any] = onnx_ops["Resize"]
 

@@ -7,6 +7,9 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - mixes the batch's statistics into a BatchNormalization that does not train, and gives the
   statistics of one that trains the type of the input,
 - treats the sequences of a recurrent layer as equally long,
+- knows no Upsample by an attribute and no Resize of operator set 10,
+- takes one overload of a function for another, and does not hand its attributes on to functions of
+  one or two numbers,
 - wraps optionals,
 - subtracts negative numbers from an L1 norm,
 - takes the maximum over the wrong axes if a GlobalMaxPool does not have two spatial axes,
@@ -52,9 +55,11 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx import FunctionProto
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpFunctionContextDependant
-from onnx.reference.ops import op_gru, op_lstm, op_rnn
+from onnx.reference.op_run import OpFunctionContextDependant, OpRun
+from onnx.reference.ops import load_op, op_gru, op_lstm, op_rnn
+from onnx.reference.ops._op import OpRunBinary, OpRunUnary
 from onnx.reference.ops.aionnxml.op_tree_ensemble_regressor import (
     TreeEnsembleRegressor as OpTreeEnsembleRegressor,
 )
@@ -112,17 +117,21 @@ from headrace.runtime.network.reference.windows import (
     MaxPool,
     Pad,
     Resize,
+    Upsample,
 )
 from headrace.runtime.network.values import Value
 
 _SOFTMAX_OF_ONE_AXIS = 13
+_LAST_STATE = 7  # inputs 5 and 6 of a recurrent layer have a row for each sequence
 
 
 class CorrectedEvaluator(ReferenceEvaluator):
     """Takes the same arguments as onnx's evaluator. A layer that it cannot compute raises when the
-    evaluator is made."""
+    evaluator is made. Functions with an overload get another name."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
+        for each in (*getattr(proto, "functions", ()), *options.get("functions", ())):
+            _name_by_overload(each)
         # The evaluators of bodies and functions get the corrected operators here, too.
         super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
 
@@ -148,8 +157,36 @@ class CorrectedEvaluator(ReferenceEvaluator):
                     node.impl_, node.parent = None, weakref.proxy(self)
 
     def _load_impl(self, node: Any, *arguments: Any) -> Any:
+        if node.overload:
+            key = node.domain, f"{node.op_type}:{node.overload}"
+            return load_op(
+                *key, self.opsets[node.domain], custom=self.functions_[key]
+            )
         found = with_wide_sums(node.op_type, super()._load_impl(node, *arguments))
+        if any(each.ref_attr_name for each in node.attribute):
+            found = _linked(found)
         return with_few_texts(node.op_type, found)
+
+
+def _name_by_overload(function: Any) -> None:
+    """onnx's evaluator knows functions by domain and name alone."""
+    if isinstance(function, FunctionProto) and function.overload:
+        function.name += f":{function.overload}"
+        function.ClearField("overload")
+
+
+def _linked(base: Any) -> Any:
+    """An operator that takes the attributes of a function. onnx's operators of one number and of
+    two do not."""
+    if not isinstance(base, type) or not issubclass(base, OpRunUnary | OpRunBinary):
+        return base
+
+    class Linked(base):  # type: ignore[misc]
+        def run(self, *inputs: Any, **options: Any) -> Any:
+            return OpRun.run(self, *inputs, **options)  # type: ignore[no-untyped-call]
+
+    Linked.__name__ = base.__name__
+    return Linked
 
 
 def _no_log(*_: object) -> None:
@@ -168,20 +205,40 @@ def answer(output: Any, dtype: ir.DataType) -> Value:
     return array.astype(dtype.numpy(), copy=False)
 
 
-def _of_one_length(base: Any) -> Any:
-    """A recurrent layer that refuses rows of different lengths. onnx's layer treats them as equally
-    long."""
+def _of_lengths(base: Any) -> Any:
+    """A recurrent layer that computes rows of other lengths than the longest one by one. onnx's
+    layer treats them as equally long."""
 
-    class OneLength(base):  # type: ignore[misc]
+    class OfLengths(base):  # type: ignore[misc]
         def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
-            steps = inputs[0].shape[1 if options.get("layout") else 0]
-            if len(inputs) > 4 and inputs[4] is not None and (inputs[4] != steps).any():
-                raise NotImplementedError("sequences that are shorter than the longest")
-            found: tuple[Any, ...] = super()._run(*inputs, **options)
-            return found
+            by_rows = options.get("layout") or 0
+            x, lengths = inputs[0], inputs[4] if len(inputs) > 4 else None
+            steps = x.shape[1 if by_rows else 0]
+            if lengths is None or (lengths == steps).all():
+                return (*super()._run(*inputs, **options),)
+            if (lengths < 1).any() or (lengths > steps).any():
+                raise NotImplementedError(f"sequences of other lengths than 1 to {steps}")
+            rows = []
+            for row, length in enumerate(lengths.tolist()):
+                only = x.take([row], axis=0 if by_rows else 1)
+                given = [only.take(range(length), axis=1 if by_rows else 0), *inputs[1:4], None]
+                first = 0 if by_rows else 1
+                given += [
+                    each.take([row], axis=first) if each is not None and at < _LAST_STATE else each
+                    for at, each in enumerate(inputs[5:], 5)
+                ]
+                made, *states = super()._run(*given, **options)
+                lacking = [(0, 0)] * made.ndim
+                lacking[1 if by_rows else 0] = (0, steps - length)
+                rows.append((np.pad(made, lacking), *states))
+            axes = (0 if by_rows else 2, *[0 if by_rows else 1] * (len(rows[0]) - 1))
+            return tuple(
+                np.concatenate(parts, axis) if parts[0] is not None else None
+                for parts, axis in zip(zip(*rows, strict=True), axes, strict=True)
+            )
 
-    OneLength.__name__ = base.__name__.partition("_")[0]  # the evaluator finds it by this name
-    return OneLength
+    OfLengths.__name__ = base.__name__.partition("_")[0]  # the evaluator finds it by this name
+    return OfLengths
 
 
 def _coercing(base: Any) -> Any:
@@ -208,7 +265,7 @@ def _coercing(base: Any) -> Any:
 
 
 _CORRECTED = (
-    *map(_of_one_length, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
+    *map(_of_lengths, (op_gru.GRU, op_lstm.LSTM, op_rnn.RNN_14)),
     *map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)),
     *CUMULATIONS,
     *LOSSES,
@@ -251,4 +308,5 @@ _CORRECTED = (
     TfIdfVectorizer,
     Trilu,
     Unique,
+    Upsample,
 )

@@ -98,7 +98,8 @@ class SVMClassifier(OpSVMClassifier):
 
 class TreeEnsembleClassifier(OpTreeEnsembleClassifier):
     """Takes votes for one class alone as what they are, unless it is the first of two. Then the
-    other one's score is what is left of 1. onnx does so, whatever the class is."""
+    other one's score is what is left of 1. onnx does so, whatever the class is. If the score is
+    transformed to a probability, it is the second one's, as exporters mean it."""
 
     def _run(  # type: ignore[override]
         self, x: Any, **options: Any
@@ -107,11 +108,19 @@ class TreeEnsembleClassifier(OpTreeEnsembleClassifier):
         voted = {*(options.get("class_ids") or ())}
         if len(voted) == 1 and len(labels) > 1:
             if len(labels) == 2 and voted == {0}:
-                if options.get("post_transform") not in (None, "NONE"):
+                transform = options.get("post_transform")
+                if transform == "LOGISTIC":
+                    return self._probabilities(x, labels, {**options, "post_transform": "NONE"})
+                if transform not in (None, "NONE"):
                     raise NotImplementedError("a transformed score of one of two classes")
             else:
                 _add_vote(options, next(at for at in (0, 1) if at not in voted))
         return (*super()._run(x, **options),)  # type: ignore[no-untyped-call]
+
+    def _probabilities(self, x: Any, labels: Any, options: dict[str, Any]) -> tuple[Any, ...]:
+        scores = super()._run(x, **options)[1][:, 1:]  # type: ignore[no-untyped-call]
+        found = 1 / (1 + np.exp(np.concatenate([scores, -scores], axis=1)))
+        return np.array(labels)[(scores[:, 0] > 0).astype(np.int64)], found.astype(scores.dtype)
 
 
 def _add_vote(options: dict[str, Any], number: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,12 @@ from onnx.reference.ops.op_lp_pool import LpPool as OpLpPool
 from onnx.reference.ops.op_max_pool import MaxPool as OpMaxPool
 from onnx.reference.ops.op_resize import Resize as OpResize
 
+from headrace.runtime.network.reference.norms import opset_of
+
 _OF_POOLS = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
 
 _MOST_AXES_OF_MAX_POOL = 5
+_RESIZE_BY_CENTRES = 11
 
 
 class GlobalMaxPool(OpRun):
@@ -183,6 +186,34 @@ class Resize(OpResize):
         wide = getattr(self, "mode", "") == "cubic" or getattr(self, "antialias", 0)
         if mode == "pytorch_half_pixel" and wide:
             raise NotImplementedError("Resize by pytorch_half_pixel, cubic or with antialias")
+
+    def _run(  # type: ignore[override]
+        self, x: Any, *inputs: Any, **options: Any
+    ) -> tuple[Any, ...]:
+        if opset_of(self) < _RESIZE_BY_CENTRES:
+            return _by_corners(super()._run, x, inputs[0], options["mode"])
+        return (*super()._run(x, *inputs, **options),)
+
+
+class Upsample(OpResize):
+    """Takes scales as an attribute, too, and interpolates.
+
+    https://onnx.ai/onnx/operators/onnx__Upsample.html
+    """
+
+    def _run(  # type: ignore[override]
+        self, x: Any, scales: Any = None, mode: str = "nearest"
+    ) -> tuple[Any, ...]:
+        return _by_corners(super()._run, x, np.asarray(scales), mode)
+
+
+def _by_corners(run: Callable[..., Any], x: Any, scales: Any, mode: str) -> tuple[Any, ...]:
+    """A Resize before operator set 11, which puts the corners of images above each other. ONNX does
+    not say which of two elements is the nearest one if there are fewer than before."""
+    if mode == "nearest" and (np.asarray(scales) < 1).any():
+        raise NotImplementedError("the nearest element by a scale below 1")
+    options = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return (*run(x, None, np.asarray(scales, np.float32), mode=mode, **options),)
 
 
 class Pad(OpRun):

@@ -184,3 +184,19 @@ def test_the_axes_that_are_named_are_resized(
     assert resize is not None
     found = resize(Tensor(x, device="PYTHON"), None, None, sizes, axes=axes, mode=mode)
     np.testing.assert_allclose(found.numpy(), np.asarray(expected), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_before_set_13_a_softmax_is_over_all_axes_from_its_own(
+    operator: str, axis: int, opset: int
+) -> None:
+    proto = parse(f"f (float[3,2,4] x) => (float[3,2,4] y) {{ y = {operator}<axis = {axis}>(x) }}")
+    proto.opset_import[0].version = opset
+    x = np.random.default_rng(0).random((3, 2, 4), np.float32)
+    (expected,) = CorrectedEvaluator(proto).run(None, {"x": x})
+    function = operators.find(node(operator), opset)
+    assert function is not None
+    found = function(Tensor(x, device="PYTHON"), axis=axis).numpy()
+    np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-5, atol=1e-6)

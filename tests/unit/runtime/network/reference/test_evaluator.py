@@ -320,20 +320,102 @@ def test_a_norm_that_onnx_does_not_define_is_refused(p: int) -> None:
         run(22, text, x=np.array([-1, 3], np.float32))
 
 
-@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
-def test_sequences_of_different_lengths_are_refused(op: str, gates: int) -> None:
-    model = parsed(
+def recurrent(op: str, gates: int, direction: str, layout: int) -> onnx.ModelProto:
+    ways = 2 if direction == "bidirectional" else 1
+    sizes = "b,5,2" if layout else "5,b,2"
+    return parsed(
         14,
-        f"""g (float[2,2,1] x, float[1,{gates},1] w, float[1,{gates},1] r, int32[2] lengths)
-        => (float[1,2,1] y) {{ "", y = {op}<hidden_size = 1>(x, w, r, "", lengths) }}""",
+        f"""g (float[{sizes}] x, float[{ways},{3 * gates},2] w, float[{ways},{3 * gates},3] r,
+            int32[b] lengths, float[h,i,3] first) => (float[c,d,e,f] y, float[j,k,l] last) {{
+            y, last = {op}<hidden_size = 3, direction = "{direction}", layout = {layout}>
+                (x, w, r, , lengths, first)
+        }}""",
     )
-    ones = np.ones((1, gates, 1), np.float32)
-    inputs = {"x": np.ones((2, 2, 1), np.float32), "w": ones, "r": ones}
-    equal = {**inputs, "lengths": np.array([2, 2], np.int32)}
-    (y,) = CorrectedEvaluator(model).run(None, equal)
-    assert np.asarray(y).shape == (1, 2, 1)
-    with pytest.raises(NotImplementedError, match="shorter"):
-        CorrectedEvaluator(model).run(None, {**inputs, "lengths": np.array([2, 1], np.int32)})
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_each_sequence_of_a_recurrent_layer_has_its_own_length(
+    op: str, gates: int, direction: str, layout: int
+) -> None:
+    rng = np.random.default_rng(gates)
+    ways = 2 if direction == "bidirectional" else 1
+    inputs = {
+        "x": rng.random((3, 5, 2), np.float32),
+        "w": rng.random((ways, 3 * gates, 2), np.float32),
+        "r": rng.random((ways, 3 * gates, 3), np.float32),
+        "lengths": np.array([5, 1, 3], np.int32),
+        "first": rng.random((3, ways, 3), np.float32),
+    }
+    by_steps = {**inputs, "x": inputs["x"].swapaxes(0, 1), "first": inputs["first"].swapaxes(0, 1)}
+    model = recurrent(op, gates, direction, layout)
+    made, last = CorrectedEvaluator(model).run(None, inputs if layout else by_steps)
+    # ONNX Runtime has no kernel for rows first.
+    session = InferenceSession(recurrent(op, gates, direction, 0).SerializeToString())
+    expected, final = session.run(None, by_steps)
+    if layout:
+        expected, final = expected.transpose(2, 0, 1, 3), final.swapaxes(0, 1)
+    np.testing.assert_allclose(np.asarray(made), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(last), final, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 6])
+def test_a_sequence_has_from_one_step_to_all(length: int) -> None:
+    inputs = {
+        "x": np.ones((5, 1, 2), np.float32),
+        "w": np.ones((1, 3, 2), np.float32),
+        "r": np.ones((1, 3, 3), np.float32),
+        "lengths": np.array([length], np.int32),
+        "first": np.ones((1, 1, 3), np.float32),
+    }
+    with pytest.raises(NotImplementedError, match="1 to 5"):
+        CorrectedEvaluator(recurrent("RNN", 1, "forward", 0)).run(None, inputs)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize(
+    ("opset", "layer"),
+    [
+        (7, "Upsample<scales = [1., 1., 2., 1.5], {}>(x)"),
+        (9, "Upsample<{}>(x, s)"),
+        (10, "Resize<{}>(x, s)"),
+    ],
+)
+def test_old_operators_enlarge_images_from_their_corners(opset: int, layer: str, mode: str) -> None:
+    call = layer.format(f'mode = "{mode}"')
+    model = parsed(opset, f"g (float[1,2,3,4] x) => (float[a,b,c,d] y) {{ y = {call} }}")
+    scales = onnx.numpy_helper.from_array(np.array([1, 1, 2, 1.5], np.float32), "s")
+    model.graph.initializer.append(scales)
+    x = np.random.default_rng(0).random((1, 2, 3, 4), np.float32)
+    (found,) = CorrectedEvaluator(model).run(None, {"x": x})
+    (expected,) = InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_overload_of_a_function_is_the_one_that_is_called() -> None:
+    text = """g (float[2] x) => (float[2] y, float[2] z) {
+        y = own.Scale:twice(x) z = own.Scale:squared(x)
+    }
+    <domain: "own", overload: "twice", opset_import: ["": 20]> Scale (v) => (w) { w = Add(v, v) }
+    <domain: "own", overload: "squared", opset_import: ["": 20]> Scale (v) => (w) { w = Mul(v, v) }
+    """
+    model = parse_model(f'<ir_version: 10, opset_import: ["": 20, "own": 1]>{text}')
+    for _ in range(2):  # a model may be read again
+        y, z = CorrectedEvaluator(model).run(None, {"x": np.array([3, 5], np.float32)})
+        assert np.asarray(y).tolist() == [6, 10]
+        assert np.asarray(z).tolist() == [9, 25]
+
+
+def test_a_function_hands_an_attribute_on_through_another() -> None:
+    text = """g (float[2] x) => (float[2] y) { y = own.outer<alpha = 0.5>(x) }
+    <domain: "own", opset_import: ["": 20]>
+    inner <slope> (v) => (w) { w = LeakyRelu<alpha: float = @slope>(v) }
+    <domain: "own", opset_import: ["": 20, "own": 1]>
+    outer <alpha> (v) => (w) { t = own.inner<slope: float = @alpha>(v) w = Identity(t) }"""
+    model = parse_model(f'<ir_version: 10, opset_import: ["": 20, "own": 1]>{text}')
+    (y,) = CorrectedEvaluator(model).run(None, {"x": np.array([-4, 4], np.float32)})
+    assert np.asarray(y).tolist() == [-2, 4]
 
 
 def test_an_optional_is_the_value_that_it_holds() -> None:

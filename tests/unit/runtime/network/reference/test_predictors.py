@@ -46,9 +46,16 @@ def test_votes_for_one_class_are_its_score(
     assert found == [int(np.argmax(each)) for each in scores]
 
 
-def test_a_transformed_score_of_one_of_two_classes_is_refused() -> None:
+def test_the_probability_of_one_of_two_classes_is_the_second_ones() -> None:
+    found, given = run(_TREE.format([0, 0], [4, 5], "LOGISTIC"), _LEFT_AND_RIGHT)
+    second = 1 / (1 + np.exp([-0.75, -0.25]))
+    np.testing.assert_allclose(given, np.stack([1 - second, second], axis=1), rtol=1e-6)
+    assert found == [5, 5]
+
+
+def test_another_transform_of_one_of_two_classes_is_refused() -> None:
     with pytest.raises(NotImplementedError):
-        run(_TREE.format([0, 0], [0, 1], "LOGISTIC"), _LEFT_AND_RIGHT)
+        run(_TREE.format([0, 0], [0, 1], "SOFTMAX"), _LEFT_AND_RIGHT)
 
 
 def test_of_two_classes_with_scores_the_higher_one_is_chosen() -> None:
