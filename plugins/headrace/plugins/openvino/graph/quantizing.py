@@ -4,90 +4,29 @@ weights that a kernel misreads."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Final
 
-import numpy as np
+from headrace.plugins.openvino.graph.passing import same
+from headrace.plugins.openvino.library import openvino
 
-from headrace.plugins.openvino.library import change_readers, openvino, operations
-
-_ARITHMETIC: Final = ("Add", "BatchNormInference", "Divide", "Multiply", "Negative", "Subtract")
-_RESHAPING: Final = ("Convert", "Reshape", "Squeeze", "Unsqueeze")
-_CONVOLUTIONS: Final = MappingProxyType(
-    {
-        "Convolution": slice(1, None),
-        "ConvolutionBackpropData": slice(1),
-        "GroupConvolution": slice(1, None),
-        "GroupConvolutionBackpropData": slice(1),
-    }
+_CONVOLUTIONS: Final = (
+    "Convolution",
+    "ConvolutionBackpropData",
+    "GroupConvolution",
+    "GroupConvolutionBackpropData",
 )
-"""The axes of weights without those of channels that are not summed over."""
-_EIGHT_BITS: Final = (openvino.Type.i8, openvino.Type.u8)
 _LAST: Final = slice(-1, None)
 _LAST_BUT_ONE: Final = slice(-2, -1)
-_MOVING: Final = (*_RESHAPING, "Transpose")
-_SCALAR: Final = openvino.PartialShape([])
-_SINGLE: Final = openvino.PartialShape([1])
+_MOVING: Final = ("Convert", "Reshape", "Squeeze", "Unsqueeze", "Transpose")
 
 
 def quantisation(operation: openvino.Node) -> None:
-    """The compiler computes arithmetic with a constant as a part of the quantisation behind it. If
-    it does not know how many channels there are, or the sign changes too, the kernel takes the
-    first element of the constant for all channels. So such a quantisation gets a list, and its
-    result the shape of the data. No case shows it."""
-    data, *ends = operation.input_values()
-    shape = data.get_partial_shape()
-    if shape.rank.is_static and len(shape) < 2:
-        return
-    if any(end.get_partial_shape() not in (_SCALAR, _SINGLE) for end in ends):
-        return  # `limits` looks at the axis
-    if not _varies_unknown(data):
-        return
-    flat = operations.reshape(data, np.array([-1]), special_zero=False)
-    operation.input(0).replace_source_output(flat.output(0))
-    operation.validate_and_infer_types()
-    sizes = operations.shape_of(data)
-    change_readers(
-        operation.output(0), lambda found: operations.reshape(found, sizes, special_zero=False)
-    )
-
-
-def _varies_unknown(value: openvino.Output) -> bool:
-    """Whether arithmetic before the value has a constant of several elements, and starts from an
-    unknown number of channels or may change the sign."""
-    varies = negates = False
-    while (made := value.get_node()).get_type_name() in _ARITHMETIC:
-        constants = [each for each in made.input_values() if _is_constant(each)]
-        others = [each for each in made.input_values() if not _is_constant(each)]
-        varies |= any(_has_several(each) for each in constants)
-        negates |= _may_negate(made, constants)
-        if len(others) != 1:
-            break
-        (value,) = others
-    shape = value.get_partial_shape()
-    unknown = shape.rank.is_dynamic or len(shape) < 2 or shape[1].is_dynamic
-    return varies and (unknown or negates)
-
-
-def _is_constant(value: openvino.Output) -> bool:
-    while (node := value.get_node()).get_type_name() in _RESHAPING:
-        value = node.input_value(0)
-    return bool(node.get_type_name() == "Constant")
-
-
-def _has_several(value: openvino.Output) -> bool:
-    shape = value.get_partial_shape()
-    return shape.is_dynamic or bool(np.prod([*shape.to_shape()]) > 1)
-
-
-def _may_negate(operation: openvino.Node, constants: Sequence[openvino.Output]) -> bool:
-    kind = operation.get_type_name()
-    if kind in ("Add", "Subtract"):
-        return kind == "Subtract" and _is_constant(operation.input_value(0))
-    factors = [each.get_node() for each in constants[:1]]  # a normalisation has others behind
-    return kind == "Negative" or not all(
-        factor.get_type_name() == "Constant" and (factor.data >= 0).all() for factor in factors
-    )
+    """The compiler computes arithmetic with a constant as a part of the quantisation behind it. It
+    does so past a Clip or a Transpose, too, and takes the constant's first element for all
+    channels. No case shows it. So an operation that stays comes before a quantisation."""
+    data = operation.input_value(0)
+    if data.get_node().get_type_name() != "Parameter":
+        operation.input(0).replace_source_output(same(data).output(0))
 
 
 def misread_weights(model: openvino.Model) -> set[str]:
@@ -110,8 +49,7 @@ def _misread_by(reader: openvino.Node) -> list[str]:
     if kind == "Gather":
         return _misread(reader.input_value(0), _LAST)
     if kind in _CONVOLUTIONS:
-        data, weights = reader.input_values()[:2]
-        return _misread(weights, _CONVOLUTIONS[kind] if _is_quantised(data) else None)
+        return _misread(reader.input_value(1))
     return []
 
 
@@ -121,16 +59,6 @@ def _summed(value: openvino.Output, transposed: bool) -> slice:
         transposed ^= node.get_type_name() == "Transpose"
         value = node.input_value(0)
     return _LAST if transposed else _LAST_BUT_ONE
-
-
-def _is_quantised(value: openvino.Output) -> bool:
-    """Whether the value is scaled 8-bit integers. The compiler convolves these with weights of 8
-    bits, and scales the result."""
-    node = value.get_node()
-    while node.get_type_name() in ("Multiply", "Subtract"):
-        node = node.input_value(0).get_node()
-    kind = node.get_type_name()
-    return kind == "Convert" and node.get_input_element_type(0) in _EIGHT_BITS
 
 
 def _misread(value: openvino.Output, alike: slice | None = None) -> list[str]:

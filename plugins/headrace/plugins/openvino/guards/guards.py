@@ -30,7 +30,7 @@ from headrace.runtime.network.values import Array, Value
 
 NO_LAYERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PREFIX: Final = "headrace.guards:"
-_STAMP: Final = b"headrace guards 35\n"
+_STAMP: Final = b"headrace guards 36\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
 before. Then no network that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]

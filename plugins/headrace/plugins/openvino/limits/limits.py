@@ -51,6 +51,7 @@ def reason(node: ir.Node, version: int, capabilities: Collection[str] = ()) -> s
         _old_kernels(node, capabilities)
         or known
         or _axes(node)
+        or _reduces_nothing(node)
         or other_rank(node)
         or _doubles(node)
         or wide_integers.reason(node)
@@ -87,6 +88,18 @@ def _doubles(node: ir.Node) -> str | None:
     if any(v is not None and v.dtype == ir.DataType.DOUBLE for v in (*values, *node.outputs)):
         return "OpenVINO computes float64 in float32"
     return None
+
+
+def _reduces_nothing(node: ir.Node) -> str | None:
+    """No case has a norm or a logarithm of sums over no axes, which are those of the elements."""
+    if not node.op_type.startswith("Reduce") or not node.attributes.get_int(
+        "noop_with_empty_axes", 0
+    ):
+        return None
+    axes = constant(input_of(node, 1))
+    if axes is not None and axes.size:
+        return None
+    return "if there are no axes, OpenVINO returns the data as they are"
 
 
 def _bit_shift(node: ir.Node, _: int) -> str | None:

@@ -41,6 +41,8 @@ def _quantize(node: ir.Node, version: int) -> str | None:
     the last axis in OpenVINO."""
     if (found := _blocks(node, version)) is not None:
         return found
+    if node.outputs[0].dtype in (ir.DataType.INT16, ir.DataType.UINT16):
+        return "OpenVINO leaves out a quantisation to 16 bits"
     scale = input_of(node, 1)
     lists = [each for each in (scale, input_of(node, 2)) if _may_be_list(each)]
     if lists and not _is_last_or_known(node, version):

@@ -40,7 +40,16 @@ from headrace.runtime.system.scratch import ScratchFolder
 
 _log = logging.getLogger(__name__)
 
-_EXACT: Final = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+_IN_FLOATS: Final = {"LP_TRANSFORMS_MODE": "NO"}
+"""A property of processors: layers between dequantised values and a quantisation are computed in
+the type of the network, and not in 8 bits. OpenVINO moves scales past layers for 8 bits and loses
+them where a value has two readers or where a pool has pads. Without instructions for products of
+uint8 and int8, it adds these in 16 bits, which overflow."""
+_EXACT: Final = {
+    "INFERENCE_PRECISION_HINT": "f32",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+    **_IN_FLOATS,
+}
 _FILED_BYTES: Final = 2**24
 """Weights of this size or larger are passed in a file."""
 
@@ -200,13 +209,14 @@ class Runtime:
         Raises:
             HeadraceError: see `failures.load_failure`.
         """
+        given = _given(properties, device)
         try:
             refuse_free_branches(model)
             refuse_deep(model)
-            compiled = self._core.compile_model(model, device, dict(properties))
+            compiled = self._core.compile_model(model, device, given)
             if keep_apart(model, compiled):
                 refuse_deep(model)
-                compiled = self._core.compile_model(model, device, dict(properties))
+                compiled = self._core.compile_model(model, device, given)
             return compiled
         except Exception as error:
             raise load_failure(error) from error
@@ -220,9 +230,15 @@ class Runtime:
             HeadraceError: see `failures.load_failure`.
         """
         try:
-            return self._core.import_model(native, device, dict(properties))
+            return self._core.import_model(native, device, _given(properties, device))
         except Exception as error:
             raise load_failure(error) from error
+
+
+def _given(properties: Mapping[str, object], device: str) -> dict[str, object]:
+    """The properties to compile with for a device."""
+    on_processor = device.partition(".")[0] == "CPU"
+    return {**properties, **_IN_FLOATS} if on_processor else dict(properties)
 
 
 def _write(model: ir.Model, folder: Path) -> Path:

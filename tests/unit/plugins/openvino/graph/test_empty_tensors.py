@@ -86,8 +86,6 @@ RIGHT = {
     " { s = Constant<value = int64[2] {0, -1}>() t = Constant<value = int64[2] {5, 0}>()"
     " y = Reshape<allowzero = 1>(x, t) }",
     "sum_over_all": f"{FLOATS} (float[A,B] y) {{ a = {NO_INDEX} y = ReduceSum(x, a) }}",
-    "maximum_over_none": f"{FLOATS} (float[A,B] y)"
-    f" {{ a = {NO_INDEX} y = ReduceMax<noop_with_empty_axes = 1>(x, a) }}",
     "concatenate": "(float[2,2] x) => (float[A,2] y)"
     f" {{ c = {NO_ROW} y = Concat<axis = 0>(c, x) }}",
     "scalar_of_shape": f"(float x) => (float y)"

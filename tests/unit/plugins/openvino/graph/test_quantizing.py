@@ -130,7 +130,7 @@ def test_openvino_alone_takes_the_first_scale_for_those_of_all_rows() -> None:
 READERS = {
     "rows": ("FullyConnected", False),
     "columns": ("FullyConnected", True),
-    "quantised": ("Convolution", True),
+    "quantised": ("Convolution", False),
     "table_rows": ("Gather", True),
     "table_columns": ("Gather", False),
 }
@@ -150,3 +150,71 @@ def test_weights_stay_compressed_where_their_scales_are_read_right(
     )
     types = [value.get_element_type() for value in reader.input_values()[:2]]
     assert (openvino.Type.i8 in types) == compressed
+
+
+ROWS = "float[N,16] x"
+PIXELS = "float[N,4,6,6] x"
+DATA = "q = QuantizeLinear(x, scale, zero) d = DequantizeLinear(q, scale, zero)"
+AGAIN = "r = QuantizeLinear(t, scale, zero) y = DequantizeLinear(r, scale, zero)"
+LAYERS = {
+    "product": (ROWS, "int8[16,4] w", f"{DATA} m = DequantizeLinear(w, scale) y = MatMul(d, m)"),
+    "two_readers": (
+        PIXELS,
+        "int8[4,4,3,3] w",
+        f"{DATA} m = DequantizeLinear(w, scale) t = Conv<pads = [1, 1, 1, 1]>(d, m)"
+        " r = QuantizeLinear(t, scale, zero) e = DequantizeLinear(r, scale, zero)"
+        " u = Conv<pads = [1, 1, 1, 1]>(e, m) y = Add(t, u)",
+    ),
+    "pads": (
+        PIXELS,
+        "",
+        f"{DATA} y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1],"
+        " count_include_pad = 1>(d)",
+    ),
+    "product_of_integers": (
+        ROWS,
+        "int8[16,4] w",
+        "q = QuantizeLinear(x, scale, far)"
+        " r = QLinearMatMul(q, scale, far, w, scale, none, scale, far)"
+        " y = DequantizeLinear(r, scale, far)",
+    ),
+    "channels": (PIXELS, "float[4,1,1] w", f"{DATA} t = Mul(d, w) {AGAIN}"),
+    "channels_clipped": (
+        PIXELS,
+        "float[4,1,1] w",
+        f"{DATA} u = Mul(d, w) t = Clip(u, low, high) {AGAIN}",
+    ),
+    "channels_moved": (
+        PIXELS,
+        "float[4,1,1] w",
+        f"{DATA} u = Mul(d, w) t = Transpose<perm = [0, 1, 3, 2]>(u) {AGAIN}",
+    ),
+}
+GIVEN: Mapping[str, Any] = {
+    "scale": np.float32(0.02),
+    "zero": np.uint8(100),
+    "far": np.int8(100),
+    "none": np.int8(0),
+    "low": np.float32(-0.5),
+    "high": np.float32(1.2),
+    "int8[16,4] w": ANY.choice([-128, 100, 127], (16, 4)).astype(np.int8),
+    "int8[4,4,3,3] w": ANY.choice([-128, 100, 127], (4, 4, 3, 3)).astype(np.int8),
+    "float[4,1,1] w": np.array([0.5, 2, 1, -1], np.float32).reshape(4, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_quantised_layer_gives_what_its_floats_give(plugin: Plugin, name: str) -> None:
+    taken, weights, body = LAYERS[name]
+    used = body.replace("(", " ").replace(")", " ").replace(",", " ").split()
+    given = {key: value for key, value in GIVEN.items() if key in used}
+    if weights:
+        given["w"] = GIVEN[weights]
+    ranks = "A,B,C,D" if taken is PIXELS else "A,B"
+    made = Case("g", parse(f"g ({taken}) => (float[{ranks}] y) {{ {body} }}", given), {})
+    request = InferRequest(plugin.load_network(Load(made.network)))
+    for rows in (1, 3):
+        shape = (rows, 4, 6, 6) if taken is PIXELS else (rows, 16)
+        feed = {"x": ANY.uniform(-2, 3, shape).astype(np.float32)}
+        right, found = made.expected(feed)["y"], np.asarray(request.infer(feed)["y"])
+        assert np.abs(found - right).max() < 0.06  # a tie, and a weight of 2.5

@@ -476,6 +476,23 @@ def _beside_an_if(batch: str, layer: str) -> str:
             )
             for zero in ("1,1", "2,1")
         ),
+        *(
+            (
+                f"(float[2,3] x{', int64[N] a' if axes else ''}) => (float[A,B] y)"
+                f" {{ y = {kind}<noop_with_empty_axes = 1>(x{', a' if axes else ''}) }}",
+                "no axes",
+            )
+            for kind in ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMax")
+            for axes in (True, False)
+        ),
+        *(
+            (
+                f"(float[2] x) => ({kind}[2] y) <float s = {{0.1}}, {kind} z = {{0}}>"
+                " { y = QuantizeLinear(x, s, z) }",
+                "16 bits",
+            )
+            for kind in ("int16", "uint16")
+        ),
         (_beside_an_if("B", "Conv<pads = [1, 1, 1, 1]>(x, w)"), "gives the memory"),
         (_beside_an_if("B", "ConvTranspose<pads = [1, 1, 1, 1]>(x, w)"), "gives the memory"),
         (_beside_an_if("B", "MaxPool<kernel_shape = [1, 1]>(x)"), "gives the memory"),
@@ -546,6 +563,10 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         "(float[1,1,2,3,4] x, int64[5] s) => (float[A,B,C,D,E] y)"
         ' { y = Resize<mode = "cubic">(x, , , s) }',
         "(float[N,M] x, int64[1] k) => (float[A,B] y) { y = CumSum(x, k) }",
+        "(float[2,3] x) => (float[A,B] y) <int64[1] a = {0}>"
+        " { y = ReduceL1<noop_with_empty_axes = 1>(x, a) }",
+        "(uint16[2] x) => (float[2] y) <float s = {0.1}, uint16 z = {9}>"
+        " { y = DequantizeLinear(x, s, z) }",
         "(uint8[1,4,2] x, float[1,2,2] s) => (float[A,B,C] y)"
         " { y = DequantizeLinear<block_size = 2>(x, s) }",
         "(float[1,4,2] x, float[1,2,2] s, uint8[1,2,2] z) => (uint8[A,B,C] y)"
