@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
@@ -15,7 +16,6 @@ import pytest
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
-from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Cancelled, EndedWorker, Unavailable
 from headrace.runtime.execution.job import Job, Outcome
@@ -60,30 +60,51 @@ class Requests:
         return self._settled.get(timeout=_SECONDS)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def readers() -> Iterator[ThreadReaders]:
     with thread_readers() as found:
         yield found
 
 
-@pytest.fixture
-def services(readers: ThreadReaders) -> Iterator[Services]:
-    with no_leaks(), real_services() as offered:
-        yield replace(offered, readers=readers)
-
-
-@pytest.fixture
-def plugin(services: Services) -> Iterator[IsolatedPlugin]:
+@contextmanager
+def device(readers: ThreadReaders) -> Iterator[IsolatedPlugin]:
     backoff = Backoff(first=0.01, longest=0.5)
     config = {"NUM_STREAMS": "1", "PERF_COUNT": "NO"}
-    found = IsolatedPlugin("FRAGILE", services, config, _PATH, backoff=backoff)
-    services.states.set("FRAGILE", DeviceState.UP)
+    with no_leaks(), real_services() as offered:
+        services = replace(offered, readers=readers)
+        found = IsolatedPlugin("FRAGILE", services, config, _PATH, backoff=backoff)
+        services.states.set("FRAGILE", DeviceState.UP)
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+@pytest.fixture(scope="module")
+def plugin(readers: ThreadReaders) -> Iterator[IsolatedPlugin]:
+    """One for all tests whose worker lives on. Its threads have started."""
+    with device(readers) as found:
+        network = load(found)
+        warm(Requests(network))
+        network.close()
+        yield found
+
+
+@pytest.fixture
+def mortal(readers: ThreadReaders) -> Iterator[IsolatedPlugin]:
+    """One whose worker ends."""
+    with device(readers) as found:
+        yield found
+
+
+@pytest.fixture
+def network(plugin: IsolatedPlugin) -> Iterator[ExecutableNetwork]:
+    found = load(plugin)
     yield found
     found.close()
 
 
-@pytest.fixture
-def network(plugin: IsolatedPlugin) -> ExecutableNetwork:
+def load(plugin: IsolatedPlugin) -> ExecutableNetwork:
     return plugin.load_network(Load(Network.from_bytes(_RELU), {}))
 
 
@@ -155,10 +176,8 @@ def test_other_requests_take_the_stream_and_the_two_do_not_disturb_each_other(
             assert (thread is readers.thread) == (number % 2 == 0)
 
 
-def test_a_request_that_ends_the_worker_alone_is_told_so(
-    plugin: IsolatedPlugin, network: ExecutableNetwork
-) -> None:
-    requests = Requests(network)
+def test_a_request_that_ends_the_worker_alone_is_told_so(mortal: IsolatedPlugin) -> None:
+    requests = Requests(load(mortal))
     requests.start(CRASH)
     job, _ = requests.next()
     assert isinstance(job.error, EndedWorker)
@@ -166,8 +185,9 @@ def test_a_request_that_ends_the_worker_alone_is_told_so(
 
 
 def test_requests_that_were_under_way_when_the_worker_ended_may_be_sent_again(
-    network: ExecutableNetwork,
+    mortal: IsolatedPlugin,
 ) -> None:
+    network = load(mortal)
     requests = Requests(network)
     warm(requests)
     assert network._pipeline.departure is not None
@@ -184,10 +204,10 @@ def test_requests_that_were_under_way_when_the_worker_ended_may_be_sent_again(
 
 
 def test_a_run_that_ignores_its_timeout_ends_the_worker_and_blames_no_request_behind_it(
-    plugin: IsolatedPlugin, monkeypatch: pytest.MonkeyPatch
+    mortal: IsolatedPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolated_network, "_PATIENCE_SECONDS", 0.05)
-    network = plugin.load_network(Load(Network.from_bytes(_RELU), {}))
+    network = load(mortal)
     requests = Requests(network)
     network.set_config({"EXECUTION_TIMEOUT": "2"})
     assert network._pipeline.departure is not None
