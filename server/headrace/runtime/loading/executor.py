@@ -52,6 +52,14 @@ class _Task:
     begun: float = 0.0
 
 
+class _Promise(Future[Any]):
+    """A task's future. Only its token ends a task: asyncio cancels a future when it cancels who
+    waits for it."""
+
+    def cancel(self) -> bool:
+        return False
+
+
 class LoadExecutor:
     """Runs a bounded number of tasks on a few threads, and closes networks on a separate thread.
 
@@ -104,7 +112,7 @@ class LoadExecutor:
         """
         asker, own = self._asker(), CancelToken()
         work = partial(copy_context().run, _run, partial(_heeding, own, asker, task))
-        added = _Task(Future[Any](), work, own, asker.name)
+        added = _Task(_Promise(), work, own, asker.name)
         with self._lock:
             if self._stopped:
                 raise ShuttingDown()
@@ -172,7 +180,7 @@ class LoadExecutor:
                 if task is None:
                     return
                 self._waiting.remove(task)
-                task.future.set_running_or_notify_cancel()  # nobody cancels it
+                task.future.set_running_or_notify_cancel()
                 task.begun = time.monotonic()
                 self._placed.add(task)
                 self._ready.append(task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -66,6 +67,24 @@ def test_a_task_that_nobody_wants_leaves_its_place_to_another(executor: LoadExec
     for future in (given_up, cancelled):
         future.result(PATIENCE_SECONDS)
     executor.submit(lambda: None).result(PATIENCE_SECONDS)
+
+
+def test_a_task_that_waits_is_not_cancelled_with_who_waits_for_it() -> None:
+    executor, gate = LoadExecutor(threads=1), Gate()
+    first, second = executor.submit(gate), executor.submit(lambda: 7)
+
+    async def leave() -> None:
+        waiting = asyncio.ensure_future(asyncio.wrap_future(second))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(leave())
+    gate.open()
+    first.result(PATIENCE_SECONDS)
+    assert second.result(PATIENCE_SECONDS) == 7
+    executor.stop()
 
 
 def test_other_tasks_run_meanwhile_as_long_as_there_are_threads() -> None:
