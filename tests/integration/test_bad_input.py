@@ -202,20 +202,20 @@ def test_a_network_of_the_repository_reads_nothing_outside_its_folder(tmp_path: 
     (tmp_path / "secret.bin").write_bytes(bytes(16))
     locations = {
         "inside": "weights.bin",
-        "above": "../secret.bin",
-        "around": "../around/../secret.bin",
+        "above": "../../secret.bin",
+        "around": "../around/../../secret.bin",
         "absolute": str(tmp_path / "secret.bin"),
         "link": "link.bin",
         "device": "/dev/zero",
     }
     for name, location in locations.items():
-        folder = tmp_path / name
-        folder.mkdir()
+        folder = tmp_path / "models" / name
+        folder.mkdir(parents=True)
         (folder / "model.onnx").write_bytes(external(location))
         (folder / "network.toml").write_text('device = "TEMPLATE"\n')
-    (tmp_path / "inside" / "weights.bin").write_bytes(np.ones(4, np.float32).tobytes())
-    (tmp_path / "link" / "link.bin").symlink_to(tmp_path / "secret.bin")
-    with Server(*BASIC, "--model-repository", str(tmp_path)) as server:
+    (tmp_path / "models/inside/weights.bin").write_bytes(np.ones(4, np.float32).tobytes())
+    (tmp_path / "models/link/link.bin").symlink_to(tmp_path / "secret.bin")
+    with Server(*BASIC, "--model-repository", str(tmp_path / "models")) as server:
         assert server.networks() == ["inside"]
         outputs = server.infer("inside", {"x": np.zeros(4, np.float32)})
         assert np.asarray(outputs["y"]).tolist() == [1] * 4
