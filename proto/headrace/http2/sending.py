@@ -329,6 +329,7 @@ class Sending:
         assert pending is not None
         while pending and sent < _TURN_BYTES:
             size = min(
+                _TURN_BYTES,
                 self.peer_frame_bytes,
                 self._send_window,
                 stream.send_window,
