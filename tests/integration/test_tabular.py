@@ -72,6 +72,12 @@ def test_a_classifier_answers_as_its_library_on_every_device(
     assert "'output_probability' is a matrix of scores" in network.notes[0]
 
 
+def test_a_query_notes_the_matrix_too(client: Client) -> None:
+    found = client.query_network((_FOLDER / "iris.onnx").read_bytes(), device="CPU")
+    assert "'output_probability' is a matrix of scores" in found.notes[0]
+    assert not found.unsupported
+
+
 def test_the_classes_are_told_after_export_and_import(client: Client) -> None:
     model = (_FOLDER / "iris.onnx").read_bytes()
     network = client.load_network(model, device="CPU", name="tabular")

@@ -191,7 +191,8 @@ class QueryResult:
         unsupported: all other layers, with reasons.
         subgraphs: those of a network that is split over devices, in execution order.
         graph: the network that was asked about, if you asked for its graph.
-        notes: why a layer is not where the list of devices would have it.
+        notes: why a layer is not where the list of devices would have it, and other things that a
+            load would note before it compiles.
     """
 
     supported_layers: dict[str, str]

@@ -244,7 +244,7 @@ class Core:
             wanted = replace(options, members=members)
             found = plugin.query_network(queried, own_config(config, device), wanted)
             drawn = graph_of(queried, found.supported_layers) if graph else None
-            return replace(found, graph=drawn)
+            return replace(found, graph=drawn, notes=(*queried.notes, *found.notes))
 
         return self._loads.submit(lambda: use(network, query))
 

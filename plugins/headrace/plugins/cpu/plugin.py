@@ -98,17 +98,20 @@ class CpuPlugin(SessionPlugin):
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         given = self._complete(network)
-        if self._beside is not None and _why_apart(given):
-            return self._beside.query_network(given, config, options)
-        return super().query_network(network, config, options)
+        if self._beside is None or (why := _why_apart(given)) is None:
+            return super().query_network(network, config, options)
+        found = self._beside.query_network(given, config, options)
+        return replace(found, notes=(*found.notes, self._note(why)))
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         given = self._complete(load.network)
         if self._beside is None or (why := _why_apart(given)) is None:
             return super().load_network(load)
-        note = f"it runs in a process of its own, beside the other networks of {self.name}: {why}"
-        notes = (*load.notes, note)
+        notes = (*load.notes, self._note(why))
         return self._beside.load_network(replace(load, network=given, notes=notes))
+
+    def _note(self, why: str) -> str:
+        return f"it runs in a process of its own, beside the other networks of {self.name}: {why}"
 
     def set_config(self, changes: Mapping[str, str]) -> None:
         super().set_config(changes)

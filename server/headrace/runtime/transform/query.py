@@ -45,7 +45,7 @@ class QueryResult:
         housekeeping: the inputs, initialisers and outputs of supported layers, each with its
             device.
         graph: the network as it was given, if the caller asked for it.
-        notes: the decisions that differ from the list of devices, and why.
+        notes: how the network or its place differ from what the caller asked about, and why.
     """
 
     supported_layers: dict[str, str] = field(default_factory=dict)

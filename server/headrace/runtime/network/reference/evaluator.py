@@ -159,9 +159,7 @@ class CorrectedEvaluator(ReferenceEvaluator):
     def _load_impl(self, node: Any, *arguments: Any) -> Any:
         if node.overload:
             key = node.domain, f"{node.op_type}:{node.overload}"
-            return load_op(
-                *key, self.opsets[node.domain], custom=self.functions_[key]
-            )
+            return load_op(*key, self.opsets[node.domain], custom=self.functions_[key])
         found = with_wide_sums(node.op_type, super()._load_impl(node, *arguments))
         if any(each.ref_attr_name for each in node.attribute):
             found = _linked(found)
