@@ -64,8 +64,10 @@ def from_file(
     *,
     spooled: bool = False,
     notes: list[str] | None = None,
+    root: Path | None = None,
 ) -> ir.Model:
-    """Reads a model from a file in `folder`. Its external data may be in `folder` and below.
+    """Reads a model from a file in `folder`. Its external data may be in `folder` and below. If the
+    model is a link, it may lead to any place in `root`, or without `root` in `folder`.
 
     It reads the model file and maps the files of external data. To replace a mapped file, rename
     another file over it. Writing into a mapped file changes the weights of a loaded network, and
@@ -76,7 +78,7 @@ def from_file(
     """
     try:
         resolved = Path(os.path.realpath(path, strict=True))
-        if not resolved.is_relative_to(folder.resolve()):
+        if not resolved.is_relative_to((root or folder).resolve()):
             raise InvalidModel(
                 f"{path.name!r} leads out of the model's folder; put the file itself there",
                 field="model",

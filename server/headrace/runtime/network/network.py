@@ -132,8 +132,10 @@ class Network:
         limits: Limits = Limits(),  # noqa: B008 - frozen
         *,
         spooled: bool = False,
+        root: Path | None = None,
     ) -> Network:
-        """The network of a file. Its external data, if any, lies inside `folder`.
+        """The network of a file. Its external data, if any, lies inside `folder`. The file may be a
+        link to any place in `root`; without `root`, in `folder`.
 
         External data is mapped into memory. To replace such a file, rename another file over it. If
         you write to the file in place, a loaded network changes. If you shorten it, the server
@@ -144,7 +146,9 @@ class Network:
         """
         files = MappedFiles()
         notes: list[str] = []
-        model = intake.from_file(path, folder, limits, files, spooled=spooled, notes=notes)
+        model = intake.from_file(
+            path, folder, limits, files, spooled=spooled, notes=notes, root=root
+        )
         return cls(model, files, tuple(notes))
 
     def clone(self) -> Network:

@@ -90,11 +90,17 @@ class RepositoryFiles:
         if files.fault:
             raise FailedPrecondition(files.fault, field="model")
         self._check_unchanged(network_folder, version, files.signature)
+        whole = network_folder.path
+        is_inside = files.folder.resolve().is_relative_to(whole.resolve())  # otherwise a link
         try:
             network = Network.from_file(
-                files.folder / MODEL, self._root or files.folder, self._limits, spooled=spooled
+                files.folder / MODEL,
+                whole if is_inside else files.folder,
+                self._limits,
+                spooled=spooled,
+                root=self._root,
             )
-            network.notes = network_folder.notes
+            network.notes += network_folder.notes
         finally:  # if the files changed, the data that was read may be wrong
             self._check_unchanged(network_folder, version, files.signature)
         return network

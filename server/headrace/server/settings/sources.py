@@ -137,7 +137,7 @@ def _read(path: Path) -> dict[str, object]:
             f"cannot read the configuration file {path}: {error.strerror}", field="config"
         ) from error
     except ValueError as error:
-        raise InvalidArgument(f"the configuration file {path} {error}", field="config") from error
+        raise InvalidArgument(f"the configuration file {path}: {error}", field="config") from error
 
 
 def _plugins(tables: object, source: str) -> tuple[PluginSettings, ...]:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
@@ -14,12 +15,14 @@ from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
     InvalidArgument,
+    InvalidModel,
     NotFound,
 )
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.transform.options import InputOptions, LoadRequest, NetworkOptions, Reference
 from headrace.server.repository.files import RepositoryFiles
 from headrace.testing import networks
+from tests.support.open_inference import with_external_weight
 
 
 @pytest.fixture
@@ -168,6 +171,36 @@ def test_a_link_may_lead_to_another_network_of_the_repository(
     assert repository.newest("plus").digest == repository.newest("add").digest
 
 
+def with_weights(place: Path, weights: Path) -> None:
+    """A model at `place` and its external data at `weights`, with a link to it beside the model."""
+    place.mkdir(parents=True)
+    model = with_external_weight(networks.add().model, "w.bin")
+    (place / "model.onnx").write_bytes(model.SerializeToString())
+    weights.parent.mkdir(exist_ok=True)
+    weights.write_bytes(np.ones((2, 3), np.float32).tobytes())
+    if not (place / "w.bin").exists():
+        (place / "w.bin").symlink_to(weights)
+
+
+def test_external_data_may_be_a_link_inside_the_network_and_no_further(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    with_weights(folder / "inside" / "1", folder / "inside" / "blobs" / "w")
+    assert repository.newest("inside").weight_bytes == 24
+    with_weights(folder / "outside" / "1", folder / ".store" / "w")
+    with pytest.raises(InvalidModel, match="leads out of the model's folder"):
+        repository.newest("outside")
+
+
+def test_a_version_that_is_a_link_finds_its_external_data_where_it_leads(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    with_weights(folder / "whole" / "1", folder / "whole" / "1" / "w.bin")
+    (folder / "other").mkdir()
+    (folder / "other" / "2").symlink_to("../whole/1")
+    assert repository.newest("other").weight_bytes == 24
+
+
 def test_a_link_that_leads_out_of_the_repository_is_refused_and_said_to_be_one(
     folder: Path, repository: RepositoryFiles
 ) -> None:
@@ -186,7 +219,7 @@ def test_a_link_that_leads_to_itself_says_so(folder: Path, repository: Repositor
         request_of(repository, "loop")
 
 
-def test_a_model_and_its_weights_may_be_links_to_another_place_of_the_repository(
+def test_a_model_may_be_a_link_to_another_place_of_the_repository(
     folder: Path, repository: RepositoryFiles
 ) -> None:
     original = repository.newest("add").digest
