@@ -272,17 +272,21 @@ class Servicer:
             return partial(self._read, CALLER.get().name, lambda: data)
         if kind == "digest":
             read = partial(self._uploads.read, source.digest, self._networks.owner)
-            return partial(self._read, CALLER.get().name, read)
+            return partial(self._read, CALLER.get().name, read, source.digest)
         if kind == "repository":
             name = source.repository
             return lambda: self._repository.files.newest(name, spooled=spooled)
         raise InvalidArgument("give data, a digest or a name in the repository", field="model")
 
-    def _read(self, client: str, find: Callable[[], Buffer]) -> Network:
+    def _read(self, client: str, find: Callable[[], Buffer], digest: str = "") -> Network:
         """The network of a model that the client has sent. A load of a query's network comes soon,
-        so the weights of both are moved to a file."""
+        so the weights of both are moved to a file.
+
+        Args:
+            digest: as clients give it; empty if the client gave the data.
+        """
         data, limits = find(), self._core.limits
-        digest = hashlib.sha256(data).hexdigest()
+        digest = digest or f"sha256:{hashlib.sha256(data).hexdigest()}"
         return self._core.recent.read(
             client, digest, len(data), lambda: Network.from_bytes(data, limits, spooled=True)
         )
