@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -55,6 +55,7 @@ help:
 	@echo 'make lint         check style, types and the manual'
 	@echo 'make docs         build the manual in .cache/docs'
 	@echo 'make benchmark    run the benchmarks'
+	@echo 'make benchmark-loads  processor time of loads of real networks beside ONNX Runtime alone; downloads 410 MB'
 	@echo 'make benchmark-peers  processor time per request beside KServe'\''s SDK and MLServer; downloads 300 MB'
 	@echo 'make benchmark-ray  processor time per request on Ray Serve, beside a server alone and behind Serve'\''s own proxy; downloads 150 MB'
 	@echo 'make benchmark-report  measure how the cost of a request grows, and write the tables and plots of docs/performance.md'
@@ -161,7 +162,7 @@ docs: $(INSTALLED)
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
-	@set -e; for each in $(filter-out %bench_peers.py %bench_ray.py,$(wildcard tests/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+	@set -e; for each in $(filter-out %bench_loads.py %bench_peers.py %bench_ray.py,$(wildcard tests/benchmark/bench_*.py)); do $(BIN)/python $$each; done
 
 # A minute and a half of two cores.
 profile: $(INSTALLED)
@@ -171,6 +172,10 @@ profile: $(INSTALLED)
 # shows that all works. The peers' rows need `make benchmark-peers`.
 benchmark-report: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmark.report $(ARGS) docs/performance.md docs/_static/performance
+
+# A quarter of an hour of two cores; ARGS="--networks 12" takes two minutes.
+benchmark-loads: $(INSTALLED) $(ZOO)
+	@$(BIN)/python tests/benchmark/bench_loads.py $(ARGS)
 
 benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed
 	@$(BIN)/python tests/benchmark/bench_peers.py $(ARGS)

@@ -158,11 +158,9 @@ def _reach(objects: list[object]) -> None:
         referents = gc.get_referents(*objects[done : done + _AT_ONCE])
         done = min(done + _AT_ONCE, len(objects))
         met = dict(zip(map(id, referents), referents, strict=True))
-        for at in met.keys() - known:
-            each = met[at]
-            if _is_followed(each) and gc.is_tracked(each):
-                known.add(at)
-                objects.append(each)
+        fresh = met.keys() - known
+        known |= fresh
+        objects += filter(_is_followed, filter(gc.is_tracked, map(met.__getitem__, fresh)))
 
 
 def _references(objects: list[object]) -> Counter[int]:
