@@ -211,9 +211,10 @@ _belongs: Callable[[type], bool] = cache(_is_part)
 
 
 def _deleters(kind: type) -> tuple[Callable[[object], None], ...]:
-    """What drops all that an object of a graph refers to. Containers need none: they only hold each
-    other by way of such objects."""
-    if kind.__module__.partition(".")[0] != "onnx_ir" or issubclass(kind, tuple):
+    """What drops all that an object of a graph refers to. Containers, attributes and nodes need
+    none: they only hold each other by way of values, graphs and their lists of nodes."""
+    is_ours = kind.__module__.partition(".")[0] == "onnx_ir"
+    if not is_ours or issubclass(kind, (tuple, ir.Attr, ir.Node)):
         return ()
     found: list[Callable[[object], None]] = [
         member.__delete__
