@@ -124,17 +124,23 @@ class _Check:
     def graph(self, graph: onnx.GraphProto, scope: _Scope, what: str, outer: Outer = ()) -> None:
         """Checks a graph. Errors name it `what`. It can read the values of `outer` graphs."""
         drop_metadata(graph)
-        if graph.sparse_initializer:
-            raise invalid("sparse initialisers are not supported; store them dense")
+        _repeat_outputs(graph)
         self._declared.values((*graph.input, *graph.output, *graph.value_info))
         inputs = [value.name for value in graph.input]
+        sparse = graph.sparse_initializer
         initializers = [tensor.name for tensor in graph.initializer]
+        initializers += [each.values.name for each in sparse]
         for names, kind in ((inputs, "input"), (initializers, "initialiser")):
             if (twice := _twice(names)) is not None:
                 raise invalid(f"{kind} {twice!r} occurs twice, or has no name")
         for tensor in graph.initializer:
             self._tensors.check(tensor, f"initialiser {tensor.name!r}")
             self._declared.name(tensor.name, "an initialiser's name")
+        for each in sparse:
+            self._declared.name(each.values.name, "an initialiser's name")
+            made = self._tensors.dense(each, f"initialiser {each.values.name!r}")
+            graph.initializer.append(made)
+        del sparse[:]
         self._declared.defaults(graph)
         given = dict.fromkeys((*inputs, *initializers))
         self._body(graph, given, [value.name for value in graph.output], outer, scope, what)
@@ -254,7 +260,11 @@ class _Check:
             for tensor in (attribute.t,) if kind == _TENSOR else attribute.tensors:
                 self._tensors.check(tensor, what)
         elif kind in _SPARSE:
-            raise invalid(f"{what} is a sparse tensor, which is not supported; store it dense")
+            if kind != _SPARSE[0] or attribute.name != "sparse_value" or is_custom:
+                raise invalid(f"{what} is a sparse tensor, which is not supported; store it dense")
+            attribute.t.CopyFrom(self._tensors.dense(attribute.sparse_tensor, what))
+            attribute.name, attribute.type = "value", _TENSOR
+            attribute.ClearField("sparse_tensor")
         elif kind in _TYPES:
             for tp in (attribute.tp,) if kind == _TYPES[0] else attribute.type_protos:
                 self._declared.type(tp, what)
@@ -269,6 +279,17 @@ class _Check:
 
 
 _KNOWN_KINDS = frozenset(onnx.AttributeProto.AttributeType.values())
+
+
+def _repeat_outputs(graph: onnx.GraphProto) -> None:
+    """Gives each output that is listed before an Identity, so that all have names of their own."""
+    seen: set[str] = set()
+    for at, output in enumerate(graph.output):
+        if output.name and output.name in seen:
+            again = f"{output.name}/again{at}"
+            graph.node.add(op_type="Identity", input=[output.name], output=[again])
+            output.name = again
+        seen.add(output.name)
 
 
 def _twice(names: Sequence[str]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -121,6 +122,7 @@ def _model(
             field="model",
         ) from None
     maps = zip_maps.replace_zip_maps(proto)
+    repeated = _give_once(proto.graph)
     in_order = check_model(proto, limits, tensors)
     try:
         model = watched(ir.from_proto(proto))
@@ -136,6 +138,7 @@ def _model(
             output.metadata_props[zip_maps.CLASSES] = told
     if notes is not None:
         notes.extend(zip_maps.note(*each) for each in maps.items())
+        notes.extend(f"output {each!r} is listed twice, and given once" for each in repeated)
     settle_functions(model, limits)
     check_references(model)
     tensors.attach(model, spooled=spooled)
@@ -143,3 +146,14 @@ def _model(
     for function in model.functions.values():
         naming.name_layers(function)
     return model
+
+
+def _give_once(graph: onnx.GraphProto) -> list[str]:
+    """Drops outputs that are listed before: replies name their outputs. Returns their names."""
+    kept = {output.name: output for output in reversed(graph.output)}
+    counts = Counter(output.name for output in graph.output)
+    if len(counts) < len(graph.output):
+        first = [kept[name] for name in counts]
+        del graph.output[:]
+        graph.output.extend(first)
+    return [name for name, count in counts.items() if count > 1]

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from math import prod
+from typing import Any, Final
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidModel
@@ -18,6 +20,7 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.naming import graphs, walk
 from headrace.runtime.intake.numbers import DATA_FIELDS, count_numbers, decode_integers, field_of
 from headrace.runtime.intake.onnx_bytes import refer
+from headrace.runtime.intake.sparse import dense
 from headrace.runtime.intake.stripping import Place, Ranges
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.mapped_files import MappedFiles
@@ -57,6 +60,7 @@ class TensorData:
         self._bytes = 0
         self.texts = 0
         self._external_bytes = 0
+        self._dense_bytes = 0
 
     def check(self, proto: onnx.TensorProto, what: str) -> None:
         """Checks that the tensor `what` holds exactly the elements that its shape declares.
@@ -95,6 +99,54 @@ class TensorData:
             self._check_external(proto, dtype, size_bytes, what)
         else:
             self._check_inline(proto, dtype, elements, size_bytes, what)
+
+    def dense(self, sparse: onnx.SparseTensorProto, what: str) -> onnx.TensorProto:
+        """A dense tensor with the elements of the sparse tensor `what`.
+
+        Raises:
+            InvalidModel: the sparse tensor is wrong, or the model exceeds its limits.
+        """
+        values, indices = (self._row_of(each, what) for each in (sparse.values, sparse.indices))
+        sizes = tuple(sparse.dims)
+        made = onnx.TensorProto(
+            name=sparse.values.name, data_type=sparse.values.data_type, dims=sizes
+        )
+        if values.ndim != 1 or not sizes or min(sizes) < 1 or len(sizes) > self._limits.rank:
+            raise _invalid(f"the sparse {what} has no list of values, or no size of an axis")
+        size = prod(sizes) * values.itemsize
+        self._dense_bytes += size
+        if self._dense_bytes > self._limits.structure_bytes:
+            raise _invalid(
+                f"the sparse tensors take more than {self._limits.structure_bytes} bytes once they "
+                "are dense; use fewer"
+            )
+        self._bytes += size
+        try:
+            row = dense(values, indices, sizes)
+        except ValueError as error:
+            raise _invalid(f"the sparse {what} has {error}") from None
+        refer(made, f"{_OWN}{len(self._own)}", 0, size)
+        self._own.append(memoryview(row.view(np.uint8)))
+        return made
+
+    def _row_of(self, proto: onnx.TensorProto, what: str) -> Any:
+        """The elements of a part of a sparse tensor."""
+        self.check(proto, f"the sparse {what}")
+        dtype = ir.DataType(proto.data_type)
+        entries = {entry.key: entry.value for entry in proto.external_data}
+        own = entries.get("location", "").startswith(_OWN)
+        is_external = proto.data_location == onnx.TensorProto.EXTERNAL and not own
+        if dtype.is_string() or dtype.bitwidth < 8 or is_external:
+            raise _invalid(
+                f"the sparse {what} has texts, elements below 8 bits or external data; store it "
+                "dense"
+            )
+        if not own:
+            return onnx.numpy_helper.to_array(proto)
+        start, length = int(entries["offset"]), int(entries["length"])
+        source = memoryview(self._own[int(entries["location"].removeprefix(_OWN))])
+        row = np.frombuffer(source[start : start + length], dtype.numpy().newbyteorder("<"))
+        return row.reshape(tuple(proto.dims))
 
     def _check_inline(
         self, proto: onnx.TensorProto, dtype: ir.DataType, elements: int, size: int, what: str
