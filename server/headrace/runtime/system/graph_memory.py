@@ -17,6 +17,7 @@ left to Python's collector.
 
 from __future__ import annotations
 
+import enum
 import gc
 import sys
 import threading
@@ -39,6 +40,7 @@ than this, the new objects are looked at, so that it is no longer new."""
 _PLAIN: Final = (int, float, str, bytes)
 
 _LEAVES: Final = (
+    enum.Enum,
     ir.Shape,
     ir.SymbolicDim,
     ir.Tensor,
