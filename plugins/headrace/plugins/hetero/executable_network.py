@@ -52,7 +52,8 @@ class HeteroNetwork(ExecutableNetwork):
         """Changes the subgraphs' keys too."""
         super().set_config(changes)
         for each in self._subgraphs:
-            set_known(each.executable, changes)
+            for executable in (each.executable, *each.others.loaded()):
+                set_known(executable, changes)
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         makers = {name: each.number for each in self._subgraphs for name in each.ends.outputs}
@@ -79,6 +80,7 @@ class HeteroNetwork(ExecutableNetwork):
     def _close(self) -> None:
         for each in self._subgraphs:
             each.executable.close()
+            each.others.close()
         self._constants = {}
 
     def _layers(self) -> tuple[Layer, ...]:

@@ -8,6 +8,7 @@ from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.planning.cut import Piece, cut
 from headrace.plugins.hetero.planning.partition import Part
 from headrace.plugins.hetero.running.flow import Ends
+from headrace.plugins.hetero.running.others import Others
 from headrace.plugins.hetero.running.subgraph import Subgraph, SubgraphFrame, named
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -62,7 +63,8 @@ def load(
                 place = f"subgraph {number} of {len(pieces)} on {target.name}"
                 raise named(error, place, subgraph=str(number), device=target.name) from error
             notes += [f"subgraph {number}: {note}" for note in executable.notes]
-            subgraphs.append(_subgraph(number, piece, target, executable, stands_for))
+            others = _others(network, parts, number, targets, target)
+            subgraphs.append(_subgraph(number, piece, target, executable, stands_for, others))
         loaded = HeteroNetwork(network, config, subgraphs, _constants(network))
     except BaseException:
         for each in subgraphs:
@@ -117,6 +119,7 @@ def _subgraph(
     target: Target,
     executable: ExecutableNetwork,
     stands_for: Mapping[str, tuple[str, ...]],
+    others: Others,
 ) -> Subgraph:
     return Subgraph(
         number=number,
@@ -127,7 +130,26 @@ def _subgraph(
         architecture=target.plugin.architecture,
         backend_version=target.plugin.backend_version,
         origins=stands_for,
+        others=others,
     )
+
+
+def _others(
+    network: Network,
+    parts: Sequence[Part],
+    number: int,
+    targets: Sequence[Target],
+    target: Target,
+) -> Others:
+    """The devices behind that of subgraph `number` in the list."""
+    names = [each.name for each in targets]
+    behind = {each.name: each for each in targets[names.index(target.name) + 1 :]}
+
+    def load_on(device: str, token: CancelToken) -> ExecutableNetwork:
+        piece = cut(network, parts)[number - 1]
+        return _load(piece, behind[device], b"", token)
+
+    return Others([*behind], load_on)
 
 
 def _ends(network: Network) -> Ends:

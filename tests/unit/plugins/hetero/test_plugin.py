@@ -36,6 +36,7 @@ from headrace.runtime.errors import (
     UnsupportedLayers,
 )
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, NetworkOptions, OutputOptions
 from headrace.runtime.transform.query import QueryResult
@@ -74,6 +75,13 @@ class PickyPlugin(TemplatePlugin):
 
 
 class PickyNetwork(TemplateNetwork):
+    """Does not take numbers above 100."""
+
+    def _infer(self, job: Job) -> None:
+        if any(np.max(np.asarray(value)) > 100 for value in job.inputs.values()):
+            raise InvalidArgument("numbers above 100", field="inputs")
+        super()._infer(job)
+
     def _export(self) -> bytes:
         return ",".join(layer.name for layer in self.network.layers).encode()
 
@@ -516,6 +524,16 @@ def test_a_change_of_a_loaded_network_reaches_its_subgraphs(
     parts = [each.executable for each in network._subgraphs]  # type: ignore[attr-defined]
     assert [part.config[EXECUTION_TIMEOUT] for part in parts] == [3.0, 3.0]
     network.close()
+
+
+def test_a_request_that_a_device_does_not_take_is_served_by_the_next_of_the_list(
+    plugin: HeteroPlugin,
+) -> None:
+    options = over("PICKY,CPU", a="PICKY", b="CPU", y="PICKY")
+    request = InferRequest(plugin.load_network(Load(CASE.network, {}, options)))
+    for number in (-1, 101, -200, 3):
+        inputs = {"x": np.full(2, number, np.float32)}
+        assert_same_outputs(request.infer(inputs), CASE.expected(inputs), 1e-6)
 
 
 def test_an_extension_belongs_to_a_device_of_the_list(plugin: HeteroPlugin) -> None:

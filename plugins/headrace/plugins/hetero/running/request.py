@@ -14,13 +14,14 @@ from typing import ClassVar
 import numpy as np
 
 from headrace.plugins.hetero.running.flow import Flow
+from headrace.plugins.hetero.running.others import Other
 from headrace.plugins.hetero.running.subgraph import (
     Subgraph,
     SubgraphCounters,
     named,
     not_the_callers,
 )
-from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.errors import Cancelled, HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.inline_budget import LIMIT_SECONDS
 from headrace.runtime.execution.job import Job, LayerProfile
@@ -34,9 +35,10 @@ class SubgraphJob(PartJob):
 
     Args:
         at: the subgraph's place among all.
+        other: the further device that runs it; None for the subgraph's own.
     """
 
-    __slots__ = ("at",)
+    __slots__ = ("at", "other")
 
     kind: ClassVar[str] = "subgraph"
 
@@ -50,8 +52,10 @@ class SubgraphJob(PartJob):
         token: CancelToken,
         *,
         inline: bool,
+        other: Other | None = None,
     ) -> None:
         self.at = at
+        self.other = other
         super().__init__(request, inputs, done, output_names, token, inline=inline)
 
 
@@ -110,38 +114,72 @@ class HeteroRequest:
         for name in subgraph.ends.inputs:
             if name not in inputs and name in job.inputs:  # an optional one may be absent
                 inputs[name] = job.inputs[name]
-        token = self._token.child()
-        names = self._flow.outputs[at]
-        part = SubgraphJob(job, at, inputs, self._part_ended, names, token, inline=inline)
+        self._run(at, inputs, None, inline=inline)
+
+    def _run(
+        self, at: int, inputs: Mapping[str, Value], other: Other | None, *, inline: bool
+    ) -> None:
+        subgraph, names = self._subgraphs[at], self._flow.outputs[at]
+        part = SubgraphJob(
+            self._job,
+            at,
+            inputs,
+            self._part_ended,
+            names,
+            self._token.child(),
+            inline=inline,
+            other=other,
+        )
         if part.span is not None:
             part.span.facts["headrace.subgraph"] = subgraph.number
-        submit(part, subgraph.executable)
+        submit(part, subgraph.executable if other is None else other.executable)
 
     def _part_ended(self, part: Job) -> None:
         assert isinstance(part, SubgraphJob)
         at, inputs = part.at, part.inputs
         outputs, error = part.take_outputs(self._flow.outputs[at])
-        ready: list[int] = []
+        if error is not None:
+            self._failed(part, inputs, error)
+            return
         with self._lock:
-            failed = False
-            if error is not None and self._failure is None:
-                failed = True
-                self._failure = self._named(at, error)
-            elif error is None:
-                self._take(part, outputs)
-                self._free(at)
-                ready = self._released(at) if self._failure is None else []
+            self._take(part, outputs)
+            self._free(at)
+            ready = self._released(at) if self._failure is None else []
             self._unfinished += len(ready) - 1
             ended = not self._unfinished
-        if error is None:
-            self._count(at, part, inputs)
+        self._count(at, part, inputs)
         del inputs, outputs  # free the arrays: this stack frame lives while other subgraphs run
-        if failed:
-            self._token.cancel(Cancelled("another subgraph of the request failed"))
         if ended:
             self._end()
         elif ready:
             self._go_on(ready, inline=True)
+
+    def _failed(self, part: SubgraphJob, inputs: Mapping[str, Value], error: BaseException) -> None:
+        """If the device refuses the values, has the next device of the list run the part."""
+        if not isinstance(error, InvalidArgument) or self._token.error is not None:
+            self._fail(part, error)
+            return
+
+        def go_on(other: Other | None) -> None:
+            if other is None or self._token.error is not None:
+                self._fail(part, error)
+            else:
+                self._run(part.at, inputs, other, inline=False)
+
+        rank = part.other.rank if part.other is not None else 0
+        self._subgraphs[part.at].others.after(rank, go_on)
+
+    def _fail(self, part: SubgraphJob, error: BaseException) -> None:
+        with self._lock:
+            is_first = self._failure is None
+            if is_first:
+                self._failure = self._named(part, error)
+            self._unfinished -= 1
+            ended = not self._unfinished
+        if is_first:
+            self._token.cancel(Cancelled("another subgraph of the request failed"))
+        if ended:
+            self._end()
 
     def _take(self, part: SubgraphJob, outputs: dict[str, Value]) -> None:
         job, at = self._job, part.at
@@ -193,8 +231,10 @@ class HeteroRequest:
             return self._values[name]
         return copied(self._job.inputs[name] if name in self._job.inputs else self._constants[name])
 
-    def _named(self, at: int, error: BaseException) -> HeadraceError:
-        number, device = self._subgraphs[at].number, self._subgraphs[at].device
+    def _named(self, part: SubgraphJob, error: BaseException) -> HeadraceError:
+        at = part.at
+        number = self._subgraphs[at].number
+        device = part.other.device if part.other else self._subgraphs[at].device
         place = f"subgraph {number} of {len(self._subgraphs)} on {device}"
         placed = named(error, place, subgraph=str(number), device=device)
         return not_the_callers(placed, self._flow.handed[at])

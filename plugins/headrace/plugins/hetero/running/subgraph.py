@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headrace.plugins.hetero.running.flow import Ends
+from headrace.plugins.hetero.running.others import Others
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, InvalidArgument
 from headrace.runtime.execution.job import LayerProfile
@@ -62,6 +63,7 @@ class Subgraph:
         architecture, backend_version: the device's, for an export.
         origins: layer name to the layers of the network as loaded that it stands for. A layer of
             the preprocessing stands for none.
+        others: the devices that run it if its own device refuses the values of a request.
     """
 
     number: int
@@ -72,6 +74,7 @@ class Subgraph:
     architecture: str
     backend_version: str
     origins: Mapping[str, tuple[str, ...]]
+    others: Others = field(default_factory=Others)
 
     def profile(self, layers: Sequence[LayerProfile]) -> list[LayerProfile]:
         """The profiles of its layers, with the layer names of the whole network."""

@@ -1,0 +1,114 @@
+"""The further devices of the list that may run a subgraph.
+
+A device may refuse the values of a request that it finds out about only while it runs, for example
+images that are smaller than a window. Then the next device of the list runs the subgraph. It loads
+the subgraph when a request first needs it, so that a load costs no more, and keeps it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.system.asker import asking, current_asker
+from headrace.runtime.system.graph_memory import free_graphs
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A device that has loaded the subgraph.
+
+    Attributes:
+        rank: its place among the further devices, from 1.
+    """
+
+    rank: int
+    device: str
+    executable: ExecutableNetwork
+
+
+Then: TypeAlias = Callable[[Other | None], None]
+"""Called with the device that is next, or None if there is none."""
+
+
+class Others:
+    """Thread-safe: `_lock` guards all that changes. `then` is called without it.
+
+    Args:
+        devices: the names of the further devices, in the order of the list.
+        load: loads the subgraph on one of them, or raises a HeadraceError.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str] = (),
+        load: Callable[[str, CancelToken], ExecutableNetwork] | None = None,
+    ) -> None:
+        self._devices = tuple(devices)
+        self._load = load
+        self._asker = current_asker()
+        self._token = CancelToken()
+        self._lock = threading.Lock()
+        self._loaded: dict[int, Other | None] = {}  # by rank; None if the load has failed
+        self._waiting: dict[int, list[Then]] = {}  # for loads that run
+
+    def after(self, rank: int, then: Then) -> None:
+        """Calls `then` with the first device after `rank` that runs the subgraph, here or on a
+        thread that loads it. The subgraph's own device has the rank 0."""
+        rank += 1
+        with self._lock:
+            while rank in self._loaded and self._loaded[rank] is None:
+                rank += 1
+            there = self._loaded.get(rank)
+            waits = there is None and rank <= len(self._devices) and self._load is not None
+            starts = waits and rank not in self._waiting
+            if waits:
+                self._waiting.setdefault(rank, []).append(then)
+        if starts:
+            threading.Thread(
+                target=self._load_on, args=(rank,), name="headrace-hetero-load", daemon=True
+            ).start()
+        elif not waits:
+            then(there)
+
+    def loaded(self) -> list[ExecutableNetwork]:
+        """The subgraph on the devices that have loaded it."""
+        with self._lock:
+            return [each.executable for each in self._loaded.values() if each is not None]
+
+    def close(self) -> None:
+        """Closes what was loaded. No request waits any more."""
+        self._token.cancel(Cancelled("the network was unloaded"))
+        for each in self.loaded():
+            each.close()
+        self._load = None
+        self._loaded = {}
+
+    def _load_on(self, rank: int) -> None:
+        device, load = self._devices[rank - 1], self._load
+        found: Other | None = None
+        try:
+            assert load is not None, "a job after close"
+            with asking(self._asker):
+                found = Other(rank, device, load(device, self._token))
+        except HeadraceError as error:
+            _log.warning("a subgraph was not loaded on %s, too: %s", device, error)
+        except Exception:  # noqa: BLE001 - the bug of a plugin; the request keeps its own error
+            _log.exception("a subgraph was not loaded on %s, too", device)
+        free_graphs(wait=False)
+        with self._lock:
+            self._loaded[rank] = found
+            waiting = self._waiting.pop(rank)
+        for then in waiting:
+            if found is not None:
+                then(found)
+            else:
+                self.after(rank, then)

@@ -1,0 +1,166 @@
+"""Further devices of the list, for requests that the subgraph's own device does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+
+from headrace.plugins.hetero.config import SCHEMA
+from headrace.plugins.hetero.executable_network import HeteroNetwork
+from headrace.plugins.hetero.running.flow import Ends
+from headrace.plugins.hetero.running.others import Other, Others
+from headrace.plugins.hetero.running.subgraph import Subgraph
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, InvalidModel
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.network.values import Value
+from tests.support.fake_device import FakeDevice, Outcomes, fake_device, identity_network
+from tests.support.gate import Gate
+
+PATIENCE_SECONDS = 30.0
+Compute = Callable[[Job], Mapping[str, Value]]
+
+
+class Stub(ExecutableNetwork):
+    """Computes with a function."""
+
+    def __init__(self, device: FakeDevice, compute: Compute) -> None:
+        super().__init__(identity_network(), SCHEMA.resolve(), device.executor)
+        self._compute = compute
+        self.closed = False
+        self.open(device.place)
+
+    def _infer(self, job: Job) -> None:
+        job.outputs = dict(self._compute(job))
+
+    def _close(self) -> None:
+        self.closed = True
+
+
+def passing(job: Job) -> Mapping[str, Value]:
+    return {"y": job.inputs["x"]}
+
+
+def refusing(error: Exception) -> Compute:
+    def compute(_: Job) -> Mapping[str, Value]:
+        raise error
+
+    return compute
+
+
+def network(own: Stub, others: Others, device: FakeDevice) -> HeteroNetwork:
+    ends = Ends(("x",), ("y",))
+    subgraph = Subgraph(1, "FIRST", own, ends, (), "", "", {}, others)
+    made = HeteroNetwork(identity_network(), SCHEMA.resolve(), [subgraph], {})
+    made.open(device.place)
+    return made
+
+
+def ask(network: HeteroNetwork) -> Job:
+    outcomes = Outcomes()
+    job = outcomes.job({"x": np.ones((1, 2), np.float32)})
+    network.submit(job)
+    outcomes.wait()
+    return job
+
+
+NOT_THESE = InvalidArgument("not these values", field="inputs")
+
+
+def test_the_next_device_serves_what_the_first_one_refuses() -> None:
+    with fake_device() as device:
+        loads: list[str] = []
+
+        def load(name: str, _: CancelToken) -> ExecutableNetwork:
+            loads.append(name)
+            return Stub(device, passing)
+
+        made = network(Stub(device, refusing(NOT_THESE)), Others(["SECOND", "THIRD"], load), device)
+        for _ in range(3):
+            assert ask(made).outcome is Outcome.COMPLETED
+        assert loads == ["SECOND"]
+
+
+def test_a_device_that_does_not_load_it_is_passed_over_for_good() -> None:
+    with fake_device() as device:
+        loads: list[str] = []
+
+        def load(name: str, _: CancelToken) -> ExecutableNetwork:
+            loads.append(name)
+            if name == "SECOND":
+                raise InvalidModel("not this network", field="model")
+            return Stub(device, passing)
+
+        made = network(Stub(device, refusing(NOT_THESE)), Others(["SECOND", "THIRD"], load), device)
+        for _ in range(2):
+            assert ask(made).outcome is Outcome.COMPLETED
+        assert loads == ["SECOND", "THIRD"]
+
+
+@pytest.mark.parametrize("bug", [ValueError("a bug"), InvalidModel("refused", field="model")])
+def test_if_no_device_is_left_the_request_has_its_own_error(bug: Exception) -> None:
+    def load(name: str, _: CancelToken) -> ExecutableNetwork:
+        raise bug
+
+    with fake_device() as device:
+        job = ask(network(Stub(device, refusing(NOT_THESE)), Others(["SECOND"], load), device))
+        assert isinstance(job.error, InvalidArgument)
+        assert job.error.message == "subgraph 1 of 1 on FIRST: not these values"
+
+
+def test_if_no_device_takes_it_the_last_one_says_why() -> None:
+    with fake_device() as device:
+        last = InvalidArgument("not here either", field="inputs")
+        others = Others(["SECOND"], lambda name, _: Stub(device, refusing(last)))
+        job = ask(network(Stub(device, refusing(NOT_THESE)), others, device))
+        assert isinstance(job.error, InvalidArgument)
+        assert job.error.message == "subgraph 1 of 1 on SECOND: not here either"
+
+
+def test_a_device_with_a_bug_is_not_replaced() -> None:
+    with fake_device() as device:
+        others = Others(["SECOND"], lambda name, _: Stub(device, passing))
+        job = ask(network(Stub(device, refusing(Internal("a bug"))), others, device))
+        assert isinstance(job.error, Internal)
+        assert not others.loaded()
+
+
+def test_requests_that_come_during_the_load_wait_for_it() -> None:
+    with fake_device() as device:
+        gate, found = Gate(), SimpleQueue[Other | None]()
+        loads: list[str] = []
+
+        def load(name: str, _: CancelToken) -> ExecutableNetwork:
+            loads.append(name)
+            gate()
+            return Stub(device, passing)
+
+        others = Others(["SECOND"], load)
+        for _ in range(3):
+            others.after(0, found.put)
+        gate.await_arrivals()
+        assert found.empty()
+        gate.open()
+        first, *more = (found.get(timeout=PATIENCE_SECONDS) for _ in range(3))
+        assert first is not None
+        assert all(each is first for each in more)
+        assert loads == ["SECOND"]
+
+
+def test_what_was_loaded_is_closed_with_the_network() -> None:
+    with fake_device() as device:
+        second, tokens = Stub(device, passing), list[CancelToken]()
+
+        def load(name: str, token: CancelToken) -> ExecutableNetwork:
+            tokens.append(token)
+            return second
+
+        made = network(Stub(device, refusing(NOT_THESE)), Others(["SECOND"], load), device)
+        assert ask(made).outcome is Outcome.COMPLETED
+        made.close()
+        assert second.closed
+        assert isinstance(tokens[0].error, HeadraceError)
