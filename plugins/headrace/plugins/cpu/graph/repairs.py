@@ -52,17 +52,19 @@ def repair(model: ir.Model) -> bool:
     changed = False
     for node in nodes:
         version = model.opset_imports.get(_ML, 1) if node.domain == _ML else opset
-        before = _form(node)
+        before, held = _form(node), [*node.attributes.data.values()]
         _REPAIRS[node.op_type](node, Inserted(node, names, _SUFFIX, version))
-        changed |= _form(node) != before
+        # onnx-ir compares attributes by their values, which may be long.
+        same = [*map(id, held)] == [*map(id, node.attributes.data.values())]
+        changed |= not same or _form(node) != before
     return changed
 
 
 def _form(node: ir.Node) -> tuple[object, ...]:
-    """What a repair changes of the node or of its graph."""
+    """What a repair changes of the node or of its graph, besides attributes."""
     graph = node.graph
     layers = -1 if graph is None else len(graph)
-    return layers, node.op_type, node.inputs, [*node.attributes.data.items()]
+    return layers, node.op_type, node.inputs
 
 
 def needs_repair(node: ir.Node) -> bool:
