@@ -11,7 +11,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from headrace.plugins.cpu import contributed, limits, saturation, texts
-from headrace.plugins.cpu.apart import why_apart
+from headrace.plugins.cpu.apart import not_for_strangers, why_apart
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.graph.repairs import needs_repair, repair
@@ -33,7 +33,7 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import FailedPrecondition
+from headrace.runtime.errors import FailedPrecondition, UnsupportedLayer, UnsupportedLayers
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import name_layers, walk
 from headrace.runtime.intake.provenance import Transformation, tracked
@@ -43,6 +43,7 @@ from headrace.runtime.network.extension import merge_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.work import multiply_adds
+from headrace.runtime.system.asker import current_asker
 from headrace.runtime.system.processors import usable_processors
 from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.options import NetworkOptions
@@ -101,12 +102,21 @@ class CpuPlugin(SessionPlugin):
         if self._beside is None or (why := _why_apart(given)) is None:
             return super().query_network(network, config, options)
         found = self._beside.query_network(given, config, options)
-        return replace(found, notes=(*found.notes, self._note(why)))
+        refused = [each for each in _refused(given) if each.layer in found.supported_layers]
+        for each in refused:
+            del found.supported_layers[each.layer]
+        return replace(
+            found,
+            unsupported=[*found.unsupported, *refused],
+            notes=found.notes if refused else (*found.notes, self._note(why)),
+        )
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         given = self._complete(load.network)
         if self._beside is None or (why := _why_apart(given)) is None:
             return super().load_network(load)
+        if refused := _refused(given):
+            raise UnsupportedLayers(self.name, refused)
         notes = (*load.notes, self._note(why))
         return self._beside.load_network(replace(load, network=given, notes=notes))
 
@@ -227,6 +237,11 @@ def _certain_failure(model: ir.Model) -> str | None:
 
 def _why_apart(network: Network) -> str | None:
     return network.derived("apart", lambda: why_apart(network.model))
+
+
+def _refused(network: Network) -> list[UnsupportedLayer]:
+    """The layers of such a network that whoever asks now may not run."""
+    return [] if current_asker().trusted else not_for_strangers(network.model)
 
 
 def _changes_functions(model: ir.Model) -> bool:

@@ -16,9 +16,10 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import Unavailable, UnsupportedLayers
 from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.asker import Asker, asking
 from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.occupied import eventually
@@ -94,6 +95,18 @@ def test_one_that_a_client_has_given_the_device_does_too(plugin: Plugin) -> None
     assert compiled.process == "worker"
     assert np.array_equal(answer(compiled), _INVERSE)
     compiled.close()
+
+
+def test_a_stranger_s_is_refused_because_others_share_the_process(plugin: Plugin) -> None:
+    function = _FUNCTION.format("mine", "f", f"{_MS}.Inverse")
+    for given in (network(f"{_MS}.Inverse"), network("mine.f", function)):
+        with asking(Asker("somebody", trusted=False)):
+            found = plugin.query_network(given, {})
+            with pytest.raises(UnsupportedLayers, match="that such networks share"):
+                load(plugin, given)
+        assert [each.layer for each in found.unsupported] == ["y"]
+        assert not found.supported_layers
+        assert not plugin.query_network(given, {}).unsupported
 
 
 def test_it_has_the_streams_and_the_place_of_the_device(plugin: Plugin) -> None:
