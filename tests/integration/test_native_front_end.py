@@ -126,6 +126,17 @@ def test_http_1_gets_a_sentence(server: Server, method: bytes) -> None:
     assert b"HTTP port" in answer
 
 
+def test_another_protocol_is_told_in_http_2_that_it_is_none(server: Server) -> None:
+    host, _, port = server.address.rpartition(":")
+    with socket.create_connection((host, int(port)), CALL_SECONDS) as client:
+        client.sendall(b"INVALID CONNECTION PREFACE\r\n\r\n")
+        answer = b""
+        while data := client.recv(4096):
+            answer += data
+    assert b"HTTP/1" not in answer
+    assert answer.endswith(b"no preface of HTTP/2")
+
+
 def test_http_2_that_is_not_grpc_gets_a_status_of_http(server: Server) -> None:
     with Raw(server.address) as raw:
         stream = raw.h2.get_next_available_stream_id()

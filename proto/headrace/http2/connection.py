@@ -417,6 +417,9 @@ class Connection(Receiving):
         stream.encoding = head.encoding
         stream.reads = head.http is None and head.refused is None
         self.streams[number] = stream
+        if head.http is not None and not ends:
+            self._plain[number] = head
+            return
         self._events.append(_new(Opened, (stream, head)))
         if ends:
             stream.remote_ended = True

@@ -10,7 +10,10 @@ from headrace.http2.streams import Stream
 
 
 class Opened(NamedTuple):
-    """A call begins (at a server)."""
+    """A call begins (at a server).
+
+    A request that is no call of gRPC is told when it has ended, or when it is long.
+    """
 
     stream: Stream
     head: RequestHead

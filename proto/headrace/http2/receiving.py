@@ -6,8 +6,8 @@ import struct
 from typing import Final
 
 from headrace.http2 import frames, limits
-from headrace.http2.calls import Trailers
-from headrace.http2.events import Ended, Event, Received, Refused, Reset
+from headrace.http2.calls import RequestHead, Trailers
+from headrace.http2.events import Ended, Event, Opened, Received, Refused, Reset
 from headrace.http2.faults import ConnectionFault, StreamFault
 from headrace.http2.frames import ErrorCode
 from headrace.http2.limits import Limits, Room
@@ -25,6 +25,7 @@ RESOURCE_EXHAUSTED: Final = 8
 INTERNAL: Final = 13
 
 _TINY_BYTES: Final = 64
+_PLAIN_BYTES: Final = 32 << 10
 _DIRECT_BYTES: Final = 64 << 10
 _MAX_MESSAGE: Final = 2**32 - 1
 _prefix: Final = struct.Struct(">BI").unpack_from
@@ -57,6 +58,9 @@ class Receiving(Sending):
         self._owed = 0  # bytes of the connection's window that have to be given back
         self._worth_granting = bounds.connection_bytes // 2
         self._unread = 0
+        # Requests that are no calls of gRPC, until they have ended or are long: an answer before
+        # would hide what is wrong with them.
+        self._plain: dict[int, RequestHead] = {}
 
     def space(self) -> memoryview | None:
         """Where the next bytes from the peer belong, if that is a message's own memory.
@@ -210,7 +214,10 @@ class Receiving(Sending):
         if stream is not None:
             if self._data_ends:
                 self._ended(stream, None)
-            elif self._data_pads:
+                return
+            if stream.received > _PLAIN_BYTES:
+                self._tell_plain(stream)
+            if self._data_pads:
                 self._reopen(stream)
 
     # -- messages --
@@ -275,6 +282,7 @@ class Receiving(Sending):
 
     def _drop(self, stream: Stream) -> None:
         self._free_room(stream)
+        self._plain.pop(stream.id, None)
         stream.reads = False
         stream.reader = None
         self._unread -= stream.unread
@@ -327,11 +335,18 @@ class Receiving(Sending):
         stream.remote_ended = True
         if stream.reader is not None and stream.reader.has_begun:
             self._refuse(stream, BadMessage("the stream ends within a message"))
+        self._tell_plain(stream)
         self._events.append(_new(Ended, (stream, trailers)))
         if self._client:
             self._patience.left += limits.CALL_GAIN
         if stream.local_ended:
             self._close(stream)
+
+    def _tell_plain(self, stream: Stream) -> None:
+        """Tells of a request that is no call."""
+        head = self._plain.pop(stream.id, None) if self._plain else None
+        if head is not None:
+            self._events.append(Opened(stream, head))
 
     def _end_faulty(self, stream: Stream, fault: StreamFault) -> None:
         """Resets a stream whose peer broke the protocol."""

@@ -717,6 +717,24 @@ def test_a_request_that_is_no_call_gets_a_whole_answer() -> None:
         assert [each.flags for each in server.sent()] == [END_HEADERS, END_STREAM]
 
 
+def test_a_request_that_is_no_call_is_told_when_it_has_ended_or_is_long() -> None:
+    server = Server()
+    assert server.read(headers(1, call=PLAIN_CALL, flags=WITHOUT_END), data(1, b"{")) == []
+    events = server.read(data(1, b"}", END_STREAM))
+    assert [type(each) for each in events] == [Opened, Ended]
+    long = data(3, b" " * 16_384)
+    assert server.read(headers(3, call=PLAIN_CALL, flags=WITHOUT_END), long, long) == []
+    assert [type(each) for each in server.read(long, long)] == [Opened]
+
+
+def test_a_wrong_content_length_of_a_request_that_is_no_call_is_told() -> None:
+    """h2spec http2/8.1.2.6/1."""
+    server = Server()
+    server.serve(headers(1, (b"content-length", b"1"), call=PLAIN_CALL, flags=WITHOUT_END))
+    server.serve(data(1, b"test", END_STREAM))
+    assert [(each.kind, each.code) for each in server.sent()] == [(RST_STREAM, "PROTOCOL_ERROR")]
+
+
 def test_content_length_that_is_exceeded_ends_the_stream_at_once() -> None:
     server = Server()
     server.open(1, (b"content-length", b"4"))

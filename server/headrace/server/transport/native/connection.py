@@ -18,7 +18,7 @@ from headrace.http2.connection import (
     Sent,
 )
 from headrace.http2.faults import ConnectionFault
-from headrace.http2.frames import PREFACE, ErrorCode
+from headrace.http2.frames import ErrorCode
 from headrace.http2.streams import Stream
 from headrace.server.transport.native.call import NativeCall
 from headrace.server.transport.shares import Memory
@@ -30,7 +30,8 @@ READ_BYTES: Final = 256 << 10
 _AT_ONCE_SECONDS: Final = 0.005
 """How long one connection's bytes may keep the loop, before all others have their turn."""
 _HIGH_BYTES: Final = 512 << 10
-_LEAST_BYTES: Final = 16
+_LINE_BYTES: Final = 8 << 10
+"""How long the first line of a request of HTTP/1 may be."""
 
 _UNKNOWN: Final = trailers_block(UNIMPLEMENTED, "Method not found!")
 _SENTENCE: Final = (
@@ -132,8 +133,7 @@ class NativeConnection(asyncio.BufferedProtocol):
     def _begins_well(self, data: memoryview) -> bool:
         """Answers a client that speaks HTTP/1."""
         self._is_first = False
-        start = bytes(data[: len(PREFACE)])
-        if PREFACE.startswith(start) or b" " not in start or not start[:1].isalpha():
+        if b" HTTP/1." not in bytes(data[:_LINE_BYTES]).split(b"\n", 1)[0]:
             return True
         self._transport.write(_HTTP1)
         self._transport.close()
