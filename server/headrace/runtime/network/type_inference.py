@@ -24,6 +24,7 @@ from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.onnx_inference import InferenceEnded, infer
 from headrace.runtime.network.ranks import MAX_RANK, exceeds, give_ranks
 from headrace.runtime.network.stubs import SMALL_BYTES, add_stub, is_askable
+from headrace.runtime.network.type_names import type_of
 from headrace.runtime.system.interruption import check
 
 _log = logging.getLogger(__name__)
@@ -194,6 +195,7 @@ class TypeInference:
                     self._infer([node])
             else:
                 self._look_for_deep(nodes)
+                self._give_only_types(nodes)
             return
         for value in produced:
             found = types.get(value.name or "")
@@ -203,8 +205,31 @@ class TypeInference:
                 self.deep.add(value)
             _set(value, *found)
         self._look_for_deep(nodes)
-        if give_ranks(nodes) and len(nodes) > 1:
-            self._infer(nodes)  # again, for layers that read a value that now has a rank
+        more = [self._give_only_types(nodes), give_ranks(nodes)]
+        if any(more) and len(nodes) > 1:
+            self._infer(nodes)  # again, for layers that read a value that is now known better
+
+    def _give_only_types(self, nodes: Sequence[ir.Node]) -> bool:
+        """Gives outputs the only type that their operator has for them, for example that of a
+        Scaler, which onnx does not infer.
+
+        Returns:
+            Whether any output was given a type.
+        """
+        gave = False
+        for node in nodes:
+            if all(value.type is not None or not value.name for value in node.outputs):
+                continue
+            domain = "" if node.domain == "ai.onnx" else node.domain
+            version = self._opsets.get(node.domain, self._opsets.get(domain))
+            if version is None or not onnx.defs.has(node.op_type, version, domain):
+                continue
+            schema = onnx.defs.get_schema(node.op_type, version, domain)
+            for value, formal in zip(node.outputs, schema.outputs, strict=False):
+                if value.type is None and value.name and len(formal.types) == 1:
+                    value.type = type_of(*formal.types)
+                    gave |= value.type is not None
+        return gave
 
     def _asked(self, model: onnx.ModelProto) -> onnx.GraphProto:
         """As `infer`, and counts how long that takes."""

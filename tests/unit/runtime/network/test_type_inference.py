@@ -310,3 +310,17 @@ def test_onnx_is_not_told_the_whole_of_a_long_list(
     monkeypatch.setattr(onnx.shape_inference, "infer_shapes", kept)
     inferred(of_long_lists(operator))
     assert [each for each in asked if each][:2] == [4096, 4096]
+
+
+def test_an_output_has_the_only_type_that_its_operator_gives() -> None:
+    """onnx infers no type for these outputs."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]>
+        g (float[N,4] x) => (float[M,K] y) {
+            a = ai.onnx.ml.Scaler<offset = [1.0], scale = [2.0]>(x)
+            b = Neg(a)
+            c = ai.onnx.ml.Normalizer(b)
+            y = Exp(c)
+        }"""
+    )
+    assert {each[:5] for each in inferred(proto).values()} == {"FLOAT"}
