@@ -159,6 +159,8 @@ def test_a_network_saved_again_leaves_its_old_model_behind(
         '{"request": "{}", "model": "x"}',
         '{"request": "{\\"device\\": \\"\\"}", "model": "x"}',
         '{"request": "{\\"device\\": \\"CPU\\", \\"options\\": {\\"inputs\\": []}}", "model": "x"}',
+        pytest.param("[" * 100_000, id="deep"),
+        pytest.param("9" * 5000, id="large number"),
     ],
 )
 def test_what_cannot_be_read_says_so_and_costs_no_model(

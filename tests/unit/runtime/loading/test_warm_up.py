@@ -132,6 +132,21 @@ def test_a_file_that_is_no_archive_is_refused(core: Core, tmp_path: Path, data: 
     refused(core, WarmUp(file=tmp_path / "warmup.npz"), "not a file of arrays")
 
 
+def test_a_damaged_archive_is_read_or_refused_whatever_byte_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "warmup.npz"
+    np.savez_compressed(path, x=np.arange(30.0))
+    whole = path.read_bytes()
+    refusals = 0
+    for place in range(len(whole)):
+        for mask in (0x01, 0xFF):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ mask]) + whole[place + 1 :])
+            try:
+                module._read(path)
+            except FailedPrecondition:
+                refusals += 1
+    assert refusals > len(whole)
+
+
 def test_what_a_warm_up_may_take_is_bounded(
     core: Core, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
