@@ -15,7 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError, forget_frames
+from headrace.runtime.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    HeadraceError,
+    forget_frames,
+)
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.trace import Span
 from headrace.runtime.network.values import Array, Value
@@ -62,12 +67,14 @@ class Sequence(NamedTuple):
         start: begins the sequence, with states of zeros. An open sequence with this id ends.
         end: ends the sequence, if the request completes.
         key: tells sequences of the same id apart, if their clients do not share sequences.
+        owner: the identity that sends the request. Empty if it has none.
     """
 
     id: str
     start: bool = False
     end: bool = False
     key: str = ""
+    owner: str = ""
 
 
 class Job:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.job import Sequence as Asked
 from headrace.runtime.network.values import Array
-from headrace.runtime.sequences.memory import StateMemory
+from headrace.runtime.sequences.memory import StateMemory, may_take
 from headrace.runtime.sequences.states import Sizes, States
 
 
@@ -33,6 +33,7 @@ class Sequence:
     """An open sequence, or one that has requests left.
 
     Attributes:
+        owner: the identity that has begun it.
         sizes: the sizes of the axes that its first request decided.
         bytes: the bytes that its states take.
         states: the states by input after the last completed request; None before the first.
@@ -42,10 +43,21 @@ class Sequence:
         idle_since: since when no request runs, by the table's clock.
     """
 
-    __slots__ = ("bytes", "ending", "id", "idle_since", "running", "sizes", "states", "waiting")
+    __slots__ = (
+        "bytes",
+        "ending",
+        "id",
+        "idle_since",
+        "owner",
+        "running",
+        "sizes",
+        "states",
+        "waiting",
+    )
 
-    def __init__(self, identifier: str, sizes: Sizes, size_bytes: int) -> None:
+    def __init__(self, identifier: str, owner: str, sizes: Sizes, size_bytes: int) -> None:
         self.id = identifier
+        self.owner = owner
         self.sizes = sizes
         self.bytes = size_bytes
         self.states: dict[str, Array] | None = None
@@ -119,6 +131,7 @@ class SequenceTable:
         self._memory = memory
         self._note = note
         self._open: dict[str, Sequence] = {}
+        self._of: Counter[str] = Counter()  # open sequences by owner
         self._idle: OrderedDict[Sequence, None] = OrderedDict()  # the longest idle one first
 
     def __len__(self) -> int:
@@ -198,22 +211,42 @@ class SequenceTable:
 
     def _start(self, turn: Turn) -> Sequence:
         identifier, size = turn.asked.key or turn.asked.id, self._states.size_bytes(turn.sizes)
-        old = self._open.get(identifier)
-        if old is None and len(self._open) >= self.capacity:
+        old, owner = self._open.get(identifier), turn.asked.owner
+        if old is None:
+            self._check_room(owner)
+        freed = old.bytes if old is not None and old.running is None else 0
+        if old is not None and freed and old.owner != owner:
+            self._memory.take(size, owner)
+            self._memory.take(-freed, old.owner)
+        else:
+            self._memory.take(size - freed, owner)
+        self.bytes += size - freed
+        if old is not None:
+            old.bytes -= freed
+            self._close(old, Ending.RESTARTED)
+        sequence = self._open[identifier] = Sequence(identifier, owner, turn.sizes, size)
+        self._of[owner] += 1
+        self._note(None)
+        return sequence
+
+    def _check_room(self, owner: str) -> None:
+        """
+        Raises:
+            ResourceExhausted: as many sequences are open as may be, or `owner` has its share.
+        """
+        free, mine = self.capacity - len(self._open), self._of[owner]
+        if free <= 0:
             raise ResourceExhausted(
                 f"network {self.network!r} has {len(self._open)} open sequences, SEQUENCE_CAPACITY "
                 f"is {self.capacity}; end one, or load the network with a larger capacity",
                 field="session",
             )
-        freed = old.bytes if old is not None and old.running is None else 0
-        self._memory.take(size - freed)
-        self.bytes += size - freed
-        if old is not None:
-            old.bytes -= freed
-            self._close(old, Ending.RESTARTED)
-        sequence = self._open[identifier] = Sequence(identifier, turn.sizes, size)
-        self._note(None)
-        return sequence
+        if owner and mine and not may_take(mine + 1, free - 1):
+            raise ResourceExhausted(
+                f"you have {mine} open sequences on network {self.network!r}, SEQUENCE_CAPACITY is "
+                f"{self.capacity}, and an eighth of it stays for others; end one of yours",
+                field="session",
+            )
 
     def _find(self, turn: Turn) -> Sequence:
         identifier = turn.asked.id
@@ -241,6 +274,9 @@ class SequenceTable:
 
     def _close(self, sequence: Sequence, how: Ending) -> None:
         del self._open[sequence.id]
+        self._of[sequence.owner] -= 1
+        if not self._of[sequence.owner]:
+            del self._of[sequence.owner]
         self._idle.pop(sequence, None)
         if sequence.running is None and not sequence.waiting:
             self._forget(sequence)
@@ -249,6 +285,6 @@ class SequenceTable:
     def _forget(self, sequence: Sequence) -> None:
         """Releases the states of a sequence that is closed and has no requests left."""
         sequence.states = None
-        self._memory.take(-sequence.bytes)
+        self._memory.take(-sequence.bytes, sequence.owner)
         self.bytes -= sequence.bytes
         sequence.bytes = 0

@@ -59,3 +59,9 @@ CALLER: ContextVar[Identity] = ContextVar("caller", default=ANONYMOUS)
 It is set before the message is read. Threads and worker processes do not see it: pass them what
 they need.
 """
+
+
+def sharer() -> str:
+    """The name of whoever's share a request counts for; empty if the caller has no identity."""
+    caller = CALLER.get()
+    return "" if caller is ANONYMOUS else caller.name

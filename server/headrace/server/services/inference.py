@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Sequence
+from headrace.server.access.identity import sharer
 from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.request_log import JOB
@@ -210,7 +211,7 @@ class Inference:
             profile=profile,
             may_run_inline=True,
             trace=identifier,
-            sequence=None if session is None else Sequence(*session),
+            sequence=None if session is None else Sequence(*session)._replace(owner=sharer()),
             span=CURRENT_SPAN.get(),
         )
         job.room = room

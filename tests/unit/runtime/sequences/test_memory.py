@@ -25,3 +25,20 @@ def test_giving_back_never_fails() -> None:
     memory.take(0)
     memory.take(-100)
     assert memory.taken == 0
+
+
+def test_one_identity_leaves_an_eighth_to_others_and_gets_it_back() -> None:
+    memory = StateMemory(80)
+    memory.take(70, "eve")
+    with pytest.raises(ResourceExhausted, match=r"you have 70 of 80 .*--max-state-bytes"):
+        memory.take(1, "eve")
+    memory.take(8, "bob")
+    memory.take(-70, "eve")
+    memory.take(60, "eve")
+    assert memory.taken == 68
+
+
+def test_without_an_identity_there_is_no_share() -> None:
+    memory = StateMemory(80)
+    memory.take(80)
+    assert memory.taken == 80

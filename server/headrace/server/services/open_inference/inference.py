@@ -14,6 +14,7 @@ from headrace.runtime.errors import InvalidArgument, Unimplemented
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Array, Value
 from headrace.runtime.transform.options import Presentation
+from headrace.server.access.identity import sharer
 from headrace.server.access.networks import Networks
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.request_log import JOB
@@ -103,7 +104,7 @@ class OpenInference:
             priority=call.priority,
             may_run_inline=True,
             trace=call.id or CURRENT_REQUEST.get(),
-            sequence=call.sequence,
+            sequence=call.sequence and call.sequence._replace(owner=sharer()),
             span=CURRENT_SPAN.get(),
         )
         JOB.set(job)
