@@ -29,6 +29,7 @@ Each class has the name of its gRPC status. The server turns the name into a sta
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
@@ -235,6 +236,44 @@ class Unauthenticated(HeadraceError):
 class Internal(HeadraceError):
     status = "INTERNAL"
     reason = "INTERNAL"
+
+
+_WITHOUT: Final = {
+    errno.EMFILE: "file descriptors",
+    errno.ENFILE: "file descriptors",
+    errno.ENOMEM: "memory",
+    errno.ENOBUFS: "memory",
+    errno.ENOSPC: "space for files",
+    errno.EDQUOT: "space for files",
+    errno.EAGAIN: "processes",
+}
+_NO_THREAD: Final = "can't start new thread"
+
+
+def exhausted(error: BaseException | None) -> ResourceExhausted | None:
+    """The error for the caller if the system has run out of something; otherwise None.
+
+    Args:
+        error: what was raised. If it is a bug, its causes count too.
+    """
+    met: set[int] = set()
+    while error is not None and id(error) not in met:
+        met.add(id(error))
+        if isinstance(error, HeadraceError) and not isinstance(error, Internal):
+            return None
+        what = None
+        if isinstance(error, MemoryError):
+            what = "memory"
+        elif isinstance(error, OSError):
+            what = _WITHOUT.get(error.errno or 0)
+        elif isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+            what = "threads"
+        if what is not None:
+            found = ResourceExhausted(f"the server has run out of {what}; try again later")
+            found.retry_delay_seconds = 1.0
+            return found
+        error = error.__cause__
+    return None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

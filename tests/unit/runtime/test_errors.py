@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from headrace.runtime import errors
@@ -130,3 +132,30 @@ def test_an_unknown_name_is_not_found_with_a_suggestion() -> None:
 def test_an_empty_name_is_said_to_be_empty_and_the_known_names_are_told() -> None:
     error = NotFound.unknown("network", "", ["m", "n"], field="network")
     assert error.message == "the name of the network is empty; known: m, n"
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (MemoryError(), "memory"),
+        (OSError(errno.EMFILE, "too many"), "file descriptors"),
+        (OSError(errno.ENOSPC, "full"), "space for files"),
+        (RuntimeError("can't start new thread"), "threads"),
+    ],
+)
+def test_what_the_system_has_run_out_of_is_told(error: Exception, what: str) -> None:
+    bug = errors.Internal("a device failed")
+    bug.__cause__ = error
+    for each in (error, bug):
+        found = errors.exhausted(each)
+        assert found is not None
+        assert found.message == f"the server has run out of {what}; try again later"
+
+
+def test_no_other_error_says_that_the_system_has_run_out_of_something() -> None:
+    known = errors.Unavailable("down")
+    known.__cause__ = MemoryError()
+    itself = RuntimeError("a cycle")
+    itself.__cause__ = itself
+    for each in (known, itself, OSError(errno.ENOENT, "none"), ValueError(), None):
+        assert errors.exhausted(each) is None

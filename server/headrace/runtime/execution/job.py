@@ -19,6 +19,7 @@ from headrace.runtime.errors import (
     Cancelled,
     DeadlineExceeded,
     HeadraceError,
+    exhausted,
     forget_frames,
 )
 from headrace.runtime.execution.cancel import CancelToken
@@ -236,6 +237,7 @@ class Job:
         if error is None:
             self.outcome = Outcome.COMPLETED
         else:
+            error = exhausted(error) or error
             self.outputs = {}
             self.error = error
             if isinstance(error, HeadraceError):  # the log needs the frames of any other error

@@ -199,9 +199,12 @@ class _Passage:
                 share.executor.leave(stream, share.flow)
             passage._end(error)
 
-        self.begin(now)
-        if departure.depart([passage.job for passage in passages], land):
-            return True
+        try:
+            self.begin(now)
+            if departure.depart([passage.job for passage in passages], land):
+                return True
+        except Exception:  # noqa: BLE001 - the other passages must not be lost with this one
+            _log.exception("jobs could not depart")
         pipeline.timeout.end(self.job)
         self.job.started = 0.0
         passages.popleft()

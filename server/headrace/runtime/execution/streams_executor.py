@@ -234,7 +234,7 @@ class StreamsExecutor:
                 self._run(stream, task)
                 del task
                 work = self._next(stream, flow)
-                if work is not None and work[1].depart(stream):
+                if work is not None and _departs(work[1], stream):
                     work = None
 
     def _run(self, stream: Stream, task: Task) -> None:
@@ -250,7 +250,7 @@ class StreamsExecutor:
     def _go_on(stream: Stream) -> None:
         """Starts the work that the stream has been given, or lets its thread end."""
         work = stream.work
-        if work is None or not work[1].depart(stream):
+        if work is None or not _departs(work[1], stream):
             stream.wake.release()
 
     def _idle_stream(self, flow: Flow[Task]) -> Stream | None:
@@ -315,6 +315,16 @@ class StreamsExecutor:
     def _wake(self, streams: list[Stream]) -> None:
         for stream in streams:
             self._go_on(stream)
+
+
+def _departs(task: Task, stream: Stream) -> bool:
+    """Whether the task has departed. If it raises, the stream's thread runs it, and the stream is
+    not lost."""
+    try:
+        return task.depart(stream)
+    except Exception:  # noqa: BLE001 - see above
+        _log.exception("a task could not depart")
+        return False
 
 
 class Share:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NoReturn
 
 import grpc
 
-from headrace.runtime.errors import HeadraceError, Internal, forget_frames
+from headrace.runtime.errors import HeadraceError, Internal, exhausted, forget_frames
 from headrace.server.logs import CURRENT_REQUEST, log_internal_error, new_request_id
 from headrace.server.transport.call import Call
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, bounded, to_trailing_metadata
+
+_log = logging.getLogger(__name__)
 
 _ON_THE_WAY = 0.05
 """The seconds that a message takes to arrive and to be read on a busy machine."""
@@ -29,6 +32,10 @@ def describe(error: BaseException, *, where: str, request: str = "") -> ErrorDet
 
 
 def _describe(error: BaseException, where: str, request: str) -> ErrorDetails:
+    lacking = exhausted(error)
+    if lacking is not None:
+        _log.warning("%s: %s", where, lacking.message, exc_info=error)
+        error = lacking
     if isinstance(error, CodecError):
         return ErrorDetails(
             grpc.StatusCode.INVALID_ARGUMENT,

@@ -93,7 +93,7 @@ class WorkerDeparture:
             takes = [journey.take for journey in journeys]
             if worker.watched.ask(messages, takes, descriptors):
                 return True
-        except HeadraceError:
+        except (HeadraceError, OSError, MemoryError):
             pass  # a stream's thread sends the job then, and fails it
         for journey in journeys:
             journey.stay()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Final, TypeAlias
 
 from headrace.runtime.device.services import Readers
@@ -33,7 +34,7 @@ class WatchedLanes:
     `_changed` guards `_lanes`.
 
     Args:
-        connect: makes a new connection to the worker.
+        connect: makes a new connection to the worker, and never waits.
         readers: reads the answers.
     """
 
@@ -43,6 +44,7 @@ class WatchedLanes:
         self._idle: deque[_WatchedLane] = deque()
         self._changed = threading.Condition()
         self._lanes = 0  # lanes
+        self._lost: SimpleQueue[Sequence[Take] | None] = SimpleQueue()
 
     def ask(
         self, requests: Sequence[bytes], takes: Sequence[Take], descriptors: Sequence[int] = ()
@@ -73,10 +75,14 @@ class WatchedLanes:
     def _open(self) -> _WatchedLane | None:
         try:
             lane = self._connect()
-        except HeadraceError:
+        except (HeadraceError, OSError):
             return None
-        watched = _WatchedLane(lane, self._readers, self._idle, self._closed)
-        self._count(1)
+        watched = _WatchedLane(lane, self._readers, self._idle, self._closed, self._lose)
+        try:
+            self._opened()
+        except RuntimeError:
+            lane.close()
+            return None
         if self._readers.add(lane.fileno(), watched.readable):
             return watched
         lane.close()
@@ -89,13 +95,37 @@ class WatchedLanes:
         with self._changed:
             self._changed.wait_for(lambda: not self._lanes, seconds)
 
-    def _closed(self) -> None:
-        self._count(-1)
+    def _opened(self) -> None:
+        """Counts a lane. With the first one, starts the thread that tells what is lost. The system
+        may have no thread when the worker ends.
 
-    def _count(self, change: int) -> None:
+        Raises:
+            RuntimeError: the system has none now.
+        """
         with self._changed:
-            self._lanes += change
+            if not self._lanes:
+                lost = self._lost = SimpleQueue()
+                threading.Thread(
+                    target=_tell_lost, args=(lost,), name="headrace-worker-lost", daemon=True
+                ).start()
+            self._lanes += 1
+
+    def _closed(self) -> None:
+        with self._changed:
+            self._lanes -= 1
+            if not self._lanes:
+                self._lost.put(None)
             self._changed.notify_all()
+
+    def _lose(self, takes: Sequence[Take]) -> None:
+        self._lost.put(takes)
+
+
+def _tell_lost(lost: SimpleQueue[Sequence[Take] | None]) -> None:
+    """Fails the requests of lanes that were lost. This may wait for the worker's end."""
+    while (takes := lost.get()) is not None:
+        for take in takes:
+            take(None)
 
 
 class _WatchedLane:
@@ -105,6 +135,7 @@ class _WatchedLane:
     Args:
         idle: where the lane goes while no request is under way.
         closed: called when the lane is closed.
+        lost: called with the requests that were under way then.
     """
 
     def __init__(
@@ -113,11 +144,13 @@ class _WatchedLane:
         readers: Readers,
         idle: deque[_WatchedLane],
         closed: Callable[[], None],
+        lost: Callable[[Sequence[Take]], None],
     ) -> None:
         self._lane = lane
         self._readers = readers
         self._idle = idle
         self._closed = closed
+        self._lost = lost
         self._lock = threading.Lock()
         self._waiting: deque[Take] = deque()  # of the requests under way, in their order
 
@@ -130,7 +163,7 @@ class _WatchedLane:
             try:
                 self._lane.gather(*requests)
                 self._lane.flush(descriptors)
-            except Disconnected:
+            except (Disconnected, MemoryError):
                 for _ in takes:
                     self._waiting.pop()
                 self._lane.shutdown()  # the reading thread then closes it
@@ -168,14 +201,6 @@ class _WatchedLane:
             lost = list(self._waiting)
             self._waiting.clear()
             self._lane.close()
-        self._closed()
         if lost:
-            _tell_lost(lost)
-
-
-def _tell_lost(takes: Sequence[Take]) -> None:
-    def tell() -> None:
-        for take in takes:
-            take(None)
-
-    threading.Thread(target=tell, name="headrace-worker-lost", daemon=True).start()
+            self._lost(lost)
+        self._closed()

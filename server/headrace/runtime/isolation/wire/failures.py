@@ -13,6 +13,7 @@ from headrace.runtime.errors import (
     QueueFull,
     UnsupportedLayer,
     UnsupportedLayers,
+    exhausted,
 )
 
 _log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ _PLAIN: Final = {
 def error_to_json(error: BaseException) -> dict[str, Any]:
     """The facts from which the other process makes the error again. An error that is not a
     HeadraceError is a bug, and is logged here, in the process where it happened."""
+    error = exhausted(error) or error
     if not isinstance(error, HeadraceError):
         _log.error("a device's plugin failed", exc_info=error)
         error = Internal(f"{type(error).__name__}: {error}")

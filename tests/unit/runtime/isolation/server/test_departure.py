@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ import pytest
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import Cancelled, EndedWorker, Unavailable
+from headrace.runtime.errors import Cancelled, EndedWorker, ResourceExhausted, Unavailable
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.isolation.server import departure as departure_module
 from headrace.runtime.isolation.server import network as isolated_network
+from headrace.runtime.isolation.server import process
 from headrace.runtime.isolation.server.departure import WorkerDeparture
 from headrace.runtime.isolation.server.exchange import Exchange
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
@@ -154,6 +156,42 @@ def test_waiting_requests_go_along_and_each_runs_once(
     # The first leaves alone with the stream's thread, or with its company.
     assert sum(sizes) == 9
     assert max(sizes) == 4
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["departs", "waits"])
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, ""), MemoryError()], ids=repr)
+def test_a_system_that_has_run_out_of_something_costs_requests_and_no_stream(
+    network: ExecutableNetwork, monkeypatch: pytest.MonkeyPatch, error: Exception, inline: bool
+) -> None:
+    requests = Requests(network)
+
+    def none_left() -> NoReturn:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "lanes", none_left)
+        for _ in range(3):
+            requests.start(1.0, inline=inline)
+            job, _ = requests.next()
+            assert isinstance(job.error, ResourceExhausted)
+    requests.start(1.0, inline=inline)
+    assert requests.next()[0].outcome is Outcome.COMPLETED
+
+
+def test_a_departure_that_raises_costs_no_stream(network: ExecutableNetwork) -> None:
+    requests = Requests(network)
+    departure = network._pipeline.departure
+    assert departure is not None
+
+    def raises(*_: object) -> NoReturn:
+        raise MemoryError
+
+    departure.depart = raises  # type: ignore[method-assign, assignment]
+    departure.company = raises  # type: ignore[method-assign]
+    for _ in range(3):
+        requests.start(1.0)
+    for _ in range(3):
+        assert requests.next()[0].outcome is Outcome.COMPLETED
 
 
 @pytest.mark.parametrize("case", ["very large", "profile", "may wait"])
