@@ -8,6 +8,7 @@ import math
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from headrace.runtime.network.onnx_inference import infer_apart, stop_apart
@@ -23,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 0.2
 _UNLOAD_SECONDS = 2.0
+_THREADS = 64
+"""Most of asyncio's pool: more than may wait for the workers of two devices that hang."""
 
 
 class App:
@@ -64,6 +67,8 @@ class App:
     async def start(self) -> Addresses:
         """Listens, loads the networks of the start, and then reports that the server is ready."""
         infer_apart()  # networks come from strangers
+        pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="asyncio")
+        asyncio.get_running_loop().set_default_executor(pool)
         self._watcher.start()
         self.backend.health.start()
         addresses = await self._listeners.start()

@@ -113,7 +113,8 @@ class Servicer:
         reply = pb.GetNetworkReply(info=self._info(entry))
         executable = entry.executable
         if executable is not None:
-            reply.layers.extend(convert.executable_layers(executable.layers()))
+            layers = await _in_thread(executable.layers)
+            reply.layers.extend(convert.executable_layers(layers))
             reply.performance_counts.extend(convert.layer_profiles(executable.last_profile))
         return reply
 

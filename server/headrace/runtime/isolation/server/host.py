@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+PATIENCE_SECONDS: Final = 10.0
+"""How long a thread waits for what a worker tells, which takes a healthy worker milliseconds."""
 _SHORTEST_DELAY_SECONDS = 0.1
 
 
@@ -130,8 +132,8 @@ class WorkerHost:
         return worker
 
     def call(self, method: str, arguments: Mapping[str, Any]) -> Answer:
-        """As `WorkerProcess.call`, on the running worker."""
-        return self.worker().call(method, arguments)
+        """As `WorkerProcess.call`, on the running worker, which has to answer soon."""
+        return self.worker().call(method, arguments, patience=PATIENCE_SECONDS)
 
     def extend(self, functions: bytes) -> None:
         """Adds operators to the device, now and after every restart. Raises as `call`."""
@@ -187,12 +189,20 @@ class WorkerHost:
         if worker is not None:
             worker.pool.clear()
 
-    def ask(self, worker_network: WorkerNetwork, method: str, **arguments: Any) -> Answer:
-        """Has the worker do something with a loaded network. Raises as `query`."""
+    def ask(
+        self,
+        worker_network: WorkerNetwork,
+        method: str,
+        patience: float = PATIENCE_SECONDS,
+        **arguments: Any,
+    ) -> Answer:
+        """Has the worker do something with a loaded network. Raises as `query`, or Unavailable if
+        the worker does not answer within `patience`."""
         with self._blaming(worker_network.running):
             exchange = worker_network.exchange()
             with exchange.worker.doing(worker_network.running):
-                return exchange.worker.call(method, {"number": exchange.number, **arguments})
+                given = {"number": exchange.number, **arguments}
+                return exchange.worker.call(method, given, patience=patience)
 
     def run(self, worker_network: WorkerNetwork, job: Job) -> None:
         """Runs a job in the worker. Raises as `Exchange`, or EndedWorker if the job ended it."""

@@ -40,6 +40,8 @@ _OURS: Final = frozenset(
 _PATIENCE_SECONDS: Final = 2.0
 """How long a run may go on after its EXECUTION_TIMEOUT has cancelled it. Then its worker is
 killed."""
+_EXPORT_SECONDS: Final = 300.0
+"""How long an export may take."""
 _BRIEF_PORTS: Final = 64
 """The messages of a network with more inputs and outputs are not brief."""
 
@@ -122,7 +124,7 @@ class IsolatedNetwork(ExecutableNetwork):
         return WorkerDeparture(self._host, self._worker_network, patience, is_brief=is_brief)
 
     def _export(self) -> bytes:
-        _, files = self._host.ask(self._worker_network, "export")
+        _, files = self._host.ask(self._worker_network, "export", _EXPORT_SECONDS)
         return joined(files[:1])
 
     def _layers(self) -> tuple[Layer, ...]:

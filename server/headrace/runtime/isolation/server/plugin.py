@@ -310,5 +310,5 @@ class IsolatedPlugin(Device):
 
 def _launch(launch: Launch, readers: Readers, device: str) -> WorkerProcess:
     worker = launch(device)
-    worker.watched = WatchedLanes(worker.connect, readers)
+    worker.watched = WatchedLanes(partial(worker.connect, within=0.0), readers)
     return worker

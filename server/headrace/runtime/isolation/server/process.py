@@ -40,6 +40,11 @@ _PULSE_SECONDS = 10.0
 _STILL_SECONDS = 120.0
 """A worker that is still for so long hangs. A backend may hold the interpreter while it reads."""
 
+_PROMPT_SECONDS = 2.0
+"""While a call takes longer, no other call is made that has patience."""
+_MOST_PATIENT = 16
+"""How many threads may wait for a worker's answers to calls that have patience."""
+
 Answer: TypeAlias = "tuple[Any, list[memoryview]]"
 """A call's result, and the bytes that came with it."""
 
@@ -86,6 +91,8 @@ class WorkerProcess:
         self._cancelling = threading.Lock()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[Answer]] = {}
+        self._patient: dict[int, float] = {}  # when each began; single operations are atomic
+        self._late: set[int] = set()
         self.lanes = Lanes(self.connect)
         self._closing = False
         launched = launch()
@@ -136,6 +143,7 @@ class WorkerProcess:
         *,
         token: CancelToken | None = None,
         timeout: float | None = None,
+        patience: float | None = None,
     ) -> Answer:
         """Has the worker do something, and waits for it.
 
@@ -143,22 +151,34 @@ class WorkerProcess:
             files: descriptors of files to pass on; the caller still owns them.
             token: if it is cancelled, the worker's call is too.
             timeout: seconds after which the worker is killed.
+            patience: seconds after which nobody waits any more. While such a call is late, no other
+                one is made, so that a worker that hangs holds few threads.
 
         Raises:
             WorkerLost: the worker has ended.
+            Unavailable: the worker does not answer within `patience`.
             Any error that the worker raised.
         """
+        if patience is not None:
+            self._check_patient(method)
         number, answer = self._expect()
+        if patience is not None:
+            self._patient[number] = time.monotonic()
         cancel = partial(self.cancel, number)
         try:
             header = {"call": number, "method": method, "arguments": arguments or {}}
-            self._control.send(header, (), files)
+            self._control.send(header, (), files, within=patience)
             if token is not None:
                 token.attach(cancel)
-            return answer.result(timeout)
+            return answer.result(timeout if patience is None else patience)
         except Disconnected as error:
             raise self.lost() from error
+        except BlockingIOError as error:
+            raise self._silent(method) from error
         except FutureTimeout:
+            if patience is not None:
+                self._late.add(number)
+                raise self._silent(method) from None
             self.kill()
             raise WorkerLost(
                 f"the worker of {self.device} took more than {timeout:g} seconds to {method}"
@@ -166,8 +186,51 @@ class WorkerProcess:
         finally:
             if token is not None:
                 token.detach(cancel)
+            self._patient.pop(number, None)
             with self._lock:
                 self._waiting.pop(number, None)
+
+    def order(self, method: str, arguments: Mapping[str, Any], patience: float) -> None:
+        """Has the worker do something that has to be done, even if it answers late.
+
+        Args:
+            patience: how many seconds to wait for the answer. Nobody waits for a worker that
+                answers late already.
+
+        Raises:
+            WorkerLost: the worker has ended.
+            Any error that the worker raised.
+        """
+        number, answer = self._expect()
+        header = {"call": number, "method": method, "arguments": arguments}
+        try:
+            self._control.send(header, within=patience)
+            answer.result(0.0 if self._late else patience)
+        except Disconnected as error:
+            raise self.lost() from error
+        except (BlockingIOError, FutureTimeout):
+            self._late.add(number)
+            _log.warning("the process of device %s does not answer (%s)", self.device, method)
+        finally:
+            with self._lock:
+                self._waiting.pop(number, None)
+
+    def _check_patient(self, method: str) -> None:
+        """
+        Raises:
+            Unavailable: the worker answers late, or has too many calls to answer.
+        """
+        since = min(list(self._patient.values()), default=math.inf)
+        slow = time.monotonic() - since > _PROMPT_SECONDS
+        if self._late or slow or len(self._patient) >= _MOST_PATIENT:
+            raise self._silent(method)
+
+    def _silent(self, method: str) -> Unavailable:
+        error = Unavailable(
+            f"the process of device {self.device} does not answer now ({method}); try again later"
+        )
+        error.retry_delay_seconds = _PROMPT_SECONDS
+        return error
 
     def ask(self, method: str) -> Future[Answer]:
         """Makes a call without waiting for its answer, and has the worker unmap dropped segments.
@@ -211,15 +274,22 @@ class WorkerProcess:
 
     # -- lanes --
 
-    def connect(self) -> Lane:
+    def connect(self, *, within: float | None = None) -> Lane:
         """A new lane.
+
+        Args:
+            within: as `Channel.send`.
 
         Raises:
             WorkerLost: the worker has ended.
+            OSError: the system has no descriptor for it, or the worker takes nothing now.
         """
         lane, theirs = lanes()
         try:
-            self._control.send({"method": "lane"}, (), (theirs.fileno(),))
+            self._control.send({"method": "lane"}, (), (theirs.fileno(),), within=within)
+        except BlockingIOError:
+            lane.close()
+            raise
         except Disconnected as error:
             lane.close()
             raise self.lost() from error
@@ -316,6 +386,7 @@ class WorkerProcess:
             return True
         told = message.header.get("error")
         error = error_from_json(told) if told is not None else None
+        self._late.discard(message.header.get("call", 0))
         with self._lock:  # last, because a call that waits no more does not hear of a failure
             waiting = self._waiting.pop(message.header.get("call", 0), None)
         if waiting is not None:

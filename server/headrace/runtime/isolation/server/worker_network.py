@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, Final
 
 from headrace.runtime.device.load import Load
 from headrace.runtime.errors import EndedWorker, HeadraceError, Internal, Unavailable
@@ -22,6 +22,9 @@ from headrace.runtime.transform.options import NetworkOptions, options_to_json
 from headrace.runtime.transform.query import QueryResult
 
 _log = logging.getLogger(__name__)
+
+_UNLOAD_SECONDS: Final = 10.0
+"""So long an unload waits for a worker. Other networks are closed after it."""
 
 
 class WorkerNetwork:
@@ -119,7 +122,7 @@ class WorkerNetwork:
         self.config = dict  # it refers to the network that has this one, with its weights
         if exchange is not None:
             with suppress(Unavailable):  # the worker has ended, and the network with it
-                exchange.worker.call("unload", {"number": exchange.number})
+                exchange.worker.order("unload", {"number": exchange.number}, _UNLOAD_SECONDS)
 
 
 def ask_to_load(

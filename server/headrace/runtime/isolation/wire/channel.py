@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import struct
 import threading
@@ -64,16 +65,28 @@ class Channel:
         header: dict[str, Any],
         body: Sequence[Buffer] = (),
         descriptors: Sequence[int] = (),
+        *,
+        within: float | None = None,
     ) -> None:
         """Sends a message; the sender still owns the descriptors.
+
+        Args:
+            within: how many seconds to wait until the other end takes the message; None: for ever.
 
         Raises:
             Disconnected: the other end has gone.
             Internal: the message is too large.
+            BlockingIOError: it would have to wait. Nothing was sent.
         """
         data = packed(header, body, len(descriptors))
-        with self._sending:
+        if not self._sending.acquire(timeout=-1 if within is None else within):
+            raise BlockingIOError("another thread sends")
+        try:
+            if within is not None and not _has_room(self._socket, within):
+                raise BlockingIOError("the other end takes nothing")
             send_all(self._socket, data, descriptors)
+        finally:
+            self._sending.release()
 
     def receive(self) -> Message:
         """The next message; waits for it.
@@ -132,6 +145,13 @@ class Channel:
             if not got:
                 raise Disconnected("the connection ended inside a message")
             buffer = buffer[got:]
+
+
+def _has_room(end: socket.socket, seconds: float) -> bool:
+    """Whether a small message fits into the connection within so many seconds."""
+    ready = select.poll()
+    ready.register(end, select.POLLOUT)
+    return bool(ready.poll(1000 * seconds))
 
 
 def channels() -> tuple[Channel, socket.socket]:
