@@ -133,7 +133,7 @@ def look_at(root: Path, name: str) -> NetworkFolder | None:
 
 
 def _network(root: Path, path: Path) -> NetworkFolder | None:
-    if path.is_symlink() and _leads_out(root, str(path)):
+    if _leads_out(root, str(path)):
         return _faulty(path, f"{path.name!r} {LEADS_OUT}")
     if not os.path.isdir(path):  # noqa: PTH112 - faster: each look may check ten thousand
         return _no_folder(path)
@@ -146,7 +146,7 @@ def _network(root: Path, path: Path) -> NetworkFolder | None:
             name = entry.name
             if name.startswith("."):
                 continue
-            if is_version(name) and (entry.is_symlink() or entry.is_dir()):
+            if is_version(name) and _may_be_folder(entry):
                 version = _version(root, path, entry) if len(versions) < MAX_VERSIONS else None
                 if version is not None:
                     versions[name] = version
@@ -157,7 +157,7 @@ def _network(root: Path, path: Path) -> NetworkFolder | None:
                 fault = f"{FILE} {LEADS_OUT}"
             elif name == "config.pbtxt":
                 notes.append(_CONFIG_PBTXT)
-            elif os.path.isfile(f"{entry.path}/{MODEL}"):  # noqa: PTH113 - as above
+            elif _may_be_folder(entry) and os.path.isfile(f"{entry.path}/{MODEL}"):  # noqa: PTH113
                 notes.append(f"{_printable(name)}/{MODEL} is not served: {_VERSIONS}")
     if has_model and FIRST_VERSION in versions:
         fault = f"both {MODEL} and {FIRST_VERSION}/{MODEL} are there; remove one"
@@ -186,6 +186,8 @@ def _version(root: Path, network: Path, entry: os.DirEntry[str]) -> Files | None
     try:
         if entry.is_symlink() and _leads_out(root, entry.path):
             return _broken(folder, f"version {entry.name} {LEADS_OUT}")
+        if os.path.isfile(f"{entry.path}/{MODEL}"):  # noqa: PTH113 - as above
+            return _checked(root, network, folder)
         there = _names(entry.path)
     except OSError as error:
         return _broken(folder, f"version {entry.name} cannot be read: {error.strerror}")
@@ -201,10 +203,10 @@ def _checked(
 ) -> Files:
     """A version's files, as `_files`, if its model can be read."""
     try:
-        model = folder / MODEL
-        if _leads_out(root, str(model)):
+        model = f"{folder}/{MODEL}"
+        if _leads_out(root, model):
             return _broken(folder, f"{MODEL} {LEADS_OUT}")
-        if not stat.S_ISREG(model.stat().st_mode):
+        if not stat.S_ISREG(os.stat(model).st_mode):  # noqa: PTH116 - as above
             return _broken(folder, f"{MODEL} is not a regular file")
         return _files(folder, network, None if beside is None else _but(beside, FILE))
     except OSError as error:
@@ -237,6 +239,11 @@ def _told(names: list[str]) -> str:
     if models:
         return text if MODEL in models[0] else f"{text}: rename the model to {MODEL}"
     return f"{text}: the server loads ONNX models only"
+
+
+def _may_be_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder or a link, without a look at what the link leads to."""
+    return entry.is_symlink() or entry.is_dir()
 
 
 def _names(folder: str) -> list[str]:
