@@ -1,12 +1,12 @@
-"""Header blocks: compression (RFC 7541), and what a list of fields must look like (RFC 9113, 8)."""
+"""Header blocks: what they mean, and what a list of fields must look like (RFC 9113, 8)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias, TypeVar
 
-import hpack
-
+from headrace.http2.compression import BadBlock, Decoder, TooManyFields
 from headrace.http2.faults import ConnectionFault, StreamFault
 from headrace.http2.frames import ErrorCode
 
@@ -14,17 +14,15 @@ T = TypeVar("T")
 
 Fields: TypeAlias = list[tuple[bytes, bytes]]
 
-_FIELD_BYTES: Final = 32
 _TIMES: Final = 4
 _REMEMBERED_BYTES: Final = 24 << 10
 _LARGEST_REMEMBERED: Final = 4 << 10
-_SIZE_UPDATE_BYTES: Final = 6
-_SIZE_UPDATES: Final = 2  # how many a block may begin with (RFC 7541, 4.2)
 _OF_A_CONNECTION: Final = frozenset(
     (b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade")
 )
 _REQUEST: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
-_NAME_BYTES: Final = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+_is_name: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
+_is_value: Final = re.compile(rb"(?![ \t])[^\0\r\n]*(?<![ \t])").fullmatch
 
 
 class ListTooLarge(StreamFault):
@@ -48,7 +46,7 @@ class BlockDecoder:
     __slots__ = ("_decoder", "_known_bytes", "_most_bytes", "fields", "known")
 
     def __init__(self, most_bytes: int) -> None:
-        self._decoder = hpack.Decoder(_TIMES * most_bytes)
+        self._decoder = Decoder(_TIMES * most_bytes)
         self._most_bytes = most_bytes
         self._known_bytes = 0
         self.known: dict[bytes, Any] = {}
@@ -68,18 +66,24 @@ class BlockDecoder:
         known = self.known.get(block)
         if type(known) is meaning:
             return known
-        table = self._decoder.header_table
-        entries = table.dynamic_entries
-        before = (len(entries), entries[0] if entries else None, table.maxsize)
-        fields = self._decode(block)
+        decoder = self._decoder
+        changes = decoder.changes
+        try:
+            fields, size = decoder.decode(block)
+        except TooManyFields:
+            raise ConnectionFault(
+                ErrorCode.ENHANCE_YOUR_CALM, "the list of header fields is far too large"
+            ) from None
+        except BadBlock:
+            raise ConnectionFault(
+                ErrorCode.COMPRESSION_ERROR, "a header block cannot be decoded"
+            ) from None
         # A table that changed gives remembered blocks another meaning, whatever this one means.
-        after = (len(entries), entries[0] if entries else None, table.maxsize)
-        changed = after[0] != before[0] or after[1] is not before[1] or after[2] != before[2]
+        changed = decoder.changes != changes
         if changed:
             self.known.clear()
             self._known_bytes = 0
         self.fields = len(fields)
-        size = sum(len(name) + len(value) + _FIELD_BYTES for name, value in fields)
         if size > self._most_bytes:
             raise ListTooLarge(
                 ErrorCode.ENHANCE_YOUR_CALM,
@@ -90,19 +94,6 @@ class BlockDecoder:
             self._remember(block, meant)
         return meant
 
-    def _decode(self, block: bytes) -> Fields:
-        _check_size_updates(block)
-        try:
-            return [(name, value) for name, value in self._decoder.decode(block, raw=True)]
-        except hpack.OversizedHeaderListError:
-            raise ConnectionFault(
-                ErrorCode.ENHANCE_YOUR_CALM, "the list of header fields is far too large"
-            ) from None
-        except (hpack.HPACKError, IndexError, UnicodeError):
-            raise ConnectionFault(
-                ErrorCode.COMPRESSION_ERROR, "a header block cannot be decoded"
-            ) from None
-
     def _remember(self, block: bytes, meant: object) -> None:
         known = self.known
         if block not in known:
@@ -112,25 +103,6 @@ class BlockDecoder:
                 self._known_bytes -= len(oldest)
                 del known[oldest]
         known[block] = meant
-
-
-def _check_size_updates(block: bytes) -> None:
-    """
-    Raises:
-        ConnectionFault: the block begins with more changes of the table's size than it may. Each
-            takes one byte, and long to decode.
-    """
-    position = count = 0
-    end = len(block)
-    while position < end and block[position] & 0xE0 == 0x20:
-        count += 1
-        if count > _SIZE_UPDATES:
-            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, "a table changes its size too often")
-        continues = block[position] & 0x1F == 0x1F
-        position += 1
-        while continues and position < end and position < _SIZE_UPDATES * _SIZE_UPDATE_BYTES:
-            continues = block[position] >= 0x80
-            position += 1
 
 
 def literal(name: bytes, value: bytes) -> bytes:
@@ -161,7 +133,7 @@ def _string(text: bytes) -> bytes:
 
 
 def check_fields(fields: Fields) -> int:
-    """Checks fields that are not pseudo-header fields (RFC 9113, 8.2).
+    """Checks fields of which none may be a pseudo-header field (RFC 9113, 8.2).
 
     Returns:
         The value of content-length, -1 without one.
@@ -171,9 +143,10 @@ def check_fields(fields: Fields) -> int:
     """
     length = -1
     for name, value in fields:
-        if not name or not _NAME_BYTES.issuperset(name):
+        if _is_name(name) is None:
             raise _malformed(f"{_shown(name)} is not the name of a header field")
-        _check_value(name, value)
+        if _is_value(value) is None:
+            raise _bad_value(name)
         if name in _OF_A_CONNECTION:
             raise _malformed(f"{_shown(name)} has no place in HTTP/2")
         if name == b"te" and value != b"trailers":
@@ -185,15 +158,8 @@ def check_fields(fields: Fields) -> int:
     return length
 
 
-def _check_value(name: bytes, value: bytes) -> None:
-    if value and (value[0] in b" \t" or value[-1] in b" \t"):
-        raise _malformed(f"the value of {_shown(name)} begins or ends with white space")
-    if b"\0" in value or b"\r" in value or b"\n" in value:
-        raise _malformed(f"the value of {_shown(name)} holds a forbidden byte")
-
-
 def split_request(fields: Fields) -> tuple[dict[bytes, bytes], Fields]:
-    """The pseudo-header fields of a request, and the others (RFC 9113, 8.3.1).
+    """The pseudo-header fields of a request, and the others, unchecked (RFC 9113, 8.3.1).
 
     Raises:
         StreamFault: they are not those of a request.
@@ -211,7 +177,7 @@ def split_request(fields: Fields) -> tuple[dict[bytes, bytes], Fields]:
 
 
 def split_response(fields: Fields) -> tuple[int, Fields]:
-    """The status of a response, and the other fields.
+    """The status of a response, and the other fields, unchecked.
 
     Raises:
         StreamFault: they are not those of a response.
@@ -223,27 +189,23 @@ def split_response(fields: Fields) -> tuple[int, Fields]:
     return int(status), rest
 
 
-def no_pseudo(fields: Fields) -> Fields:
-    """The fields of trailers.
-
-    Raises:
-        StreamFault: a pseudo-header field is among them.
-    """
-    if any(name[:1] == b":" for name, _ in fields):
-        raise _malformed("trailers hold a pseudo-header field")
-    return fields
-
-
 def _split(fields: Fields) -> tuple[dict[bytes, bytes], Fields]:
     pseudo: dict[bytes, bytes] = {}
     for position, (name, value) in enumerate(fields):
         if name[:1] != b":":
-            return pseudo, no_pseudo(fields[position:])
+            return pseudo, fields[position:]
         if name in pseudo:
             raise _malformed(f"{_shown(name)} comes twice")
-        _check_value(name, value)
+        if _is_value(value) is None:
+            raise _bad_value(name)
         pseudo[name] = value
     return pseudo, []
+
+
+def _bad_value(name: bytes) -> StreamFault:
+    return _malformed(
+        f"the value of {_shown(name)} begins or ends with white space, or holds a forbidden byte"
+    )
 
 
 def _malformed(why: str) -> StreamFault:

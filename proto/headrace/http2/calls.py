@@ -16,7 +16,6 @@ from headrace.http2.blocks import (
     block,
     check_fields,
     literal,
-    no_pseudo,
     split_request,
     split_response,
 )
@@ -149,7 +148,7 @@ class Trailers:
         Raises:
             StreamFault: the fields are not those of trailers.
         """
-        check_fields(no_pseudo(fields))
+        check_fields(fields)
         known = dict(fields)
         code = known.get(b"grpc-status", b"")
         self.code = int(code) if code.isdigit() and len(code) < 9 else None

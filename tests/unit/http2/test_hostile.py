@@ -235,7 +235,7 @@ def test_a_list_of_100_000_fields_ends_before_it_is_read(field: bytes, code: str
         if server.fault is not None:
             break
     assert server.fault == code
-    assert lines < 350_000
+    assert lines < 150_000
 
 
 def test_a_bomb_in_the_table_ends() -> None:

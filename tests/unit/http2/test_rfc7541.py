@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import hpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.http2.blocks import BlockDecoder, block, literal
 from headrace.http2.calls import RequestHead
+from headrace.http2.compression import BadBlock, Decoder, TooManyFields
 from headrace.http2.connection import Opened
 from headrace.http2.faults import ConnectionFault, StreamFault
 from tests.support.http2_ends import CALL, HEADERS, LAST_HEADERS, Server, frame, of
@@ -105,6 +110,40 @@ def test_what_hpack_encodes_is_decoded_alike_with_all_its_means() -> None:
         events = server.serve(frame(HEADERS, LAST_HEADERS, 2 * call + 1, sent))
         (opened,) = of(Opened, events)
         assert [(k.encode(), v.encode()) for k, v in opened.head.metadata] == more
+
+
+PARTS = [
+    *(b"\x82", b"\xbe", b"\xbf", b"\xff\x03", b"\x80", b"\x20", b"\x3f\x45", b"\x3f\xe1\x1f"),
+    *(b"\x40\x01a\x01b", b"\x42\x03GET", b"\x7e\x01c", b"\x00\x01x\x00", b"\x10\x01y\x01z"),
+    *(b"\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff", b"\x0f\x2b\x06h2spec"),
+    *(b"\x40\x01q\x7f\x21" + b"v" * 160, b"\x44\x7f\xf1\x1e" + b"w" * 4080),
+]
+blocks = st.lists(
+    st.builds(
+        lambda parts, noise, at: b"".join(parts)[:at] + noise + b"".join(parts)[at:],
+        st.lists(st.sampled_from(PARTS), max_size=12),
+        st.just(b"") | st.binary(max_size=3),
+        st.integers(0, 50),
+    ),
+    max_size=6,
+)
+
+
+@given(sent=blocks)
+def test_blocks_are_decoded_as_hpack_decodes_them(sent: list[bytes]) -> None:
+    ours, theirs = Decoder(20_000), hpack.Decoder(20_000)
+    for each in sent:
+        expected: list[tuple[bytes, bytes]] | None = None
+        with contextlib.suppress(hpack.HPACKError):
+            expected = [(name, value) for name, value in theirs.decode(each, raw=True)]
+        try:
+            fields, size = ours.decode(each)
+        except (BadBlock, TooManyFields):
+            # Only more changes of the size than a block may have are refused by us alone.
+            assert expected is None or each.count(b"\x20") + each.count(b"\x3f") > 2
+            return
+        assert fields == expected
+        assert size == sum(len(name) + len(value) + 32 for name, value in fields)
 
 
 # -- blocks that are remembered --
