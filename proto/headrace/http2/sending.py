@@ -379,14 +379,15 @@ class Sending:
 
 
 def _move(size: int, pending: deque[Buffer], out: list[Buffer]) -> None:
-    """Moves the first `size` bytes."""
-    while size:
+    """Moves the first `size` bytes, and what is empty behind them."""
+    while pending:
         part = pending[0]
         if len(part) <= size:
             out.append(pending.popleft())
             size -= len(part)
         else:
-            view = memoryview(part)
-            out.append(view[:size])
-            pending[0] = view[size:]
+            if size:
+                view = memoryview(part)
+                out.append(view[:size])
+                pending[0] = view[size:]
             return

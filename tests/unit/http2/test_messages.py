@@ -257,6 +257,20 @@ def test_nothing_is_sent_on_a_stream_that_is_over() -> None:
     assert server.sent() == []
 
 
+def test_empty_parts_of_a_message_hold_nothing_back() -> None:
+    server = Server()
+    server.read(settings((WINDOW, 8)))
+    server.sent()
+    stream = server.open(1, end=True)
+    server.wire.send_head(stream)
+    parts = (message(b"text")[:5], b"", b"text", b"", b"")
+    assert not server.wire._hold(stream, *parts)
+    assert not server.wire.finish(stream)
+    assert server.read(window_update(1, 1)) == [Sent(stream)]
+    assert b"".join(each.payload for each in server.sent_of(DATA)) == message(b"text")
+    assert server.wire.streams == {}
+
+
 def test_streams_take_turns_at_the_connections_window() -> None:
     server = Server()
     server.read(settings((WINDOW, 1 << 30), (5, 1 << 20)))
