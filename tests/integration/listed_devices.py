@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.parameters import decode_parameter
 from tests.integration.harness import CALL_SECONDS, Server
+from tests.support.crashing_device import HELD
 
 FRAGILE = """
 [plugins.FRAGILE]
@@ -47,3 +49,10 @@ def metric(server: Server, network: str, name: str) -> Any:
 def worker(server: Server) -> int:
     """The process that FRAGILE lives in."""
     return int(re.findall(r"lives in process (\d+)", server.log())[-1])
+
+
+def held(file: Path) -> Case:
+    """A network that keeps FRAGILE from coming back after a crash while there is such a file."""
+    model = parse("held (float[n] x) => (float[n] y) { y = Relu(x) }")
+    model.graph.node[0].name = f"{HELD}{file}"
+    return Case("held", model, {})

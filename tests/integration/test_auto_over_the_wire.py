@@ -15,8 +15,7 @@ from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
 from tests.integration.callers import Callers, relu
 from tests.integration.harness import Server, assert_settled, until
-from tests.integration.listed_devices import FRAGILE, metric, serving, set_config, worker
-from tests.support.crashing_device import held
+from tests.integration.listed_devices import FRAGILE, held, metric, serving, set_config, worker
 
 DEVICES = "CPU,TEMPLATE,HETERO,MULTI,AUTO,BATCH,SLOW,FRAGILE,MISSING"
 CONFIG = f"""

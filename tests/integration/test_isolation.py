@@ -28,7 +28,8 @@ from tests.integration.harness import (
     details_of,
     infer_request,
 )
-from tests.support.crashing_device import CRASH, held
+from tests.integration.listed_devices import held
+from tests.support.crashing_device import CRASH
 
 CRASHES = int(os.environ.get("CRASHES", "3"))
 """Of these there were 50 for the record, and ten kills."""

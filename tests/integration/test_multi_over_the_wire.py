@@ -23,8 +23,7 @@ from tests.integration.harness import (
     outcome_of,
     until,
 )
-from tests.integration.listed_devices import FRAGILE, metric, serving, set_config, worker
-from tests.support.crashing_device import held
+from tests.integration.listed_devices import FRAGILE, held, metric, serving, set_config, worker
 
 KILLS = 1
 """Each takes as long as a process needs to start beside busy callers."""

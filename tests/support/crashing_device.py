@@ -1,6 +1,7 @@
 """A device that crashes as native code does, when it is told to; to be put in a process of its own.
 
 It is TEMPLATE otherwise. The path of a creation function is ``tests.support.crashing_device:NAME``.
+It imports nothing of `headrace.testing`: pytest would take a sixth of the start of each worker.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.series import Family, Series
 from headrace.runtime.network.network import Network
-from headrace.testing.case import Case, parse
 
 CRASH = -666.0
 """In an input, kills the process that computes with it."""
@@ -85,13 +85,6 @@ class CrashingPlugin(TemplatePlugin):
             while name.startswith(HELD) and Path(name.removeprefix(HELD)).exists():
                 time.sleep(0.005)
         return CrashingNetwork(network, config, self)
-
-
-def held(file: Path) -> Case:
-    """A network that keeps its device from coming back after a crash while there is such a file."""
-    model = parse("held (float[n] x) => (float[n] y) { y = Relu(x) }")
-    model.graph.node[0].name = f"{HELD}{file}"
-    return Case("held", model, {})
 
 
 def segfault() -> None:

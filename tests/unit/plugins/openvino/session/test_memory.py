@@ -22,7 +22,7 @@ from headrace.runtime.network.values import Array
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.case import parse
 
-SAMPLE = 120
+SAMPLE = 40
 LARGE = "f (float[{0}] x) => (float[{0}] y, float[{0}] z) {{ y = Neg(x)\n z = Abs(x) }}"
 
 
