@@ -49,10 +49,12 @@ def _tree_classifier(node: ir.Node) -> str | None:
 
 def has_wrong_label(node: ir.Node) -> bool:
     """Whether the label of a TreeEnsembleClassifier is read, and the backend does not choose the
-    one with the higher score: of two classes with votes it takes the second wherever its score is
-    positive."""
+    one with the highest score: of two classes with votes it takes the second wherever its score is
+    positive, and of more the one that was highest before SOFTMAX_ZERO left zeros as they were."""
     label = node.outputs[0]
     is_read = bool(label.name) and bool(label.uses() or label.is_graph_output())
+    if tree_labels(node) > 2:
+        return is_read and _transform(node) == "SOFTMAX_ZERO"
     voted = {*node.attributes.get_ints("class_ids", ())}
     return is_read and tree_labels(node) == 2 and len(voted) == 2
 

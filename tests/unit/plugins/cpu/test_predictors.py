@@ -93,8 +93,7 @@ def test_label_and_scores_are_onnx_s_where_the_backend_takes_others(
     label, scores = run(plugin, given)
     wanted: Any = ReferenceEvaluator(model).run(None, {"x": _LEFT_AND_RIGHT})
     np.testing.assert_allclose(scores, wanted[1], rtol=1e-5, atol=1e-6)
-    if (classes, post) != (3, "SOFTMAX_ZERO"):  # its zeros stay, below scores that were negative
-        assert label.tolist() == wanted[0].tolist()
+    assert label.tolist() == wanted[0].tolist()
 
 
 def test_trees_with_weights_of_64_bits_get_the_votes_that_they_lack(plugin: Plugin) -> None:
