@@ -36,12 +36,13 @@ def _vector_machine(node: ir.Node) -> str | None:
 
 
 def _tree_classifier(node: ir.Node) -> str | None:
-    """If one of two classes has all votes, ONNX leaves open what the other's score is; so this is
-    left alone."""
-    labels = tree_labels(node)
-    voted = {*node.attributes.get_ints("class_ids", ())}
-    if labels == 2 and voted == {0} and _is_transformed(node):
-        return _SECOND
+    """If the first of two classes has all votes, ONNX leaves open what the other's score is; so
+    this is left alone."""
+    if tree_labels(node) == 2 and _voted(node) == {0}:
+        if _is_transformed(node):
+            return _SECOND
+        if _base_values(node) == 2:
+            return "the backend adds base values to one score alone"
     if lacks_votes(node):
         return _LACKING
     return _TOP if has_wrong_label(node) else None
@@ -49,37 +50,46 @@ def _tree_classifier(node: ir.Node) -> str | None:
 
 def has_wrong_label(node: ir.Node) -> bool:
     """Whether the label of a TreeEnsembleClassifier is read, and the backend does not choose the
-    one with the highest score: of two classes with votes it takes the second wherever its score is
-    positive, and of more the one that was highest before SOFTMAX_ZERO left zeros as they were."""
+    one with the highest score. Of two classes it takes the second wherever the score of one of them
+    is positive, or above a half if no weight is negative; so it is right about the votes for the
+    first class alone, unless they are transformed. Of more classes, it takes the one that was
+    highest before SOFTMAX_ZERO left zeros as they were."""
     label = node.outputs[0]
-    is_read = bool(label.name) and bool(label.uses() or label.is_graph_output())
-    if tree_labels(node) > 2:
-        return is_read and _transform(node) == "SOFTMAX_ZERO"
-    voted = {*node.attributes.get_ints("class_ids", ())}
-    return is_read and tree_labels(node) == 2 and len(voted) == 2
+    if not label.name or not (label.uses() or label.is_graph_output()):
+        return False
+    if tree_labels(node) != 2:
+        return tree_labels(node) > 2 and _transform(node) == "SOFTMAX_ZERO"
+    return _voted(node) != {0} or (_transform(node) != "NONE" and not _has_negative(node))
 
 
 def lacks_votes(node: ir.Node) -> bool:
     """Whether the backend may find a class of a TreeEnsembleClassifier without votes, and takes
     something else than 0 for its score. Of two classes it then makes one score of the other, and
-    adds base_values to some scores alone. Of more, it does not choose such a class, even if the
+    adds base values to some scores alone. Of more, it does not choose such a class, even if the
     others are negative."""
-    labels = tree_labels(node)
+    labels, has_base = tree_labels(node), _base_values(node) > 0
     if labels == 2:
-        if len({*node.attributes.get_ints("class_ids", ())}) < 2:
-            return False
-        return has_base_values(node) or not _always_voted(node, labels)
-    if labels < 2 or has_base_values(node):  # of which the backend wants one for each class
+        if len(_voted(node)) < 2:
+            return _voted(node) == {1} and has_base
+        return has_base or not _always_voted(node, labels)
+    if labels < 2 or has_base:  # of which the backend wants one for each class
         return False
+    return _has_negative(node) and not _always_voted(node, labels)
+
+
+def _has_negative(node: ir.Node) -> bool:
     weights = node.attributes.get_floats("class_weights", ())
     wide = node.attributes.get_tensor("class_weights_as_tensor", None)
-    if wide is not None:
-        weights = wide.numpy().tolist()
-    return any(each < 0 for each in weights) and not _always_voted(node, labels)
+    return any(each < 0 for each in (wide.numpy().ravel().tolist() if wide else weights))
 
 
-def has_base_values(node: ir.Node) -> bool:
-    return "base_values" in node.attributes or "base_values_as_tensor" in node.attributes
+def _voted(node: ir.Node) -> set[int]:
+    return {*node.attributes.get_ints("class_ids", ())}
+
+
+def _base_values(node: ir.Node) -> int:
+    wide = node.attributes.get_tensor("base_values_as_tensor", None)
+    return len(node.attributes.get_floats("base_values", ())) if wide is None else int(wide.size)
 
 
 def tree_labels(node: ir.Node) -> int:

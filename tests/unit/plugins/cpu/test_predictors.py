@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx.reference import ReferenceEvaluator
 
 from headrace.plugins import cpu
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.network.network import Network
+from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
@@ -74,6 +74,8 @@ _SEVERAL_VOTES = [
     ([(1, 0, 0.3), (2, 0, 0.4), (2, 1, 0.5)], 2),
     ([(1, 0, -0.9), (1, 1, -0.2), (2, 0, 0.7), (2, 1, 0.6)], 2),
     ([(1, 0, -0.9), (2, 1, -0.2)], 3),
+    ([(1, 1, 0.3), (2, 1, 0.9)], 2),
+    ([(1, 1, -0.3), (2, 1, 0.9)], 2),
 ]
 
 
@@ -91,7 +93,7 @@ def test_label_and_scores_are_onnx_s_where_the_backend_takes_others(
     given = Network.from_bytes(model.SerializeToString())
     assert not plugin.query_network(given, {}).unsupported
     label, scores = run(plugin, given)
-    wanted: Any = ReferenceEvaluator(model).run(None, {"x": _LEFT_AND_RIGHT})
+    wanted: Any = CorrectedEvaluator(model).run(None, {"x": _LEFT_AND_RIGHT})
     np.testing.assert_allclose(scores, wanted[1], rtol=1e-5, atol=1e-6)
     assert label.tolist() == wanted[0].tolist()
 
@@ -152,6 +154,24 @@ def test_trees_of_many_classes_give_the_one_with_the_highest_score(
     plugin: Plugin, votes: list[tuple[int, int, float]], more: str, expected: list[int]
 ) -> None:
     assert labels(plugin, tree(votes, 3, more)) == expected
+
+
+@pytest.mark.parametrize("weight", [0.3, -0.3])
+@pytest.mark.parametrize("base", ["", ", base_values = [0.1]"])
+@pytest.mark.parametrize("post", ["NONE", "LOGISTIC"])
+def test_the_label_of_votes_for_the_first_class_alone_is_that_of_the_highest_score(
+    plugin: Plugin, weight: float, base: str, post: str
+) -> None:
+    more = f', post_transform = "{post}"{base}'
+    label, scores = run(plugin, tree([(1, 0, weight), (2, 0, 0.9)], 2, more))
+    assert label.tolist() == scores.argmax(axis=1).tolist()
+
+
+def test_two_base_values_of_votes_for_the_first_class_alone_are_refused(plugin: Plugin) -> None:
+    given = tree([(1, 0, 0.3), (2, 0, 0.9)], 2, ", base_values = [0.1, 0.2]")
+    assert plugin.query_network(given, {}).unsupported
+    with pytest.raises(UnsupportedLayers, match="base values"):
+        plugin.load_network(Load(given))
 
 
 def test_trees_that_vote_for_one_of_two_classes_are_served(plugin: Plugin) -> None:

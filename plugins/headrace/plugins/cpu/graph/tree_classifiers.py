@@ -11,12 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.cpu.graph.inserted import Inserted
-from headrace.plugins.cpu.predictors import (
-    has_base_values,
-    has_wrong_label,
-    lacks_votes,
-    tree_labels,
-)
+from headrace.plugins.cpu.predictors import has_wrong_label, lacks_votes, tree_labels
 
 _LEAF: Final[dict[str, Any]] = {
     "nodes_nodeids": 0,
@@ -44,10 +39,9 @@ def _add_votes(node: ir.Node, classes: int) -> None:
     count = len(node.attributes.get_ints("nodes_treeids", ()))
     tree = 1 + max(node.attributes.get_ints("nodes_treeids", ()), default=0)
     votes = np.zeros(classes)
-    if has_base_values(node):
-        for name in ("base_values", "base_values_as_tensor"):
-            if name in node.attributes:
-                votes = votes + _numbers(node.attributes.pop(name))
+    for name in ("base_values", "base_values_as_tensor"):
+        if name in node.attributes:
+            votes = votes + _numbers(node.attributes.pop(name))
     for name, said in {"nodes_treeids": tree, **_LEAF}.items():
         _extend(node, name, [said], least=count)
     _extend(node, "class_treeids", [tree] * classes)

@@ -97,9 +97,9 @@ class SVMClassifier(OpSVMClassifier):
 
 
 class TreeEnsembleClassifier(OpTreeEnsembleClassifier):
-    """Takes votes for one class alone as what they are, unless it is the first of two. Then the
-    other one's score is what is left of 1. onnx does so, whatever the class is. If the score is
-    transformed to a probability, it is the second one's, as exporters mean it."""
+    """Takes votes for one class alone as what they are, unless it is the first of two. Then they
+    are the second one's score, as converters and ONNX Runtime have it, and the first one's is what
+    is left of 1, or the negative if a weight is negative."""
 
     def _run(  # type: ignore[override]
         self, x: Any, **options: Any
@@ -107,20 +107,29 @@ class TreeEnsembleClassifier(OpTreeEnsembleClassifier):
         labels = options.get("classlabels_int64s") or options.get("classlabels_strings") or ()
         voted = {*(options.get("class_ids") or ())}
         if len(voted) == 1 and len(labels) > 1:
+            _add_vote(options, next(at for at in (0, 1) if at not in voted))
             if len(labels) == 2 and voted == {0}:
-                transform = options.get("post_transform")
-                if transform == "LOGISTIC":
-                    return self._probabilities(x, labels, {**options, "post_transform": "NONE"})
-                if transform not in (None, "NONE"):
-                    raise NotImplementedError("a transformed score of one of two classes")
-            else:
-                _add_vote(options, next(at for at in (0, 1) if at not in voted))
+                return self._of_one_score(x, labels, options)
         return (*super()._run(x, **options),)  # type: ignore[no-untyped-call]
 
-    def _probabilities(self, x: Any, labels: Any, options: dict[str, Any]) -> tuple[Any, ...]:
-        scores = super()._run(x, **options)[1][:, 1:]  # type: ignore[no-untyped-call]
-        found = 1 / (1 + np.exp(np.concatenate([scores, -scores], axis=1)))
-        return np.array(labels)[(scores[:, 0] > 0).astype(np.int64)], found.astype(scores.dtype)
+    def _of_one_score(self, x: Any, labels: Any, options: dict[str, Any]) -> tuple[Any, ...]:
+        transform = options.get("post_transform") or "NONE"
+        bases = (options.get(each) for each in ("base_values", "base_values_as_tensor"))
+        if transform not in ("NONE", "LOGISTIC") or any(
+            each is not None and len(each) == len(labels) for each in bases
+        ):
+            raise NotImplementedError("a transformed score, or base values, of one of two classes")
+        given = {**options, "post_transform": "NONE"}
+        second = super()._run(x, **given)[1][:, :1]  # type: ignore[no-untyped-call]
+        if transform == "LOGISTIC":
+            found = 1 / (1 + np.exp(np.concatenate([second, -second], axis=1)))
+        else:
+            weights = options.get("class_weights")
+            negative = (
+                np.min(options["class_weights_as_tensor"] if weights is None else weights) < 0
+            )
+            found = np.concatenate([-second if negative else 1 - second, second], axis=1)
+        return np.array(labels)[found.argmax(axis=1)], found.astype(second.dtype)
 
 
 def _add_vote(options: dict[str, Any], number: int) -> None:

@@ -53,6 +53,13 @@ def test_the_probability_of_one_of_two_classes_is_the_second_ones() -> None:
     assert found == [5, 5]
 
 
+def test_the_other_score_is_the_negative_where_a_weight_is_negative() -> None:
+    tree = _TREE.replace("0.75, 0.25", "-0.75, 0.25")
+    found, given = run(tree.format([0, 0], [4, 5], "NONE"), _LEFT_AND_RIGHT)
+    assert given == [[0.75, -0.75], [-0.25, 0.25]]
+    assert found == [4, 5]
+
+
 def test_another_transform_of_one_of_two_classes_is_refused() -> None:
     with pytest.raises(NotImplementedError):
         run(_TREE.format([0, 0], [0, 1], "SOFTMAX"), _LEFT_AND_RIGHT)
