@@ -51,6 +51,9 @@ class FakeCall:
 
     async def write(self, message: bytes) -> None: ...
 
+    def try_write(self, message: bytes) -> bool:
+        return False
+
     def set_trailing_metadata(self, metadata: Any) -> None:
         self.trailing = dict(metadata)
 

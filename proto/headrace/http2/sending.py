@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from typing import Final
 
 from headrace.http2 import frames
@@ -142,6 +143,26 @@ class Sending:
         if size <= _JOINED_BYTES:
             return self._hold(stream, prefix(size) + message)
         return self._hold(stream, prefix(size), message)
+
+    def fits(self, stream: Stream, size: int) -> bool:
+        """Whether a message of `size` bytes would go out at once."""
+        whole = size + PREFIX_BYTES
+        return (
+            whole <= self._send_window
+            and whole <= stream.send_window
+            and not stream.pending
+            and not self.paused
+        )
+
+    def send_parts(self, stream: Stream, parts: Sequence[Buffer]) -> bool:
+        """Sends a message whose bytes lie in several places, without joining them.
+
+        Returns:
+            As `send_message`.
+        """
+        if not stream.is_open or stream.local_ended:
+            return True
+        return self._hold(stream, prefix(sum(map(len, parts))), *parts)
 
     def answer(self, stream: Stream, message: Buffer, block: bytes = _OK) -> bool:
         """Answers a call by a single message and its trailers, as one piece if the windows allow.

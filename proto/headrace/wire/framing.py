@@ -189,6 +189,10 @@ class Writer:
         tag = self._parts[slot][:1]
         self._parts[slot] = bytes(tag) + varint(self.position - start, width)
 
+    def to_parts(self) -> list[Buffer]:
+        """The parts as they were put, the large ones in place."""
+        return self._parts
+
     def to_bytes(self) -> bytes:
         return b"".join(self._parts)
 

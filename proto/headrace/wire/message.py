@@ -83,6 +83,14 @@ def is_in_place(head: bytes, attachments: Attachments) -> bool:
     return len(head) + sum(map(len, attachments)) >= SMALL_BYTES
 
 
+def serialize_parts(message: pb.InferReply, attachments: Attachments) -> list[Buffer]:
+    """As `serialize`, without a copy of the attachments, which must not change."""
+    writer = framing.Writer()
+    writer.put(message.SerializeToString())
+    writer.put_attachments(attachments)
+    return writer.to_parts()
+
+
 def parse_span(message_type: Any, data: bytes, start: int, end: int) -> tuple[Any, Attachments]:
     """Like `parse_infer_request`, for the InferRequest or InferReply at ``data[start:end]``."""
     if end - start >= SMALL_BYTES:

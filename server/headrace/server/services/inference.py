@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Sequence
 from headrace.server.access.identity import sharer
@@ -37,11 +39,17 @@ from headrace.server.services.streams.turns import Turn
 from headrace.server.shared_memory.handed import HandedRegion
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.tracing.context import CURRENT_SPAN
+from headrace.server.transport.call import Reply
 from headrace.server.transport.statuses import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values
 from headrace.wire.layouts import MAX_ID_LENGTH, Inputs
-from headrace.wire.message import Attachments, parse_infer_request, serialize
+from headrace.wire.message import (
+    Attachments,
+    parse_infer_request,
+    serialize,
+    serialize_parts,
+)
 from headrace.wire.placed import Placed
 from headrace.wire.reply import Place, encode_small_reply
 from headrace.wire.request import Decoded, InRegion, Request, RequestLayouts, decode_request
@@ -61,7 +69,7 @@ class Inference:
         self.layouts = RequestLayouts()
         self._wake = sink.wake
 
-    async def infer(self, data: bytes, context: Any) -> bytes:
+    async def infer(self, data: bytes, context: Any) -> Reply:
         """Handles the unary call. Takes and returns serialised messages.
 
         Raises:
@@ -94,6 +102,8 @@ class Inference:
         small = encode_small(identifier, job)
         if small is not None:
             return small
+        if all(map(_is_own, job.outputs.values())):
+            return serialize_parts(*build_reply(identifier, job))
         return await aside(lambda: serialize(*build_reply(identifier, job)), strings_of(job))
 
     async def _infer_in_region(self, known: InRegion, context: Any) -> bytes:
@@ -217,6 +227,17 @@ class Inference:
         job.room = room
         self.networks.submit(entry, job)
         return job
+
+
+def _is_own(value: Any) -> bool:
+    """Whether the memory of an output belongs to it alone, so that it may be sent from there.
+
+    ONNX Runtime gives an array a capsule that owns its memory. A view of a shared segment is not
+    sent from where it lies: a slow reader would keep the segment.
+    """
+    if type(value) is not np.ndarray or value.dtype.kind == "O":
+        return False
+    return value.flags.owndata or type(value.base).__name__ == "PyCapsule"
 
 
 def strings_in(values: Iterable[pb.Value]) -> int:

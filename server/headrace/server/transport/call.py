@@ -9,6 +9,9 @@ import grpc
 
 Metadata: TypeAlias = "Sequence[tuple[str, str | bytes]]"
 
+Reply: TypeAlias = "bytes | list[bytes | memoryview]"
+"""A serialised message, or the parts of one, to be sent one after the other."""
+
 
 class CallOver(Exception):
     """The caller has left, so that nothing can be written any more."""
@@ -59,6 +62,14 @@ class Call(Protocol):
             CallOver: the caller has left.
         """
 
+    def try_write(self, message: bytes) -> bool:
+        """Sends a message if nothing holds it back. Returns whether it was sent: if not, `write`
+        waits until it is.
+
+        Raises:
+            CallOver: the caller has left.
+        """
+
     def set_trailing_metadata(self, metadata: Metadata) -> None:
         """What goes with the status, unless `abort` says something else."""
 
@@ -83,7 +94,7 @@ class Bound(NamedTuple):
         gives_one: whether it gives one reply.
     """
 
-    handle: Callable[[Any], Awaitable[bytes | None]]
+    handle: Callable[[Any], Awaitable[Reply | None]]
     is_unary: bool
     gives_one: bool
 

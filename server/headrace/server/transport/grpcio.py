@@ -72,6 +72,10 @@ class GrpcioCall:
         except grpc.aio.InternalError:  # gRPC would cancel this task in a moment
             raise CallOver from None
 
+    def try_write(self, _message: bytes) -> bool:
+        """grpc.aio always waits."""
+        return False
+
     def set_trailing_metadata(self, metadata: Metadata) -> None:
         self._context.set_trailing_metadata(tuple(metadata))
 
@@ -115,7 +119,8 @@ class GrpcioHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 def _handler(path: str, bound: Bound) -> grpc.RpcMethodHandler:
     async def handle(_: Any, context: Any) -> bytes | None:
-        return await bound.handle(GrpcioCall(path, context))
+        reply = await bound.handle(GrpcioCall(path, context))
+        return b"".join(reply) if isinstance(reply, list) else reply
 
     if bound.gives_one:
         return grpc.stream_unary_rpc_method_handler(handle)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from headrace.runtime.errors import ResourceExhausted
-from headrace.server.transport.call import Call
+from headrace.server.transport.call import Call, Reply
 from headrace.server.transport.shares import Shares, release_soon
 
 _SMALL_BYTES: Final = 4096
@@ -25,13 +25,13 @@ class UnreadReplies:
     def __init__(self, capacity: int) -> None:
         self.memory = Shares(capacity)
 
-    def hold(self, reply: bytes, peer: str, call: Call) -> None:
+    def hold(self, reply: Reply, peer: str, call: Call) -> None:
         """Counts a reply until its call is over, which it is when the reply has been sent.
 
         Raises:
             ResourceExhausted: the caller, or all callers, have too much left to read.
         """
-        size = len(reply)
+        size = sum(map(len, reply)) if isinstance(reply, list) else len(reply)
         if size < _SMALL_BYTES:
             return
         if not self.memory.take(peer, size):

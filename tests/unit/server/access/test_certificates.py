@@ -12,12 +12,7 @@ from tests.support.certificates import Authority, Pair
 
 def by_both_ports(pair: Pair) -> tuple[Any, Any]:
     call, transport = MagicMock(), MagicMock()
-    # gRPC's own list of names stops at a zero byte.
-    call.auth_context.return_value = {
-        "x509_common_name": [b"admin"],
-        "x509_subject_alternative_name": [b"admin"],
-        "x509_pem_cert": [pair.certificate],
-    }
+    call.certificate.return_value = pair.certificate
     der = ssl.PEM_cert_to_DER_cert(pair.certificate.decode())
     transport.get_extra_info.return_value.getpeercert.return_value = der
     return names_of_call(call), names_of_connection(transport)
@@ -35,7 +30,7 @@ def test_a_name_is_read_whole_on_both_ports(name: str) -> None:
 
 def test_a_connection_without_a_certificate_has_no_names() -> None:
     call, transport = MagicMock(), MagicMock()
-    call.auth_context.return_value = {}
+    call.certificate.return_value = None
     transport.get_extra_info.return_value = None
     assert names_of_call(call) == names_of_connection(transport) == ()
 

@@ -11,7 +11,6 @@ from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
-import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
@@ -161,7 +160,7 @@ class Parts:
         self._left: list[Any] = [
             pb.ImportNetworkRequest(options=options).SerializeToString(),
             pb.ImportNetworkRequest(chunk=b"blob").SerializeToString(),
-            grpc.aio.EOF,
+            None,
         ]
 
     async def read(self) -> Any:

@@ -225,7 +225,7 @@ class RequestStream(ABC):
                     self._start(request, reserved)
                 finally:
                     self._reading = False
-            if self._results.write():
+            if self._results.write_now():
                 await asyncio.sleep(0)  # the caller waits for the results, not for this to read
 
     async def _reserve(self, request: Any, size: int) -> Reservation | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from headrace.runtime.errors import ResourceExhausted
+from headrace.server.transport.call import CallOver
 from headrace.server.transport.shares import Memory
 
 _log = logging.getLogger(__name__)
@@ -81,30 +82,57 @@ class ResultWriter:
         self._results.clear()
         self._memory.free_all()
 
-    def write(self) -> bool:
-        """Makes sure that the results that are ready get written. Returns whether the loop begins
-        to write them in its next turn."""
+    def write(self) -> None:
+        """Makes sure that the results get written that are ready in the loop's next turn."""
+        if self._results and not self._writing:
+            self._writing = True
+            asyncio.get_running_loop().call_soon(self._write_ready)
+
+    def write_now(self) -> bool:
+        """Writes the results that are ready, as far as flow control allows. Returns whether the
+        loop writes the rest in its next turn."""
         if not self._results or self._writing:
             return False
         self._writing = True
-        self._task = asyncio.get_running_loop().create_task(self._write_all())
-        return True
+        self._write_ready()
+        return self._writing
 
-    async def _write_all(self) -> None:
+    def _write_ready(self) -> None:
+        message: bytes | None = None
+        size = 0
         try:
             while self._results:
                 batch, size = self._take()
                 message = self._message(batch)
-                del batch
+                if not self._context.try_write(message):
+                    break
+                message = None
+                self._memory.free(size)
+        except CallOver:
+            message = None
+            self.forget()
+        finally:
+            if message is None:
+                self._writing = False
                 self._changed()
-                try:
-                    await self._context.write(message)
-                except Exception as error:  # noqa: BLE001 - gRPC's own class is internal to it
-                    # The caller went away; gRPC cancels the stream's task for that as well.
-                    _log.debug("the caller of a stream has gone: %s", error)
-                    self.forget()
-                else:
-                    self._memory.free(size)
+        if message is not None:
+            self._task = asyncio.get_running_loop().create_task(self._write_all(message, size))
+
+    async def _write_all(self, message: bytes, size: int) -> None:
+        """Writes a message that has to wait, and what gathers meanwhile."""
+        try:
+            while True:
+                self._changed()
+                await self._context.write(message)
+                self._memory.free(size)
+                if not self._results:
+                    return
+                batch, size = self._take()
+                message = self._message(batch)
+                del batch
+        except CallOver as error:  # the stream's task is cancelled for that as well
+            _log.debug("the caller of a stream has gone: %s", error)
+            self.forget()
         finally:
             self._writing = False
             self._changed()

@@ -15,7 +15,7 @@ from headrace.http2.calls import RequestHead, trailers_block
 from headrace.http2.messages import BadMessage, Message, Packed, TooLarge
 from headrace.http2.streams import Stream
 from headrace.runtime.errors import HeadraceError, InvalidArgument, ResourceExhausted
-from headrace.server.transport.call import Bound, CallOver, Metadata
+from headrace.server.transport.call import Bound, CallOver, Metadata, Reply
 
 if TYPE_CHECKING:
     from headrace.server.transport.native.connection import NativeConnection
@@ -28,6 +28,7 @@ some milliseconds. Larger ones are unpacked on another thread."""
 
 _DEADLINE_EXCEEDED: Final = trailers_block(4, "Deadline Exceeded")
 _STOPPED: Final = trailers_block(14, "the server has stopped")
+_OK: Final = trailers_block(0)
 _BUG: Final = trailers_block(13, "internal error; the server's log explains it")
 
 
@@ -167,6 +168,19 @@ class NativeCall:
         if self._left:
             raise CallOver
 
+    def try_write(self, message: bytes) -> bool:
+        if self._left or self._is_over:
+            raise CallOver
+        connection, stream = self._connection, self.stream
+        if not connection.wire.fits(stream, len(message)):
+            return False
+        if not self._has_head:
+            self._has_head = True
+            connection.wire.send_head(stream)
+        connection.wire.send_message(stream, message)
+        connection.flush_soon()
+        return True
+
     def set_trailing_metadata(self, metadata: Metadata) -> None:
         self._trailing = metadata
 
@@ -258,15 +272,21 @@ class NativeCall:
         self._expired = True
         self.cancel()
 
-    def _reply(self, reply: bytes | None) -> None:
+    def _reply(self, reply: Reply | None) -> None:
         if self._left:
             return
-        if reply is not None:
-            wire = self._connection.wire
-            wire.send_head(self.stream)
-            self._has_head = True
-            wire.send_message(self.stream, reply)
-        self._finish(trailers_block(0, "", self._trailing))
+        wire, stream = self._connection.wire, self.stream
+        trailers = trailers_block(0, "", self._trailing) if self._trailing else _OK
+        if reply is None or type(reply) is list:
+            if reply is not None:
+                wire.send_head(stream)
+                wire.send_parts(stream, reply)
+            self._finish(trailers)
+            return
+        done = wire.answer(stream, reply, trailers)  # type: ignore[arg-type] # bytes
+        self._connection.flush_soon()
+        if done:
+            self._over()
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, Aborted):
@@ -312,7 +332,7 @@ class _Rest:
         self._work = work
         self._waiting = waiting
 
-    def __await__(self) -> Generator[Any, Any, bytes | None]:
+    def __await__(self) -> Generator[Any, Any, Reply | None]:
         work, waiting = self._work, self._waiting
         while True:
             try:
@@ -323,5 +343,5 @@ class _Rest:
                 else:
                     waiting = work.send(sent)
             except StopIteration as done:
-                result: bytes | None = done.value
+                result: Reply | None = done.value
                 return result

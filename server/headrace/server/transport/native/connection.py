@@ -159,14 +159,13 @@ class NativeConnection(asyncio.BufferedProtocol):
         New ones begin last. By then they mostly have their message, so that they run to their end
         without a task. Those that were reset meanwhile do not run at all.
         """
-        streams = self.wire.streams
         new: list[NativeCall] = []
         for event in events:
             if isinstance(event, GoneAway):
                 continue
             stream = event.stream
             if type(event) is Opened:
-                if streams.get(stream.id) is stream:
+                if stream.is_open:
                     self._open(stream, event.head, now, new)
                 continue
             owner: NativeCall | None = stream.owner
@@ -176,7 +175,7 @@ class NativeConnection(asyncio.BufferedProtocol):
                 owner.leave()
             elif type(event) is Sent:
                 owner.sent()
-            elif streams.get(stream.id) is stream:  # it may have been reset meanwhile
+            elif stream.is_open:  # it may have been reset meanwhile
                 if type(event) is Received:
                     owner.add(event.message)
                 elif type(event) is Refused:
@@ -184,7 +183,7 @@ class NativeConnection(asyncio.BufferedProtocol):
                 else:
                     owner.end()
         for call in new:
-            if streams.get(call.stream.id) is call.stream:
+            if call.stream.is_open:
                 call.begin(self._owner.context.copy())
 
     def _open(self, stream: Stream, head: RequestHead, now: float, new: list[NativeCall]) -> None:
