@@ -95,6 +95,7 @@ class Connection(Receiving):
         self._is_plain = False  # whether any frame may come
         self._window_change = 0  # of all streams, by SETTINGS
         self._widened = False  # whether data that were held back may go now
+        self._decode_cost = 0.0  # of the last header block
         # A header block that continues.
         self._block: bytearray | None = None
         self._block_stream = 0
@@ -387,9 +388,11 @@ class Connection(Receiving):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a client's streams have odd numbers")
         self.last_stream = number
         head = self._decoder.known.get(block)
+        cost = 0.0
         try:
             if type(head) is not RequestHead:
                 head = self._decode(block, RequestHead)
+                cost = self._decode_cost
             if depends == number:
                 raise StreamFault(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")
             if number > self._refuse_above:  # the peer was told that it will not be processed
@@ -413,6 +416,7 @@ class Connection(Receiving):
         window = self._peer_window - self._window_change
         stream = Stream(number, window, self._bounds.window_bytes, self._now)
         stream.has_head = True
+        stream.cost = cost
         stream.length = head.length
         stream.encoding = head.encoding
         stream.reads = head.http is None and head.refused is None
@@ -451,10 +455,10 @@ class Connection(Receiving):
         try:
             return decoder.decode(block, meaning)
         finally:
-            if decoder.fields:
-                size = decoder.fields / 8 + len(block) / 1024
-                cost = limits.DECODE_COST * (1 + size)
-                self._patience.spend(cost, self._now, "header blocks that are new each time")
+            self._decode_cost = limits.decoding(decoder.fields, len(block))
+            if self._decode_cost:
+                what = "header blocks that are new each time"
+                self._patience.spend(self._decode_cost, self._now, what)
 
     # -- other frames --
 

@@ -72,18 +72,26 @@ SMALL_COST: Final = 1
 """Of a frame that brings nothing: PRIORITY, WINDOW_UPDATE, empty or tiny DATA, unknown ones."""
 RESET_COST: Final = 12
 """Of a stream that the peer resets at once, or that it makes this end reset."""
-DECODE_COST: Final = 2
-"""Of a header block that has to be decoded, of every eight fields and of every KiB of it."""
 CALL_GAIN: Final = 16
-"""What the peer gets back for a call that was answered."""
+"""What the peer gets back for a call that was answered, beside what its header block cost."""
 SENT_GAIN: Final = 4
 """For data sent to it: it may open two windows and send a PING for them."""
 RAPID_SECONDS: Final = 0.1
 """A stream that lived longer before its reset has had its place among the open ones, whose number
 is limited. So the cancels of calls that waited for an answer cost no more than a small frame."""
 
+_BLOCK_COST: Final = 2
+_FIELDS: Final = 8  # that cost as much again
+_KIB_COST: Final = 16  # of what is above 1 KiB: Huffman's code takes long
 _MOST: Final = 20_000.0
 _A_SECOND: Final = 1_000.0
+
+
+def decoding(fields: int, size: int) -> float:
+    """The cost of a header block of `size` bytes, of which `fields` fields had to be decoded."""
+    if not fields:
+        return 0.0
+    return _BLOCK_COST * (1 + fields / _FIELDS) + _KIB_COST * max(size / 1024 - 1, 0)
 
 
 class Patience:

@@ -204,7 +204,7 @@ class Sending:
                 self.out.append(start + message + end)
             else:
                 self.out += (start, message, end)
-            self._patience.left += CALL_GAIN
+            self._patience.left += CALL_GAIN + stream.cost
             stream.answered = stream.local_ended = True
             self._close(stream)
             return True
@@ -266,7 +266,7 @@ class Sending:
 
     def _finish(self, stream: Stream, block: bytes) -> None:
         self._send_block(stream.id, block if stream.answered else RESPONSE + block, end=True)
-        self._patience.left += CALL_GAIN
+        self._patience.left += CALL_GAIN + stream.cost
         self._local_end(stream)
 
     def _local_end(self, stream: Stream) -> None:

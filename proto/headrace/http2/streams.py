@@ -16,6 +16,7 @@ class Stream:
     Attributes:
         id: its number.
         opened: when it was opened, in seconds.
+        cost: what the peer's patience paid for its header block, and gets back with the answer.
         is_open: whether the connection still knows it.
         has_head: whether the peer's first header block has come.
         reads: whether the messages that come are read.
@@ -37,6 +38,7 @@ class Stream:
 
     __slots__ = (
         "answered",
+        "cost",
         "encoding",
         "ends",
         "final",
@@ -62,6 +64,7 @@ class Stream:
     def __init__(self, number: int, send_window: int, receive_window: int, now: float) -> None:
         self.id = number
         self.opened = now
+        self.cost = 0.0
         self.is_open = True
         self.has_head = False
         self.reads = False
