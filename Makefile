@@ -73,10 +73,10 @@ demo: $(SERVER) $(MAGIKA)
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 # Two files more than there are processors at a time: half of a test's time it waits, for a process to
-# start or for what a request does elsewhere. Files of long tests come first (`testpaths`), so that no
-# process waits for another at the end.
+# start or for what a request does elsewhere. Ten at most, each of which takes half a gigabyte. Files of
+# long tests come first (`testpaths`), so that no process waits for another at the end.
 test: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
-	@$(BIN)/pytest --numprocesses $$(($$(nproc) + 2)) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/pytest --numprocesses $$(n=$$(nproc); echo $$((n > 8 ? 10 : n + 2))) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-cuda:
 	@scripts/test_cuda.sh $(ARGS)
