@@ -85,7 +85,16 @@ class Scaler(OpRunAiOnnxMl):
 
 class SVMClassifier(OpSVMClassifier):
     """If each of two classes has its own score, the class with the higher score wins. Features
-    without a batch are one row."""
+    without a batch are one row. Sums are made in float64: in float32 they may lose all their
+    digits. Probabilities of more than two classes are refused, because onnx's are of other
+    couplings than the library's."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        given = (getattr(self, f"classlabels_{kind}", None) for kind in ("ints", "strings"))
+        labels = max(len(each) if isinstance(each, list) else 0 for each in given)
+        if labels > 2 and getattr(self, "prob_a", None):
+            raise NotImplementedError("probabilities of more than two classes")
 
     def _run(  # type: ignore[override]
         self, x: Any, **options: Any
@@ -93,7 +102,9 @@ class SVMClassifier(OpSVMClassifier):
         rho = options.get("rho")
         if not options.get("vectors_per_class") and rho is not None and len(rho) == 1:
             options["rho"] = [*rho, *rho]  # onnx takes two scores for one if there is one number
-        return (*super()._run(np.atleast_2d(x), **options),)  # type: ignore[no-untyped-call]
+        wide = np.atleast_2d(x).astype(np.float64)
+        label, scores = super()._run(wide, **options)  # type: ignore[no-untyped-call]
+        return label, scores.astype(np.float32)
 
 
 class TreeEnsembleClassifier(OpTreeEnsembleClassifier):

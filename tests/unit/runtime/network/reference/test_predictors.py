@@ -136,3 +136,29 @@ def test_features_of_many_axes_are_scaled_by_one_number_alone() -> None:
     assert run(node.format([0.5]), [[[1.0]]]) == [[[[0.25]]]]
     with pytest.raises(NotImplementedError):
         run(node.format([0.5, 0.5]), [[[1.0, 2.0]]])
+
+
+_MACHINE = """y, z = ai.onnx.ml.SVMClassifier<coefficients = {}, rho = {}, kernel_type = "LINEAR",
+    kernel_params = [0.0, 0.0, 3.0], support_vectors = {}, vectors_per_class = {},
+    classlabels_ints = {} {}>(x)"""
+
+
+def test_scores_of_a_vector_machine_keep_their_digits() -> None:
+    machine = _MACHINE.format([20000.0, -20000.0], [0.25], [1000.0, 1000.25], [1, 1], [0, 1], "")
+    _, scores = run(machine, [[1.2345]])
+    wanted = 0.25 - 20000 * 0.25 * float(np.float32(1.2345))
+    np.testing.assert_allclose(np.abs(scores), [[-wanted, -wanted]], rtol=1e-6)
+
+
+def test_probabilities_of_many_classes_are_refused() -> None:
+    probabilities = ", prob_a = [-1.0, -1.0, -1.0], prob_b = [0.0, 0.0, 0.0]"
+    machine = _MACHINE.format(
+        [1.0, 0.5, 0.5, -1.0, -0.5, 0.25],
+        [0.1, 0.2, 0.3],
+        [1.0, 2.0, 3.0],
+        [1, 1, 1],
+        [0, 1, 2],
+        probabilities,
+    )
+    with pytest.raises(NotImplementedError, match="more than two classes"):
+        run(machine, [[1.0]])
