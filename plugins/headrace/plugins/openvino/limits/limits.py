@@ -31,6 +31,7 @@ Rule: TypeAlias = Callable[[ir.Node, int], "str | None"]
 _SIGNED: Final = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64)
 SSE4: Final = "SSE4"  # the capability of a processor that has no AVX to OpenVINO
 _NEED_AVX: Final = ("Resize", "RoiAlign", "Softsign", "Upsample")
+_OF_ELEMENTS: Final = ("ReduceL1", "ReduceL2", "ReduceLogSum")
 _MOST_AXES: Final = 32
 _SLOPES_OF_LAST_AXIS: Final = 7
 _SHAPES: Final[Mapping[str, int]] = MappingProxyType(
@@ -92,9 +93,7 @@ def _doubles(node: ir.Node) -> str | None:
 
 def _reduces_nothing(node: ir.Node) -> str | None:
     """No case has a norm or a logarithm of sums over no axes, which are those of the elements."""
-    if not node.op_type.startswith("Reduce") or not node.attributes.get_int(
-        "noop_with_empty_axes", 0
-    ):
+    if node.op_type not in _OF_ELEMENTS or not node.attributes.get_int("noop_with_empty_axes", 0):
         return None
     axes = constant(input_of(node, 1))
     if axes is not None and axes.size:

@@ -85,6 +85,8 @@ RIGHT = {
     "reshape_of_nothing": "(float[2,0,3] x) => (float[A,B] y)"
     " { s = Constant<value = int64[2] {0, -1}>() t = Constant<value = int64[2] {5, 0}>()"
     " y = Reshape<allowzero = 1>(x, t) }",
+    "maximum_over_none": f"{FLOATS} (float[A,B] y)"
+    f" {{ a = {NO_INDEX} y = ReduceMax<noop_with_empty_axes = 1>(x, a) }}",
     "sum_over_all": f"{FLOATS} (float[A,B] y) {{ a = {NO_INDEX} y = ReduceSum(x, a) }}",
     "concatenate": "(float[2,2] x) => (float[A,2] y)"
     f" {{ c = {NO_ROW} y = Concat<axis = 0>(c, x) }}",

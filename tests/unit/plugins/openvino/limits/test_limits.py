@@ -482,7 +482,7 @@ def _beside_an_if(batch: str, layer: str) -> str:
                 f" {{ y = {kind}<noop_with_empty_axes = 1>(x{', a' if axes else ''}) }}",
                 "no axes",
             )
-            for kind in ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMax")
+            for kind in ("ReduceL1", "ReduceL2", "ReduceLogSum")
             for axes in (True, False)
         ),
         *(
