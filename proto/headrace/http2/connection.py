@@ -149,17 +149,16 @@ class Connection(Receiving):
     def filled(self, count: int, now: float) -> list[Event]:
         """Takes bytes that were written into `space`."""
         events: list[Event] = []
-        stream = self._data_stream
-        assert stream is not None
-        assert stream.reader is not None
         self._events, self._now = events, now
         self._data_left -= count
         self._owed += count
-        messages: list[Message] = []
-        stream.reader.filled(count, messages)
+        stream = self._data_stream  # None if it was reset meanwhile
         try:
-            if messages:
-                self._received(stream, messages)
+            if stream is not None and stream.reader is not None:
+                messages: list[Message] = []
+                stream.reader.filled(count, messages)
+                if messages:
+                    self._received(stream, messages)
             if not self._data_left and not self._pad_left:
                 self._end_data()
             self._settle()

@@ -13,6 +13,7 @@ from headrace.http2.connection import Ended, Event, Received, Refused, Sent
 from headrace.http2.limits import Limits
 from headrace.http2.messages import BadMessage, MessageReader, Packed, TooLarge
 from tests.support.http2_ends import (
+    CALL,
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -21,6 +22,7 @@ from tests.support.http2_ends import (
     WINDOW_UPDATE,
     Memory,
     Server,
+    block,
     data,
     frame,
     message,
@@ -148,6 +150,23 @@ def test_a_long_message_is_received_in_its_own_memory() -> None:
     assert of(Ended, events)
     assert room.used == 0
     assert stream.unread == len(sent) - 5
+
+
+def test_a_stream_may_be_reset_while_its_message_is_received() -> None:
+    server = Server()
+    stream = server.open(1)
+    sent = data(1, message(bytes(200_000)), END_STREAM)
+    server.read(sent[:20])
+    space = server.wire.space()
+    assert space is not None
+    space[:100_000] = sent[20:100_020]
+    server.wire.reset(stream)
+    assert server.wire.filled(100_000, 0.0) == []
+    assert server.wire.space() is None
+    assert server.read(sent[100_020:]) == []
+    server.serve(frame(HEADERS, LAST_HEADERS, 3, block(*CALL)))
+    assert server.sent()[-1].stream == 3
+    assert server.room.used == 0  # type: ignore[attr-defined]
 
 
 def test_a_message_larger_than_its_window_gets_a_window_of_its_size() -> None:
