@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import ClassVar, Final, Generic, TypeVar
 
-from headrace.wire.codec import CodecError
+from headrace.wire import framing
+from headrace.wire.codec import ATTACHMENT_BYTES, CodecError
 from headrace.wire.framing import varint
 from headrace.wire.message import SMALL_BYTES
 from headrace.wire.request import MAX_TIMEOUT_SECONDS
@@ -267,14 +268,26 @@ def _body(item: Item) -> bytes:
     but the server knows a request again only if they are in the order of their numbers."""
     data, timeout = item.data, item.timeout_seconds
     name = _network(data)
-    parts = [name, _text(0x12, item.id), data[len(name) :]]
+    more: list[bytes] = []
     if timeout is not None and timeout <= MAX_TIMEOUT_SECONDS / 2:
-        parts += (b"\x39", _DOUBLE.pack(coarse(timeout)))
+        more += (b"\x39", _DOUBLE.pack(coarse(timeout)))
     if item.trace:
-        parts.append(_text(0x5A, item.trace.get("traceparent", "")))
+        more.append(_text(0x5A, item.trace.get("traceparent", "")))
         if state := item.trace.get("tracestate"):
-            parts.append(_text(0x62, state))
-    return b"".join(parts)
+            more.append(_text(0x62, state))
+    end = _end(data) if more else len(data)
+    return b"".join((name, _text(0x12, item.id), data[len(name) : end], *more, data[end:]))
+
+
+def _end(data: bytes) -> int:
+    """Where the attachments begin, which have the last number; the end if there are none."""
+    if len(data) <= ATTACHMENT_BYTES:
+        return len(data)
+    fields = framing.split(data, 0, len(data), framing.ATTACHMENTS)
+    if fields is None or not fields.payloads:
+        return len(data)
+    start, stop = fields.payloads[0]
+    return start - 1 - len(varint(stop - start))
 
 
 def _text(tag: int, text: str) -> bytes:

@@ -95,6 +95,22 @@ def test_a_request_goes_with_its_timeout_and_its_trace() -> None:
     assert endless.timeout_seconds == 0.0, "the server takes a week at most"
 
 
+@pytest.mark.parametrize("size", [0, 17_000, 30_000])
+def test_fields_are_in_the_order_of_their_numbers_by_which_the_server_knows_a_request_again(
+    size: int,
+) -> None:
+    gathering = answered()
+    trace = {"traceparent": "00-1-2-01", "tracestate": "a=1"}
+    gathering.add(Item(request(pad=size), 1.0, trace))
+    data = gathering.next_message(FAR)
+    assert data == sent_again(data)
+
+
+def sent_again(data: bytes | None) -> bytes:
+    assert data is not None
+    return pb.InferStreamRequest.FromString(data).SerializeToString()
+
+
 @pytest.mark.parametrize("name", ["", "net", "n" * 200])
 def test_a_request_is_the_same_whatever_its_network_is_called(name: str) -> None:
     gathering = answered()
