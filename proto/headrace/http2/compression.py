@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, TypeAlias
 
 import hpack
@@ -16,6 +15,7 @@ FIELD_BYTES: Final = 32
 
 _STATIC: Final[tuple[Field, ...]] = ((b"", b""), *HeaderTable.STATIC_TABLE)
 _FIRST: Final = len(_STATIC)  # the index of the newest entry of the dynamic table
+_NEWEST: Final = _FIRST - 1
 _TABLE_BYTES: Final = 4096
 _SIZE_UPDATES: Final = 2  # how many a block may begin with (4.2)
 _INTEGER_BYTES: Final = 5
@@ -45,7 +45,7 @@ class Decoder:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._entries: deque[Field] = deque()  # the newest one first
+        self._entries: list[Field] = []  # the newest one last
         self._size = 0
         self._table_bytes = _TABLE_BYTES
         self.changes = 0
@@ -74,7 +74,7 @@ class Decoder:
                 index = first & 0x7F
                 if index == 0x7F:
                     index, position = _integer(block, position, index)
-                field = _STATIC[index] if index < _FIRST else entries[index - _FIRST]
+                field = _STATIC[index] if index < _FIRST else entries[_NEWEST - index]
                 if not index:
                     raise BadBlock
             else:
@@ -86,7 +86,7 @@ class Decoder:
                 if index == mask:
                     index, position = _integer(block, position, index)
                 if index:
-                    name = (_STATIC[index] if index < _FIRST else entries[index - _FIRST])[0]
+                    name = (_STATIC[index] if index < _FIRST else entries[_NEWEST - index])[0]
                 else:
                     name, position = _string(block, position)
                 value, position = _string(block, position)
@@ -117,13 +117,13 @@ class Decoder:
 
     def _keep(self, field: Field) -> None:
         self.changes += 1
-        self._entries.appendleft(field)
+        self._entries.append(field)
         self._size += len(field[0]) + len(field[1]) + FIELD_BYTES
         self._evict()
 
     def _evict(self) -> None:
         while self._size > self._table_bytes:
-            name, value = self._entries.pop()
+            name, value = self._entries.pop(0)
             self._size -= len(name) + len(value) + FIELD_BYTES
 
 

@@ -72,6 +72,27 @@ class Connection(Receiving):
         going: whether this end takes no new streams.
     """
 
+    __slots__ = (
+        "_block",
+        "_block_ends",
+        "_block_stream",
+        "_decode_cost",
+        "_decoder",
+        "_greeted",
+        "_is_plain",
+        "_most_block",
+        "_need",
+        "_plain_bytes",
+        "_rest",
+        "_settled",
+        "_skip_left",
+        "_widened",
+        "_window_change",
+        "fault",
+        "going",
+        "is_acknowledged",
+    )
+
     def __init__(
         self,
         bounds: Limits,

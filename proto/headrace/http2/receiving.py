@@ -40,6 +40,24 @@ class Receiving(Sending):
     stream's window gets a larger one, if there is room for it.
     """
 
+    __slots__ = (
+        "_data_ends",
+        "_data_is_tiny",
+        "_data_left",
+        "_data_pads",
+        "_data_stream",
+        "_events",
+        "_most_bytes",
+        "_owed",
+        "_pad_left",
+        "_plain",
+        "_receive_window",
+        "_refuse_above",
+        "_room",
+        "_unread",
+        "_worth_granting",
+    )
+
     def __init__(self, bounds: Limits, now: float, room: Room, *, client: bool) -> None:
         super().__init__(bounds, now, client=client)
         self._room = room

@@ -42,6 +42,26 @@ class Sending:
         peer_streams: how many streams the peer lets this end have open.
     """
 
+    __slots__ = (
+        "_bounds",
+        "_client",
+        "_most_over",
+        "_next",
+        "_now",
+        "_over",
+        "_patience",
+        "_peer_window",
+        "_ready",
+        "_send_window",
+        "_unsent",
+        "last_stream",
+        "out",
+        "paused",
+        "peer_frame_bytes",
+        "peer_streams",
+        "streams",
+    )
+
     def __init__(self, bounds: Limits, now: float, *, client: bool) -> None:
         self.streams: dict[int, Stream] = {}
         self.out: list[Buffer] = []
