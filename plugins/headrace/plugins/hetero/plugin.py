@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -84,7 +84,10 @@ class HeteroPlugin(VirtualPlugin):
         resolved = self._resolve(config, options, ignore_unknown=True)
         load = Load(network, options=options)
         whole = self._transformed(load, resolved)
-        return self._plan(load, whole, resolved, Asked.PARTS).query_result()
+        planned = self._plan(load, whole, resolved, Asked.PARTS)
+        if not planned.unsupported:
+            whole.derived(self._key(load, resolved), lambda: planned)
+        return planned.query_result()
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Splits a network as a query does, and loads its parts. An exported network is made of
@@ -149,6 +152,11 @@ class HeteroPlugin(VirtualPlugin):
             lambda: self.transform_network(load.network, config, options),
         )
 
+    def _key(self, load: Load, resolved: _Resolved) -> Hashable:
+        """What a plan depends on, besides the network and the state of the devices."""
+        affinities = json.dumps(dict(load.options.affinities), sort_keys=True)
+        return "plan", self, resolved.config, str(resolved.targets), affinities
+
     def _plan(
         self,
         load: Load,
@@ -185,14 +193,14 @@ class HeteroPlugin(VirtualPlugin):
             return self._split(load, resolved, _ended(error))
 
     def _split(self, load: Load, resolved: _Resolved, ended: Mapping[str, str] = _NONE) -> Loaded:
-        """Splits and loads a network. One that is kept is split as before, if that works again.
+        """Splits and loads a network. One that is kept is split as an earlier load or query has
+        split it, if that works.
 
         Args:
             ended: the devices whose worker process ended, and the reason for each.
         """
         whole = self._transformed(load, resolved)
-        affinities = json.dumps(dict(load.options.affinities), sort_keys=True)
-        key = ("plan", self, resolved.config, str(resolved.targets), affinities)
+        key = self._key(load, resolved)
         before: Plan | None = whole.known(key)
         if before is not None and not ended:
             with suppress(HeadraceError):

@@ -20,7 +20,9 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.system.garbage import count_loaded
 
 _MOST_BYTES: Final = 64 * 2**20
-_LARGEST: Final = _MOST_BYTES // 4
+LARGEST_KEPT: Final = _MOST_BYTES // 4
+"""The most memory of a network that is kept."""
+
 _SECONDS: Final = 60.0
 
 _OF_A_LAYER: Final = 16 * 2**10
@@ -83,7 +85,7 @@ class RecentNetworks:
                 return kept.network
         network = read()
         needed = _memory(network, size)
-        if needed <= min(_LARGEST, self._most_bytes):
+        if needed <= min(LARGEST_KEPT, self._most_bytes):
             self._keep(key, _Kept(network, needed, self._clock()))
         return network
 

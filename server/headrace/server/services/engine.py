@@ -15,6 +15,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import InvalidArgument, Unavailable
+from headrace.runtime.loading.recent import LARGEST_KEPT
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.buffers import Buffer
@@ -270,26 +271,27 @@ class Servicer:
         kind = source.WhichOneof("source")
         if kind == "data":
             data = source.data
-            return partial(self._read, CALLER.get().name, lambda: data)
+            return partial(self._read, CALLER.get().name, lambda: data, "", spooled)
         if kind == "digest":
             read = partial(self._uploads.read, source.digest, self._networks.owner)
-            return partial(self._read, CALLER.get().name, read, source.digest)
+            return partial(self._read, CALLER.get().name, read, source.digest, spooled)
         if kind == "repository":
             name = source.repository
             return lambda: self._repository.files.newest(name, spooled=spooled)
         raise InvalidArgument("give data, a digest or a name in the repository", field="model")
 
-    def _read(self, client: str, find: Callable[[], Buffer], digest: str = "") -> Network:
-        """The network of a model that the client has sent. A load of a query's network comes soon,
-        so the weights of both are moved to a file.
+    def _read(self, client: str, find: Callable[[], Buffer], digest: str, spooled: bool) -> Network:
+        """The network of a model that the client has sent. It is spooled, too, if a later load may
+        use it.
 
         Args:
             digest: as clients give it; empty if the client gave the data.
         """
         data, limits = find(), self._core.limits
+        spooled = spooled or len(data) <= LARGEST_KEPT
         digest = digest or f"sha256:{hashlib.sha256(data).hexdigest()}"
         return self._core.recent.read(
-            client, digest, len(data), lambda: Network.from_bytes(data, limits, spooled=True)
+            client, digest, len(data), lambda: Network.from_bytes(data, limits, spooled=spooled)
         )
 
 

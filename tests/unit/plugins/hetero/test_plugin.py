@@ -428,6 +428,23 @@ def test_a_network_that_is_kept_is_split_as_before(
     assert tries == [[["a", "b", "y"], ["a"], ["y"]], [["a"], ["y"]]]
 
 
+def test_a_kept_network_is_split_as_a_query_has_said(
+    plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Network.from_bytes(CASE.model.SerializeToString())
+    kept.keep()
+    options, loaded, usual = over("PICKY,TEMPLATE"), [], picky.load_network
+    plugin.query_network(kept, ISLANDS_STAY, options)
+
+    def load_network(load: Load) -> ExecutableNetwork:
+        loaded.append([node.name or "" for node in load.network.nodes()])
+        return usual(load)
+
+    monkeypatch.setattr(picky, "load_network", load_network)
+    plugin.load_network(Load(kept, ISLANDS_STAY, options)).close()
+    assert loaded == [["a"], ["y"]]
+
+
 def test_a_kept_network_is_split_anew_if_its_parts_do_not_load_again(
     plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
