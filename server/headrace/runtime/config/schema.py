@@ -214,7 +214,11 @@ class Configuration:
 
     def explicit_strings(self) -> dict[str, str]:
         """Like `to_strings`, but only the keys that were given and not defaulted."""
-        return {name: text for name, text in self.to_strings().items() if name in self.explicit}
+        return {
+            key.name: key.format(self._values[key.name])
+            for key in self.schema
+            if key.name in self.explicit
+        }
 
     def joined(self, other: Configuration) -> Configuration:
         """The keys of both configurations. They have no key in common."""
