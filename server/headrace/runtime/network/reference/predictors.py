@@ -102,9 +102,12 @@ class SVMClassifier(OpSVMClassifier):
         rho = options.get("rho")
         if not options.get("vectors_per_class") and rho is not None and len(rho) == 1:
             options["rho"] = [*rho, *rho]  # onnx takes two scores for one if there is one number
+        names = options.pop("classlabels_strings", None)
+        if names:  # of which onnx takes more than two alone
+            options["classlabels_ints"] = [*range(len(names))]
         wide = np.atleast_2d(x).astype(np.float64)
         label, scores = super()._run(wide, **options)  # type: ignore[no-untyped-call]
-        return label, scores.astype(np.float32)
+        return np.array(names)[label] if names else label, scores.astype(np.float32)
 
 
 class TreeEnsembleClassifier(OpTreeEnsembleClassifier):

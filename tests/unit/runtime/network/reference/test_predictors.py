@@ -21,7 +21,8 @@ _LEFT_AND_RIGHT = [[0.0], [1.0]]
 
 def run(node: str, x: Any, kind: str = "float") -> list[Any]:
     outputs = node.partition("=")[0].strip().split(", ")
-    ports = ", ".join(f"{'int64' if each == 'c' else 'float'} {each}" for each in outputs)
+    kinds = {"c": "int64", "s": "string"}
+    ports = ", ".join(f"{kinds.get(each, 'float')} {each}" for each in outputs)
     model = parse_model(
         '<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]>'
         f"g ({kind} x) => ({ports}) {{ {node} }}"
@@ -148,6 +149,22 @@ def test_scores_of_a_vector_machine_keep_their_digits() -> None:
     _, scores = run(machine, [[1.2345]])
     wanted = 0.25 - 20000 * 0.25 * float(np.float32(1.2345))
     np.testing.assert_allclose(np.abs(scores), [[-wanted, -wanted]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("names", [["no", "yes"], ["no", "yes", "perhaps"]])
+def test_classes_of_a_vector_machine_may_have_names(names: list[str]) -> None:
+    count = len(names)
+    numbers = {2: [1.0, -1.0], 3: [1.0, 0.5, 0.5, -1.0, -0.5, 0.25]}[count]
+    offsets = [0.1, 0.2, 0.3][: count * (count - 1) // 2]
+    vectors = [1.0, -2.0, 3.0][:count]
+    machine = _MACHINE.format(numbers, offsets, vectors, [1] * count, [*range(count)], "")
+    x = [[1.0], [-1.0], [4.0]]
+    places, scores = run(machine, x)
+    named = machine.replace(f"classlabels_ints = {[*range(count)]}", "classlabels_strings = {}")
+    quoted = ", ".join(f'"{each}"' for each in names)
+    found, same = run(named.replace("y, z", "s, z").replace("{}", f"[{quoted}]"), x)
+    assert found == [names[place] for place in places]
+    assert same == scores
 
 
 def test_probabilities_of_many_classes_are_refused() -> None:
