@@ -105,18 +105,30 @@ def parse_infer_stream_request(data: bytes) -> StreamMessage:
                 StreamRequest(*parse_span(pb.InferRequest, data, start, end))
                 for start, end in parts.payloads
             ]
-            return StreamMessage(requests, list(rest.cancel), rest.ask_limits)
+            return _bounded(StreamMessage(requests, list(rest.cancel), rest.ask_limits))
         if framing.is_long(data):  # before protobuf allocates fifty times the message's size
             raise _too_many()
     message = parse_plain(pb.InferStreamRequest, data)
-    if len(message.requests) > framing.MAX_FIELDS:
-        raise _too_many()
     requests = [StreamRequest(request, request.attachments) for request in message.requests]
-    return StreamMessage(requests, list(message.cancel), message.ask_limits)
+    return _bounded(StreamMessage(requests, list(message.cancel), message.ask_limits))
+
+
+def _bounded(message: StreamMessage) -> StreamMessage:
+    """
+    Raises:
+        CodecError: the message holds very many requests, ids to cancel included.
+    """
+    if len(message.requests) + len(message.cancel) > framing.MAX_FIELDS:
+        raise _too_many()
+    return message
 
 
 def _too_many() -> CodecError:
-    return CodecError("requests", f"are more than {framing.MAX_FIELDS} in one message; send more")
+    return CodecError(
+        "requests",
+        f"are more than {framing.MAX_FIELDS} in one message, ids to cancel included; send several "
+        "messages",
+    )
 
 
 def parse_infer_stream_reply(data: bytes) -> StreamReply:

@@ -259,6 +259,15 @@ def test_a_message_of_very_many_requests_is_refused(first: bytes) -> None:
         stream.parse_infer_stream_request(first + empty * LARGE)
 
 
+def test_ids_to_cancel_count_as_requests_of_their_message() -> None:
+    request, identifier = b"\x0a\x00", b"\x12\x01a"
+    most = request * 96 + identifier * 4000
+    assert len(stream.parse_infer_stream_request(most).cancel) == 4000
+    for more in (request, identifier):
+        with pytest.raises(CodecError, match="in one message, ids to cancel included"):
+            stream.parse_infer_stream_request(most + more)
+
+
 def test_arrays_survive_the_whole_way() -> None:
     arrays: dict[str, codec.Value] = {
         "small": np.arange(7.0),
