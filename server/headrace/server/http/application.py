@@ -136,6 +136,8 @@ class Application:
             else:
                 reply.status = CLIENT_LEFT
         finally:
+            # Its traceback has this frame, and others that have the reply's tensors.
+            error = None
             if connection.on_lost is gone:
                 connection.on_lost = None
             self._working.discard(task)

@@ -12,6 +12,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -243,7 +244,10 @@ class Connection(HttpToolsProtocol):
             self._read_due = now + self._bounds.seconds
         elif not self.pipeline:
             self._idle_since = now
-        super().on_response_complete()
+        # In a context of its own: uvicorn's timer keeps its context, and so the request's tensors.
+        Context().run(super().on_response_complete)
+        if self.transport.is_closing():  # the client has left before, and the timer would stay
+            self._unset_keepalive_if_required()
 
     # -- refusing --
 

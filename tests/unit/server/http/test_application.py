@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import logging
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 
 import grpc
 import pytest
@@ -22,6 +25,7 @@ from headrace.server.http.errors import STATUSES
 from headrace.server.http.server import HttpServer
 from headrace.server.logs import configure_logging
 from headrace.testing.counted import number
+from headrace.testing.occupied import eventually
 from tests.unit.server.http.serving import application, ask, connected, fine, guarded, raw, serving
 
 
@@ -182,6 +186,41 @@ def test_the_request_of_a_client_that_leaves_is_cancelled_and_counted_as_such() 
     snapshot = counters.snapshot()
     assert number(snapshot, HTTP_REQUESTS, "/read", "499") == 1
     assert number(snapshot, HTTP_REQUESTS, "/wait", "499") == 2
+
+
+class _Tensors:
+    """What a request's context holds."""
+
+
+_TENSORS: ContextVar[_Tensors | None] = ContextVar("tensors", default=None)
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["stays", "leaves"])
+@pytest.mark.parametrize("size", [1, 1 << 24], ids=["small", "large"])
+def test_nothing_holds_what_a_request_held_once_it_is_over(stays: bool, size: int) -> None:
+    """Neither the timer of an idle connection, nor a cycle that waits for the collector."""
+    held: list[weakref.ref[_Tensors]] = []
+
+    async def reply(_: Request) -> Response:
+        tensors = _Tensors()
+        held.append(weakref.ref(tensors))
+        _TENSORS.set(tensors)
+        return Response(bytes(size))
+
+    gc.disable()
+    try:
+        with serving(application(reply=reply)) as server, connected(server) as client:
+            client.sendall(b"GET /reply HTTP/1.1\r\nHost: x\r\n\r\n")
+            client.recv(1)
+            if stays:
+                left = size
+                while left > 0:
+                    left -= len(client.recv(1 << 20))
+            else:
+                client.close()
+            eventually(lambda: held[0]() is None, "the request's tensors are gone")
+    finally:
+        gc.enable()
 
 
 def test_a_drain_waits_for_what_runs_and_refuses_what_comes() -> None:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, did_you_mean
 from headrace.server.http.rest.documents import leave_out_null, parse_object
-from headrace.server.transport.shares import Memory, Shares
+from headrace.server.transport.shares import Memory, Shares, release_soon
 from headrace.wire.codec import CodecError
 
 LENGTH_HEADER: Final = "inference-header-content-length"
@@ -98,6 +98,7 @@ class Bodies:
             yield Body(buffer, padding, text_bytes), memory
         finally:
             memory.free_all()
+            release_soon(self._shares)
 
     def check_reply(self, size: int, more: int, memory: Memory) -> None:
         """Takes the memory of a reply.
