@@ -25,6 +25,8 @@ RESOURCE_EXHAUSTED: Final = 8
 INTERNAL: Final = 13
 
 _TINY_BYTES: Final = 64
+_MESSAGE_BYTES: Final = 64
+"""What a message takes beside its own bytes, of which it may have none."""
 _PLAIN_BYTES: Final = 32 << 10
 _DIRECT_BYTES: Final = 64 << 10
 _MAX_MESSAGE: Final = 2**32 - 1
@@ -94,6 +96,7 @@ class Receiving(Sending):
 
     def read(self, stream: Stream, size: int) -> None:
         """Says that a message of `size` bytes has been taken by its reader."""
+        size += _MESSAGE_BYTES
         if stream.unread >= size:
             stream.unread -= size
             self._unread -= size
@@ -131,8 +134,8 @@ class Receiving(Sending):
             packed, size = _prefix(data, start)
             if packed or size != length - PREFIX_BYTES or size > self._most_bytes:
                 return False
-            stream.unread += size
-            self._unread += size
+            stream.unread += size + _MESSAGE_BYTES
+            self._unread += size + _MESSAGE_BYTES
             message = bytes(data[start + PREFIX_BYTES : start + length])
             self._events.append(_new(Received, (stream, message)))
         self._receive_window -= length
@@ -276,7 +279,7 @@ class Receiving(Sending):
             self._data_is_tiny = False
             self._patience.left += limits.SMALL_COST
         for message in messages:
-            size = len(message)
+            size = len(message) + _MESSAGE_BYTES
             stream.unread += size
             self._unread += size
             self._events.append(_new(Received, (stream, message)))

@@ -27,7 +27,7 @@ class Stream:
         remote_ended, local_ended: whether the peer and this end have said that nothing follows.
         receive_window, send_window: how many bytes the peer and this end may send.
         held: bytes of `Room` that the message takes which is coming.
-        unread: bytes of whole messages that wait for their reader.
+        unread: bytes that whole messages take which wait for their reader.
         answered: whether a response has begun.
         pending: data that the peer's windows hold back, in order. None if there never were any.
         pending_bytes: the size of that.

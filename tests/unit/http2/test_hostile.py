@@ -398,6 +398,26 @@ def test_messages_that_nobody_reads_stop_their_sender() -> None:
     assert left[-1] < 1000
 
 
+def test_empty_messages_that_nobody_reads_end_the_connection() -> None:
+    server = Server(Limits(window_bytes=1 << 20, connection_bytes=1 << 20))
+    server.read(*(new(each) for each in range(10)))
+    count = 0
+    sent = message() * 1000
+    while server.fault is None and count < 100_000:
+        count += len(server.read(data(2 * (count // 1000 % 10) + 1, sent)))
+    assert server.fault == "ENHANCE_YOUR_CALM"
+    assert count <= 4 * (1 << 20) // 64 + 1000 + 10
+
+
+def test_empty_messages_that_are_read_may_be_many() -> None:
+    server = Server(Limits(window_bytes=1 << 20, connection_bytes=1 << 20))
+    server.open(1)
+    for _ in range(100):
+        echo(server, server.read(data(1, message() * 1000)), b"")
+    assert server.fault is None
+    assert server.wire._unread == 0
+
+
 def test_closing_streams_gives_the_connections_window_back() -> None:
     server = Server(Limits(window_bytes=1 << 20, connection_bytes=1 << 20))
     server.read(*(new(each) for each in range(10)))
