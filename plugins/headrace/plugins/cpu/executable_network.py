@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,26 @@ from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import ResourceExhausted
 from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import StreamsExecutor
-from headrace.runtime.network.network import Network
+from headrace.runtime.network.data_oblivious import is_data_oblivious
+from headrace.runtime.network.network import Network, Port
+from headrace.runtime.network.values import NUMPY_NUMBERS
+
+
+def replaceable(network: Network) -> tuple[Port, ...]:
+    """The inputs for which a request may give another value than the network's own, of the same
+    shape. There are none if a value may decide which memory a run touches, because the layers were
+    checked with the network's own."""
+    if not network.defaults or not is_data_oblivious(network.model):
+        return ()
+    initializers = network.model.graph.initializers
+    return tuple(
+        replace(port, shape=tuple(int(size) for size in tensor.shape.numpy()))
+        for port in network.defaults
+        if port.dtype in NUMPY_NUMBERS
+        and (tensor := initializers[port.name].const_value) is not None
+    )
 
 
 class SessionNetwork(ExecutableNetwork):
@@ -50,6 +69,8 @@ class SessionNetwork(ExecutableNetwork):
         profiler: Profiler,
     ) -> None:
         super().__init__(network, config, executor, streams=streams)
+        self.defaults = replaceable(network)
+        self._check = PortCheck(self.inputs, self.outputs, self.defaults)
         self._runs: Runs | None = runs
         self._conversion = conversion
         self._profiler = profiler

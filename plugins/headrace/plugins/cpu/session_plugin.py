@@ -11,7 +11,7 @@ import onnx_ir as ir
 import onnxruntime
 
 from headrace.plugins.cpu import failures, limits
-from headrace.plugins.cpu.executable_network import SessionNetwork
+from headrace.plugins.cpu.executable_network import SessionNetwork, replaceable
 from headrace.plugins.cpu.graph.compatibility import Compatibility, identity
 from headrace.plugins.cpu.session import custom_ops, session
 from headrace.plugins.cpu.session.profiling import Profiler
@@ -127,7 +127,7 @@ class SessionPlugin(CompiledPlugin):
             ("readable", self), lambda: self._compatibility.lowered(network.model)
         )
         source = network.derived(("source", self), lambda: session.source_of(readable))
-        conversion = Conversion(network.inputs, network.outputs)
+        conversion = Conversion((*network.inputs, *replaceable(network)), network.outputs)
         share = self._at_once(config)
         threads = self._threads(config, share)
 

@@ -48,7 +48,8 @@ class PooledNetwork(ExecutableNetwork):
         super().__init__(first.network, config)
         # Each device has preprocessed and transformed the network by itself.
         self.inputs, self.outputs = first.inputs, first.outputs
-        self._check = PortCheck(self.inputs, self.outputs)
+        self.defaults = first.defaults if len(candidates) == 1 else ()  # others may take none
+        self._check = PortCheck(self.inputs, self.outputs, self.defaults)
         self.label = ""
         self._executors = services.executors
         self._states = services.states

@@ -38,7 +38,7 @@ from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.runtime.metrics.statistics import Statistics
 from headrace.runtime.network.graph import RunningSubgraph
-from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.network.network import Layer, Network, Port
 
 _NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
 """The empty network that a closed network keeps, so that references to it keep no weights."""
@@ -80,6 +80,10 @@ class ExecutableNetwork:
     loaded_from_cache: bool = False
     inputs_may_change: bool = False
     """Whether a request only gets wrong results if another process writes to its inputs."""
+
+    defaults: tuple[Port, ...] = ()
+    """Inputs that a request may give, and for which the network has values if it does not. They are
+    not among `inputs`."""
 
     counts_rows: bool = True
     """Whether a request's rows are counted when it ends. If not, the rows of each run are."""

@@ -14,10 +14,16 @@ from headrace.runtime.network.values import Value
 
 
 class PortCheck:
-    """Checks jobs against a network's ports. A job that names no outputs gets all of them."""
+    """Checks jobs against a network's ports. A job that names no outputs gets all of them.
 
-    def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-        self._inputs = {port.name: _expected(port) for port in inputs}
+    Args:
+        defaults: inputs for which the network has a value if a job gives none.
+    """
+
+    def __init__(
+        self, inputs: Sequence[Port], outputs: Sequence[Port], defaults: Sequence[Port] = ()
+    ) -> None:
+        self._inputs = {port.name: _expected(port) for port in (*inputs, *defaults)}
         self._required = tuple(port.name for port in inputs if not port.optional)
         self._outputs = tuple(port.name for port in outputs)
         self._batched = next(

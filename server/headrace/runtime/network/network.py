@@ -25,6 +25,7 @@ T = TypeVar("T")
 Dimension: TypeAlias = int | str | None
 """A fixed size, a symbol that means the same size wherever it occurs, or None if unknown."""
 
+_IR_OF_DEFAULTS = 4
 LAYOUT = provenance.METADATA_PREFIX + "layout"
 
 
@@ -200,6 +201,17 @@ class Network:
         initializers = self.model.graph.initializers
         return tuple(
             port_of(value) for value in self.model.graph.inputs if value.name not in initializers
+        )
+
+    @cached_property
+    def defaults(self) -> tuple[Port, ...]:
+        """The inputs that a request may give: graph inputs with an initialiser, which is what they
+        are otherwise. Before IR version 4 every initialiser is an input, and none may be given."""
+        if self.model.ir_version < _IR_OF_DEFAULTS:
+            return ()
+        initializers = self.model.graph.initializers
+        return tuple(
+            port_of(value) for value in self.model.graph.inputs if value.name in initializers
         )
 
     @cached_property

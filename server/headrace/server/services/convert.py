@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import onnx_ir as ir
@@ -90,6 +91,7 @@ def network_info(entry: NetworkEntry, name: str, *, listed: bool = False) -> pb.
             info.metadata.update(record.network.metadata(_METADATA_BYTES))
     if executable is not None:
         info.inputs.extend(_port(port) for port in executable.inputs)
+        info.inputs.extend(_port(replace(port, optional=True)) for port in executable.defaults)
         info.outputs.extend(_port(port) for port in executable.outputs)
         info.states.update(executable.states)
         info.config.update(executable.config.shown_strings())

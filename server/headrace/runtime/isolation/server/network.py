@@ -83,7 +83,8 @@ class IsolatedNetwork(ExecutableNetwork):
         # The worker knows the ports, because it runs preprocessing and the device's own passes.
         self.inputs = tuple(map(port_from_json, facts["inputs"]))
         self.outputs = tuple(map(port_from_json, facts["outputs"]))
-        self._check = PortCheck(self.inputs, self.outputs)
+        self.defaults = tuple(map(port_from_json, facts["defaults"]))
+        self._check = PortCheck(self.inputs, self.outputs, self.defaults)
         self._metric_names = tuple(facts["metrics"])
 
     def load_config(self) -> dict[str, str]:

@@ -236,6 +236,7 @@ def _facts(number: int, network: ExecutableNetwork) -> dict[str, Any]:
         "number": number,
         "inputs": [port_to_json(port) for port in network.inputs],
         "outputs": [port_to_json(port) for port in network.outputs],
+        "defaults": [port_to_json(port) for port in network.defaults],
         "notes": list(network.notes),
         "restored": network.restored,
         "metrics": list(network.metrics()),
