@@ -119,6 +119,7 @@ class Application:
         connection.on_lost = gone
         visit: Visit | None = None
         span: Span | None = None
+        error: BaseException | None = None
         try:
             if scope["path"] not in self._probes:
                 self._refuse_if_full(connection)
