@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from typing import Final, TypeAlias
 
 PREFIX_BYTES: Final = 5
 _SMALL_BYTES: Final = 32 << 10
+_MAX_BYTES: Final = 2**32 - 1
 _GZIP_BITS: Final = 31
 _ZLIB_BITS: Final = 15
+_unpack: Final = struct.Struct(">BI").unpack_from
 
 
 class TooLarge(Exception):
@@ -91,7 +94,7 @@ class MessageReader:
     )
 
     def __init__(self, most_bytes: int, encoding: str = "identity") -> None:
-        self._most_bytes = most_bytes
+        self._most_bytes = most_bytes or _MAX_BYTES
         self._packed = _BITS.get(encoding)
         self._prefix = b""
         self._flags = 0
@@ -121,7 +124,15 @@ class MessageReader:
             position = min(self.missing, end)
             self.fill(data[:position])
             self._end(messages)
+        most = self._most_bytes
         while position < end:
+            if not self._prefix and end - position >= PREFIX_BYTES:  # mostly
+                flags, size = _unpack(data, position)
+                stop = position + PREFIX_BYTES + size
+                if not flags and size <= most and stop <= end:
+                    messages.append(bytes(data[position + PREFIX_BYTES : stop]))
+                    position = stop
+                    continue
             lacking = PREFIX_BYTES - len(self._prefix)
             if end - position < lacking:
                 self._prefix += bytes(data[position:])
@@ -131,7 +142,7 @@ class MessageReader:
             position += lacking
             self._flags = prefix[0]
             size = int.from_bytes(prefix[1:], "big")
-            if self._most_bytes and size > self._most_bytes:
+            if size > most:
                 raise TooLarge(size)
             self._check_flags()
             stop = position + size
