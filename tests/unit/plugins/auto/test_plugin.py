@@ -27,6 +27,7 @@ from headrace.runtime.errors import (
     UnsupportedLayers,
 )
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.system.asker import Asker, asking, current_asker
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
 from headrace.testing.infer_request import InferRequest
@@ -89,6 +90,15 @@ def gate(rig: Rig) -> Iterator[Gate]:
     rig.device("BEST").on_compile = compile_later
     yield gate
     gate.open()
+
+
+def test_a_better_device_loads_the_network_for_whoever_asked_for_it(rig: Rig) -> None:
+    eve, askers = Asker("eve", trusted=False), list[Asker]()
+    rig.device("BEST").on_compile = lambda *_: askers.append(current_asker())
+    with asking(eve):
+        rig.load("AUTO:BEST,CPU")
+    eventually(lambda: bool(askers), "the better device loads it")
+    assert askers == [eve]
 
 
 def infer(network: ExecutableNetwork) -> None:

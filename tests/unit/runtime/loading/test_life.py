@@ -258,6 +258,28 @@ def test_a_load_that_is_cancelled_before_it_begins_reads_nothing(
         each.result(PATIENCE_SECONDS)
 
 
+def test_a_load_that_is_cancelled_before_it_begins_counts_no_more(store: Store) -> None:
+    source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
+    core = Core([source], blob_key=b"key", store=store, max_networks=3)
+    plugin, gate = core.plugins.plugin("HOOK"), Gate()
+    assert isinstance(plugin, HookPlugin)
+    plugin.on_compile = lambda _: gate()
+    try:
+        others = [load(core, name) for name in ("a", "b")]  # there are two threads
+        gate.await_arrivals(2)
+        waiting = load(core, "c")
+        core.cancel_load(waiting)
+        with pytest.raises(Cancelled):
+            waiting.result(PATIENCE_SECONDS)
+        others.append(load(core, "d"))
+        gate.open()
+        for each in others:
+            each.result(PATIENCE_SECONDS)
+    finally:
+        gate.open()
+        core.stop()
+
+
 def test_a_network_that_is_loaded_cannot_be_cancelled_any_more(core: Core) -> None:
     loaded = load(core)
     loaded.result(PATIENCE_SECONDS)
