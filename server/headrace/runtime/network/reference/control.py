@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx.reference.ops.op_loop import Loop as OpLoop
 from onnx.reference.ops.op_optional import Optional as OpOptional
 from onnx.reference.ops.op_scan import Scan as OpScan
@@ -45,8 +46,18 @@ class Loop(OpLoop):
                 rows.append(value)
             count += 1
         if not count and collected:
-            raise ValueError("no iteration tells the shape of what the loop collects")
+            declared = self.body.proto_.output[1 + self.N :]
+            return (*state, *map(_empty, declared))
         return (*state, *map(stacked, collected))
+
+
+def _empty(declared: onnx.ValueInfoProto) -> Any:
+    """No values of a type, along a new first axis."""
+    kind = declared.type.tensor_type
+    sizes = [each.dim_value for each in kind.shape.dim if each.HasField("dim_value")]
+    if not kind.elem_type or not kind.HasField("shape") or len(sizes) < len(kind.shape.dim):
+        raise ValueError("no iteration tells the shape of what the loop collects")
+    return np.empty((0, *sizes), onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
 
 
 def stacked(values: list[Any]) -> Any:

@@ -59,9 +59,19 @@ def test_a_loop_without_a_condition_runs() -> None:
     assert collected.tolist() == [5, 6]
 
 
-def test_a_loop_that_collects_and_never_runs_says_why_it_cannot() -> None:
+@pytest.mark.parametrize("size", ["", "[2]"])
+def test_a_loop_that_never_runs_collects_nothing_of_the_declared_shape(size: str) -> None:
+    text = loop("").replace("float r)", f"float{size} r)")
+    last, collected = run(17, text, trips=np.array(0), x=np.float32(5))
+    assert last == 5
+    assert (collected.shape, collected.dtype) == ((0, 2) if size else (0,), np.float32)
+
+
+@pytest.mark.parametrize("size", ["[]", "[N]"])
+def test_a_loop_that_never_runs_says_why_it_cannot(size: str) -> None:
+    text = loop("").replace("float r)", f"float{size} r)")
     with pytest.raises(ValueError, match="no iteration"):
-        run(17, loop(""), trips=np.array(0), x=np.float32(5))
+        run(17, text, trips=np.array(0), x=np.float32(5))
 
 
 @pytest.mark.parametrize(
