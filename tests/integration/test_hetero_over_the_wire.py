@@ -248,8 +248,25 @@ def test_subgraphs_are_counted_and_their_series_go_with_the_network(hetero: Serv
     assert not hetero.total("headrace_subgraph_execution_seconds_count", network=case.name)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(2))
+def test_what_a_device_refuses_in_the_middle_of_a_request_the_next_one_serves(
+    hetero: Server, place: int
+) -> None:
+    case = networks.relu_relu()
+    affinities = dict(zip(("sum", "inner", "outer"), FAULTY, strict=True))
+    load(hetero, case, "HETERO:A,B,C", affinities)
+    set_fault(hetero, FAULTY[place], "refusal")
+    found = hetero.infer(case.name, case.inputs)
+    set_fault(hetero, FAULTY[place], "")
+    assert_same_outputs(found, case.expected(), 1e-5)
+    assert_settled(hetero)
+    hetero.unload(case.name)
+
+
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [(place, fault) for fault in FAULTS for place in range(3) if fault != "refusal" or place == 2],
+)
 def test_each_device_may_fail_in_the_middle_of_a_request(
     hetero: Server, place: int, fault: str
 ) -> None:
