@@ -18,6 +18,7 @@ from headrace.http2.streams import Buffer, Stream
 MAX_STREAM: Final = 2**31 - 1
 
 _JOINED_BYTES: Final = 16 << 10
+_SMALL_BYTES: Final = 8 << 10  # below the size of most peers' frames, which are not copied
 _WORTH_BYTES: Final = 1024
 _TURN_BYTES: Final = 256 << 10
 _FLUSHED_BYTES: Final = 1 << 20
@@ -91,7 +92,7 @@ class Sending:
         joined: list[Buffer] = []
         small: list[Buffer] = []
         for each in out:
-            if len(each) <= _JOINED_BYTES:
+            if len(each) <= _SMALL_BYTES:
                 small.append(each)
                 continue
             if small:
