@@ -161,8 +161,10 @@ def test_waiting_requests_go_along_and_each_runs_once(
 @pytest.mark.parametrize("inline", [True, False], ids=["departs", "waits"])
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, ""), MemoryError()], ids=repr)
 def test_a_system_that_has_run_out_of_something_costs_requests_and_no_stream(
-    network: ExecutableNetwork, monkeypatch: pytest.MonkeyPatch, error: Exception, inline: bool
+    mortal: IsolatedPlugin, monkeypatch: pytest.MonkeyPatch, error: Exception, inline: bool
 ) -> None:
+    """The worker is one that has no lanes yet."""
+    network = load(mortal)
     requests = Requests(network)
 
     def none_left() -> NoReturn:
@@ -176,6 +178,7 @@ def test_a_system_that_has_run_out_of_something_costs_requests_and_no_stream(
             assert isinstance(job.error, ResourceExhausted)
     requests.start(1.0, inline=inline)
     assert requests.next()[0].outcome is Outcome.COMPLETED
+    network.close()
 
 
 def test_a_departure_that_raises_costs_no_stream(network: ExecutableNetwork) -> None:
