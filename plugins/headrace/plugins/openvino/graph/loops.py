@@ -88,23 +88,35 @@ def _loop(operation: openvino.Node) -> None:
     _iterations(operation)
     for index in range(2):
         _make_single(operation.input(index))
-    count, going = operation.input_value(0), operation.input_value(1)
+    count = operation.input_value(0)
     if count.get_node().get_type_name() != "Constant":
         bounded = operations.maximum(count, operations.constant(0, count.get_element_type()))
-        count = bounded.output(0)
-        operation.input(0).replace_source_output(count)
-    elif going.get_node().get_type_name() == "Constant" and all(
-        each.get_node().data.all() for each in (count, going)
-    ):
-        return  # each request has iterations
-    none = operations.constant(0, count.get_element_type())
-    some = operations.logical_and(operations.not_equal(count, none), going)
-    turns = operations.reshape(operations.convert(some, "i64"), np.array([1]), special_zero=False)
+        operation.input(0).replace_source_output(bounded.output(0))
+    turns = _turns(operation)
+    if turns is None:
+        return
     for index in _joined(operation):
         change_readers(operation.output(index), partial(_times, turns=turns))
     for index, state in _carried(operation).items():
         first = operation.input_value(state)
         change_readers(operation.output(index), partial(_or_first, first=first, turns=turns))
+
+
+def after_turns(operation: openvino.Node, last: openvino.Output, first: openvino.Output) -> Any:
+    """The state `last` of a loop, or `first` if the loop has no iterations."""
+    turns = _turns(operation) if operation.get_type_name() == "Loop" else None
+    return last if turns is None else _or_first(last, first, turns).output(0)
+
+
+def _turns(operation: openvino.Node) -> openvino.Node | None:
+    """1 if the Loop has iterations, or 0 if not: int64[1]. None if each request has some."""
+    count, going = operation.input_value(0), operation.input_value(1)
+    given = [each.get_node() for each in (count, going)]
+    if all(each.get_type_name() == "Constant" and each.data.all() for each in given):
+        return None
+    none = operations.constant(0, count.get_element_type())
+    some = operations.logical_and(operations.not_equal(count, none), going)
+    return operations.reshape(operations.convert(some, "i64"), np.array([1]), special_zero=False)
 
 
 def _scan(operation: openvino.Node) -> None:
@@ -192,11 +204,17 @@ def _times(parts: openvino.Output, turns: openvino.Node) -> openvino.Node:
 
 
 def _or_first(last: openvino.Output, first: openvino.Output, turns: openvino.Node) -> openvino.Node:
-    """The state `last` if `turns` is 1, or `first` if it is 0. They may have different shapes."""
+    """The state `last` if `turns` is 1, or `first` if it is 0. They may have different shapes. No
+    arithmetic reads integers of `last`, because nothing has written it if there are no turns."""
     there = operations.convert(operations.squeeze(turns, np.int64(0)), "boolean")
     alike = last.get_partial_shape() == first.get_partial_shape()
     if alike and last.get_partial_shape().is_static:
-        return operations.select(there, last, first)
+        if last.get_element_type().is_real():
+            return operations.select(there, last, first)
+        both = [operations.unsqueeze(each, np.int64(0)) for each in (first, last)]
+        kept = operations.gather(operations.concat(both, 0), turns, np.int64(0))
+        sizes = np.array(last.get_shape(), np.int64)
+        return operations.reshape(kept, sizes, special_zero=False)
     flat = np.array([-1])
     parts = [operations.reshape(each, flat, special_zero=False) for each in (last, first)]
     counts = [operations.shape_of(each) for each in parts]

@@ -21,6 +21,7 @@ import numpy as np
 
 from headrace.plugins.openvino.graph.empty_tensors import bodies
 from headrace.plugins.openvino.graph.fusion import layer_of
+from headrace.plugins.openvino.graph.loops import after_turns
 from headrace.plugins.openvino.guards.conditions import conditions
 from headrace.plugins.openvino.guards.terms import ALWAYS, EMPTY, is_constant
 from headrace.plugins.openvino.guards.windows import sums_apart
@@ -30,7 +31,7 @@ from headrace.runtime.network.values import Array, Value
 
 NO_LAYERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PREFIX: Final = "headrace.guards:"
-_STAMP: Final = b"headrace guards 36\n"
+_STAMP: Final = b"headrace guards 37\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
 before. Then no network that was exported without them is restored."""
 _Told: TypeAlias = tuple[tuple[str, str], ...]
@@ -203,7 +204,7 @@ def _of_branches(operation: openvino.Node, inner: list[list[_Guard]]) -> openvin
 
 
 def _of_iterations(operation: openvino.Node, inner: list[list[_Guard]]) -> openvino.Output:
-    """The least value of each guard over all iterations."""
+    """The least value of each guard over all iterations. They are met if there are none."""
     (guards,) = inner
     (body,) = bodies(operation)
     joined = _joined(guards)
@@ -213,7 +214,7 @@ def _of_iterations(operation: openvino.Node, inner: list[list[_Guard]]) -> openv
     body.add_results([result])
     start = _met(sum(len(guard.told) for guard in guards))
     operation.set_merged_input(so_far, start, result.output(0))
-    return operation.get_iter_value(result.output(0), -1)
+    return after_turns(operation, operation.get_iter_value(result.output(0), -1), start)
 
 
 def _met(count: int) -> openvino.Output:

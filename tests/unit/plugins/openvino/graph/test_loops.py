@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -98,3 +100,28 @@ def test_a_loop_that_openvino_removes_with_its_inputs_is_refused(plugin: Plugin)
     case = case_of("read", "float[N,M]", "n", "no")
     with pytest.raises(UnsupportedLayers, match="cannot be told which inputs"):
         plugin.load_network(Load(case.network))
+
+
+@pytest.fixture
+def filled_memory() -> Iterator[None]:
+    """Memory that nobody has written is not zero."""
+    libc, perturb = ctypes.CDLL(None), -6  # M_PERTURB of mallopt(3)
+    if not hasattr(libc, "gnu_get_libc_version"):
+        pytest.skip("the C library is not glibc")
+    libc.mallopt(perturb, 90)
+    yield
+    libc.mallopt(perturb, 0)
+
+
+@pytest.mark.usefixtures("filled_memory")
+def test_a_loop_without_turns_breaks_no_condition_of_its_turns(plugin: Plugin) -> None:
+    """Where there were none, the kernel gave what the memory held before."""
+    text = """f (int64[1] n) => (int64 y, int64[K] z) <int64 s = {-1}, bool c = {1}> {
+        y, z = Loop(n, c, s) <body = b (int64 i, bool d, int64 v) => (bool e, int64 w, int64 o) {
+            e = Identity(d) w = Identity(i) o = Identity(i) }> }"""
+    for _ in range(4):
+        request = InferRequest(plugin.load_network(Load(Case("f", parse(text), {}).network)))
+        for count in (0, 4, 0, 3):
+            found = request.infer({"n": np.array([count])})
+            np.testing.assert_array_equal(np.asarray(found["y"]), count - 1)
+            np.testing.assert_array_equal(np.asarray(found["z"]), np.arange(count))
