@@ -6,7 +6,10 @@ import struct
 import zlib
 from typing import Final, TypeAlias
 
+import numpy as np
+
 PREFIX_BYTES: Final = 5
+_NOTHING: Final = memoryview(b"")
 _SMALL_BYTES: Final = 32 << 10
 _MAX_BYTES: Final = 2**32 - 1
 _GZIP_BITS: Final = 31
@@ -41,7 +44,7 @@ class Packed:
 
     __slots__ = ("_bits", "_most_bytes", "data")
 
-    def __init__(self, data: bytes | bytearray, bits: int, most_bytes: int) -> None:
+    def __init__(self, data: bytes | memoryview, bits: int, most_bytes: int) -> None:
         self.data = data
         self._bits = bits
         self._most_bytes = most_bytes
@@ -69,7 +72,7 @@ class Packed:
         return unpacked
 
 
-Message: TypeAlias = "bytes | bytearray | Packed"
+Message: TypeAlias = "bytes | memoryview | Packed"
 
 
 class MessageReader:
@@ -98,7 +101,7 @@ class MessageReader:
         self._packed = _BITS.get(encoding)
         self._prefix = b""
         self._flags = 0
-        self._target = bytearray()
+        self._target = _NOTHING
         self._filled = 0
         self.missing = 0
         self.whole_bytes = 0
@@ -156,13 +159,14 @@ class MessageReader:
 
     def begin(self, data: memoryview) -> None:
         """Takes the memory for a message, which begins with `data`."""
-        self._target = bytearray(self.whole_bytes)
+        # NumPy does not clear memory, which would touch all of it before the message comes.
+        self._target = np.empty(self.whole_bytes, np.uint8).data
         self._filled = len(data)
         self._target[: self._filled] = data
 
     def space(self) -> memoryview:
         """Where the next bytes of the message belong, `missing` of them. Then call `filled`."""
-        return memoryview(self._target)[self._filled :]
+        return self._target[self._filled :]
 
     def fill(self, data: memoryview) -> None:
         """Takes bytes of the message that has begun, no more than are missing."""
@@ -179,7 +183,7 @@ class MessageReader:
 
     def _end(self, messages: list[Message]) -> None:
         if not self.missing:
-            whole, self._target = self._target, bytearray()
+            whole, self._target = self._target, _NOTHING
             # A parser of small messages wants bytes; large ones are read in place.
             messages.append(self._read(bytes(whole) if len(whole) < _SMALL_BYTES else whole))
 
@@ -189,7 +193,7 @@ class MessageReader:
         if self._flags and self._packed is None:
             raise BadMessage("a message is compressed, but the call names no grpc-encoding")
 
-    def _read(self, message: bytes | bytearray) -> Message:
+    def _read(self, message: bytes | memoryview) -> Message:
         if self._flags and self._packed is not None:
             return Packed(message, self._packed, self._most_bytes)
         return message

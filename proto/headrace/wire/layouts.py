@@ -90,7 +90,7 @@ class Layouts(Generic[R]):
         """The request in the message `data`, its id and its inputs. None if the message has to be
         parsed. The request is an earlier one that is like it, with the earlier one's id."""
         # `_key` in place: in a busy server a call costs as much as ten of these operations.
-        first = bytes(data[: data[1] + 2] if len(data) > 1 else data)  # of a bytearray, too
+        first = bytes(data[: data[1] + 2] if len(data) > 1 else data)  # of a view, too
         layout = self._layouts.get((len(data), first))
         if layout is None:
             return None
@@ -101,7 +101,7 @@ class Layouts(Generic[R]):
         identifier = ""
         if place is not None:
             try:
-                identifier = data[place[0] : place[1]].decode()
+                identifier = bytes(data[place[0] : place[1]]).decode()
             except UnicodeDecodeError:
                 return None
         inputs: Inputs = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from grpc_health.v1 import health_pb2
@@ -201,7 +202,7 @@ def _bound(method: Method, boundary: Boundary) -> Bound:
         case Kind.STREAM:
             handle = boundary.stream(name, handler, lane, role)
     one = method.kind in (Kind.UNARY, Kind.CLIENT_STREAM)
-    return Bound(handle, method.kind is Kind.UNARY, one)
+    return Bound(handle, method.kind is Kind.UNARY, one, partial(boundary.admits, role))
 
 
 def _telling(status: Callable[[str], bytes]) -> Callable[..., Any]:

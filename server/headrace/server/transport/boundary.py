@@ -134,6 +134,13 @@ class Boundary:
         if self.draining:
             raise ShuttingDown()
 
+    def admits(self, role: Role, call: Call) -> bool:
+        """Whether the caller's credential lets it call a method that needs this role."""
+        entrance = self.entrance
+        if entrance is None or not entrance.checks:
+            return True
+        return entrance.admits(call.invocation_metadata(), partial(names_of_call, call), role)
+
     def unary(
         self,
         method: str,

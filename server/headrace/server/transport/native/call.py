@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
@@ -45,6 +46,7 @@ class NativeCall:
     Attributes:
         stream, head: the call's stream, and how the call began.
         deadline: the time of the event loop's clock at which it ends; None for no end.
+        waits: whether it has not begun, because its message has still to come.
     """
 
     __slots__ = (
@@ -66,6 +68,7 @@ class NativeCall:
         "deadline",
         "head",
         "stream",
+        "waits",
     )
 
     def __init__(
@@ -81,6 +84,7 @@ class NativeCall:
         self.stream = stream
         self.head = head
         self.deadline = None if head.timeout is None else now + head.timeout
+        self.waits = False
         self._messages: deque[Message] = deque()
         self._ended = False  # the caller sends no more
         self._left = False  # the stream is gone
@@ -137,17 +141,25 @@ class NativeCall:
         self._connection.has_read(self.stream, len(message))
         if type(message) is Packed:
             return await self._unpacked(message)
-        return message  # type: ignore[return-value] # a bytearray serves as well
+        return message  # type: ignore[return-value] # a view serves as well
 
     async def _unpacked(self, message: Packed) -> bytes:
         try:
             if len(message) <= _UNPACKED_HERE_BYTES:
                 return message.unpack()
-            return await self._connection.loop.run_in_executor(None, message.unpack)
+            unpacked = await self._connection.unpack(message)
         except TooLarge:
             raise ResourceExhausted("a compressed message is larger than allowed") from None
         except BadMessage as error:
             raise InvalidArgument(str(error)) from None
+        memory, size = self._connection.memory, len(unpacked)
+        if not memory.use(size):
+            raise ResourceExhausted(
+                f"the server has no room for a message of {size} bytes beside others; "
+                "try again later"
+            )
+        self.when_over(partial(memory.free, size))
+        return unpacked
 
     async def write(self, message: bytes) -> None:
         if self._left or self._is_over:
@@ -196,6 +208,19 @@ class NativeCall:
         self._callbacks.append(callback)
 
     # -- what its connection says --
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether its handler has something to do: a message to read, or a caller to refuse. That
+        of a stream always has."""
+        bound = self._bound
+        return bool(
+            self._messages
+            or self._ended
+            or self._fault is not None
+            or not bound.is_unary
+            or not bound.admits(self)
+        )
 
     def add(self, message: Message) -> None:
         """Takes a message from the caller."""
@@ -277,10 +302,15 @@ class NativeCall:
             return
         wire, stream = self._connection.wire, self.stream
         trailers = trailers_block(0, "", self._trailing) if self._trailing else _OK
-        if reply is None or type(reply) is list:
-            if reply is not None:
+        if type(reply) is list:
+            if wire.fits(stream, sum(map(len, reply))):
                 wire.send_head(stream)
                 wire.send_parts(stream, reply)
+                self._finish(trailers)
+                return
+            # It waits for its reader, and must not keep memory that a backend could use again.
+            reply = b"".join(reply)
+        if reply is None:
             self._finish(trailers)
             return
         done = wire.answer(stream, reply, trailers)  # type: ignore[arg-type] # bytes

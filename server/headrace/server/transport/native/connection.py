@@ -19,6 +19,7 @@ from headrace.http2.connection import (
 )
 from headrace.http2.faults import ConnectionFault
 from headrace.http2.frames import ErrorCode
+from headrace.http2.messages import Packed
 from headrace.http2.streams import Stream
 from headrace.server.transport.native.call import NativeCall
 from headrace.server.transport.shares import Memory
@@ -55,6 +56,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         since: when the connection was accepted, in seconds of the loop's clock.
         heard: when the last bytes came.
         has_credential: whether a call on it has shown a valid credential.
+        memory: what the connection holds of the memory for messages that are coming.
     """
 
     def __init__(
@@ -63,12 +65,12 @@ class NativeConnection(asyncio.BufferedProtocol):
         self.loop = owner.loop
         self.peer = peer
         self.user = user
+        self.memory = Memory(owner.memory, peer)
         self.since = self.heard = self.loop.time()
         self.has_credential = False
         self.pinged = False
         self._owner = owner
-        self._memory = Memory(owner.memory, peer)
-        self.wire = Connection(owner.bounds, self.since, self._memory)
+        self.wire = Connection(owner.bounds, self.since, self.memory)
         self._transport: Any = None
         self._flushing = False
         self._direct = False  # whether the next bytes go into a message
@@ -79,6 +81,10 @@ class NativeConnection(asyncio.BufferedProtocol):
         """The certificate that the client has shown."""
         secure = self._transport.get_extra_info("ssl_object")
         return secure.getpeercert(binary_form=True) if secure is not None else None
+
+    async def unpack(self, message: Packed) -> bytes:
+        """A compressed message, unpacked on another thread, one after the other."""
+        return await self.loop.run_in_executor(self._owner.unpacker, message.unpack)
 
     # -- the socket --
 
@@ -92,8 +98,8 @@ class NativeConnection(asyncio.BufferedProtocol):
         for stream in self.wire.close():
             call: NativeCall | None = stream.owner
             if call is not None:
-                call.leave()
-        self._memory.free_all()
+                self._left(call)
+        self.memory.free_all()
         self._transport = None
 
     def get_buffer(self, _: int) -> memoryview:
@@ -156,10 +162,12 @@ class NativeConnection(asyncio.BufferedProtocol):
     def _handle(self, events: list[Event], now: float) -> None:
         """Tells calls what has come.
 
-        New ones begin last. By then they mostly have their message, so that they run to their end
-        without a task. Those that were reset meanwhile do not run at all.
+        Calls begin last. By then new ones mostly have their message, so that they run to their end
+        without a task. Those that were reset meanwhile do not run at all. One whose message has
+        still to come begins when it has; until then it takes no place of a call.
         """
         new: list[NativeCall] = []
+        whole: list[NativeCall] = []
         for event in events:
             if isinstance(event, GoneAway):
                 continue
@@ -172,7 +180,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             if owner is None:
                 continue
             if type(event) is Reset:
-                owner.leave()
+                self._left(owner)
             elif type(event) is Sent:
                 owner.sent()
             elif stream.is_open:  # it may have been reset meanwhile
@@ -182,9 +190,29 @@ class NativeConnection(asyncio.BufferedProtocol):
                     owner.refuse(event.code, event.why)
                 else:
                     owner.end()
+                if owner.waits:
+                    owner.waits = False
+                    whole.append(owner)
         for call in new:
+            if not call.stream.is_open:
+                continue
+            if call.may_begin:
+                call.begin(self._owner.context.copy())
+            elif self._owner.coming.take(self.peer):
+                call.waits = True
+            else:
+                self.wire.reset(call.stream, ErrorCode.REFUSED_STREAM)
+        for call in whole:
+            self._owner.coming.give_back(self.peer)
             if call.stream.is_open:
                 call.begin(self._owner.context.copy())
+
+    def _left(self, call: NativeCall) -> None:
+        """Tells a call that its stream is gone."""
+        if call.waits:
+            call.waits = False
+            self._owner.coming.give_back(self.peer)
+        call.leave()
 
     def _open(self, stream: Stream, head: RequestHead, now: float, new: list[NativeCall]) -> None:
         wire = self.wire

@@ -8,6 +8,7 @@ import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from typing import Final
@@ -24,6 +25,9 @@ from headrace.server.transport.shares import Shares, release_soon
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
+_COMING_CALLS: Final = 8192
+"""How many calls may be open whose message has not come yet. One connection gets half of what is
+left, and each takes some 2 KB."""
 _HANDSHAKE_SECONDS: Final = 10.0
 _QUIET_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 20.0
@@ -58,6 +62,8 @@ class Connections:
         self.methods = methods
         self.bounds = bounds
         self.memory = Shares(room_bytes)
+        self.coming = Shares(_COMING_CALLS)
+        self.unpacker = ThreadPoolExecutor(1, "headrace-unpack")
         self.buffer = memoryview(bytearray(READ_BYTES))
         self.context = copy_context()
         self._most = most
@@ -112,6 +118,7 @@ class Connections:
 
     async def close(self, seconds: float) -> None:
         """Ends all connections: at once those without calls, the others within some seconds."""
+        self.unpacker.shutdown(wait=False, cancel_futures=True)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
