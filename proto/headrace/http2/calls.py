@@ -279,12 +279,22 @@ def trailers_block(code: int, message: str = "", metadata: Iterable[Metadatum] =
     """
     parts = [literal(b"grpc-status", str(code).encode())]
     if message:
-        parts.append(literal(b"grpc-message", quote(message, safe=_SAFE).encode()))
+        parts.append(literal(b"grpc-message", _percent(message).encode()))
     if code == UNIMPLEMENTED:
         parts.append(_ENCODINGS)
     if metadata:
         parts.append(block(fields_of(metadata)))
     return b"".join(parts)
+
+
+def _percent(text: str) -> str:
+    """The text of a status in percent-encoding. No field of HTTP/2 may begin or end with a space."""
+    encoded = quote(text, safe=_SAFE)
+    inner = encoded.strip(" ")
+    if inner == encoded:
+        return encoded
+    start = len(encoded) - len(encoded.lstrip(" "))
+    return "%20" * start + inner + "%20" * (len(encoded) - start - len(inner))
 
 
 def plain_block(status: int, length: int) -> bytes:

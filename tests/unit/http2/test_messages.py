@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.http2.connection import Ended, Event, Received, Refused, Sent
 from headrace.http2.limits import Limits
-from headrace.http2.messages import BadMessage, MessageReader, Packed, TooLarge
+from headrace.http2.messages import BadMessage, Message, MessageReader, Packed, TooLarge
 from tests.support.http2_ends import (
     CALL,
     DATA,
@@ -47,7 +47,7 @@ def test_messages_come_as_they_were_sent_however_they_are_cut(
     sent = [*sent, b"z" * large] if large else sent
     stream = b"".join(map(message, sent))
     reader = MessageReader(0)
-    got: list[bytes | bytearray | Packed] = []
+    got: list[Message] = []
     position = turn = 0
     while position < len(stream):
         size = cuts[turn % len(cuts)] * (1000 if large else 1)
