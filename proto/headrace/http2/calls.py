@@ -288,7 +288,7 @@ def trailers_block(code: int, message: str = "", metadata: Iterable[Metadatum] =
 
 
 def _percent(text: str) -> str:
-    """The text of a status in percent-encoding. No field of HTTP/2 may begin or end with a space."""
+    """A status' text in percent-encoding. No field of HTTP/2 may begin or end with a space."""
     encoded = quote(text, safe=_SAFE)
     inner = encoded.strip(" ")
     if inner == encoded:
