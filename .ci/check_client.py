@@ -17,6 +17,7 @@ ALLOWED = {
     "protobuf",
     "numpy",
     "ml-dtypes",
+    "hpack",
     "typing-extensions",
     "pip",
     "setuptools",

@@ -614,6 +614,11 @@ class Connection(Receiving):
             self._refuse_above = self.last_stream
             self.out.append(frames.goaway(self.last_stream, ErrorCode.NO_ERROR))
 
+    @property
+    def has_gone(self) -> bool:
+        """Whether the peer knows which of its streams is the last that is processed."""
+        return self._refuse_above != MAX_STREAM
+
     def fail(self, fault: ConnectionFault) -> None:
         """Ends the connection. Its streams are forgotten."""
         if self.fault is None:

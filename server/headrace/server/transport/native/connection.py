@@ -27,10 +27,11 @@ from headrace.server.transport.shares import Memory
 if TYPE_CHECKING:
     from headrace.server.transport.native.connections import Connections
 
-READ_BYTES: Final = 256 << 10
+READ_BYTES: Final = 64 << 10
 _AT_ONCE_SECONDS: Final = 0.005
 """How long one connection's bytes may keep the loop, before all others have their turn."""
 _HIGH_BYTES: Final = 512 << 10
+_CLOSE_SECONDS: Final = 10.0
 _LINE_BYTES: Final = 8 << 10
 """How long the first line of a request of HTTP/1 may be."""
 
@@ -75,6 +76,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._flushing = False
         self._direct = False  # whether the next bytes go into a message
         self._is_first = True
+        self._is_closing = False
         self._rested = False
 
     def certificate(self) -> bytes | None:
@@ -265,9 +267,11 @@ class NativeConnection(asyncio.BufferedProtocol):
             wire.flush(events)
             if events:
                 self._handle(events, self.loop.time())
-        if wire.fault is not None:
+        if wire.fault is not None and not self._is_closing:
             self._owner.broken(self, wire.fault)
-            transport.close()
+            self._close()
+        elif wire.has_gone and not wire.streams:
+            self._close()
 
     # -- ends --
 
@@ -276,25 +280,33 @@ class NativeConnection(asyncio.BufferedProtocol):
         self.wire.go_away()
         self._flush()
 
-    def end(self, why: str = "") -> None:
-        """Ends the connection, and all its calls."""
-        if self._transport is None:
-            return
-        for stream in list(self.wire.streams.values()):
+    def end(self, why: str) -> None:
+        """Ends the connection and its calls at once."""
+        streams = list(self.wire.streams.values())
+        self.wire.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, why))
+        for stream in streams:
             if stream.owner is not None:
-                stream.owner.stop()
-        if why:
-            self.wire.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, why))
-        else:
-            self.wire.finish_going()
+                self._left(stream.owner)
         self._flush()
-        if self._transport is not None:
-            self.loop.call_soon(self._close)
+
+    def stop(self) -> None:
+        """Cancels the calls that go on. The connection closes when they have their statuses."""
+        self.wire.finish_going()
+        for stream in list(self.wire.streams.values()):
+            call: NativeCall | None = stream.owner
+            if call is not None and call.waits:
+                self.wire.reset(stream, ErrorCode.REFUSED_STREAM)
+                self._left(call)
+            elif call is not None:
+                call.stop()
+        self._flush()
 
     def _close(self) -> None:
-        self._flush()
-        if self._transport is not None:
+        """Closes the socket when all has been sent. A client that does not read is cut off."""
+        if self._transport is not None and not self._is_closing:
+            self._is_closing = True
             self._transport.close()
+            self.loop.call_later(_CLOSE_SECONDS, self.abort)
 
     def abort(self) -> None:
         """Ends the connection without a word."""

@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Final
@@ -25,6 +26,7 @@ from headrace.server.transport.shares import Shares, release_soon
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
+_CLOSE_SECONDS: Final = 0.1
 _COMING_CALLS: Final = 8192
 """How many calls may be open whose message has not come yet. One connection gets half of what is
 left, and each takes some 2 KB."""
@@ -117,25 +119,20 @@ class Connections:
         _log.log(level, "ended the connection of %s: %s", connection.peer, fault)
 
     async def close(self, seconds: float) -> None:
-        """Ends all connections: at once those without calls, the others within some seconds."""
+        """Ends all connections. A client hears that it should open no more calls. Its connection
+        closes when its calls have ended; what lasts longer than so many seconds is cancelled."""
         self.unpacker.shutdown(wait=False, cancel_futures=True)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for each in self._open:
-            each.go_away()
-        deadline = self.loop.time() + seconds
-        while any(each.wire.streams for each in self._open) and self.loop.time() < deadline:
-            await asyncio.sleep(min(0.01, seconds))
         self._emptied = asyncio.Event()
-        for each in list(self._open):
-            each.end()
-        if self._open:
-            try:
-                await asyncio.wait_for(self._emptied.wait(), max(seconds, 0.1))
-            except TimeoutError:
-                for each in list(self._open):
-                    each.abort()
+        for end in (NativeConnection.go_away, NativeConnection.stop, NativeConnection.abort):
+            for each in list(self._open):
+                end(each)
+            if not self._open:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), max(seconds, _CLOSE_SECONDS))
 
     def _look(self) -> None:
         now = self.loop.time()
