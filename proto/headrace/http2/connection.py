@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 _LARGE_SETTINGS: Final = 64 * 6
-_UNREAD_WINDOWS: Final = 4
 _UNSENT_BYTES: Final = 1 << 20
 _UNSENT_PIECES: Final = 10_000
 _DRAIN_PING: Final = b"draining"
@@ -198,8 +197,8 @@ class Connection(Receiving):
             self.flush(self._events)
         if self._owed >= self._worth_granting:
             self._grant()
-        # Windows bound the bytes of messages, not their number.
-        if self._unread > _UNREAD_WINDOWS * self._bounds.connection_bytes:
+        # Windows and `Room` bound the bytes of messages, not their number.
+        if self._waiting > self._most_waiting:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many messages are not read")
 
     def _check_unsent(self) -> None:

@@ -27,6 +27,8 @@ INTERNAL: Final = 13
 _TINY_BYTES: Final = 64
 _MESSAGE_BYTES: Final = 64
 """What a message takes beside its own bytes, of which it may have none."""
+_WAITING_WINDOWS: Final = 4
+"""How many of a connection's windows messages without bytes may take."""
 _PLAIN_BYTES: Final = 32 << 10
 _DIRECT_BYTES: Final = 64 << 10
 _MAX_MESSAGE: Final = 2**32 - 1
@@ -50,6 +52,7 @@ class Receiving(Sending):
         "_data_stream",
         "_events",
         "_most_bytes",
+        "_most_waiting",
         "_owed",
         "_pad_left",
         "_plain",
@@ -57,6 +60,7 @@ class Receiving(Sending):
         "_refuse_above",
         "_room",
         "_unread",
+        "_waiting",
         "_worth_granting",
     )
 
@@ -78,6 +82,8 @@ class Receiving(Sending):
         self._owed = 0  # bytes of the connection's window that have to be given back
         self._worth_granting = bounds.connection_bytes // 2
         self._unread = 0
+        self._waiting = 0
+        self._most_waiting = _WAITING_WINDOWS * bounds.connection_bytes // _MESSAGE_BYTES
         # Requests that are no calls of gRPC, until they have ended or are long: an answer before
         # would hide what is wrong with them.
         self._plain: dict[int, RequestHead] = {}
@@ -99,7 +105,9 @@ class Receiving(Sending):
         size += _MESSAGE_BYTES
         if stream.unread >= size:
             stream.unread -= size
+            stream.waiting -= 1
             self._unread -= size
+            self._waiting -= 1
         self._reopen(stream)
         if self._owed >= self._worth_granting:
             self._grant()
@@ -135,7 +143,9 @@ class Receiving(Sending):
             if packed or size != length - PREFIX_BYTES or size > self._most_bytes:
                 return False
             stream.unread += size + _MESSAGE_BYTES
+            stream.waiting += 1
             self._unread += size + _MESSAGE_BYTES
+            self._waiting += 1
             message = bytes(data[start + PREFIX_BYTES : start + length])
             self._events.append(_new(Received, (stream, message)))
         self._receive_window -= length
@@ -275,6 +285,8 @@ class Receiving(Sending):
     def _received(self, stream: Stream, messages: list[Message]) -> None:
         """Hands messages out that are whole."""
         self._free_room(stream)
+        stream.waiting += len(messages)
+        self._waiting += len(messages)
         if self._data_is_tiny:  # for a reason
             self._data_is_tiny = False
             self._patience.left += limits.SMALL_COST
@@ -308,6 +320,8 @@ class Receiving(Sending):
         stream.reader = None
         self._unread -= stream.unread
         stream.unread = 0
+        self._waiting -= stream.waiting
+        stream.waiting = 0
         if self._data_stream is stream:
             self._data_stream = None
         if self._owed >= self._worth_granting:

@@ -28,6 +28,7 @@ class Stream:
         receive_window, send_window: how many bytes the peer and this end may send.
         held: bytes of `Room` that the message takes which is coming.
         unread: bytes that whole messages take which wait for their reader.
+        waiting: how many those are.
         answered: whether a response has begun.
         pending: data that the peer's windows hold back, in order. None if there never were any.
         pending_bytes: the size of that.
@@ -59,6 +60,7 @@ class Stream:
         "remote_ended",
         "send_window",
         "unread",
+        "waiting",
     )
 
     def __init__(self, number: int, send_window: int, receive_window: int, now: float) -> None:
@@ -78,6 +80,7 @@ class Stream:
         self.send_window = send_window
         self.held = 0
         self.unread = 0
+        self.waiting = 0
         self.answered = False
         self.pending: deque[Buffer] | None = None
         self.pending_bytes = 0

@@ -415,7 +415,7 @@ def test_empty_messages_that_are_read_may_be_many() -> None:
     for _ in range(100):
         echo(server, server.read(data(1, message() * 1000)), b"")
     assert server.fault is None
-    assert server.wire._unread == 0
+    assert server.wire._unread == server.wire._waiting == 0
 
 
 def test_closing_streams_gives_the_connections_window_back() -> None:

@@ -130,6 +130,21 @@ def test_a_message_may_be_as_large_as_the_limit() -> None:
     assert of(Refused, server.read(data(1, message(b"x" * 101))))
 
 
+def test_large_messages_that_end_together_all_come() -> None:
+    window = 1 << 17
+    server = Server(Limits(window_bytes=window, connection_bytes=window))
+    sent = message(bytes(3 * window))
+    streams = (1, 3, 5)
+    for stream in streams:
+        server.open(stream)
+    for at in range(0, len(sent) - 1, 1 << 14):
+        for stream in streams:
+            server.read(data(stream, sent[at : min(at + (1 << 14), len(sent) - 1)]))
+    events = server.read(*(data(stream, sent[-1:], END_STREAM) for stream in streams))
+    assert messages(events) == [sent[5:]] * 3
+    assert server.fault is None
+
+
 def test_a_long_message_is_received_in_its_own_memory() -> None:
     room = Memory()
     server = Server(room=room)
