@@ -274,3 +274,14 @@ def test_the_front_end_of_grpcio_serves_the_same() -> None:
                 got = each.result()
                 assert all(np.array_equal(got[name], want[name]) for name in want)
         assert server.stop() == 0, server.log()
+
+
+@pytest.mark.parametrize("name", ["InferStream", "ExportNetwork"])
+def test_a_stream_whose_time_is_over_before_it_begins_has_a_status(
+    server: Server, name: str
+) -> None:
+    with Raw(server.address) as raw:
+        for _ in range(20):
+            path = f"/headrace.v1.InferenceEngine/{name}"
+            stream = raw.headers(("grpc-timeout", "1n"), path=path)
+            assert raw.status(stream) == "4"

@@ -61,6 +61,8 @@ class NativeCall:
         "_left",
         "_messages",
         "_reader",
+        "_runs",
+        "_stopped",
         "_task",
         "_timer",
         "_trailing",
@@ -88,6 +90,8 @@ class NativeCall:
         self._messages: deque[Message] = deque()
         self._ended = False  # the caller sends no more
         self._left = False  # the stream is gone
+        self._runs = False  # the task has had its first step
+        self._stopped = False  # before that
         self._expired = False
         self._is_over = False
         self._has_head = False
@@ -201,8 +205,14 @@ class NativeCall:
         raise Aborted
 
     def cancel(self) -> None:
-        if self._task is not None:
+        if self._task is None:
+            return
+        # A task that is cancelled before its first step runs nothing of `_run`: the call would have
+        # no status, and keep what it holds.
+        if self._runs:
             self._task.cancel()
+        else:
+            self._stopped = True
 
     def when_over(self, callback: Callable[[], object]) -> None:
         self._callbacks.append(callback)
@@ -249,14 +259,14 @@ class NativeCall:
         self._left = True
         self._messages.clear()
         if self._task is not None:
-            self._task.cancel()
+            self.cancel()
         else:  # no handler waits
             self._over()
 
     def stop(self) -> None:
         """Ends the call, because the server has stopped."""
-        if self._task is not None and not self._left:
-            self._task.cancel()
+        if not self._left:
+            self.cancel()
 
     def begin(self, context: Context) -> None:
         """Starts the handler, in a context of its own. That of a call with one message and one
@@ -278,6 +288,9 @@ class NativeCall:
         self._task = loop.create_task(self._run(work), context=context)
 
     async def _run(self, work: Any) -> None:
+        self._runs = True
+        if self._stopped:
+            self.cancel()  # where it first waits
         try:
             reply = await work
         except BaseException as error:  # noqa: BLE001 - as above
