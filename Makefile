@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo         classify real files over gRPC, in under two minutes'
@@ -40,6 +40,7 @@ help:
 	@echo 'make test-access  rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-balance  stop, freeze and kill one of three servers under the load of clients that balance; STOPS=10 sets how often one stops'
 	@echo 'make test-tls     replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
+	@echo 'make test-grpcio  run tests over sockets against servers with the front end of grpcio'
 	@echo 'make test-ray     run a Ray cluster of several nodes on this machine, and kill its replicas and nodes under load; downloads 150 MB'
 	@echo 'make needed-repairs  compute with backends alone, and print which of our repairs they no longer need'
 	@echo 'make image        build the container image; VARIANT=openvino, opencl or cuda for another than cpu'
@@ -104,6 +105,14 @@ test-balance: $(INSTALLED)
 # The scanner brings an OpenSSL of its own.
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
+
+OVER_BOTH = auto_over_the_wire batch_over_the_wire call_ends client clients open_inference plugin_bugs \
+    private_networks quotas repository restart sequences_over_the_wire shared_stream \
+    standard_protocols status stop tracing
+
+# What does not test limits holds on gRPC's own server, too.
+test-grpcio: $(INSTALLED)
+	@HEADRACE_FRONT_END=grpcio $(BIN)/pytest $(OVER_BOTH:%=tests/integration/test_%.py) $(ARGS)
 
 test-ray: .venv-ray/.installed
 	@.venv-ray/bin/pytest -o filterwarnings=ignore --timeout 900 -rs -s tests/ray $(ARGS)
