@@ -138,7 +138,7 @@ def test_a_call_without_a_message_is_told_so(sound: Server) -> None:
     ("message", "says"),
     [
         (b"\xff" * 32, "of the type headrace.v1.InferStreamRequest"),
-        (field(1, b"") * 20_000, "^requests.* 4096 .*send more"),
+        (field(1, b"") * 20_000, "^requests.* 4096 .*send several"),
         (field(1, field(3, b"\x1a\x00" * 10_000)) * 200, r"^requests\.inputs: .* parts.*fewer"),
     ],
     ids=["bytes that are none", "very many requests", "requests of very many parts"],

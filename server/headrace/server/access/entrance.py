@@ -57,10 +57,6 @@ class Entrance:
         """Whether callers need credentials."""
         return self._gate is not None
 
-    def admits(self, metadata: Iterable[tuple[object, object]], names: Names, role: Role) -> bool:
-        """Whether `enter` would find a credential that is good enough. Changes nothing."""
-        return self._gate is None or self._gate.admits(authorization(metadata), names, role)
-
     def enter(
         self,
         metadata: Iterable[tuple[object, object]],

@@ -8,12 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
-from headrace.runtime.errors import (
-    HeadraceError,
-    Internal,
-    PermissionDenied,
-    Unauthenticated,
-)
+from headrace.runtime.errors import HeadraceError, Internal, Unauthenticated
 from headrace.server.access.authenticator import Authenticator, Grant
 from headrace.server.access.identity import CALLER, STRANGER, Role
 from headrace.server.access.refusal import require
@@ -186,14 +181,6 @@ class Gate:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
         return call
-
-    def admits(self, authorization: str | None, names: Names, role: Role) -> bool:
-        """Whether a caller has the role. Changes nothing."""
-        try:
-            require(role, self._authenticator.grant(authorization, names).identity)
-        except (Unauthenticated, PermissionDenied):
-            return role is Role.OPEN
-        return True
 
     def leave(self, call: OpenCall) -> None:
         """Forgets a call that is over."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, NamedTuple
 
 from grpc_health.v1 import health_pb2
@@ -202,7 +201,7 @@ def _bound(method: Method, boundary: Boundary) -> Bound:
         case Kind.STREAM:
             handle = boundary.stream(name, handler, lane, role)
     one = method.kind in (Kind.UNARY, Kind.CLIENT_STREAM)
-    return Bound(handle, method.kind is Kind.UNARY, one, partial(boundary.admits, role))
+    return Bound(handle, method.kind is Kind.UNARY, one, boundary.knows_callers)
 
 
 def _telling(status: Callable[[str], bytes]) -> Callable[..., Any]:

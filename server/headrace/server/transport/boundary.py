@@ -134,12 +134,10 @@ class Boundary:
         if self.draining:
             raise ShuttingDown()
 
-    def admits(self, role: Role, call: Call) -> bool:
-        """Whether the caller's credential lets it call a method that needs this role."""
-        entrance = self.entrance
-        if entrance is None or not entrance.checks:
-            return True
-        return entrance.admits(call.invocation_metadata(), partial(names_of_call, call), role)
+    @property
+    def knows_callers(self) -> bool:
+        """Whether calls need a credential, which has to be checked before their messages come."""
+        return self.entrance is not None and self.entrance.checks
 
     def unary(
         self,

@@ -92,14 +92,14 @@ class Bound(NamedTuple):
         is_unary: whether the method takes one message and gives one reply. It may then be handled
             without a task until it has to wait.
         gives_one: whether it gives one reply.
-        admits: whether the method takes a message of the caller. Otherwise `handle` refuses the
-            call before it reads one.
+        begins_early: whether a call begins before its message has come, because its caller has to
+            show a credential first. Otherwise it takes no place until then.
     """
 
     handle: Callable[[Any], Awaitable[Reply | None]]
     is_unary: bool
     gives_one: bool
-    admits: Callable[[Any], bool]
+    begins_early: bool
 
 
 class Methods(Protocol):

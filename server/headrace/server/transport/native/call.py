@@ -221,15 +221,15 @@ class NativeCall:
 
     @property
     def may_begin(self) -> bool:
-        """Whether its handler has something to do: a message to read, or a caller to refuse. That
-        of a stream always has."""
+        """Whether its handler has something to do: a message to read, or a credential to check.
+        That of a stream always has."""
         bound = self._bound
         return bool(
             self._messages
             or self._ended
             or self._fault is not None
             or not bound.is_unary
-            or not bound.admits(self)
+            or bound.begins_early
         )
 
     def add(self, message: Message) -> None:
