@@ -49,7 +49,7 @@ help:
 	@echo 'make test-deploy  render and check what deploy/ holds for Kubernetes and systemd; downloads 65 MB'
 	@echo 'make test-clients run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server, and curl, h2load, grpc-js, nginx and HAProxy where they are installed; downloads 400 MB'
 	@echo 'make test-dashboards  run every query of the dashboards and rules against a Prometheus that scrapes a busy server, and make each alert fire; PICTURES=docs/_static/dashboards draws the answers'
-	@echo 'make fuzz-wire    send mutated messages to every method; ARGS="--messages 100000 --seed 1"'
+	@echo 'make fuzz-wire    send mutated messages to every method, and mutated frames of HTTP/2; ARGS="--messages 100000 --frames 20000 --seed 1 --front-end native"'
 	@echo 'make fuzz-rest    send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
 	@echo 'make soak         run a server for an hour under mixed load, kills, full disks and rotations, and write .cache/soak/report.md; SOAK=short takes ten minutes, SOAK=1800 seconds'
 	@echo 'make serve        run a server; ARGS="..." goes to headrace serve'

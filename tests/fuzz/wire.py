@@ -1,4 +1,4 @@
-"""Sends mutated messages to every method of a server: `make fuzz-wire`.
+"""Sends mutated messages to every method of a server, and mutated frames: `make fuzz-wire`.
 
 Messages that are right are changed a little, at random, and sent, alone or behind one that is
 right. Every call has to end with a status that blames the caller, or none; the counters have to be
@@ -9,6 +9,8 @@ same seed sends is always the same; in which order it arrives is not.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import random
@@ -18,8 +20,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -311,14 +313,19 @@ def plans(
         number -= len(messages)
 
 
-def fuzz(server: Server, number: int, seed: int) -> Fuzz:
-    """Sends that many messages and more to the server, whose devices are those of `DEVICES`."""
+def prepare(server: Server) -> dict[str, list[bytes]]:
+    """Loads what the calls need. Returns `seeds`."""
     case = networks.add()
     for name in {VICTIM, SOUND}.difference(server.networks()):
         server.load(case, "CPU", name)
     if REMEMBERS not in server.networks():
         server.load(Case(REMEMBERS, SUM, {}), "CPU", config={"STATES": SUM_STATES})
-    right = seeds(server)
+    return seeds(server)
+
+
+def fuzz(server: Server, number: int, seed: int) -> Fuzz:
+    """Sends that many messages and more to the server, whose devices are those of `DEVICES`."""
+    right = prepare(server)
     state, stop = Fuzz(server), threading.Event()
     prober = threading.Thread(target=state.probe, args=(stop,))
     prober.start()
@@ -364,7 +371,7 @@ def resources(server: Server) -> Resources:
     threads = len([*(folder / "task").iterdir()])
     opened = []
     for each in (folder / "fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             opened.append(str(each.readlink()))
     place = f"{tempfile.gettempdir()}/"
     uploads = [each for each in opened if each.startswith(place) and each.endswith(" (deleted)")]
@@ -372,30 +379,59 @@ def resources(server: Server) -> Resources:
     return Resources(megabytes, threads, len(opened) - len(uploads), len(uploads))
 
 
+def send_messages(server: Server, number: int, seed: int) -> list[str]:
+    """Sends mutated messages, and prints what happened. Returns the faults."""
+    state = fuzz(server, number, seed)
+    for (method, code), count in sorted(state.statuses.items()):
+        print(f"{method:22} {code:20} {count:7}")
+    print(f"{state.sent} messages in {state.statuses.total()} calls")
+    print(f"{state.probes} probes, the slowest {state.slowest_probe:.2f} s")
+    return state.faults
+
+
+def send_frames(server: Server, number: int, seed: int, *, strict: bool) -> list[str]:
+    """Sends mutated conversations, and prints what happened. Returns the faults."""
+    from tests.fuzz.frames import fuzz_frames  # which mutates messages as this module does
+
+    state = fuzz_frames(server, number, seed, strict=strict)
+    for said, count in sorted(state.said.items()):
+        print(f"{said:43} {count:7}")
+    print(f"{state.sent} conversations, the slowest {state.slowest:.2f} s")
+    print(f"{state.answered} calls in between, all answered right")
+    return state.faults
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--messages", type=int, help="0 for none; 100,000 without --frames")
+    parser.add_argument("--frames", type=int, help="0 for none; 20,000 without --messages")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--front-end", choices=("native", "grpcio"), default="native")
     arguments = parser.parse_args()
-    with Server(*DEVICES) as server:
-        fuzz(server, 1000, arguments.seed + 1)  # what is made once, is made now
-        before, began = resources(server), time.monotonic()
-        state = fuzz(server, arguments.messages, arguments.seed)
-        seconds = time.monotonic() - began
-        for (method, code), count in sorted(state.statuses.items()):
-            print(f"{method:22} {code:20} {count:7}")
-        print(f"{state.sent} messages in {state.statuses.total()} calls, {seconds:.0f} s")
-        print(f"{state.probes} probes, the slowest {state.slowest_probe:.2f} s")
-        assert_settled(server)
-        after = resources(server)
-        print(f"before: {before}\nafter:  {after}")
-        state.faults += after.leaks_since(before)
+    messages, sequences = arguments.messages, arguments.frames
+    if messages is None and sequences is None:
+        messages, sequences = 100_000, 20_000
+    conversations = partial(send_frames, strict=arguments.front_end == "native")
+    faults: list[str] = []
+    with Server(*DEVICES, "--front-end", arguments.front_end) as server:
+        for send, number in ((send_messages, messages), (conversations, sequences)):
+            if not number:
+                continue
+            with contextlib.redirect_stdout(io.StringIO()):
+                faults += send(server, 1000, arguments.seed + 1)  # what is made once, is made now
+            before, began = resources(server), time.monotonic()
+            faults += send(server, number, arguments.seed)
+            print(f"{time.monotonic() - began:.0f} s")
+            assert_settled(server)
+            after = resources(server)
+            print(f"before: {before}\nafter:  {after}")
+            faults += after.leaks_since(before)
         ended, log = server.stop(), server.log()
-        state.faults += [f"exit code {ended}"] * (ended != 0)
-        state.faults += ["a traceback in the log"] * ("Traceback" in log)
-        for fault in state.faults[:20]:
+        faults += [f"exit code {ended}"] * (ended != 0)
+        faults += ["a traceback in the log"] * ("Traceback" in log)
+        for fault in faults[:20]:
             print(fault)
-        raise SystemExit(f"{len(state.faults)} faults" if state.faults else 0)
+        raise SystemExit(f"{len(faults)} faults" if faults else 0)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.fuzz import rest
+from tests.fuzz.frames import fuzz_frames
 from tests.fuzz.wire import DEVICES, fuzz, resources
 from tests.integration.harness import Server, assert_settled
 
@@ -16,6 +17,20 @@ def test_every_mutated_message_of_every_method_ends_with_a_status_that_it_deserv
         state = fuzz(server, 1000, seed=2)
         assert not state.faults, "\n".join(state.faults)
         assert state.probes > 0
+        assert_settled(server)
+        after = resources(server)
+        assert after.megabytes < before.megabytes + 64
+        assert not after.leaks_since(before)
+        assert server.stop() == 0, server.log()
+        assert "Traceback" not in server.log(), server.log()
+
+
+def test_every_mutated_conversation_of_http_2_ends() -> None:
+    with Server(*DEVICES) as server:
+        fuzz_frames(server, 100, seed=1)  # what is made once, is made now
+        before = resources(server)
+        state = fuzz_frames(server, 300, seed=2)
+        assert not state.faults, "\n".join(state.faults)
         assert_settled(server)
         after = resources(server)
         assert after.megabytes < before.megabytes + 64
