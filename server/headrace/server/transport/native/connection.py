@@ -77,6 +77,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._direct = False  # whether the next bytes go into a message
         self._is_first = True
         self._is_closing = False
+        self._cut_off: asyncio.TimerHandle | None = None
         self._rested = False
 
     def certificate(self) -> bytes | None:
@@ -103,6 +104,8 @@ class NativeConnection(asyncio.BufferedProtocol):
                 self._left(call)
         self.memory.free_all()
         self._transport = None
+        if self._cut_off is not None:  # it would keep this for seconds
+            self._cut_off.cancel()
 
     def get_buffer(self, _: int) -> memoryview:
         space = self.wire.space()
@@ -306,7 +309,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._is_closing:
             self._is_closing = True
             self._transport.close()
-            self.loop.call_later(_CLOSE_SECONDS, self.abort)
+            self._cut_off = self.loop.call_later(_CLOSE_SECONDS, self.abort)
 
     def abort(self) -> None:
         """Ends the connection without a word."""
