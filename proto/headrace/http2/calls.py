@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 from headrace.http2.blocks import (
@@ -53,13 +53,11 @@ class RequestHead:
         length: the content-length; -1 without one.
         refused: a gRPC status and a text, if the call cannot be served.
         http: an HTTP status and a text, if this is not a call of gRPC.
-        known: what the owner of the connection knows of calls with this head.
     """
 
     __slots__ = (
         "encoding",
         "http",
-        "known",
         "length",
         "metadata",
         "path",
@@ -79,7 +77,6 @@ class RequestHead:
         self.encoding = "identity"
         self.refused: tuple[int, str] | None = None
         self.http: tuple[int, str] | None = None
-        self.known: Any = None
         self.metadata: Metadata = ()
         kind = b""
         for name, value in rest:

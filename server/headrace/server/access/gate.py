@@ -35,8 +35,15 @@ class OpenCall:
     """
 
     __slots__ = (
-        *("_busy", "_end", "_gate", "_handler"),
-        *("authorization", "ended", "grant", "names", "role"),
+        "_busy",
+        "_end",
+        "_gate",
+        "_handler",
+        "authorization",
+        "ended",
+        "grant",
+        "names",
+        "role",
     )
 
     def __init__(

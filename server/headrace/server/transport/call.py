@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import grpc
@@ -107,11 +107,3 @@ class Methods(Protocol):
 
     def find(self, path: str) -> Bound | None:
         """The method with this path. None if there is none."""
-
-
-def names_in(metadata: Iterable[tuple[str, str | bytes]], key: str) -> str:
-    """The first text under a key. Empty if there is none."""
-    for name, value in metadata:
-        if name == key and isinstance(value, str):
-            return value
-    return ""
