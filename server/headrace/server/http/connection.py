@@ -131,6 +131,11 @@ class Connection(HttpToolsProtocol):
         """Whether the connection is beyond the usual number."""
         return self._held is self._places.spare
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the client reads its reply more slowly than the server writes."""
+        return bool(self.flow.write_paused)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._give_back()
         if self.on_lost is not None:

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from headrace.server.http.rest.bodies import LENGTH_HEADER, Bodies, Body
 from headrace.server.http.rest.messages import Reply, decode
 from headrace.server.http.rest.replies import Pieces, accepted_encoding, deflated
+from headrace.server.request_log import JOB
 from headrace.server.services.open_inference.call import InferCall
 from headrace.server.services.open_inference.datatypes import BYTES
 from headrace.server.services.open_inference.inference import OpenInference
@@ -53,14 +54,22 @@ class Infer:
         """
         request = Request(scope, receive)
         async with self._bodies.collected(request) as (body, memory):
-            call = await self._decoded(request, body)
-            if call.uses_regions:
-                caller = await self._caller(request)
-                result = await self._inference.infer_in_regions(call, caller)
-            else:
-                result = await self._inference.infer(call)
-            response = await self._reply(request, Reply(result, call.binary_outputs), memory)
+            response = await self._computed(request, body, memory)
             await response(scope, receive, send)
+
+    async def _computed(self, request: Request, body: Body, memory: Memory) -> Response:
+        """The reply. Nothing else keeps the outputs: a client may read it slowly."""
+        call = await self._decoded(request, body)
+        if call.uses_regions:
+            caller = await self._caller(request)
+            result = await self._inference.infer_in_regions(call, caller)
+        else:
+            result = await self._inference.infer(call)
+        reply = await self._reply(request, Reply(result, call.binary_outputs), memory)
+        job = JOB.get()
+        assert job is not None  # it computed the result
+        job.drop_values()
+        return reply
 
     async def _decoded(self, request: Request, body: Body) -> InferCall:
         path = request.path_params

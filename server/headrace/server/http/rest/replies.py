@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import anyio.to_thread
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from headrace.server.http.connection import Connection
 from headrace.server.http.rest.bodies import ENCODINGS
 from headrace.wire.codec import Buffer
 
@@ -21,19 +24,39 @@ _FAST: Final = 1
 
 
 class Pieces(Response):
-    """A reply of several buffers. The buffers are not copied into one."""
+    """A reply of several buffers. They are not copied into one, unless the client is slow to read.
+
+    Then the rest is copied into memory of its own, so that a backend gets its memory back: what a
+    backend has taken for outputs, it may keep for as long as the network is loaded.
+
+    May be sent once.
+    """
 
     def __init__(self, parts: Iterable[Buffer], headers: Mapping[str, str]) -> None:
-        self._parts = [memoryview(part) for part in parts]
-        length = sum(map(len, self._parts))
+        views = [memoryview(part) for part in parts]
+        length = sum(map(len, views))
+        self._left = deque(_pieces(views))
         super().__init__(None, headers={**headers, "content-length": str(length)})
 
-    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        connection: Connection = scope["state"]["connection"]
         start: dict[str, Any] = {"type": "http.response.start", "status": self.status_code}
         await send({**start, "headers": self.raw_headers})
-        for piece in _pieces(self._parts):
+        left, is_copied = self._left, False
+        self._left = deque()
+        while left:
+            if connection.is_behind and not is_copied:
+                copy = await anyio.to_thread.run_sync(_joined, left)
+                left, is_copied = deque(_pieces([copy])), True
+            # Copied, because the connection keeps what the socket does not take at once.
+            piece = bytes(left.popleft())
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _joined(pieces: Iterable[memoryview]) -> Buffer:
+    # Not `bytes.join`, which would hold the interpreter.
+    return np.concatenate([np.frombuffer(each, np.uint8) for each in pieces]).data
 
 
 def accepted_encoding(request: Request) -> str | None:
