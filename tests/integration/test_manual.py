@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
+from headrace.client import Client
 from headrace.client.cli.app import make_app
 from headrace.testing.case import parse
 from tests.integration.harness import Server
@@ -60,6 +61,10 @@ ELSEWHERE = {
     "docs/operations.md": "test_local_clients runs its commands, on a Unix socket",
     "docs/security.md": "test_token_file runs its commands, test_tls its program",
     "docs/tabular.md": "test_tabular runs its client; its converter is not installed here",
+    "docs/pytorch.md": "test_pytorch runs its client; its exporter is not installed here",
+    "README.md": "its command serves the folder whose network is loaded here",
+    "docs/from-triton.md": "its command serves a folder of the reader's",
+    "docs/from-ovms.md": "its command serves a folder of the reader's",
     "docs/open-inference.md": "its client cannot be here beside ours; tests/clients runs it",
 }
 """Pages whose examples are not run here, and why."""
@@ -172,12 +177,28 @@ def test_a_stream_answers_every_request(
     assert {int(k) for k in re.findall(r"^(\d+) \{'y'", printed, re.MULTILINE)} == {*range(100)}
 
 
-def test_the_client_of_the_first_page_tells_the_type_of_the_first_page(
-    server: Server, magika: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def iris(server: Server) -> Iterator[None]:
+    """The folder of models of the first page; the session's server has no model repository."""
+    model = REPOSITORY / "examples/models/iris/model.onnx"
+    with Client(server.address) as client:
+        network = client.load_network(model, name="iris")
+        yield
+        network.unload()
+
+
+def test_the_calls_of_the_first_page_tell_an_iris(
+    server: Server, iris: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_program("README.md", server)
-    assert capsys.readouterr().out == "markdown\n"
-    assert "magika" not in server.networks()
+    assert capsys.readouterr().out.startswith("['setosa'] [[0.98")
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    (block,) = (each for each in blocks("README.md", "sh") if "curl" in each)
+    (answer,) = run_curl(server, block)()
+    label, scores = json.loads(answer)["outputs"]
+    assert label["data"] == ["setosa"]
+    assert scores["data"][0] > 0.9
 
 
 def test_the_first_steps_lead_somewhere(
