@@ -28,6 +28,7 @@ from headrace.runtime.sequences.keys import SCHEMA as SEQUENCE_SCHEMA
 from headrace.server.http.metrics import metrics_table
 from headrace.server.repository.description import keys_table
 from headrace.server.settings.settings import settings_table
+from tests.support import openapi
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")))
@@ -150,3 +151,5 @@ def write_tables() -> None:
 
 if __name__ == "__main__":
     write_tables()
+    for path, text in openapi.files().items():
+        path.write_text(text, "utf-8")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import version as version_of
+from importlib.resources import files
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Router
@@ -21,8 +20,6 @@ from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.control import ControlRoutes
 from headrace.server.http.rest.infer import Infer
-from headrace.server.http.rest.openapi import document
-from headrace.server.http.rest.page import page
 from headrace.server.http.rest.repository import RepositoryRoutes
 from headrace.server.http.rest.routes import VERSIONS, ModelRoutes, Row, made
 from headrace.server.services.completion_sink import CompletionSink
@@ -50,6 +47,7 @@ class Rest:
         elsewhere: the networks that other servers have. REST is not passed on to them.
 
     Attributes:
+        rows: the table of paths, of which `openapi.json` and `docs.html` are made.
         probes, routes: the arguments for `Application`.
     """
 
@@ -70,32 +68,38 @@ class Rest:
         control = ControlRoutes(
             models, RegionMethods(regions), self._bodies, self._caller, registration
         )
-        rows = [
+        self.rows = [
             *ModelRoutes(models).rows(),
             *RepositoryRoutes(repository, self._bodies).rows(),
             *control.rows(),
             *(
                 Row(
-                    *("POST", f"/v2/models/{{model}}{version}/infer", Role.INFER, _infer),
-                    *("Computes one request.", "InferRequest", "InferResponse"),
+                    "POST",
+                    f"/v2/models/{{model}}{version}/infer",
+                    Role.INFER,
+                    _infer,
+                    "Computes one request.",
+                    "InferRequest",
+                    "InferResponse",
                 )
                 for version in ("", VERSIONS)
             ),
         ]
-        openapi_document = document(rows, version_of("headrace"))
-        described, shown = orjson.dumps(openapi_document), page(openapi_document)
+        openapi, docs = (
+            files(__package__).joinpath(name).read_bytes() for name in ("openapi.json", "docs.html")
+        )
 
-        async def openapi(_: Request) -> Response:
-            return Response(described, media_type="application/json")
+        async def give_openapi(_: Request) -> Response:
+            return Response(openapi, media_type="application/json")
 
-        async def docs(_: Request) -> Response:
-            return HTMLResponse(shown, headers={"content-security-policy": _NOTHING_ELSE})
+        async def give_docs(_: Request) -> Response:
+            return HTMLResponse(docs, headers={"content-security-policy": _NOTHING_ELSE})
 
-        self.probes = made(row for row in rows if row.probe)
+        self.probes = made(row for row in self.rows if row.probe)
         self.routes = [
-            GuardedRoute("/v2/openapi.json", openapi, {"GET": Role.READ}),
-            GuardedRoute("/v2/docs", docs, {"GET": Role.READ}),
-            *made((row for row in rows if not row.probe), self._check_here),
+            GuardedRoute("/v2/openapi.json", give_openapi, {"GET": Role.READ}),
+            GuardedRoute("/v2/docs", give_docs, {"GET": Role.READ}),
+            *made((row for row in self.rows if not row.probe), self._check_here),
         ]
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The table of REST's paths. Routes and the OpenAPI document are made from it."""
+"""The table of REST's paths. The routes and the files of the OpenAPI document are made of it."""
 
 from __future__ import annotations
 

@@ -9,33 +9,18 @@ from collections.abc import Iterator
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from headrace.runtime.core import Core
-from headrace.runtime.intake.limits import Limits
 from headrace.runtime.metrics.counters import Counters
-from headrace.server.access.networks import Networks
 from headrace.server.http.application import Application
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
-from headrace.server.repository.files import RepositoryFiles
-from headrace.server.repository.repository import Repository
-from headrace.server.services.open_inference.loading import ModelRepository
-from headrace.server.services.open_inference.models import Models
-from headrace.server.shared_memory.regions import Regions
+from tests.support.openapi import files, unused_rest
 from tests.unit.server.http.serving import ask, serving
 
 
 @pytest.fixture(scope="module")
 def rest() -> Iterator[Rest]:
-    core, regions = Core([], blob_key=bytes(32)), Regions(allowed=False, max_bytes=1 << 20)
-    try:
-        files = RepositoryFiles(None, Limits())
-        networks = Networks(core.networks)
-        repository = ModelRepository(core, networks, Repository(core, files, lambda _: None))
-        models = Models(core, networks, lambda: None)
-        yield Rest(networks, models, repository, regions, 1 << 20)
-    finally:
-        regions.close()
-        core.stop()
+    with unused_rest() as rest:
+        yield rest
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +28,11 @@ def server(rest: Rest) -> Iterator[HttpServer]:
     app = Application(rest.probes, Counters(), rest.routes, rest.lifespan)
     with serving(app) as server:
         yield server
+
+
+def test_the_files_are_those_that_the_table_of_paths_makes() -> None:
+    remedy = "run: .venv/bin/python -m tests.support.manual"
+    assert {path: path.read_text("utf-8") for path in files()} == files(), remedy
 
 
 def test_the_document_is_valid_openapi(server: HttpServer) -> None:

@@ -1,18 +1,36 @@
-"""Makes the OpenAPI document of REST from the table of paths."""
+"""Writes the OpenAPI document of REST, and the page that shows it, from the table of paths.
+
+``.venv/bin/python -m tests.support.manual`` writes both anew where the server reads them.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
 
 from headrace.oip import open_inference_pb2 as oip
+from headrace.runtime.core import Core
+from headrace.runtime.intake.limits import Limits
+from headrace.server.access.networks import Networks
+from headrace.server.http.rest import rest as rest_module
 from headrace.server.http.rest.render import is_parameter
+from headrace.server.http.rest.rest import Rest
 from headrace.server.http.rest.routes import Row
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.repository import Repository
 from headrace.server.services.open_inference.datatypes import NUMPY_TYPES
+from headrace.server.services.open_inference.loading import ModelRepository
+from headrace.server.services.open_inference.models import Models
+from headrace.server.shared_memory.regions import Regions
+from tests.support.openapi_page import page
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -197,3 +215,28 @@ def _operation(row: Row) -> dict[str, Any]:
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
+
+
+@contextmanager
+def unused_rest() -> Iterator[Rest]:
+    """REST of a server without devices and networks."""
+    core, regions = Core([], blob_key=bytes(32)), Regions(allowed=False, max_bytes=1 << 20)
+    try:
+        files = RepositoryFiles(None, Limits())
+        networks = Networks(core.networks)
+        repository = ModelRepository(core, networks, Repository(core, files, lambda _: None))
+        models = Models(core, networks, lambda: None)
+        yield Rest(networks, models, repository, regions, 1 << 20)
+    finally:
+        regions.close()
+        core.stop()
+
+
+def files() -> dict[Path, str]:
+    """The text of each file that the server gives out."""
+    folder = Path(rest_module.__file__).parent
+    project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text("utf-8"))
+    with unused_rest() as rest:
+        made = document(rest.rows, project["project"]["version"])
+    text = json.dumps(made, ensure_ascii=False, indent=1)
+    return {folder / "openapi.json": text + "\n", folder / "docs.html": page(made)}
