@@ -15,17 +15,13 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 
+from headrace.client.channel.connecting.names import parse
+from headrace.client.channel.connecting.tls import Tls
 from headrace.client.errors import invalid
 from headrace.client.handshake import explain
 from headrace.client.shared_memory.handover import Handover, side_path
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.transport import (
-    Channels,
-    address,
-    channel_options,
-    hosts,
-    is_local,
-)
+from headrace.client.transport import Channels, channel_options
 
 File: TypeAlias = str | os.PathLike[str]
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
@@ -69,6 +65,7 @@ class Endpoint:
             `headrace.client.Client`.
 
     Attributes:
+        name: the address, taken apart.
         authority: the name that the server's certificate is for; empty if it is the address.
         repeats: whether gRPC repeats failed calls, and reasons of failures are looked for.
     """
@@ -84,12 +81,13 @@ class Endpoint:
         *,
         allow_insecure: bool = False,
     ) -> None:
-        self.address = address(target)
+        self.name = parse(target)
+        self.address = self.name.text
         self.authority = ""
         self.repeats = True
         self.security = _security(credentials, tls_ca, tls_cert, tls_key, token)
         plain = self.security.credentials is None
-        if token is not None and plain and not allow_insecure and not is_local(self.address):
+        if token is not None and plain and not allow_insecure and not self.name.is_local:
             raise invalid(
                 "token",
                 f"the token would travel to {self.address} in plain text; pass tls_ca=FILE, or "
@@ -107,6 +105,16 @@ class Endpoint:
         one = Endpoint(place, allow_insecure=True)
         one.security, one.authority, one.repeats = self.security, authority, repeats
         return one
+
+    @property
+    def tls(self) -> Tls | None:
+        """How a channel of ours knows the server. None for plain text, and if the user gave gRPC's
+        own credentials, which only gRPC can read."""
+        context = self.security.context
+        if context is None:
+            return None
+        name = self.authority.rpartition(":")[0].strip("[]") or self.name.host
+        return Tls(context, name, self.security.certified)
 
     def channels(
         self,
@@ -163,16 +171,16 @@ class Endpoint:
             return None
         with self._lock:
             if time.monotonic() - self._found_at > _KNOWN_SECONDS:
-                named, mine = hosts(self.address), self.security
+                named, mine = self.name.places, self.security
                 self._found = (
                     explain(
-                        named[0],
+                        str(named[0]),
                         mine.context,
                         secure=mine.credentials is not None,
                         certified=mine.certified,
                         name=self.authority.rpartition(":")[0].strip("[]"),
                     )
-                    if named
+                    if named and not named[0].path
                     else None
                 )
                 self._found_at = time.monotonic()

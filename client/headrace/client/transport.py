@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from headrace.client.errors import Error, client_closed, forked, invalid
+from headrace.client.channel.connecting.names import parse
+from headrace.client.errors import Error, client_closed, forked
 from headrace.client.forks import tell_of_forks
 from headrace.client.plans.plan import IDEMPOTENT
 from headrace.client.tracing.calls import traced
@@ -23,8 +23,6 @@ from headrace.wire.errors import REQUEST_ID_KEY
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_PORT: Final = 9000
-DEFAULT_TARGET: Final = f"localhost:{DEFAULT_PORT}"
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 DEFAULT_MESSAGE_BYTES: Final = 1024 * 1024 * 1024
 
@@ -40,12 +38,6 @@ SERVER_STREAMS: Final = frozenset(
 """The methods with one request and a stream of replies."""
 # Their messages are read and written by headrace.wire, without copies.
 _RAW = frozenset({"Infer", "InferStream"})
-# The schemes of gRPC's names. Each scheme defines where a port belongs.
-_SCHEMES = re.compile(r"(unix|unix-abstract|vsock|dns|ipv4|ipv6|xds|google-c2p):")
-# The schemes whose names hold hosts and ports, separated by commas. Others hold paths or services.
-_HOST_SCHEMES = re.compile(r"(dns:(//[^/]*/)?|ipv4:|ipv6:)")
-_PORT = re.compile(r":([^:\]]*)$")
-_LOOPBACK = re.compile(r"localhost|127\.[\d.]+|\[::1\]")
 # gRPC keeps a request of at most this size until it is answered, to send it again.
 _RETRY_BUFFER_BYTES = 16 * 1024 * 1024
 
@@ -225,43 +217,6 @@ def log_request(method: str, trailing: Iterable[tuple[str, str | bytes]] | None)
             _log.debug("%s was request %s", method, value)
 
 
-def address(target: str) -> str:
-    """The server's address as gRPC takes it, with port 9000 if it has none.
-
-    Raises:
-        InvalidArgument: it is no text, is empty, begins with a scheme that gRPC does not know, for
-            example http, or has a port that no server can have.
-    """
-    if isinstance(target, str) and _SCHEMES.match(target):
-        for host in hosts(target):
-            _check_port(target, host)
-        return target
-    if not isinstance(target, str) or not target or "://" in target:
-        message = f"{target!r} is not a server address; pass host:port, as {DEFAULT_TARGET}"
-        raise invalid("target", message)
-    if target.count(":") > 1 and not target.startswith("["):
-        target = f"[{target}]"  # IPv6
-    target = target.removesuffix(":")
-    _check_port(target, target)
-    return target if _PORT.search(target) else f"{target}:{DEFAULT_PORT}"
-
-
-def hosts(target: str) -> list[str]:
-    """``host:port`` of each host that `target` names."""
-    scheme = _HOST_SCHEMES.match(target)
-    if scheme is None:
-        return [] if _SCHEMES.match(target) else [target]
-    return target[scheme.end() :].split(",")
-
-
-def _check_port(target: str, host: str) -> None:
-    """Refuses a port that is too large, because gRPC would take its last 16 bits."""
-    port = _PORT.search(host)
-    if port is None or (port[1].isdecimal() and 1 <= int(port[1][:6]) <= 65535):
-        return
-    raise invalid("target", f"{target!r}: {port[1]!r} is not a port; give one from 1 to 65535")
-
-
 def channel_options(
     target: str, max_message_bytes: int, *, once: bool = False
 ) -> list[tuple[str, Any]]:
@@ -289,27 +244,13 @@ def channel_options(
         ]
     }
     return [
-        ("grpc.enable_http_proxy", int(not _all_loopback(target))),
+        ("grpc.enable_http_proxy", int(not parse(target).is_local)),
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.enable_retries", 1),
         ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
         *([] if once else [("grpc.service_config", json.dumps(service_config))]),
     ]
-
-
-def is_local(target: str) -> bool:
-    """Whether calls to `target` stay on this machine."""
-    return target.startswith("unix") or _all_loopback(target)
-
-
-def _all_loopback(target: str) -> bool:
-    named = hosts(target)
-    return bool(named) and all(map(_is_loopback, named))
-
-
-def _is_loopback(host: str) -> bool:
-    return _LOOPBACK.fullmatch(_PORT.sub("", host)) is not None
 
 
 def _arity(streaming: bool) -> str:

@@ -20,10 +20,11 @@ import numpy as np
 import pytest
 
 from headrace.client import Client, Network, Range, RepositoryVersion, aio, errors, replies
+from headrace.client.channel.connecting.names import parse
 from headrace.client.model import CHUNK_BYTES, INLINE_BYTES
 from headrace.client.plans import plan
 from headrace.client.security import endpoint_of
-from headrace.client.transport import address, channel_options
+from headrace.client.transport import channel_options
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import KINDS, Fake, connected, running
@@ -729,7 +730,7 @@ def test_a_client_needs_a_timeout_that_is_a_number(kind: Any, timeout: Any) -> N
     ],
 )
 def test_an_address_without_a_port_means_9000(target: str, expected: str) -> None:
-    assert address(target) == expected
+    assert parse(target).text == expected
 
 
 @pytest.mark.parametrize(

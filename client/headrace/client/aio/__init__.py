@@ -18,6 +18,7 @@ from headrace.client.aio.session import Session
 from headrace.client.balancing.addresses import Targets
 from headrace.client.balancing.choice import Choosing
 from headrace.client.balancing.options import Balancing
+from headrace.client.channel.connecting.names import DEFAULT_TARGET
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
 from headrace.client.multiplex.tasks.calls import SharedStreams
@@ -80,7 +81,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
 
     def __init__(
         self,
-        target: Targets = transport.DEFAULT_TARGET,
+        target: Targets = DEFAULT_TARGET,
         *,
         balance: Balancing | bool = False,  # noqa: ARG002 - `Choosing` takes it
         timeout: float = transport.DEFAULT_TIMEOUT_SECONDS,

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from headrace.client.channel.connecting.names import parse
 from headrace.client.errors import invalid
-from headrace.client.transport import DEFAULT_PORT, address
 
 if TYPE_CHECKING:
     from headrace.client.balancing.options import Balancing
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 Targets: TypeAlias = "str | Sequence[str]"
 
 MAX_SERVERS: Final = 1024
-_NAME = re.compile(
-    r"dns:(?://(?P<resolver>[^/]*)/)?(?P<host>\[[^\]]+\]|[^:,\[\]]+)(?::(?P<port>\d+))?"
-)
 _SCHEME = re.compile(r"[a-z0-9-]+:(?!\d+(,|$))")
 
 
@@ -36,7 +33,7 @@ def listed(target: Targets) -> list[str]:
         InvalidArgument: it lists none, too many, or one that is not an address.
     """
     texts = target.split(",") if isinstance(target, str) else list(target)
-    found = list(dict.fromkeys(address(_stripped(text)) for text in texts))
+    found = list(dict.fromkeys(parse(_stripped(text)).text for text in texts))
     if not 0 < len(found) <= MAX_SERVERS:
         raise invalid("target", f"{len(found)} servers are listed; list 1 to {MAX_SERVERS}")
     return found
@@ -52,18 +49,19 @@ def name_of(target: Targets) -> tuple[str, int] | None:
     Raises:
         InvalidArgument: it names a DNS server. This machine's own settings say which one is asked.
     """
-    if not isinstance(target, str):
+    if not isinstance(target, str) or not target.startswith("dns:"):
         return None
-    found = _NAME.fullmatch(address(target)) if target.startswith("dns:") else None
-    if found is None:
+    name = parse(target)
+    if len(name.places) > 1:
         return None
-    if found["resolver"]:
+    (place,) = name.places
+    if name.resolver:
         raise invalid(
             "target",
             f"{target!r} names a DNS server, but a client that balances asks the DNS servers of "
-            f"this machine; pass dns:///{found['host']}:{found['port'] or DEFAULT_PORT}",
+            f"this machine; pass dns:///{place}",
         )
-    return found["host"].strip("[]"), int(found["port"] or DEFAULT_PORT)
+    return place.host, place.port
 
 
 def resolved(infos: Iterable[Any]) -> list[str]:

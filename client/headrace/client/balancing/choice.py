@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headrace.client.balancing.addresses import is_several
-from headrace.client.transport import DEFAULT_TARGET
+from headrace.client.channel.connecting.names import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from headrace.client.balancing.options import Balancing

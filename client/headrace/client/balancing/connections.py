@@ -13,14 +13,13 @@ from headrace.client.balancing.attempts import at
 from headrace.client.balancing.fleet import Fleet
 from headrace.client.balancing.options import Balancing
 from headrace.client.balancing.server import Server
+from headrace.client.channel.connecting.names import parse
 from headrace.client.errors import Error, Unavailable, invalid
 from headrace.client.forks import tell_of_forks
 from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans
 from headrace.client.plans.plan import Plan
 from headrace.client.security import Endpoint
-from headrace.client.transport import address as full_address
-from headrace.client.transport import is_local
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -68,7 +67,7 @@ class Servers(Generic[C]):
         if self.name is None:
             addresses = listed(target)
             # The token must not travel in plain text to any of them.
-            strictest = next((each for each in addresses if not is_local(each)), addresses[0])
+            strictest = next((each for each in addresses if not parse(each).is_local), addresses[0])
             self.endpoint = Endpoint(strictest, **security)
             self.endpoint.address = ",".join(addresses)
         else:
@@ -109,7 +108,7 @@ class Servers(Generic[C]):
         Raises:
             InvalidArgument: the client does not have this server.
         """
-        wanted = full_address(address)
+        wanted = parse(address).text
         for server in self.fleet.servers:
             if server.address == wanted:
                 return self.pinned(server)

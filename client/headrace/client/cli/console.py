@@ -21,11 +21,12 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.client import Client, errors
+from headrace.client.channel.connecting.names import DEFAULT_TARGET
 from headrace.client.cli import connection
 from headrace.client.cli.failures import Failed
 from headrace.client.cli.texts import bytes_text
 from headrace.client.model import Progress as ProgressCallback
-from headrace.client.transport import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
+from headrace.client.transport import DEFAULT_TIMEOUT_SECONDS
 
 Server: TypeAlias = Annotated[
     str,
