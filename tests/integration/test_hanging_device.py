@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +42,16 @@ _SERVICES: tuple[ServiceDescriptor, ...] = (
     pb.DESCRIPTOR.services_by_name["InferenceEngine"],
     oip.DESCRIPTOR.services_by_name["GRPCInferenceService"],
 )
-_PATHS = (
-    *("/v2", "/v2/health/ready", "/v2/models/stats", "/v2/models/apart", "/v2/models/apart/ready"),
-    *("/v2/models/apart/config", "/v2/models/apart/stats", "/metrics", "/readyz", "/healthz"),
-)
+_PATHS = ("/metrics", "/readyz", "/healthz", "/status", "/")
+_TENSOR = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 1]}
+_FILE = base64.b64encode(_RELU.SerializeToString()).decode()
+_CONFIG_OF_LOAD = json.dumps({"parameters": {"DEVICE": {"string_value": "APART"}}})
+_BODIES: Mapping[str, Mapping[str, Any]] = {
+    "infer": {"inputs": [_TENSOR]},
+    "load": {"parameters": {"config": _CONFIG_OF_LOAD, "file:1/model.onnx": _FILE}},
+    "register": {"key": "/none", "offset": 0, "byte_size": 8},
+}
+"""What is sent to the paths of REST that end so. Other POSTs take an empty object."""
 
 
 def methods() -> Iterator[MethodDescriptor]:
@@ -89,12 +98,30 @@ def begin(server: Server, method: MethodDescriptor) -> Any:
     return call(iter([request_for(method)]), timeout=LEAVES_SECONDS)
 
 
-def get(server: Server, path: str) -> None:
+def rest(server: Server) -> Iterator[tuple[str, bytes | None]]:
+    """Every path of REST about another network of the device, and the body of a POST. Those that
+    take the network away come last."""
+    with urllib.request.urlopen(f"http://{server.http}/v2/openapi.json") as reply:
+        paths: dict[str, dict[str, Any]] = json.load(reply)["paths"]
+    for path in sorted(paths, key=lambda path: "unload" in path):
+        filled = path.format(model="rested", version="1", name="rested")
+        for method in paths[path]:
+            end = filled.rpartition("/")[2]
+            is_post = method == "post"
+            yield filled, json.dumps(_BODIES.get(end, {})).encode() if is_post else None
+
+
+def ask(server: Server, path: str, body: bytes | None, seconds: float) -> int:
+    """The status, or 0 if there is no answer in time."""
     try:
-        with urllib.request.urlopen(f"http://{server.http}{path}", timeout=LEAVES_SECONDS) as reply:
+        url = f"http://{server.http}{path}"
+        with urllib.request.urlopen(url, body, timeout=seconds) as reply:
             reply.read()
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
     except OSError:
-        pass  # it may not be answered
+        return 0
 
 
 @pytest.fixture
@@ -107,10 +134,12 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def test_while_a_worker_hangs_no_method_holds_up_calls_of_other_devices(server: Server) -> None:
     server.load(Case("apart", _RELU, {}), "APART")
+    server.load(Case("rested", _RELU, {}), "APART")
     server.load(Case("calm", _RELU, {}), "CPU")
     server.infer("apart", {"x": np.ones(2, np.float32)})
     (worker,) = children(server)
     calm = infer_request("calm", {"x": np.ones(2, np.float32)})
+    one = json.dumps(_BODIES["infer"]).encode()
     of_cpu = pb.GetMetricRequest(target=pb.Target(device="CPU"), name="RANGE_FOR_STREAMS")
     os.kill(worker.pid, signal.SIGSTOP)
     try:
@@ -119,9 +148,13 @@ def test_while_a_worker_hangs_no_method_holds_up_calls_of_other_devices(server: 
             for method in methods():
                 calls += [begin(server, method) for _ in range(3)]
                 server.stub.Infer(calm, timeout=CALL_SECONDS)
-            for path in _PATHS:
-                pool.submit(get, server, path)
+            asked = []
+            for path, body in (*((path, None) for path in _PATHS), *rest(server)):
+                asked.append(pool.submit(ask, server, path, body, LEAVES_SECONDS))
                 server.stub.Infer(calm, timeout=CALL_SECONDS)
+                said = ask(server, "/v2/models/calm/infer", one, CALL_SECONDS)
+                assert said == 200, path
+            statuses = {each.result() for each in asked}
             server.stub.GetMetric(of_cpu, timeout=CALL_SECONDS)
             another = pb.LoadNetworkRequest(name="late", device="CPU")
             another.model.data = _RELU.SerializeToString()
@@ -131,4 +164,6 @@ def test_while_a_worker_hangs_no_method_holds_up_calls_of_other_devices(server: 
     finally:
         os.kill(worker.pid, signal.SIGCONT)
     assert grpc.StatusCode.INTERNAL not in codes
+    assert HTTPStatus.INTERNAL_SERVER_ERROR not in statuses
+    assert {0, HTTPStatus.OK} <= statuses  # some wait for the worker, and others do not
     assert worker.is_running()

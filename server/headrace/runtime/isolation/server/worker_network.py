@@ -23,8 +23,9 @@ from headrace.runtime.transform.query import QueryResult
 
 _log = logging.getLogger(__name__)
 
-_UNLOAD_SECONDS: Final = 10.0
-"""So long an unload waits for a worker. Other networks are closed after it."""
+_UNLOAD_SECONDS: Final = 3.0
+"""So long an unload waits for a worker that hangs, once. Networks of all devices are closed one
+after the other."""
 
 
 class WorkerNetwork:
