@@ -19,7 +19,7 @@ from headrace.testing.compare import assert_same, assert_same_outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import decode_values
 from tests.integration.child_processes import children
-from tests.integration.harness import Server, until
+from tests.integration.harness import Server
 
 MAGIKA = Path(__file__).parents[2] / ".cache/magika/model.onnx"
 DEVICE = "OPENVINO"
@@ -50,9 +50,6 @@ CASES = {
     "transformer": networks.transformer,
     "recurrent": networks.recurrent,
     "mlp": networks.mlp,
-    "loop": networks.loop,
-    "scan": networks.scan,
-    "branch": networks.branch,
     "local_function": networks.local_function,
 }
 
@@ -80,31 +77,6 @@ def test_many_requests_on_two_networks_at_once_get_their_own_outputs(loaded: Ser
         reply = call.result()
         outputs = decode_values(reply.outputs, reply.attachments, "outputs")
         assert_same_outputs(outputs, case.expected(inputs), TOLERANCE)
-
-
-def test_a_caller_that_goes_ends_an_endless_loop(loaded: Server) -> None:
-    case = networks.endless()
-    loaded.load(case, DEVICE)
-
-    def busy() -> bool:
-        return loaded.total("headrace_device_streams_busy", device="OPENVINO.CPU") > 0
-
-    call = loaded.start(case.name, case.inputs)
-    until(busy, "a stream was to run it")
-    call.cancel()
-    until(lambda: not busy(), "the stream was to be free again")
-
-
-@pytest.mark.parametrize("way", ["deadline", "timeout"])
-def test_an_endless_loop_ends_when_its_time_is_up(loaded: Server, way: str) -> None:
-    case = networks.endless()
-    loaded.load(case, DEVICE, config={"EXECUTION_TIMEOUT": "0.2"} if way == "timeout" else {})
-    call = loaded.start(case.name, case.inputs, timeout=0.3 if way == "deadline" else 30)
-    with pytest.raises(grpc.RpcError) as caught:
-        call.result()
-    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    loaded.load(networks.add(), DEVICE)
-    loaded.infer("add", networks.add().inputs)
 
 
 def test_a_request_that_only_the_run_finds_wrong_fails_each_time_and_alone(loaded: Server) -> None:

@@ -15,7 +15,6 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
-from headrace.plugins.openvino.graph.passing import FREED
 from headrace.plugins.openvino.limits import limits
 from headrace.plugins.openvino.limits.older_sets import unknown_in_body
 from headrace.plugins.openvino.session import tensors
@@ -27,6 +26,9 @@ from headrace.runtime.transform import single_layer
 from headrace.runtime.transform.trials import Trials
 
 _RANKS: Final = (4, 2, 3, 1, 0)
+_BODIES: Final = "OpenVINO gives memory of the results of branches and loops to other values too"
+"""It does so where the sizes of a result are not known before a run, and then answers with memory
+of other requests. What is known of a body's sizes decides it, so no layer with a body is run."""
 
 
 def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir.Node, str]:
@@ -36,18 +38,13 @@ def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir
     for node in walk(model.graph):
         version = model.opset_imports.get(node.domain, 1)
         reason = limits.reason(node, version, capabilities) or _unpassed(node)
-        if node.op_type == "If" and not all(map(_is_known, node.outputs)):
-            reason = reason or FREED
+        if any(bodies(node)):
+            reason = _BODIES
         if node.graph is not model.graph:
             reason = reason or unknown_in_body(node, version)
         if reason is not None:
             found[node] = reason
     return found
-
-
-def _is_known(value: ir.Value) -> bool:
-    """Whether all sizes of the value are known."""
-    return value.shape is not None and value.shape.is_static()
 
 
 def unsupported(reasons: Mapping[ir.Node, str]) -> list[UnsupportedLayer]:

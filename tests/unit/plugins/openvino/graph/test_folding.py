@@ -25,9 +25,6 @@ READ += ["INT4", "INT8", "INT16", "INT32", "INT64", "UINT4", "UINT8", "UINT16", 
 TO_FLOAT = "Cast<to = 1>"
 PLACES = {
     "at_the_top": f"(float[2] x) => (float[2] y) {{ z = {TO_FLOAT}(c) y = Add(x, z) }}",
-    "in_a_body": "(float[2] x) => (float[2] y) { t = Constant<value = bool {1}>() y = If(t) <"
-    f"then_branch = a () => (float[2] v) {{ z = {TO_FLOAT}(c) v = Add(x, z) }},"
-    "else_branch = b () => (float[2] w) { w = Neg(x) }> }",
 }
 FUNCTION = f"""<domain: "headrace.test", opset_import: ["": 21]>
     typed (x) => (y) {{ c = Constant() z = {TO_FLOAT}(c) y = Add(x, z) }}"""
@@ -118,14 +115,6 @@ OF_CONSTANTS = {
     " w = Constant<value = uint8[1,1,1,1] {7}>() t = Constant<value = float[1] {0.5}>()"
     " a = Constant<value = int64[1] {0}>() o = Squeeze(z, a)"
     " y = QLinearConv(x, s, o, w, t, z, s, o) }",
-    "in_a_branch": f"(bool b, float[1,1,2,2] x) => (float[1,1,2,2] y) {{ y = If(b)"
-    f" <then_branch = t () => (float[1,1,2,2] u) {{ {CONVOLUTION} u = Mul(c, x) }},"
-    " else_branch = e () => (float[1,1,2,2] v) { v = Neg(x) }> }",
-    "in_a_loop": "(int64 n, float[1,1,2,2] x) => (float[1,1,2,2] y) {"
-    " t = Constant<value = bool {1}>() y = Loop(n, t, x)"
-    " <body = a (int64 k, bool d, float[1,1,2,2] v) => (bool e, float[1,1,2,2] u)"
-    f" {{ e = Identity(d) {CONVOLUTION.replace('d =', 'f =').replace('(d,', '(f,')}"
-    " u = Mul(c, v) }> }",
 }
 
 
@@ -162,9 +151,6 @@ TOO_WIDE = {
     " y = Add(x, c) }",
     "opposite_bits": f"(uint32[2] x) => (uint32[2] y) {{ {UNSIGNED} c = BitwiseNot(a)"
     " y = Add(x, c) }",
-    "in_a_body": "(int64[2] x) => (int64[2] y) { t = Constant<value = bool {1}>() y = If(t) <"
-    f"then_branch = p () => (int64[2] v) {{ {LARGE} b = Mul(a, a) v = Sub(x, b) }},"
-    "else_branch = q () => (int64[2] w) { w = Neg(x) }> }",
 }
 WIDE_ENOUGH = {
     "greatest": f"(int64[2] x) => (int64[2] y) {{ {LARGE} z = Constant<value = int64[2] {{0, 1}}>()"

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 pytest.importorskip(
@@ -21,7 +20,6 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.errors import InvalidModel, UnsupportedLayers
 from headrace.testing.case import Case, parse
 from headrace.testing.infer_request import InferRequest
 from tests.support.openvino_alone import alone, kinds
@@ -144,103 +142,3 @@ def test_openvino_alone_writes_a_rotary_embedding_into_its_input() -> None:
             request.set_tensor(name, openvino.Tensor(value, shared_memory=True))
         request.infer()
     assert not all((value == 1).all() for feed in feeds for value in feed.values())
-
-
-PACKED = [
-    ('Resize<mode = "nearest">(i, , scales)', 4),
-    ('Resize<mode = "linear">(i, , scales)', 4),
-    ("MaxPool<kernel_shape = [2]>(i)", 3),
-    ("AveragePool<kernel_shape = [2]>(i)", 3),
-    ("LpPool<kernel_shape = [2, 2, 2]>(i)", 5),
-]
-BESIDE = """g (bool p, float[A,2,4,B] a, float[C,D,E,F,G] x, float[2,H,I,J,3] z, float[K,L,M,N,O] v)
-    => (float[P,Q,R,S,T] y, float[U,V,W,X] b) {
-    i = If(p) <
-        then_branch = tb () => (float[C1,D1,E1,F1,G1] s) { s = Neg(z) },
-        else_branch = eb () => (float[C2,D2,E2,F2,G2] t) { t = Neg(x) }
-    > y = Add(v, i) c = Relu(a) d = Relu(a) b = Max(c, d)
-}"""
-
-
-def chosen(layer: str, rank: int) -> onnx.ModelProto:
-    """A layer that reads what an If of unknown size gives."""
-    free = [",".join(f"{name}{axis}" for axis in range(rank)) for name in "XZSTY"]
-    x, z, s, t, y = (each.replace("X1", "4").replace("Z1", "4") for each in free)
-    text = f"""g (bool p, float[{x}] x, float[{z}] z) => (float[{y}] y) {{
-        i = If(p) <
-            then_branch = a () => (float[{s}] s) {{ s = Max(x, z) }},
-            else_branch = b () => (float[{t}] t) {{ t = Sub(x, z) }}
-        > y = {layer}
-    }}"""
-    weights = {"scales": np.array([1, 1, 2, 2], np.float32)}
-    return parse(text, weights if "scales" in layer else None)
-
-
-def numbers(*size: int) -> Any:
-    return np.linspace(-1, 1, np.prod(size, dtype=int), dtype=np.float32).reshape(size)
-
-
-def branching(ports: str, gives: str, then: str = "t = Neg(x)", other: str = "e = Abs(x)") -> Any:
-    """An If whose result is an output of the network."""
-    names = gives.replace("N", "A"), gives.replace("N", "B")
-    return parse(f"""g (bool p, {ports}) => ({gives} y) {{
-        y = If(p) <
-            then_branch = a () => ({names[0]} t) {{ {then} }},
-            else_branch = b () => ({names[1]} e) {{ {other} }}
-        > }}""")
-
-
-FREE = {
-    "just_an_output": branching("float[N] x", "float[N]"),
-    "reads_unknown_sizes": branching(
-        "float[N] x", "float", "t = ReduceSum<keepdims = 0>(x)", "e = ReduceMax<keepdims = 0>(x)"
-    ),
-    "computes_unknown_sizes": branching(
-        "float[2] x",
-        "float",
-        "i = NonZero(x) f = Cast<to = 1>(i) t = ReduceSum<keepdims = 0>(f)",
-        "e = ReduceMax<keepdims = 0>(x)",
-    ),
-    "in_a_loop": parse("""g (int64 n, float[N] x) => (float[M] y) {
-        yes = Constant<value = bool {1}>()
-        y = Loop(n, yes, x) <body = turn (int64 i, bool p, float[K] s) => (bool q, float[L] r) {
-            q = Identity(p)
-            r = If(p) <
-                then_branch = a () => (float[A] t) { t = Neg(s) },
-                else_branch = b () => (float[B] e) { e = Abs(s) }
-            > }> }"""),
-}
-
-
-@pytest.mark.parametrize(
-    "model", [*(chosen(*each) for each in PACKED), parse(BESIDE), *FREE.values()]
-)
-def test_an_if_is_refused_unless_all_its_sizes_are_known(
-    plugin: Plugin, compiler: Compiler, model: onnx.ModelProto
-) -> None:
-    network = Case("g", model, {}).network
-    with pytest.raises(InvalidModel, match="gives the memory"):
-        compiler.compile(network, "CPU", {})
-    with pytest.raises(UnsupportedLayers, match="gives the memory"):
-        plugin.load_network(Load(network))
-
-
-def test_an_if_of_known_sizes_is_served(plugin: Plugin) -> None:
-    case = Case("g", branching("float[3] x", "float[3]"), {})
-    request = InferRequest(plugin.load_network(Load(case.network)))
-    for taken in (True, False):
-        feed = {"p": np.array(taken), "x": numbers(3)}
-        assert np.array_equal(np.asarray(request.infer(feed)["y"]), case.expected(feed)["y"])
-
-
-@pytest.mark.parametrize(("layer", "rank"), PACKED)
-def test_openvino_alone_reads_freed_memory(layer: str, rank: int) -> None:
-    case = Case("g", chosen(layer, rank), {})
-    request = alone(case.model).create_infer_request()
-    wrong = 0
-    for at, shape in enumerate([(1, 4, 12, 8, 8), *[(2, 4, 8, 8, 8)] * 2] * 2):
-        data = numbers(*shape[:rank])
-        feed = {"p": np.array(at % 2 == 0), "x": data + 3, "z": data}
-        right = case.expected(feed)["y"]
-        wrong += not np.allclose(request.infer(feed)[0], right, rtol=1e-3, atol=1e-3)
-    assert wrong

@@ -74,8 +74,6 @@ COLUMNS = {
     "equation": 'm = Einsum<equation = "...k,kn->...n">(x, w) y = Add(m, b)',
     "square": "m = MatMul(x, w) d = Sub(m, b) y = Mul(d, d)",
     "normalised": "m = MatMul(x, w) a = Relu(m) y = BatchNormalization(a, c, c, c, c)",
-    "in_a_loop": """y = Loop(n, go, x) <body = e (int64 i, bool c, float[P,Q,R,S] v)
-        => (bool on, float[P,Q,R,S] s) { on = Identity(c) m = MatMul(v, w) s = Add(m, b) }>""",
 }
 
 
@@ -92,8 +90,6 @@ def constants(nodes: str, bias: Any) -> dict[str, Any]:
 def test_a_constant_of_the_second_axis_is_not_one_of_columns(
     plugin: Plugin, nodes: str, sizes: str
 ) -> None:
-    if "Loop" in nodes:
-        nodes = nodes.replace("P,Q,R,S", sizes)
     model = network(sizes, 4, nodes, **constants(nodes, numbers(1, 4, 1, 1)))
     check(plugin, model, numbers(3, 4, 4, 4, seed=5))
 

@@ -283,28 +283,6 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [points(0, -1), points()],
         [(points(3), "non-existing"), (points(-4), "non-existing")],
     ),
-    "in_a_branch": (
-        "(bool c, float[3] x, int64[1,1] i) => (float[1] y) { y = If(c)"
-        " <then_branch = a () => (float[1] t) { t = GatherND(x, i) },"
-        " else_branch = b () => (float[1] e) { e = ReduceSum(x) }> }",
-        [{"c": np.array(True), **points(2)}, {"c": np.array(False), **points(9)}],
-        [({"c": np.array(True), **points(9)}, INDEX)],
-    ),
-    "in_a_loop": (
-        "(int64 n, float[N] x, int64[M,1] i) => (float[K] y) {"
-        " c = Constant<value = bool {1}>() y = Loop(n, c, x)"
-        " <body = a (int64 k, bool d, float[A] s) => (bool e, float[B] t)"
-        " { e = Identity(d) t = GatherND(s, i) }> }",
-        [{"n": np.array(2), **points(0, 1)}, {"n": np.array(0), **points(9)}],
-        [({"n": np.array(2), **points(2)}, INDEX)],
-    ),
-    "in_a_scan": (
-        "(float[2] s, float[N,2] x) => (float[2] y, float[N,2] z) { y, z = Scan"
-        "<num_scan_inputs = 1, body = a (float[2] a, float[2] b) => (float[2] c, float[2] d)"
-        " { i = Cast<to = 7>(b) c = Gather(a, i) d = Identity(c) }>(s, x) }",
-        [{"s": floats(2), "x": np.array([[1, 0], [1, 1]], np.float32)}],
-        [({"s": floats(2), "x": np.array([[2, 0], [1, 1]], np.float32)}, INDEX)],
-    ),
     "sequence": (
         "(float[2,1,2] x, float[1,6,2] w, float[1,6,2] r, int32[1] l) => (float[A,B,C,D] y,"
         " float[E,F,G] h) { y, h = GRU<hidden_size = 2>(x, w, r, , l) }",
@@ -954,29 +932,6 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
         [{"x": floats(4), "s": np.array(0.5, np.float32)}],
         [({"x": floats(4), "s": np.array(-0.5, np.float32)}, "negative scale")],
     ),
-    "branch": (
-        "(bool[N] c, float[2] x) => (float[2] y) { y = If(c)"
-        " <then_branch = a () => (float[2] t) { t = Neg(x) },"
-        " else_branch = b () => (float[2] e) { e = Abs(x) }> }",
-        [{"c": np.array([True]), "x": floats(2)}, {"c": np.array([False]), "x": floats(2)}],
-        [
-            ({"c": np.array(each, bool), "x": floats(2)}, "Reshape|Requested output shape")
-            for each in ([1, 0], [])
-        ],
-    ),
-    "loop": (
-        "(int64[N] n, bool c, float[2] x) => (float[2] y) { y = Loop(n, c, x)"
-        " <body = a (int64 k, bool d, float[2] s) => (bool e, float[2] t)"
-        " { e = Identity(d) t = Add(s, s) }> }",
-        [{"n": indices(2), "c": np.array(True), "x": floats(2)}],
-        [
-            (
-                {"n": indices(*counts), "c": np.array(True), "x": floats(2)},
-                "Reshape|Requested output shape",
-            )
-            for counts in ([], [1, 2])
-        ],
-    ),
     "joined_with_nothing": (
         "(float[0,3] x, float[N,M] z) => (float[A,B] y) { y = Concat<axis = 0>(x, z) }",
         [{"x": floats(0, 3), "z": floats(2, 3)}],
@@ -1032,13 +987,6 @@ NETWORKS: Mapping[str, tuple[str, list[Inputs], list[tuple[Inputs, str]]]] = {
             )
             for count in (1, 2, 0)
         ],
-    ),
-    "sequence_without_elements": (
-        "(float[2] s, float[N,2] x) => (float[2] y, float[A,2] z) { y, z = Scan"
-        "<num_scan_inputs = 1, body = a (float[2] a, float[2] b) => (float[2] c, float[2] d)"
-        " { c = Add(a, b) d = Identity(c) }>(s, x) }",
-        [{"s": floats(2), "x": floats(3, 2)}, {"s": floats(2), "x": floats(1, 2)}],
-        [({"s": floats(2), "x": floats(0, 2)}, NOTHING)],
     ),
     "slice_from": (
         "(float[N,4] x, int64[1] a, int64[1] s) => (float[A,B] y) <int64[1] e = {3}>"

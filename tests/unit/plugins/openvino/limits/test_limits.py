@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import onnx
 import onnx_ir as ir
 import pytest
 
 from headrace.plugins.openvino.limits import limits
-from headrace.plugins.openvino.support import LayerSupport, known_limits
+from headrace.plugins.openvino.support import known_limits
 from headrace.plugins.openvino.transformations import TRANSFORMATIONS
-from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
-from headrace.runtime.transform.trials import Trials
 from headrace.testing.case import parse
 
 _SIZES = "Constant<value = int64[2] {2, 2}>()"
@@ -37,16 +34,6 @@ def reasons(text: str, opset: int) -> list[str]:
     for transformation in TRANSFORMATIONS:
         transformation(model)
     return list(known_limits(model).values())
-
-
-def _beside_an_if(batch: str, layer: str) -> str:
-    result = batch if batch.isdigit() else "P"
-    return (
-        f"(float[{batch},4,5,5] x, float[4,4,3,3] w, bool q) => (float[{result},4,5,5] y) {{"
-        f" c = {layer} d = If(q) <then_branch = t () => (float[{result},4,5,5] o)"
-        f" {{ o = Neg(x) }}, else_branch = e () => (float[{result},4,5,5] p) {{ p = Relu(x) }}>"
-        " y = Concat<axis = 0>(c, d) }"
-    )
 
 
 @pytest.mark.parametrize(
@@ -317,12 +304,6 @@ def _beside_an_if(batch: str, layer: str) -> str:
             "rank",
         ),
         ("(float[N,3] x, int64 a) => (float[N,1] y) { y = ReduceLogSum(x, a) }", "has 0 axes"),
-        (
-            "(float[1] x) => (float[1] y) { n = Constant<value = int64 {-1}>() y = Loop(n, , x)"
-            " <body = b (int64 i, bool g, float[1] v) => (bool h, float[1] w)"
-            " { h = Constant<value = bool {0}>() w = Neg(v) }> }",
-            "negative trip count",
-        ),
         ("(float[N,M] x, float s) => (float[N,M] y) { y = LayerNormalization(x, s) }", "rank"),
         (
             "(float[N,2,M] x, float[2,M] s, float[M] b) => (float[N,2,M] y)"
@@ -493,16 +474,6 @@ def _beside_an_if(batch: str, layer: str) -> str:
             )
             for kind in ("int16", "uint16")
         ),
-        (_beside_an_if("B", "Conv<pads = [1, 1, 1, 1]>(x, w)"), "gives the memory"),
-        (_beside_an_if("B", "ConvTranspose<pads = [1, 1, 1, 1]>(x, w)"), "gives the memory"),
-        (_beside_an_if("B", "MaxPool<kernel_shape = [1, 1]>(x)"), "gives the memory"),
-        (_beside_an_if("B", "Relu(x)"), "gives the memory"),
-        (
-            _beside_an_if("B", "Relu(x)")
-            .replace("=> (float", "=> (float[B,4,5,5] d, float", 1)
-            .replace("Concat<axis = 0>(c, d)", "Neg(c)"),
-            "gives the memory",
-        ),
         (_quantized("float[2] s", "uint8 z"), "each output channel"),
         (_quantized("float[N] s", "uint8[1] z"), "each output channel"),
     ],
@@ -585,9 +556,6 @@ def test_what_it_would_get_wrong_is_refused(text: str, why: str) -> None:
         "(float[3,4] x, int64[2] n) => (float[A,B] y) { y = Tile(x, n) }",
         "(float[3,4] x) => (float[A,B] y, float z) { y = Unique<axis = -2>(x) z = Unique(x) }",
         "(float x) => (float[A] y) { y = Unique(x) }",
-        _beside_an_if("2", "Conv<pads = [1, 1, 1, 1]>(x, w)"),
-        _beside_an_if("2", "MaxPool<kernel_shape = [1, 1]>(x)"),
-        _beside_an_if("2", "Relu(x)"),
         "(float[1,3,2] x, float[2] s) => (float[1,3,2] y) { y = PRelu(x, s) }",
         "(float[N,2] x, float[2] s) => (float[N,2] y) { y = PRelu(x, s) }",
         "(float[N,M] x, float[M] s, float[M] b) => (float[N,M] y)"
@@ -674,57 +642,6 @@ def test_a_layer_inside_a_body_is_judged_too() -> None:
             else_branch = b () => (bool e) { e = Constant<value = bool {0}>() }>
     }"""
     assert any("float64" in reason for reason in reasons(text, 25))
-
-
-def test_the_backend_never_sees_a_layer_that_is_refused_anyway() -> None:
-    """A network with a Fourier transform in a Scan ended the process at the query."""
-    text = """(float[8,2] s, float[N,8,2] x) => (float[8,2] y, float[N,8,2] z) {
-        a = Neg(x)
-        b, c = Scan<num_scan_inputs = 1, body = g (float[8,2] p, float[8,2] q)
-            => (float[8,2] r, float[8,2] t) {
-            axis = Constant<value = int64 {0}>() r = Add(p, q) t = DFT(q, , axis) }>(s, a)
-        y = Relu(b)
-        z = Abs(c)
-    }"""
-    model = Network.from_bytes(parse(f"f {text}").SerializeToString()).model
-    infer_types(model)
-    seen: list[list[str]] = []
-
-    def whole(left: ir.Model) -> None:
-        seen.append([node.op_type for node in walk(left.graph)])
-
-    support = LayerSupport(model, Trials(lambda _: "never asked"), whole)
-    reasons = {node.op_type: support(node) for node in walk(model.graph)}
-    assert seen == [["Neg", "Relu", "Abs"]]
-    assert "Fourier" in (reasons.pop("DFT") or "")
-    assert not any(reasons.values())
-
-
-def test_a_layer_is_tried_once_with_its_bodies_and_constants_are_not_tried() -> None:
-    text = """(bool c, float[2] x) => (float[2] z) {
-        one = Constant<value = float {1}>()
-        y = If(c) <
-            then_branch = a () => (float[2] t) { t = Add(x, one) },
-            else_branch = b () => (float[2] e) {
-                e = If(c) <
-                    then_branch = d () => (float[2] f) { f = Sub(x, one) },
-                    else_branch = g () => (float[2] h) { h = Mul(x, one) }>
-            }>
-        z = Relu(y)
-    }"""
-    model = Network.from_bytes(parse(f"f {text}").SerializeToString()).model
-    infer_types(model)
-    asked: list[str] = []
-
-    def ask(data: bytes) -> str | None:
-        layer = onnx.load_model_from_string(data).graph.node[-1].op_type
-        asked.append(layer)
-        return "no" if layer == "If" else None
-
-    support = LayerSupport(model, Trials(ask), lambda _: "the network does not compile")
-    refused = [node.outputs[0].name for node in walk(model.graph) if support(node)]
-    assert asked == ["If", "Relu"]
-    assert refused == ["y"]
 
 
 def test_a_clip_of_an_unknown_rank_needs_both_bounds() -> None:

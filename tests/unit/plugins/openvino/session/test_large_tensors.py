@@ -25,10 +25,6 @@ NETWORKS = {
     "ConstantOfShape": "g (float[A] x) => (float y) { c = ConstantOfShape(s) y = Add(c, x) }",
     "Tile": "g (float[1,1,1,1,1,1,1,1,1,1,1,A] x) => (float y) { y = Tile(x, s) }",
     "an input": "g (float[65536,65536,A] x, float[A] z) => (float y) { y = Add(x, z) }",
-    "a branch": """g (float[A,B] x, bool c) => (float y) {
-        y = If<then_branch = t () => (float p) { p = Expand(x, s) },
-               else_branch = e () => (float q) { q = Neg(x) }>(c)
-    }""",
 }
 PROGRAM = """
 import numpy, openvino

@@ -11,19 +11,15 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
-from headrace.plugins.openvino import executable_network
 from headrace.plugins.openvino.failures import load_failure, readable, run_failure
-from headrace.plugins.openvino.graph.checkpoint import Checkpoints, add_checkpoints
-from headrace.plugins.openvino.library import openvino
+from headrace.plugins.openvino.graph.checkpoint import add_checkpoints
 from headrace.plugins.openvino.session import tensors
-from headrace.plugins.openvino.session.pool import CompileBudget
 from headrace.plugins.openvino.session.session import Runtime
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import (
     Cancelled,
-    DeadlineExceeded,
     Internal,
     InvalidArgument,
     InvalidModel,
@@ -272,78 +268,6 @@ def right(network: ExecutableNetwork, count: int) -> None:
     np.testing.assert_array_equal(found["y"], x)
 
 
-@pytest.mark.parametrize("streams", ["1", "2"])
-@pytest.mark.parametrize(("size", "at_once"), [("2", True), ("N", False)])
-def test_a_cancel_ends_a_run_at_once_unless_that_spoils_later_ones(
-    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, streams: str, size: str, *, at_once: bool
-) -> None:
-    """Operations of free shapes store the shapes of a run before they compute. If it did not reach
-    its end, they took those of the next run for the same, and answered in the shapes of the
-    cancelled one."""
-    network = load(plugin, LOOP.format(size), NUM_STREAMS=streams)
-    entered, leave, ended = threading.Event(), threading.Event(), threading.Event()
-    check = Checkpoints.check
-
-    def gated(self: Checkpoints, request: int) -> None:
-        entered.set()
-        assert leave.wait(60)
-        check(self, request)
-
-    monkeypatch.setattr(openvino.InferRequest, "cancel", lambda _: ended.set())
-    monkeypatch.setattr(Checkpoints, "check", gated)
-    request = InferRequest(network)
-    request.start_async({"x": np.ones(2, np.float32), "times": np.array(1)})
-    assert entered.wait(60)
-    request.cancel()
-    if at_once:  # by the stream's thread, if the run has begun before it waits for a cancel
-        assert ended.wait(60)
-    assert ended.is_set() == at_once
-    leave.set()
-    with pytest.raises(Cancelled):
-        request.result(60)
-    right(network, 2 if size == "2" else 1)
-
-
-@pytest.mark.parametrize("size", ["2", "N"])
-def test_a_run_that_does_not_reach_its_end_leaves_nothing_to_later_ones(
-    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, size: str
-) -> None:
-    network = load(plugin, LOOP.format(size), NUM_STREAMS="1")
-    assert isinstance(network, executable_network.RequestNetwork)
-    entered, check = threading.Event(), Checkpoints.check
-
-    def watched(self: Checkpoints, request: int) -> None:
-        entered.set()
-        check(self, request)
-
-    monkeypatch.setattr(Checkpoints, "check", watched)
-    for _ in range(2):
-        pool = network._pool
-        entered.clear()
-        request = InferRequest(network)
-        request.start_async({"x": np.ones(2, np.float32), "times": np.array(2**31 - 1)})
-        assert entered.wait(60)
-        request.cancel()
-        with pytest.raises(Cancelled):
-            request.result(60)
-        right(network, 2 if size == "2" else 1)
-        assert (network._pool is pool) == (size == "2")  # or compiled again
-
-
-def test_a_cancel_ends_a_run_and_the_next_one_is_not_touched(plugin: Plugin) -> None:
-    case = networks.endless()
-    network = plugin.load_network(Load(case.network, {"NUM_STREAMS": "1"}))
-    for _ in range(3):
-        request = InferRequest(network)
-        request.start_async(case.inputs)
-        _until(lambda: network.executor is not None and network.executor.busy == 1)
-        request.cancel()
-        with pytest.raises(Cancelled):
-            request.result(60)
-    add = networks.add()
-    InferRequest(plugin.load_network(Load(add.network, {"NUM_STREAMS": "1"}))).infer(add.inputs)
-
-
 @pytest.mark.parametrize(("streams", "threads"), [("1", "2"), ("2", "1")])
 def test_a_run_without_loops_ends_between_layers(
     plugin: Plugin, streams: str, threads: str
@@ -362,27 +286,6 @@ def test_a_run_without_loops_ends_between_layers(
     request.cancel()
     with pytest.raises(Cancelled):
         request.result(60)
-
-
-def test_a_loop_inside_a_loop_ends_too(plugin: Plugin) -> None:
-    text = """f (int64 times, int64 inner, float[2] x) => (float[2] y) {
-        yes = Constant<value = bool {1}>()
-        y = Loop(times, yes, x) <body = b (int64 i, bool go, float[2] v)
-            => (bool more, float[2] next) {
-                more = Identity(go)
-                next = Loop(inner, yes, v) <body = c (int64 j, bool on, float[2] w)
-                    => (bool again, float[2] after) {
-                        again = Identity(on)
-                        after = Add(w, x)
-                    }>
-            }>
-    }"""
-    network = load(plugin, text, EXECUTION_TIMEOUT="0.2")
-    x = np.ones(2, np.float32)
-    few = {"times": np.array(3), "inner": np.array(2), "x": x}
-    np.testing.assert_array_equal(InferRequest(network).infer(few)["y"], 7 * x)
-    with pytest.raises(DeadlineExceeded):
-        InferRequest(network).infer({**few, "inner": np.array(2**31 - 1)})
 
 
 def test_a_network_without_loops_gets_no_checkpoints() -> None:
@@ -468,31 +371,6 @@ def test_a_divisor_that_follows_from_a_size_of_0_is_the_callers_fault(plugin: Pl
     assert host(request.infer({"x": x, "y": np.ones((1, 1), np.float32)})["z"]).shape == (2, 1)
 
 
-def test_beside_a_loop_such_requests_cost_one_compile_in_all_too(
-    plugin: Plugin, compiles: Compiles
-) -> None:
-    """What does not fit stands before it and behind it."""
-    text = (
-        "f (float[N] x, float[M] y, int64 n) => (float[A] z) {"
-        " s = Add(x, y) t = Constant<value = bool {1}>() l = Loop(n, t, s)"
-        " <body = a (int64 i, bool d, float[C] k) => (bool e, float[D] m)"
-        " { e = Identity(d) m = Add(k, k) }>"
-        " z = Mul(l, y) }"
-    )
-    request = InferRequest(load(plugin, text))
-
-    def ask(size: int) -> Any:
-        x, y = np.ones(3, np.float32), np.ones(size, np.float32)
-        return request.infer({"x": x, "y": y, "n": np.array(2)})
-
-    for bad in (2, 4, 5, 6):
-        with pytest.raises(InvalidArgument, match="does not take these values"):
-            ask(bad)
-        for good in (1, 3):
-            assert host(ask(good)["z"]).tolist() == [8.0] * 3
-    assert compiles.count == 2
-
-
 def test_neither_do_shapes_that_a_request_gives_as_values(
     plugin: Plugin, compiles: Compiles
 ) -> None:
@@ -521,40 +399,6 @@ IN_A_LOOP = (
     " <body = a (int64 i, bool d, float[C] k) => (bool e, float[D] m)"
     " { e = Identity(d) m = Add(k, y) }> }"
 )
-
-
-def test_requests_that_fail_in_a_loop_cannot_cause_compiles_without_end(
-    plugin: Plugin, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-
-    class Slow(CompileBudget):
-        """Counts each compile as one of 30 seconds."""
-
-        def __init__(self) -> None:
-            super().__init__(lambda: now[0])
-
-        def spend(self, seconds: float) -> None:
-            super().spend(30.0)
-
-    monkeypatch.setattr(executable_network, "CompileBudget", Slow)
-    request, x = InferRequest(load(plugin, IN_A_LOOP)), np.ones(3, np.float32)
-
-    def ask(size: int) -> Any:
-        return request.infer({"x": x, "y": np.ones(size, np.float32)})["z"]
-
-    for _ in range(2):  # the network is compiled after the first one
-        with pytest.raises(InvalidArgument, match="does not take these values"):
-            ask(2)
-    assert compiles.count == 2
-    for _ in range(5):
-        with pytest.raises(ResourceExhausted, match="try again later") as caught:
-            ask(3)
-        assert caught.value.retry_delay_seconds == pytest.approx(80.0)
-    assert compiles.count == 2
-    now[0] += 80.0
-    assert host(ask(3)).tolist() == [3.0] * 3
-    assert compiles.count == 3
 
 
 def test_openvino_alone_does_not_notice_the_second_time(runtime: Runtime) -> None:

@@ -48,7 +48,6 @@ SHARED: dict[str, tuple[str, str, dict[str, Any]]] = {
         "d = DequantizeLinear(m, s) y = MatMul(x, d) t = Transpose(d) z = MatMul(x, t)",
         {"m": np.arange(25, dtype=np.int8).reshape(5, 5), "s": np.float32(0.5)},
     ),
-    "in_a_loop": (LOOPED, f"y = Gemm(x, m) {IN_LOOP}", {"m": SQUARE}),
     "einsum": (IMAGES, f"y = MatMul(x, m) {SUMS}", {"m": SQUARE}),
     "einsum_first": (IMAGES, f"{SUMS} y = MatMul(x, m)", {"m": SQUARE}),
     "convolution": (IMAGES, f"{KEPT} {TURNED}", {"w": WINDOW}),
