@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from headrace.server.transport.call import Take, deliver_one_by_one
+
 
 class Aborted(Exception):
     """What `FakeCall.abort` ends the handler with."""
@@ -48,6 +50,9 @@ class FakeCall:
 
     async def read(self) -> bytes | None:
         return b""
+
+    async def deliver(self, take: Take) -> None:
+        await deliver_one_by_one(self, take)
 
     async def write(self, message: bytes) -> None: ...
 

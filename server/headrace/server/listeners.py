@@ -32,6 +32,7 @@ from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
 from headrace.server.services.open_inference.service import OpenInferenceService
+from headrace.server.services.open_inference.short import CallLayouts
 from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_tensors import SharedMemoryService
@@ -156,13 +157,23 @@ class Listeners:
             shared_memory=settings.allow_client_shared_memory,
         )
         self._model_repository = ModelRepository(core, networks, backend.repository)
+        layouts = CallLayouts()
         opened = OpenInferenceService(
-            *(self._models, OpenInference(networks, sink, regions), self._model_repository),
-            *(RegionMethods(regions), shared_memory.caller),
+            self._models,
+            OpenInference(networks, sink, regions),
+            self._model_repository,
+            RegionMethods(regions),
+            shared_memory.caller,
+            layouts,
         )
         self._model_streams = ModelStreams(
-            *(opened.infer_on_stream, boundary, in_flight, self._streams.memory),
-            *(networks, self._hosting.elsewhere),
+            opened.infer_on_stream,
+            layouts,
+            boundary,
+            in_flight,
+            self._streams.memory,
+            networks,
+            self._hosting.elsewhere,
         )
         self._uploads = self._hosting.uploads(
             *(settings.max_model_bytes, settings.max_uploads_bytes),

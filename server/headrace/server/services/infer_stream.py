@@ -90,7 +90,7 @@ class _Stream(RequestStream):
         self._turns = Turns()
         self._client = Caller(None, self._peer, identity=self._caller.name)
 
-    async def _requests(self, data: bytes) -> Sequence[StreamRequest | Decoded | InRegion]:
+    def _requests(self, data: bytes) -> list[Any]:
         """The requests in a message. They are decoded already if all are like earlier ones."""
         notice = self._notice
         notice.messages_read += 1
@@ -103,7 +103,7 @@ class _Stream(RequestStream):
             self._results.put(notice)
         return requests
 
-    def _parsed(self, data: bytes) -> Sequence[StreamRequest]:
+    def _parsed(self, data: bytes) -> list[StreamRequest]:
         message = parse_infer_stream_request(data)
         for identifier in message.cancel:
             self._in_flight.cancel(identifier, Cancelled("the caller cancelled the request"))

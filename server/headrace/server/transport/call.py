@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import grpc
@@ -11,6 +11,10 @@ Metadata: TypeAlias = "Sequence[tuple[str, str | bytes]]"
 
 Reply: TypeAlias = "bytes | list[bytes | memoryview]"
 """A serialised message, or the parts of one, to be sent one after the other."""
+
+Take: TypeAlias = "Callable[[Iterator[bytes]], Awaitable[object] | None]"
+"""Takes messages that have come, and returns what has to end before it is called again, if anything
+has to. It need not take all of them."""
 
 
 class CallOver(Exception):
@@ -53,6 +57,16 @@ class Call(Protocol):
 
         Raises:
             HeadraceError: the message is too large, or cannot be read.
+        """
+
+    async def deliver(self, take: Take) -> None:
+        """Hands the messages to `take` as they come. Returns when the caller sends no more.
+
+        `take` may be called without a task, in the callback that has read the messages, but in the
+        context of this one. What it does not take waits, so that flow control slows the caller.
+
+        Raises:
+            As `read` and `take`.
         """
 
     async def write(self, message: bytes) -> None:
@@ -107,3 +121,11 @@ class Methods(Protocol):
 
     def find(self, path: str) -> Bound | None:
         """The method with this path. None if there is none."""
+
+
+async def deliver_one_by_one(call: Call, take: Take) -> None:
+    """As `Call.deliver`, for calls whose messages come to a task."""
+    while (message := await call.read()) is not None:
+        rest = take(iter((message,)))
+        if rest is not None:
+            await rest

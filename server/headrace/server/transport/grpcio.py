@@ -17,7 +17,14 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.server.addresses import shown_address
 from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.handover import SUFFIX, Handover
-from headrace.server.transport.call import Bound, CallOver, Metadata, Methods
+from headrace.server.transport.call import (
+    Bound,
+    CallOver,
+    Metadata,
+    Methods,
+    Take,
+    deliver_one_by_one,
+)
 from headrace.server.transport.limits import max_connections, max_streams
 from headrace.server.transport.tls import ServerTls
 from headrace.server.transport.unix_socket import Permissions, SocketFile, owner_of
@@ -65,6 +72,9 @@ class GrpcioCall:
     async def read(self) -> bytes | None:
         data = await self._context.read()
         return None if data is grpc.aio.EOF else data
+
+    async def deliver(self, take: Take) -> None:
+        await deliver_one_by_one(self, take)
 
     async def write(self, message: bytes) -> None:
         try:

@@ -19,6 +19,7 @@ from headrace.server.services.aside import HEAVY_ELEMENTS
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.transport.boundary import Boundary
+from headrace.server.transport.call import Take, deliver_one_by_one
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import CodecError, encode_values
 from headrace.wire.errors import from_status
@@ -139,6 +140,10 @@ class Caller:
         if self._more:
             await asyncio.Event().wait()
         return None
+
+    async def deliver(self, take: Take) -> None:
+        call: Any = self
+        await deliver_one_by_one(call, take)
 
     def try_write(self, message: bytes) -> bool:
         return False

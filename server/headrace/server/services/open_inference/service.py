@@ -33,6 +33,7 @@ class OpenInferenceService:
     """
     Args:
         caller: returns the caller, whose regions of shared memory a call may name.
+        layouts: read requests that are like earlier ones.
     """
 
     def __init__(
@@ -42,13 +43,14 @@ class OpenInferenceService:
         repository: ModelRepository,
         regions: RegionMethods,
         caller: Callable[[Any], Awaitable[Caller]],
+        layouts: CallLayouts,
     ) -> None:
         self._models = models
         self._inference = inference
         self._repository = repository
         self._regions = regions
         self._caller = caller
-        self._layouts = CallLayouts()
+        self._layouts = layouts
 
     # -- the server and its models --
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
@@ -15,6 +15,7 @@ from headrace.server.access.networks import Networks
 from headrace.server.elsewhere import Elsewhere
 from headrace.server.services.open_inference.call import InferCall
 from headrace.server.services.open_inference.messages import on_stream, read
+from headrace.server.services.open_inference.short import CallLayouts
 from headrace.server.services.streams.in_flight import Tasks
 from headrace.server.services.streams.request_stream import RequestStream, Streams
 from headrace.server.services.streams.result_sizes import SMALL, Expected, shapes_of
@@ -54,6 +55,7 @@ class ModelStreams(Streams):
     """The open streams of one server. Belongs to the event loop's thread.
 
     Args:
+        layouts: read requests that are like earlier ones.
         max_in_flight, memory, networks: the same as in `Streams`.
         elsewhere: takes the requests to networks that other servers have.
     """
@@ -61,6 +63,7 @@ class ModelStreams(Streams):
     def __init__(
         self,
         infer: Infer,
+        layouts: CallLayouts,
         boundary: Boundary,
         max_in_flight: int,
         memory: Shares,
@@ -69,6 +72,7 @@ class ModelStreams(Streams):
     ) -> None:
         super().__init__(boundary, max_in_flight, memory, networks)
         self.infer = infer
+        self.layouts = layouts
         self.elsewhere = elsewhere
 
     def _stream(self, context: Any) -> RequestStream:
@@ -82,6 +86,7 @@ class _Stream(RequestStream):
     def __init__(self, owner: ModelStreams, context: Any) -> None:
         super().__init__(owner, context)
         self._infer = owner.infer
+        self._layouts = owner.layouts
         self._networks, self._elsewhere = owner.networks, owner.elsewhere
         self._keys = itertools.count()  # ids may be empty, and may repeat
         self._tasks: Tasks[bytes] = Tasks()
@@ -89,12 +94,18 @@ class _Stream(RequestStream):
         metadata = dict(context.invocation_metadata() or ())
         self._errors_as_status = metadata.get(ERRORS_AS_STATUS) == "true"
 
-    async def _requests(self, data: bytes) -> Sequence[Asked]:
+    def _requests(self, data: bytes) -> list[Asked] | Awaitable[list[Asked]]:
+        call = self._layouts.read(data)
+        return self._parsed(data) if call is None else [Asked(call.id, data, call)]
+
+    async def _parsed(self, data: bytes) -> list[Asked]:
         message, decoding = await read(data)
         try:
-            return [Asked(message.id, data, await decoding)]
+            call = await decoding
         except CodecError as error:
             return [Asked(message.id, data, None, error)]
+        self._layouts.learn(data, call)
+        return [Asked(message.id, data, call)]
 
     def _name(self, request: Asked) -> str:
         return request.id

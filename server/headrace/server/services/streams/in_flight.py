@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.job import Job
 from headrace.server.access.quotas import Meter
+from headrace.server.begun import Rest, cancel_soon
 from headrace.server.request_log import JOB
 from headrace.server.services.streams.result_sizes import SMALL, Expected
 from headrace.server.services.streams.turns import Turn
@@ -98,10 +99,11 @@ class InFlight:
 
 
 class Tasks(Generic[T]):
-    """The requests of one stream that run as tasks. Belongs to the event loop's thread."""
+    """The requests of one stream that may have to wait. Each runs at once, and gets a task when it
+    waits. Belongs to the event loop's thread."""
 
     def __init__(self) -> None:
-        self._running: set[asyncio.Task[T]] = set()  # asyncio would lose them
+        self._running: set[asyncio.Task[None]] = set()  # asyncio would lose them
 
     def begin(
         self, work: Coroutine[Any, Any, T], ended: Ended[T], turn: Turn | None = None
@@ -115,24 +117,38 @@ class Tasks(Generic[T]):
         reasons: list[HeadraceError] = []
         started = time.monotonic()
         own = copy_context()
-        task = asyncio.get_running_loop().create_task(work, context=own)
-        self._running.add(task)
 
-        def done(_: object) -> None:
-            self._running.discard(task)
+        def end(outcome: T | None, error: BaseException | None) -> None:
             if turn is not None:
                 turn.over()
-            error: BaseException | None
-            if task.cancelled():
-                error = reasons[0] if reasons else Cancelled("the caller cancelled the request")
-            else:
-                error = task.exception()
-            outcome = task.result() if error is None else None
             ended(outcome, error, time.monotonic() - started, own.get(JOB))
+
+        try:
+            waiting = own.run(work.send, None)
+        except StopIteration as done:
+            end(done.value, None)
+            return reasons.append
+        except Exception as error:  # noqa: BLE001 - any error is this request's result
+            end(None, error)
+            return reasons.append
+
+        async def wait() -> None:
+            outcome: T | None = None
+            error: BaseException | None = None
+            try:
+                outcome = await Rest(work, waiting)
+            except asyncio.CancelledError:
+                error = reasons[0] if reasons else Cancelled("the caller cancelled the request")
+            except Exception as raised:  # noqa: BLE001 - as above
+                error = raised
+            end(outcome, error)
+
+        task = asyncio.get_running_loop().create_task(wait(), context=own)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
         def cancel(error: HeadraceError) -> None:
             reasons.append(error)
-            task.cancel()
+            cancel_soon(task)
 
-        task.add_done_callback(done)
         return cancel

@@ -1,16 +1,18 @@
 """Streams of requests: many are in flight, and results come in the order in which they finish.
 
-The stream's own task reads. While there are results, another task writes them. The server does not
-read from a full stream, so that flow control slows the caller. A request that fails does not end
-the others.
+Requests start, and results are written, in the callback that has read the requests. The stream's
+own task waits for its end, or for room. While flow control holds results back, another task writes
+them. The server does not read from a full stream, so that flow control slows the caller. A request
+that fails does not end the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Generator, Hashable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, ClassVar, Final
 
 from headrace.runtime.errors import Cancelled, HeadraceError, ShuttingDown, Stopped
 from headrace.runtime.execution.job import Job
@@ -27,6 +29,16 @@ from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Memory, Shares, release_soon
 from headrace.server.transport.statuses import describe, ended_code
 from headrace.wire.errors import ErrorDetails
+
+
+class _NextTurn:
+    """Waits for the loop's next turn."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+_NEXT_TURN: Final = _NextTurn()
 
 
 class Streams(ABC):
@@ -112,8 +124,8 @@ class RequestStream(ABC):
     # -- hooks of the protocol --
 
     @abstractmethod
-    async def _requests(self, data: bytes) -> Sequence[Any]:
-        """The requests in a message."""
+    def _requests(self, data: bytes) -> list[Any] | Awaitable[list[Any]]:
+        """The requests in a message. Those of one that takes long to read come later."""
 
     @abstractmethod
     def _name(self, request: Any) -> str:
@@ -160,7 +172,7 @@ class RequestStream(ABC):
         self._task = asyncio.current_task()
         when_ended(self.fail_all)
         try:
-            await self._read()
+            await self._context.deliver(self._take)
             self._task = None  # the caller has ended the stream, so it needs no closing
             await self._settle()
             if self._fatal is not None:
@@ -211,53 +223,79 @@ class RequestStream(ABC):
         """Cancels all requests in flight."""
         self._in_flight.cancel_all(error)
 
-    async def _read(self) -> None:
-        while True:
-            data = await self._context.read()
-            if data is None:
-                return
-            recheck()  # as a call of its own would be checked
-            requests = await self._requests(data)
-            for request in requests:
-                reserved = await self._reserve(request, len(data) // len(requests))
-                self._reading = True
-                try:
-                    self._start(request, reserved)
-                finally:
-                    self._reading = False
-            if self._results.write_now():
-                await asyncio.sleep(0)  # the caller waits for the results, not for this to read
+    def _take(self, messages: Iterator[bytes]) -> Awaitable[None] | None:
+        """Starts the requests of messages. What is ready by then is written at once."""
+        self._reading = True
+        try:
+            for data in messages:
+                recheck()  # as a call of its own would be checked
+                requests = self._requests(data)
+                if not isinstance(requests, list):
+                    return self._start_later(requests, len(data))
+                size = len(data) // len(requests) if requests else 0
+                left = iter(requests)
+                for request in left:
+                    if self._fatal is not None:  # the task is cancelled where it waits
+                        return _NEXT_TURN
+                    if not self._start(request, size):
+                        return self._start_rest(chain((request,), left), size)
+        finally:
+            self._reading = False
+        # If results have to wait, the caller wants them, and not that this goes on to read.
+        return _NEXT_TURN if self._results.write_now() else None
 
-    async def _reserve(self, request: Any, size: int) -> Reservation | None:
-        """Reserves room for a request of `size` bytes and its result; waits for those in flight.
-        None if there is no room even for the request alone."""
-        while True:
-            expected = self._expected(request)
-            both = size + COPIES * expected.size
-            if self._has_room(both):
-                return Reservation(both, expected)
-            if not self._is_busy():  # others have the memory, or the result may be smaller
-                return Reservation(size, expected) if self._has_room(size) else None
-            self._results.write()
-            await self._wait_for_change()
+    async def _start_later(self, requests: Awaitable[list[Any]], size: int) -> None:
+        """Starts the requests of a message of `size` bytes."""
+        read = await requests
+        await self._start_rest(read, size // len(read) if read else 0)
+
+    async def _start_rest(self, requests: Iterable[Any], size: int) -> None:
+        """Starts requests of `size` bytes, each when there is room."""
+        for request in requests:
+            if self._fatal is not None:  # as above
+                await _NEXT_TURN
+            while not self._start(request, size):
+                self._results.write()
+                await self._wait_for_change()
+
+    def _reserve(self, request: Any, size: int) -> Reservation | None:
+        """Reserves room for a request of `size` bytes and its result. None if it has to wait for
+        those in flight.
+
+        Raises:
+            ResourceExhausted: there is no room even for the request alone.
+        """
+        expected = self._expected(request)
+        both = size + COPIES * expected.size
+        if self._has_room(both):
+            return Reservation(both, expected)
+        if self._is_busy():
+            return None
+        # Others have the memory, or the result may be smaller.
+        if self._has_room(size):
+            return Reservation(size, expected)
+        raise no_room("the request")
 
     def _has_room(self, size: int) -> bool:
         """Reserves `size` bytes. Returns whether there was room."""
         waiting = len(self._in_flight) + len(self._results)
         return waiting < self._owner.max_in_flight and self._memory.use(size)
 
-    def _start(self, request: Any, reserved: Reservation | None) -> None:
+    def _start(self, request: Any, size: int) -> bool:
+        """Starts a request of `size` bytes. Returns False if it has to wait for those in flight."""
         name = self._name(request)
-        if reserved is None:
-            self._fail(name, no_room("the request"))
-            return
+        reserved: Reservation | None = None
         try:
+            reserved = self._reserve(request, size)
+            if reserved is None:
+                return False
             key = self._key(name)
             self._in_flight.begin(key, reserved)
         except HeadraceError as error:
-            self._memory.free(reserved.size)
+            if reserved is not None:
+                self._memory.free(reserved.size)
             self._fail(name, error)
-            return
+            return True
         if self._spans is not None:
             self._spans.begin(key, self._trace(request))
         try:
@@ -265,10 +303,11 @@ class RequestStream(ABC):
             cancel = self._begin(request, key)
         except Exception as error:  # noqa: BLE001 - any error is this request's result
             self._ended(key, name, None, error, 0.0, None)
-            return
+            return True
         if self._spans is not None:
             self._spans.pause()
         self._in_flight.started(key, cancel)
+        return True
 
     def _ended(
         self,

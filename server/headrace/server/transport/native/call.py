@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -16,7 +16,8 @@ from headrace.http2.calls import RequestHead, trailers_block
 from headrace.http2.messages import BadMessage, Message, Packed, TooLarge
 from headrace.http2.streams import Stream
 from headrace.runtime.errors import HeadraceError, InvalidArgument, ResourceExhausted
-from headrace.server.transport.call import Bound, CallOver, Metadata, Reply
+from headrace.server.begun import Rest, cancel_soon
+from headrace.server.transport.call import Bound, CallOver, Metadata, Reply, Take
 
 if TYPE_CHECKING:
     from headrace.server.transport.native.connection import NativeConnection
@@ -53,6 +54,7 @@ class NativeCall:
         "_bound",
         "_callbacks",
         "_connection",
+        "_context",
         "_ended",
         "_expired",
         "_fault",
@@ -61,8 +63,7 @@ class NativeCall:
         "_left",
         "_messages",
         "_reader",
-        "_runs",
-        "_stopped",
+        "_take",
         "_task",
         "_timer",
         "_trailing",
@@ -90,8 +91,6 @@ class NativeCall:
         self._messages: deque[Message] = deque()
         self._ended = False  # the caller sends no more
         self._left = False  # the stream is gone
-        self._runs = False  # the task has had its first step
-        self._stopped = False  # before that
         self._expired = False
         self._is_over = False
         self._has_head = False
@@ -100,7 +99,9 @@ class NativeCall:
         self._callbacks: list[Callable[[], object]] = []
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._reader: asyncio.Future[None] | None = None
+        self._reader: asyncio.Future[Any] | None = None
+        self._take: Take | None = None  # takes what comes while the task waits for it
+        self._context: Context
         self._writer: asyncio.Future[None] | None = None
 
     # -- what the methods see --
@@ -146,6 +147,35 @@ class NativeCall:
         if type(message) is Packed:
             return await self._unpacked(message)
         return message  # type: ignore[return-value] # a view serves as well
+
+    async def deliver(self, take: Take) -> None:
+        messages = self._messages
+        while True:
+            rest: Awaitable[object] | None
+            if messages and type(messages[0]) is not Packed:
+                rest = take(self._come())
+            elif messages or self._ended or self._left or self._fault is not None:
+                message = await self.read()
+                if message is None:
+                    return
+                rest = take(iter((message,)))
+            else:
+                self._take = take
+                self._reader = self._connection.loop.create_future()
+                try:
+                    rest = await self._reader
+                finally:
+                    self._reader = self._take = None
+            if rest is not None:
+                await rest
+
+    def _come(self) -> Iterator[bytes]:
+        """The messages that have come. The caller may send as much again as is taken from it."""
+        messages, connection, stream = self._messages, self._connection, self.stream
+        while messages and type(messages[0]) is not Packed:
+            message = messages.popleft()
+            connection.has_read(stream, len(message))
+            yield message  # type: ignore[misc] # a view serves as well
 
     async def _unpacked(self, message: Packed) -> bytes:
         try:
@@ -205,14 +235,8 @@ class NativeCall:
         raise Aborted
 
     def cancel(self) -> None:
-        if self._task is None:
-            return
-        # A task that is cancelled before its first step runs nothing of `_run`: the call would have
-        # no status, and keep what it holds.
-        if self._runs:
-            self._task.cancel()
-        else:
-            self._stopped = True
+        if self._task is not None:
+            cancel_soon(self._task)
 
     def when_over(self, callback: Callable[[], object]) -> None:
         self._callbacks.append(callback)
@@ -232,10 +256,28 @@ class NativeCall:
             or bound.begins_early
         )
 
-    def add(self, message: Message) -> None:
-        """Takes a message from the caller."""
+    def add(self, message: Message) -> bool:
+        """Takes a message from the caller. Returns whether `hand_over` has to be called, when all
+        that was read has been added."""
         self._messages.append(message)
+        if self._take is not None and type(message) is not Packed:
+            return True
         self._wake(self._reader)
+        return False
+
+    def hand_over(self) -> None:
+        """Has the messages taken that have come, by a handler that waits for them."""
+        take, reader = self._take, self._reader
+        if take is None or reader is None or reader.done() or not self._messages:
+            return
+        try:
+            rest = self._context.run(take, self._come())
+        except Exception as error:  # noqa: BLE001 - the handler's
+            if not reader.done():
+                reader.set_exception(error)
+            return
+        if (rest is not None or self._messages) and not reader.done():
+            reader.set_result(rest)
 
     def end(self) -> None:
         """Notes that the caller sends no more."""
@@ -272,6 +314,7 @@ class NativeCall:
         """Starts the handler, in a context of its own. That of a call with one message and one
         reply runs here until it has to wait."""
         work: Any = self._bound.handle(self)
+        self._context = context
         if self._bound.is_unary:
             try:
                 waiting = context.run(work.send, None)
@@ -281,16 +324,13 @@ class NativeCall:
             except BaseException as error:  # noqa: BLE001 - `_failed` tells them apart
                 self._failed(error)
                 return
-            work = _Rest(work, waiting)
+            work = Rest(work, waiting)
         loop = self._connection.loop
         if self.deadline is not None:
             self._timer = loop.call_at(self.deadline, self._expire)
         self._task = loop.create_task(self._run(work), context=context)
 
     async def _run(self, work: Any) -> None:
-        self._runs = True
-        if self._stopped:
-            self.cancel()  # where it first waits
         try:
             reply = await work
         except BaseException as error:  # noqa: BLE001 - as above
@@ -364,27 +404,3 @@ class NativeCall:
     def _wake(waiting: asyncio.Future[None] | None) -> None:
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
-
-
-class _Rest:
-    """What is left of a coroutine that has run to its first wait, for a task to await."""
-
-    __slots__ = ("_waiting", "_work")
-
-    def __init__(self, work: Any, waiting: Any) -> None:
-        self._work = work
-        self._waiting = waiting
-
-    def __await__(self) -> Generator[Any, Any, Reply | None]:
-        work, waiting = self._work, self._waiting
-        while True:
-            try:
-                try:
-                    sent = yield waiting
-                except BaseException as error:  # noqa: BLE001 - the coroutine's to handle
-                    waiting = work.throw(error)
-                else:
-                    waiting = work.send(sent)
-            except StopIteration as done:
-                result: Reply | None = done.value
-                return result

@@ -173,6 +173,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         """
         new: list[NativeCall] = []
         whole: list[NativeCall] = []
+        taking: list[NativeCall] = []
         for event in events:
             if isinstance(event, GoneAway):
                 continue
@@ -190,7 +191,8 @@ class NativeConnection(asyncio.BufferedProtocol):
                 owner.sent()
             elif stream.is_open:  # it may have been reset meanwhile
                 if type(event) is Received:
-                    owner.add(event.message)
+                    if owner.add(event.message):
+                        taking.append(owner)
                 elif type(event) is Refused:
                     owner.refuse(event.code, event.why)
                 else:
@@ -198,6 +200,8 @@ class NativeConnection(asyncio.BufferedProtocol):
                 if owner.waits:
                     owner.waits = False
                     whole.append(owner)
+        for call in taking:
+            call.hand_over()
         for call in new:
             if not call.stream.is_open:
                 continue
