@@ -70,6 +70,7 @@ class Connection(Receiving):
         fault: why the connection is over. None while it goes on.
         is_acknowledged: whether the peer has agreed to this end's settings.
         going: whether this end takes no new streams.
+        settled: whether the peer's SETTINGS have come.
     """
 
     __slots__ = (
@@ -84,13 +85,14 @@ class Connection(Receiving):
         "_need",
         "_plain_bytes",
         "_rest",
-        "_settled",
+        
         "_skip_left",
         "_widened",
         "_window_change",
         "fault",
         "going",
         "is_acknowledged",
+        "settled",
     )
 
     def __init__(
@@ -112,7 +114,7 @@ class Connection(Receiving):
         self._need = frames.HEAD_BYTES  # how many bytes of it are needed to go on
         self._skip_left = 0  # of a frame of an unknown type
         self._greeted = client  # whether the client's preface has come
-        self._settled = False  # whether the peer's SETTINGS have come
+        self.settled = False
         self._is_plain = False  # whether any frame may come
         self._window_change = 0  # of all streams, by SETTINGS
         self._widened = False  # whether data that were held back may go now
@@ -299,7 +301,7 @@ class Connection(Receiving):
         Raises:
             ConnectionFault: such a frame may not come here.
         """
-        if not self._settled and (kind != frames.SETTINGS or flags & frames.ACK):
+        if not self.settled and (kind != frames.SETTINGS or flags & frames.ACK):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame has to be SETTINGS")
         if length > self._bounds.frame_bytes:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a frame is larger than allowed")
@@ -544,7 +546,7 @@ class Connection(Receiving):
         for name, value in frames.ONE_SETTING.iter_unpack(payload):
             self._set(name, value)
         self._window_change += self._peer_window - window
-        self._settled = self._is_plain = True
+        self.settled = self._is_plain = True
         self.out.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
         self._widened = True
 

@@ -10,12 +10,12 @@ from typing import Final
 
 import grpc
 
-from headrace.client.balancing.budget import RetryBudget
 from headrace.client.balancing.health import Answer
 from headrace.client.balancing.options import Balancing
 from headrace.client.balancing.picker import Picker
 from headrace.client.balancing.server import Server
 from headrace.client.balancing.verdict import Mark, Verdict
+from headrace.client.channel.budget import RetryBudget
 from headrace.client.errors import Unavailable
 from headrace.wire.errors import ErrorDetails
 

@@ -31,8 +31,8 @@ class CallFailed(Exception):
         code: the status.
         message: its text.
         trailing: the metadata that the server sent with it.
-        unreachable: whether no connection came about, so that the server has not seen the call.
-            `message` then says why.
+        begun: whether the server may have begun the call.
+        unreachable: whether no connection came about. `message` then says why.
     """
 
     def __init__(
@@ -41,13 +41,39 @@ class CallFailed(Exception):
         message: str,
         trailing: Metadata = (),
         *,
+        begun: bool = True,
         unreachable: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.trailing = trailing
+        self.begun = begun
         self.unreachable = unreachable
+
+
+def late() -> CallFailed:
+    """The failure of a call whose time is up."""
+    return CallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+
+def cancelled() -> CallFailed:
+    """The failure of a call that its caller has cancelled."""
+    return CallFailed(grpc.StatusCode.CANCELLED, CANCELLED_HERE)
+
+
+def check_size(request: Request, most: int) -> None:
+    """
+    Raises:
+        CallFailed: a message is larger than the user allows. The limit may be -1 for none.
+    """
+    if isinstance(request, bytes | bytearray | memoryview):
+        size = len(request)
+    else:
+        size = sum(map(len, request))
+    if size > most >= 0:
+        why = f"CLIENT: Sent message larger than max ({size} vs. {most})"
+        raise CallFailed(grpc.StatusCode.RESOURCE_EXHAUSTED, why, begun=False)
 
 
 class Reply(NamedTuple):

@@ -1,0 +1,376 @@
+"""One connection of a client: the protocol, TLS, and the calls, without a way to wait."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections import deque
+from typing import Final, Protocol
+
+import grpc
+
+from headrace.client.channel import bounds
+from headrace.client.channel.answers import Answer, StreamAnswer
+from headrace.client.channel.channel import CANCELLED_HERE, CLOSED_HERE, Buffer, CallFailed, Request
+from headrace.client.channel.cipher import Cipher
+from headrace.http2.connection import Connection as Wire
+from headrace.http2.connection import Event, GoneAway, Received, Reset, Sent
+from headrace.http2.limits import Limits
+
+NOW: Final = socket.MSG_DONTWAIT
+"""The flag to receive what has come, and not to wait."""
+_SEND: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_MOST_PARTS: Final = 512
+_FIRST_BYTES: Final = 64
+_GOODBYE: Final = "the server has said goodbye"
+
+
+class Exchange(Protocol):
+    """A call on a connection."""
+
+    @property
+    def answer(self) -> Answer: ...
+
+    def told(self) -> None:
+        """A message has come, or the call is over. Whoever calls this owns the connection."""
+
+    def sent(self) -> None:
+        """Nothing is held back any more."""
+
+
+class Connection:
+    """One connection. Not thread-safe; a subclass knows who owns it, and how to wait.
+
+    Args:
+        connected: a connected socket, which the connection owns.
+        cipher: its TLS, after the handshake; None for plain text.
+
+    Attributes:
+        is_open: whether it takes new calls.
+        lost: why it carries nothing any more.
+        broke: the error of the socket or of TLS, if that is why.
+        first: the server's first bytes, until it has greeted.
+    """
+
+    def __init__(self, connected: socket.socket, cipher: Cipher | None, limits: Limits) -> None:
+        self.is_open = True
+        self.lost: CallFailed | None = None
+        self.broke: OSError | None = None
+        self.first = b""
+        self._socket = connected
+        self._cipher = cipher
+        self._wire = Wire(limits, time.monotonic(), client=True)
+        self._buffer = memoryview(bytearray(bounds.READ_BYTES))
+        self._line: deque[Exchange] = deque()  # beyond the streams that the server allows
+        self._unsent: deque[Buffer] = deque()
+        self._used_at = bounds.clock()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def has_greeted(self) -> bool:
+        """Whether the server has, without which it may not be one of HTTP/2."""
+        return self._wire.settled
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls go on."""
+        return bool(self._wire.streams or self._line)
+
+    # -- calls --
+
+    def _add(self, exchange: Exchange) -> None:
+        """Opens a stream for a call, as soon as the server allows one more."""
+        wire = self._wire
+        if self._line or len(wire.streams) >= wire.peer_streams:
+            self._line.append(exchange)
+        else:
+            self._open(exchange)
+
+    def _open(self, exchange: Exchange) -> None:
+        answer, wire = exchange.answer, self._wire
+        try:
+            stream = wire.open(answer.block, time.monotonic())
+        except OverflowError:
+            answer.refused("the connection has carried as many calls as it can")
+            exchange.told()
+            self._retire()
+            return
+        stream.owner = exchange
+        answer.stream = stream
+        if answer.request is not None:
+            self._message(answer, answer.request, last=True)
+        elif isinstance(answer, StreamAnswer):
+            for message in answer.early:
+                self._message(answer, message)
+            answer.early.clear()
+            if answer.ends:
+                wire.end(stream)
+
+    def _message(self, answer: Answer, message: Request, *, last: bool = False) -> None:
+        assert answer.stream is not None
+        if isinstance(message, bytes | bytearray | memoryview):
+            self._wire.send_message(answer.stream, message, last=last)
+            return
+        self._wire.send_parts(answer.stream, message)
+        if last:
+            self._wire.end(answer.stream)
+
+    def _say(self, answer: StreamAnswer, message: Request) -> None:
+        """Sends a message of a stream, unless it is over."""
+        if answer.is_over:
+            return
+        if answer.stream is None:
+            answer.early.append(message)
+        else:
+            self._message(answer, message)
+
+    def _finish(self, answer: StreamAnswer) -> None:
+        """Says that a stream has no more messages."""
+        if not answer.is_over:
+            answer.ends = True
+            if answer.stream is not None:
+                self._wire.end(answer.stream)
+
+    def _next_message(self, answer: StreamAnswer) -> object | None:
+        """The next message of a stream that has come; None if none has. The server may send more
+        then."""
+        if not answer.messages:
+            return None
+        message = answer.messages.popleft()
+        if answer.stream is not None:
+            self._wire.read(answer.stream, len(message))
+        return message
+
+    def _give_up(self, exchange: Exchange, failure: CallFailed) -> bool:
+        """Ends a call from this side. Returns False if it has ended."""
+        answer = exchange.answer
+        if answer.is_over:
+            return False
+        answer.fail(failure)
+        if answer.stream is None:
+            with contextlib.suppress(ValueError):
+                self._line.remove(exchange)
+        elif answer.stream.is_open:
+            self._wire.reset(answer.stream)
+            self._open_next()
+        exchange.told()
+        return True
+
+    def _open_next(self) -> None:
+        """Opens calls that stand in line. Ends the connection when it has none and takes none."""
+        wire = self._wire
+        while self._line and len(wire.streams) < wire.peer_streams and self.is_open:
+            self._open(self._line.popleft())
+        if not self.is_open and not wire.streams:
+            self._lose(_GOODBYE)
+
+    # -- what comes --
+
+    def _target(self) -> tuple[memoryview, bool]:
+        """Where bytes from the socket belong, and whether that is within a message."""
+        space = self._wire.space() if self._cipher is None else None
+        return (self._buffer, False) if space is None else (space, True)
+
+    def _came(self, count: int, *, direct: bool) -> None:
+        """Takes so many bytes that were received into `_target`."""
+        now = time.monotonic()
+        if not count:
+            self._lose("the server has closed the connection")
+        elif direct:
+            self._handle(self._wire.filled(count, now))
+        elif self._cipher is None:
+            self._take(self._buffer[:count], now)
+        else:
+            self._decrypt(self._cipher, self._buffer[:count], now)
+        if self._wire.fault is not None:
+            self._lose(f"the server broke HTTP/2: {self._wire.fault}")
+
+    def _take(self, data: memoryview, now: float) -> None:
+        if not self._wire.settled and len(self.first) < _FIRST_BYTES:
+            self.first += bytes(data[:_FIRST_BYTES])
+        self._handle(self._wire.receive(data, now))
+
+    def _decrypt(self, cipher: Cipher, data: memoryview, now: float) -> None:
+        wire = self._wire
+        cipher.feed(data)
+        try:
+            while wire.fault is None:
+                space = wire.space()
+                target = self._buffer if space is None else space
+                count = cipher.read_into(target)
+                if not count:
+                    return
+                if space is None:
+                    self._take(target[:count], now)
+                else:
+                    self._handle(wire.filled(count, now))
+        except OSError as error:
+            self._break(error)
+
+    def _handle(self, events: list[Event]) -> None:
+        """Tells calls what has come."""
+        over = False
+        for event in events:
+            kind = type(event)
+            if kind is GoneAway:
+                self._go(event)  # type: ignore[arg-type]
+                continue
+            stream = event.stream  # type: ignore[union-attr]
+            exchange: Exchange | None = stream.owner
+            if exchange is None:
+                continue
+            if kind is Sent:
+                exchange.sent()
+                continue
+            answer = exchange.answer
+            if answer.is_over or (kind is Reset and self._wire.fault is not None):
+                continue  # `_lose` tells of a fault
+            size = answer.take(event)
+            if size:
+                self._wire.read(stream, size)
+            if exchange.answer.is_over:
+                over = True
+                if stream.is_open:
+                    self._wire.reset(stream)
+                exchange.told()
+            elif kind is Received:
+                exchange.told()
+        if over and (self._line or not self.is_open):
+            self._open_next()
+
+    # -- what goes --
+
+    def _flush(self) -> bool:
+        """Takes what is to be sent. Returns whether there is anything."""
+        wire = self._wire
+        while True:
+            out = wire.take()
+            if self._cipher is not None:
+                encrypted = self._cipher.encrypt(out)
+                out = [encrypted] if encrypted else []
+            self._unsent += out
+            if not wire.has_more:
+                return bool(self._unsent)
+            events: list[Event] = []
+            wire.flush(events)
+            self._handle(events)
+
+    def _send(self) -> None:
+        """Sends of that what the socket takes.
+
+        Raises:
+            BlockingIOError: it takes nothing now.
+            OSError: it takes nothing any more.
+        """
+        unsent = self._unsent
+        if len(unsent) == 1:
+            count = self._socket.send(unsent[0], _SEND)
+        else:
+            parts = [unsent[at] for at in range(min(len(unsent), _MOST_PARTS))]
+            count = self._socket.sendmsg(parts, (), _SEND)
+        while count:
+            first = unsent[0]
+            if len(first) > count:
+                unsent[0] = memoryview(first)[count:]
+                return
+            count -= len(first)
+            unsent.popleft()
+        while unsent and not len(unsent[0]):
+            unsent.popleft()
+
+    def _unblock(self) -> None:
+        """The socket takes bytes again."""
+        self._wire.paused = False
+        events: list[Event] = []
+        self._wire.flush(events)
+        self._handle(events)
+
+    def greet_now(self) -> bool:
+        """Sends and receives what can be at once, before the connection has calls. Returns whether
+        there is nothing to wait for: the server has greeted, or the connection is lost."""
+        try:
+            if self._flush():
+                self._send()
+            target, direct = self._target()
+            self._came(self._socket.recv_into(target, 0, NOW), direct=direct)
+            if self._flush():
+                self._send()
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._break(error)
+        return self._wire.settled or self.lost is not None
+
+    # -- the end --
+
+    def _retire(self) -> None:
+        """Takes no more calls. Those that go on have their time."""
+        self.is_open = False
+        self._open_next()
+
+    def _go(self, event: GoneAway) -> None:
+        """The server takes no new calls. Those that it will not begin are told."""
+        self.is_open = False
+        for stream in list(self._wire.streams.values()):
+            if stream.id > event.last and stream.owner is not None:
+                self._wire.reset(stream)
+                stream.owner.answer.refused(_GOODBYE)
+                stream.owner.told()
+        self._refuse_line(_GOODBYE)
+        self._open_next()
+
+    def _refuse_line(self, why: str) -> None:
+        line, self._line = self._line, deque()
+        for exchange in line:
+            exchange.answer.refused(why)
+            exchange.told()
+
+    def _break(self, error: OSError) -> None:
+        """Ends the connection because the socket or TLS did."""
+        self.broke = error
+        self._lose(f"the connection broke: {error.strerror or error}")
+
+    def _lose(self, why: str) -> None:
+        """Ends the connection and its calls."""
+        self._end(CallFailed(grpc.StatusCode.UNAVAILABLE, why))
+
+    def _end(self, failure: CallFailed) -> None:
+        if self.lost is not None:
+            return
+        self.is_open = False
+        self.lost = failure
+        for stream in self._wire.close():
+            if stream.owner is not None and not stream.owner.answer.is_over:
+                stream.owner.answer.fail(failure)
+                stream.owner.told()
+        self._refuse_line(failure.message)
+        if self._wire.fault is not None:
+            self._tell_fault()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._ended()
+
+    def _tell_fault(self) -> None:
+        """Tells the server why the connection ends, if that can be done at once."""
+        with contextlib.suppress(OSError):
+            if self._flush():
+                self._send()
+
+    def _ended(self) -> None:
+        """Closes the socket when nobody uses it any more."""
+        self._socket.close()
+
+    def _closing(self) -> CallFailed:
+        return CallFailed(grpc.StatusCode.CANCELLED, CLOSED_HERE)
+
+    def abandon(self) -> None:
+        """Leaves the connection to the process that this one was forked from. Takes no lock."""
+        self.is_open = False
+        self.lost = CallFailed(grpc.StatusCode.CANCELLED, CANCELLED_HERE)
+        for stream in list(self._wire.streams.values()):
+            if stream.owner is not None:
+                stream.owner.answer.fail(self.lost)
+        self._socket.close()

@@ -1,0 +1,80 @@
+"""Which calls are sent again, and when. Decisions only."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+
+from headrace.client.channel.budget import RetryBudget
+from headrace.client.channel.channel import CallFailed
+
+ATTEMPTS: Final = 4
+"""How often a call is sent that may be repeated."""
+_AT_ONCE: Final = 16
+"""How often a call is sent again that no server has begun."""
+_FIRST_SECONDS: Final = 0.1
+_FACTOR: Final = 3.0
+_MOST_SECONDS: Final = 1.0
+_RATIO: Final = 0.2
+_REPEATED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
+class Repeats:
+    """The budget of a channel. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._budget = RetryBudget(_RATIO, clock())
+
+    def inherit(self) -> None:
+        self._lock = threading.Lock()
+
+    def deposit(self) -> None:
+        """Notes a call that may be repeated."""
+        self._budget.deposit()
+
+    def withdraw(self) -> bool:
+        """Whether a call that a server may have begun is sent again, which then counts."""
+        with self._lock:
+            return self._budget.withdraw(self._clock())
+
+
+class Attempts:
+    """The attempts of one call. Not thread-safe.
+
+    Args:
+        repeat: whether the call may run twice.
+    """
+
+    __slots__ = ("_budget", "_failed", "_refused", "_repeat")
+
+    def __init__(self, budget: Repeats, *, repeat: bool) -> None:
+        self._budget = budget
+        self._repeat = repeat
+        self._failed = 0
+        self._refused = 0
+
+    def pause(self, failure: CallFailed) -> float | None:
+        """After how many seconds the call is sent again; None if the failure is final."""
+        if not failure.begun and not failure.unreachable:
+            self._refused += 1
+            if self._refused > _AT_ONCE:
+                return None
+            return 0.0 if self._refused < 3 else _spread(0.01 * 2.0 ** (self._refused - 3))
+        if not self._repeat or failure.code not in _REPEATED:
+            return None
+        self._failed += 1
+        if self._failed >= ATTEMPTS or (failure.begun and not self._budget.withdraw()):
+            return None
+        return _spread(_FIRST_SECONDS * _FACTOR ** (self._failed - 1))
+
+
+def _spread(seconds: float) -> float:
+    """A pause that differs from client to client."""
+    return min(seconds, _MOST_SECONDS) * random.uniform(0.8, 1.2)  # noqa: S311 - keeps no secret

@@ -1,0 +1,1 @@
+"""The channel of the asyncio client: protocols of event loops."""
