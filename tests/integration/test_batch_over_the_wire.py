@@ -138,10 +138,10 @@ def test_nonsense_is_refused_by_name(load: Any) -> None:
         assert told.field == "device"
 
 
-def test_a_network_that_cannot_be_batched_is_refused_with_the_layer(load: Any) -> None:
+def test_a_network_that_cannot_be_batched_is_refused_with_the_reason(load: Any) -> None:
     told = refusal(load, networks.recurrent(), "BATCH:CPU(8)")
     assert told.code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "layer 'lstm' (LSTM): it treats the batch as time" in told.message
+    assert "a trial has shown that a row's 'y' depends on the other rows" in told.message
 
 
 def test_under_a_hint_it_is_served_all_the_same_and_the_reason_told(

@@ -1,6 +1,6 @@
 """Small networks whose shapes, computed without bounds, fill the memory.
 
-As a program it infers the types of all of them, queries and loads them on CPU, and analyses them
+As a program it infers the types of all of them, queries and loads them on CPU, and checks them
 for BATCH, in 3 GiB.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from headrace.plugins.batch.transformations import batchable
+from headrace.plugins.batch.transformations import check
 from headrace.plugins.cpu import create_plugin
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
@@ -162,7 +162,7 @@ def _look_at_all(cpu: Plugin) -> None:
             cpu.query_network(network, {})
             cpu.load_network(Load(network))
         try:
-            batchable(network)
+            check(network)
         except FailedPrecondition as error:
             sys.stdout.write(f"{error.message}\n")
         else:

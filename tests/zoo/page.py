@@ -72,8 +72,8 @@ A network that ONNX Runtime runs has to be right, or as itself, on {right}, and 
 {close}: what one device of a list lacks, the others have to do. There are two exceptions. \
 `HETERO` may refuse the smallest request, because its layers keep their devices, and one of these \
 may not take the values. `BATCH` may refuse a network whose requests cannot run together: an \
-input or an output lacks the batch as its first dimension, rows depend on each other, or neither \
-the graph nor a trial shows that they do not.
+input or an output lacks the batch as its first dimension, rows depend on each other, or a trial \
+does not show that they do not.
 """
 _REQUESTS = """\
 The column *requests* says how many requests ONNX Runtime answers, and how many it refuses, \

@@ -29,6 +29,7 @@ from headrace.runtime.execution.trace import Span, ends_with, traced
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.loading import blob as blobs
+from headrace.runtime.loading.batch_size import with_batch
 from headrace.runtime.loading.exchange import blob_options, check_ports, export_blob, why_not_native
 from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.life import NetworkLife
@@ -361,7 +362,7 @@ class Core:
             own = checked_for(config, request.device)
             given: Network = entry.record.given
             beside = (*given.notes, *notes, *told)
-            load = Load(given, own, options, native, entry.token, beside)
+            load = Load(with_batch(given, request), own, options, native, entry.token, beside)
             return auto_batching.load(device, load, self.plugins)
 
         return load_with_states(said, (*options.inputs, *options.outputs), self._state_memory, load)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from headrace.plugins.batch.batching.collector import Collector, Shape
-from headrace.plugins.batch.batching.request import BatchMember
-from headrace.plugins.batch.batching.scheduler import BatchScheduler
+from headrace.plugins.batch.running.collector import Collector, Shape
+from headrace.plugins.batch.running.request import BatchMember
+from headrace.plugins.batch.running.scheduler import BatchScheduler
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import (
     AUTO_BATCH_TIMEOUT,
@@ -88,13 +88,9 @@ class BatchNetwork(ExecutableNetwork):
         set_known(self.inner, changes)
         self.collector.timeout = self._timeout()
 
-    def take_over(self, lender: ExecutableNetwork) -> None:
-        """Takes over the lent network, which now serves nothing else. If no network was lent,
-        `lender` is closed."""
-        if self._lent:
-            self._lent = False
-        else:
-            lender.close()
+    def take_over(self) -> None:
+        """Takes over the lent network, which now serves nothing else."""
+        self._lent = False
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         return self.inner.subgraphs()

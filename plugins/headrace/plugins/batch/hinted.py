@@ -85,7 +85,7 @@ def _choose(
     """The network to serve, and why it was chosen. If that is the batched one, `plain` is closed or
     taken over; otherwise the batched one is closed."""
     try:
-        (row,) = sample(plain.inputs, loading.runner(plain, token), 1).rows
+        ((row, _),) = sample(plain.inputs, loading.runner(plain, token), 1).rows
     except Inconclusive as why:
         return plain, f"whether batches pay cannot be measured: {why}"
     one = min(runs.seconds(plain, [row], token) for _ in range(2))
@@ -114,7 +114,7 @@ def _choose(
     if not found.pays:
         other.close()
         return plain, f"batches of up to {size} rows have {gained}"
-    other.take_over(plain)
+    other.take_over()
     return other, f"batches of up to {size} rows: {gained}"
 
 

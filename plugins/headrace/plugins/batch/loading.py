@@ -7,24 +7,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.plugins.batch.analysis.analysis import Analysis
-from headrace.plugins.batch.batching import rows as rows_of
-from headrace.plugins.batch.batching.collector import Shape
 from headrace.plugins.batch.executable_network import BatchNetwork
-from headrace.plugins.batch.transformations import (
-    Batchable,
-    CannotBatch,
-    batchable,
-    with_fixed_rows,
-)
+from headrace.plugins.batch.running import rows as rows_of
+from headrace.plugins.batch.running.collector import Shape
+from headrace.plugins.batch.transformations import CannotBatch, check
 from headrace.plugins.batch.trials import runs
 from headrace.plugins.batch.trials.trial import ROWS, Inconclusive, Run, sample, try_out
 from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import INFERENCE_PRECISION_HINT
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.errors import FailedPrecondition, InvalidModel, Unimplemented
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
+from headrace.runtime.network.rows import with_rows
 from headrace.runtime.network.values import Value
 from headrace.runtime.virtual.members import Target
 
@@ -53,30 +49,30 @@ def load(
     Args:
         whole: the network as the caller sees it.
         size: most rows of a batch.
-        plain: the network if the target has loaded it already. It stays open, and runs the batches
-            if it takes any number of rows.
+        plain: the network if the target has loaded it already. It stays open, and runs the
+            batches.
 
     Raises:
         FailedPrecondition: its requests cannot run together. The message says why.
         What the target raises.
     """
-    ready = batchable(whole)
-    lent = plain is not None and not ready.rewritten
-    if plain is not None and not ready.rewritten:
-        inner = _Inner(plain, 0, "")
-    else:
-        inner = _inner(ready.network, target, size, token)
+    check(whole)
+    inner = _inner(whole, target, size, token) if plain is None else _Inner(plain, 0, "")
     try:
-        shared, note = _tried(whole, ready, inner, target, min(ROWS, size), token, plain)
+        shared = _tried(whole, inner, min(ROWS, size), token)
     except BaseException:
-        if not lent:
+        if plain is None:
             inner.network.close()
         raise
     shape = Shape(tuple(port.name for port in whole.inputs), shared, inner.padded_to)
     executors = target.plugin.services.executors
-    made = BatchNetwork(whole, config, inner.network, size, shape, executors, lent=lent)
-    notes = (f"requests run together, up to {size} rows: {note}", inner.note)
-    told = (*filter(None, notes), *inner.network.notes)
+    made = BatchNetwork(
+        whole, config, inner.network, size, shape, executors, lent=plain is not None
+    )
+    note = (
+        f"requests run together, up to {size} rows: each row gave the same alone and among others"
+    )
+    told = (note, *filter(None, [inner.note]), *inner.network.notes)
     return Loaded(made, told, from_cache=inner.network.loaded_from_cache)
 
 
@@ -111,7 +107,7 @@ def _inner(network: Network, target: Target, size: int, token: CancelToken) -> _
         return _Inner(_load(network, target, token), 0, "")
     except _MAY_BE_THE_SIZES as error:
         # If the sizes are not the cause, the next load raises the error again.
-        fixed = _load(with_fixed_rows(network, size), target, token)
+        fixed = _load(with_rows(network, size), target, token)
         note = f"batches are padded to {size} rows, because {target.name} said: {error.message}"
         return _Inner(fixed, size, note)
 
@@ -120,44 +116,19 @@ def _load(network: Network, target: Target, token: CancelToken) -> ExecutableNet
     return target.plugin.load_network(Load(network, target.config, target.options, token=token))
 
 
-def _tried(
-    whole: Network,
-    ready: Batchable,
-    inner: _Inner,
-    target: Target,
-    count: int,
-    token: CancelToken,
-    plain: ExecutableNetwork | None,
-) -> tuple[frozenset[str], str]:
-    """The outputs without a batch dimension, and the evidence that rows can run together."""
-    analysis = ready.analysis
-    together = runner(inner.network, token, inner.padded_to)
-    # A network rewritten for many rows has to give the same results as the original.
-    own = _load(whole, target, token) if ready.rewritten and plain is None else None
-    original = own or plain
+def _tried(whole: Network, inner: _Inner, count: int, token: CancelToken) -> frozenset[str]:
+    """The outputs without a batch dimension, found by a trial.
+
+    Raises:
+        CannotBatch: rows depend on each other, or the trial could not tell.
+        What a run raises.
+    """
+    run = runner(inner.network, token, inner.padded_to)
+    precise = inner.network.config.get(INFERENCE_PRECISION_HINT) not in ("f16", "bf16")
     try:
-        apart = together if original is None else runner(original, token)
-        given = sample(whole.inputs, apart, count)
-        why, shared = try_out(given, together)
+        why, shared = try_out(sample(whole.inputs, run, count), run, precise=precise)
     except Inconclusive as reason:
-        if not ready.is_certain:
-            why = f"{_doubt(analysis)}a trial could not tell: {reason}"
-            raise CannotBatch(why, analysis.doubts) from reason
-        without = (name for name, axis in analysis.outputs.items() if axis is None)
-        return frozenset(without), "its graph computes each row by itself"
-    finally:
-        if own is not None:
-            own.close()
+        raise CannotBatch(f"a trial could not tell whether its rows stay apart: {reason}") from None
     if why:
-        raise CannotBatch(f"a trial has shown that {why}", analysis.doubts)
-    if analysis.doubts:
-        return shared, f"{_doubt(analysis)}a trial has shown that each row is computed by itself"
-    return shared, "its graph computes each row by itself, and so did a trial"
-
-
-def _doubt(analysis: Analysis) -> str:
-    if not analysis.doubts:
-        return ""
-    first, *more = analysis.doubts.values()
-    others = f" and at {len(more)} more" if more else ""
-    return f"its graph does not tell at layer {first}{others}; "
+        raise CannotBatch(f"a trial has shown that {why}")
+    return shared

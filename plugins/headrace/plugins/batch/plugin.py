@@ -9,7 +9,7 @@ from functools import partial
 from headrace.plugins.batch import hinted, loading
 from headrace.plugins.batch.config import DEFAULT_SIZE, NOT_FOR_MEMBERS, SCHEMA
 from headrace.plugins.batch.executable_network import BatchNetwork
-from headrace.plugins.batch.transformations import CannotBatch, batchable
+from headrace.plugins.batch.transformations import CannotBatch
 from headrace.runtime.config.device_name import DeviceName, Member
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID, PERFORMANCE_HINT_NUM_REQUESTS
@@ -43,8 +43,7 @@ class _Resolved:
 
 
 class BatchPlugin(VirtualPlugin):
-    """Rewrites the network to take any number of rows, loads it on the other device, and joins
-    requests for it."""
+    """Loads the network on the other device, and joins requests for it."""
 
     schema = SCHEMA
     full_name = "Runs requests together on another device"
@@ -62,8 +61,8 @@ class BatchPlugin(VirtualPlugin):
     def query_network(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
-        """The other device's answer without the layers that mix rows of a batch. If only a trial
-        can tell, the network is loaded for the trial and then closed."""
+        """The other device's answer without the layers that mix rows of a batch. The network is
+        loaded for the trial and then closed."""
         resolved = self._resolve(config, options, ignore_unknown=True)
         members = replace(options, members=resolved.target.options.members)
         found = resolved.target.plugin.query_network(network, resolved.target.config, members)
@@ -71,8 +70,7 @@ class BatchPlugin(VirtualPlugin):
             return found
         whole = self.transform_network(network, resolved.config, options)
         try:
-            if not batchable(whole).is_certain:
-                self._batched(Load(network, options=options), resolved).network.close()
+            self._batched(Load(network, options=options), resolved).network.close()
         except CannotBatch as error:
             return _without_batches(found, network, whole, error)
         except (FailedPrecondition, InvalidModel) as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from headrace.plugins.batch.batching.rows import part
+from headrace.plugins.batch.running.rows import part
 from headrace.runtime.errors import Cancelled, HeadraceError, Unavailable
 from headrace.runtime.network.network import Port
 from headrace.runtime.network.values import Array, Value
@@ -19,30 +19,45 @@ Run: TypeAlias = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 ROWS: Final = 3
 _SIZES: Final = (64, 16, 224, 1)
 """Sizes that are tried for dynamic dimensions until the network takes one."""
+_LONG: Final = 4096
+"""The same for inputs with a single such dimension, which may be a signal."""
 _MOST_ELEMENTS: Final = 2**26
 """The most elements of a row that is tried. The rows of a trial then take some GiB of memory."""
 _SCALES: Final = (1.0, 8.0, 0.125)
 """Scales of the rows. They differ, so that a statistic over all rows would visibly change each row.
 """
-_TOLERANCE: Final = 2e-3
+_DRAWS: Final = 12
+"""Rows that are tried of each size, until enough of them have different results."""
+_TOLERANCE: Final = 1e-4
 """Tolerance relative to the largest element. Kernels for other sizes may round differently."""
-_COARSE_TOLERANCE: Final = 2e-2  # float16 and less
+_COARSE_TOLERANCE: Final = 2e-2
+"""The same for results of float16 and less, and where a device computes in them."""
 
 
 class Inconclusive(Exception):
     """The trial shows nothing. The message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Random rows that the network takes, and its results for each row alone."""
+class Row(NamedTuple):
+    """A random row that the network takes, and its results for the row alone."""
 
-    rows: Sequence[Mapping[str, Array]]
-    results: Sequence[Mapping[str, Value]]
+    inputs: Mapping[str, Array]
+    results: Mapping[str, Value]
+
+
+class Sample(NamedTuple):
+    """Some rows.
+
+    Attributes:
+        different: how many of them have results that no other one has.
+    """
+
+    rows: Sequence[Row]
+    different: int
 
 
 def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
-    """Finds rows that the network can run.
+    """Finds rows that the network can run, with different results if it gives any.
 
     Args:
         apart: runs one row.
@@ -52,27 +67,47 @@ def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
             large.
         Cancelled, Unavailable: from a run.
     """
-    reason = ""
+    reason, best = "", Sample((), 0)
     for size in _sizes(inputs):
         elements = sum(math.prod(_shape(port, size)) for port in inputs)
         if elements > _MOST_ELEMENTS:
             reason = reason or f"a row has {elements} elements; at most {_MOST_ELEMENTS} are tried"
             continue
-        rows = _random_rows(inputs, size, count)
-        try:
-            return Sample(rows, [apart(row) for row in rows])
-        except (Cancelled, Unavailable):
-            raise
-        except HeadraceError as error:
-            reason = reason or error.message
+        found: list[Row] = []
+        others: list[Row] = []
+        for inputs_of_row in _random_rows(inputs, size):
+            try:
+                row = Row(inputs_of_row, apart(inputs_of_row))
+            except (Cancelled, Unavailable):
+                raise
+            except HeadraceError as error:
+                reason = reason or error.message
+                if not found:
+                    break  # another size may do
+                continue
+            new = all(_differ(row, each) for each in found)
+            (found if new else others).append(row)
+            if len(found) == count:
+                return Sample(found, count)
+        rows = [*found, *others][:count]
+        if len(rows) == count and len(found) > best.different:
+            best = Sample(rows, len(found))
+    if best.rows:
+        return best
     raise Inconclusive(f"it takes none of the values that were tried ({reason})")
 
 
-def try_out(given: Sample, together: Run) -> tuple[str, frozenset[str]]:
-    """Runs the rows as one batch, and compares the results with those of single rows.
+def _differ(one: Row, other: Row) -> bool:
+    return any(not _same(value, other.results[name]) for name, value in one.results.items())
+
+
+def try_out(given: Sample, together: Run, *, precise: bool = True) -> tuple[str, frozenset[str]]:
+    """Runs the rows as two batches, of other rows in another order, and compares each row's results
+    with those of the row alone.
 
     Args:
-        together: runs all the rows at once.
+        together: runs several rows at once.
+        precise: whether the device computes with 32 bits or more.
 
     Returns:
         The reason why rows cannot run together, empty if they can, and the outputs that have no
@@ -82,48 +117,61 @@ def try_out(given: Sample, together: Run) -> tuple[str, frozenset[str]]:
         Inconclusive: the network gives the same results for all of the rows.
         Cancelled, Unavailable: from a run.
     """
-    rows, count = given.rows, len(given.rows)
+    same, shared = partial(_same, precise=precise), frozenset(given.rows[0].results)
+    for rows in (given.rows, (given.rows[-1], given.rows[0])):
+        why, whole = _tried(rows, together, same)
+        if why:
+            return why, frozenset()
+        shared &= whole
+    if given.different < 2:
+        raise Inconclusive("it gives the same for all of the random rows")
+    return "", shared
+
+
+def _tried(
+    rows: Sequence[Row], together: Run, same: Callable[[Value, Value], bool]
+) -> tuple[str, frozenset[str]]:
+    """What `try_out` returns, for one batch."""
+    count = len(rows)
     try:
-        outputs = together({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
+        names = rows[0].inputs
+        outputs = together({name: np.concatenate([r.inputs[name] for r in rows]) for name in names})
     except (Cancelled, Unavailable):
         raise
     except HeadraceError as error:
         return f"it fails with a batch of {count} rows ({error.message})", frozenset()
     shared: set[str] = set()
-    differ = False
     for name, value in outputs.items():
-        expected = [each[name] for each in given.results]
-        differ |= any(not _same(expected[0], other) for other in expected[1:])
-        if all(_same(value, other) for other in expected):
+        if all(same(value, row.results[name]) for row in rows):
             shared.add(name)
             continue
         try:
             found = part({name: value}, [1] * count, frozenset(), count)
         except HeadraceError:
             return f"output {name!r} of {count} rows has no batch dimension", frozenset()
-        for each, other in zip(found, expected, strict=True):
-            if not _same(each[name], other):
-                return f"a row's {name!r} depends on the other rows", frozenset()
-    if not differ:
-        raise Inconclusive("it gives the same for all of the random rows")
+        pairs = zip(found, rows, strict=True)
+        if not all(same(each[name], row.results[name]) for each, row in pairs):
+            return f"a row's {name!r} depends on the other rows", frozenset()
     return "", frozenset(shared)
 
 
-def _random_rows(inputs: Sequence[Port], size: int, count: int) -> list[dict[str, Array]]:
+def _random_rows(inputs: Sequence[Port], size: int) -> Iterator[dict[str, Array]]:
     """
     Args:
         size: the size for dynamic dimensions other than the batch.
     """
     random = np.random.default_rng(0)
-    return [
-        {port.name: _value(port, size, scale, random) for port in inputs}
-        for scale in _SCALES[:count]
-    ]
+    for draw in range(_DRAWS):
+        scale = _SCALES[draw % len(_SCALES)]
+        below = (2, 2, 2, 16, size + 1)[draw % 5]  # it may be an index into something small
+        yield {port.name: _value(port, size, scale, below, random) for port in inputs}
 
 
 def _sizes(inputs: Sequence[Port]) -> Iterator[int]:
-    fixed = all(isinstance(size, int) for port in inputs for size in (port.shape or ())[1:])
-    yield from _SIZES[:1] if fixed else _SIZES
+    free = [sum(not isinstance(size, int) for size in (port.shape or ())[1:]) for port in inputs]
+    yield from _SIZES if any(free) else _SIZES[:1]
+    if max(free) == 1:
+        yield _LONG
 
 
 def _shape(port: Port, size: int) -> list[int]:
@@ -131,27 +179,26 @@ def _shape(port: Port, size: int) -> list[int]:
     return [1, *(each if isinstance(each, int) else size for each in port.shape[1:])]
 
 
-def _value(port: Port, size: int, scale: float, random: np.random.Generator) -> Array:
+def _value(port: Port, size: int, scale: float, below: int, random: np.random.Generator) -> Array:
     shape = _shape(port, size)
     dtype = port.dtype.numpy()
     if dtype.kind == "O":
         return np.array(random.choice(["a", "bc", ""], shape), object)
     if dtype.kind in "iub":
-        return random.integers(0, 2, shape).astype(dtype)  # may be an index into something small
+        return random.integers(0, below, shape).astype(dtype)
     return np.asarray(scale * random.standard_normal(shape)).astype(dtype)
 
 
-def _same(a: Value, b: Value) -> bool:
+def _same(a: Value, b: Value, *, precise: bool = True) -> bool:
     assert isinstance(a, np.ndarray)
     assert isinstance(b, np.ndarray)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.dtype.kind in "iubO" or not a.size:
         return bool(np.array_equal(a, b))
-    coarse = a.dtype.itemsize < 4
-    precise = np.complex128 if a.dtype.kind == "c" else np.float64
-    x, y = a.astype(precise), b.astype(precise)
+    tolerance = _TOLERANCE if precise and a.dtype.itemsize >= 4 else _COARSE_TOLERANCE
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    x, y = a.astype(wide), b.astype(wide)
     finite = np.abs(y[np.isfinite(y)])
     most = float(finite.max()) if finite.size else 0.0
-    tolerance = (_COARSE_TOLERANCE if coarse else _TOLERANCE) * most + 1e-12
-    return bool(np.allclose(x, y, rtol=0.0, atol=tolerance, equal_nan=True))
+    return bool(np.allclose(x, y, rtol=0.0, atol=tolerance * most + 1e-12, equal_nan=True))

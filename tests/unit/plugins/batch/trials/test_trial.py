@@ -44,8 +44,22 @@ def test_rows_by_themselves_pass() -> None:
         lambda x: np.cumsum(x, axis=0),
         lambda x: x[::-1],
         lambda x: np.round(x * 127 / np.abs(x).max()) / 127 * np.abs(x).max(),
+        lambda x: x + 2e-4 * x.mean(axis=0),
+        lambda x: x + 2e-4 * np.roll(x, 1, axis=0),
+        lambda x: x * (1 + 2e-4 * len(x)),
+        lambda x: x * (1 + 2e-4 * np.arange(len(x))[:, None]),
     ],
-    ids=["mean", "largest", "running sum", "order", "a scale for all"],
+    ids=[
+        "mean",
+        "largest",
+        "running sum",
+        "order",
+        "a scale for all",
+        "a little of the mean",
+        "a little of a neighbour",
+        "a little of the number",
+        "a little of the place",
+    ],
 )
 def test_rows_that_meet_are_found(function: object) -> None:
     why, _ = tried(function)
@@ -62,6 +76,13 @@ def test_an_output_that_is_the_same_for_every_row_needs_another_that_is_not() ->
         return {"y": np.asarray(inputs["x"]), "limit": np.array(3.0)}
 
     assert try_out(sample([port("N", 4)], run), run) == ("", frozenset(["limit"]))
+
+
+def test_a_device_that_computes_with_16_bits_rounds_more() -> None:
+    run = of(lambda x: x * (1 + 1e-3 * len(x)))
+    given = sample([port("N", 4)], run)
+    assert "depends on the other rows" in try_out(given, run)[0]
+    assert try_out(given, run, precise=False)[0] == ""
 
 
 def test_the_same_for_all_rows_says_nothing() -> None:
@@ -89,7 +110,7 @@ def test_sizes_are_tried_until_the_network_takes_one() -> None:
             raise InvalidArgument("images only")
         return x
 
-    assert sample([port("N", "side")], of(picky)).rows[0]["x"].shape == (1, 224)
+    assert sample([port("N", "side")], of(picky)).rows[0].inputs["x"].shape == (1, 224)
 
 
 def test_a_network_that_takes_nothing_says_nothing() -> None:
@@ -108,7 +129,7 @@ def test_rows_that_would_fill_the_memory_are_not_tried(size: int) -> None:
 
 def test_a_smaller_size_is_tried_where_a_larger_one_is_too_large() -> None:
     found = sample([port("N", 2**21, "side")], of(lambda x: x), 1)
-    assert found.rows[0]["x"].shape == (1, 2**21, 16)
+    assert found.rows[0].inputs["x"].shape == (1, 2**21, 16)
 
 
 def test_a_cancelled_run_ends_the_trial() -> None:
@@ -130,5 +151,15 @@ def test_a_cancelled_run_ends_the_trial() -> None:
 )
 def test_every_type_has_random_values(dtype: ir.DataType, kind: str) -> None:
     (row, *_) = sample([port("N", 8, dtype=dtype)], of(lambda x: x)).rows
-    assert row["x"].dtype.kind == kind
-    assert row["x"].shape == (1, 8)
+    assert row.inputs["x"].dtype.kind == kind
+    assert row.inputs["x"].shape == (1, 8)
+
+
+def test_rows_are_drawn_until_their_results_differ() -> None:
+    found = sample([port("N", 4, dtype=ir.DataType.INT64)], of(lambda x: x // 8))
+    assert found.different == ROWS
+
+
+def test_a_longer_signal_is_tried_where_short_ones_give_the_same() -> None:
+    found = sample([port("N", "samples")], of(lambda x: x[:, 1000:]))
+    assert found.rows[0].inputs["x"].shape == (1, 4096)

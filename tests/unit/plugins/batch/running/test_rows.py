@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.plugins.batch.batching.rows import fit, join, part
+from headrace.plugins.batch.running.rows import fit, join, part
 from headrace.runtime.errors import Internal
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Value

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pytest
 
-from headrace.plugins.batch.batching.scheduler import BatchScheduler, Member
+from headrace.plugins.batch.running.scheduler import BatchScheduler, Member
 
 Batch: TypeAlias = tuple[Member, ...]
 Scheduler: TypeAlias = BatchScheduler[Member]

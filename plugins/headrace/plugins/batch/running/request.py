@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from headrace.plugins.batch.batching.scheduler import Member
+from headrace.plugins.batch.running.scheduler import Member
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Ticket

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from headrace.plugins.batch.batching.collector import Shape
 from headrace.plugins.batch.executable_network import BatchNetwork
+from headrace.plugins.batch.running.collector import Shape
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.errors import Cancelled, InvalidArgument, Unavailable

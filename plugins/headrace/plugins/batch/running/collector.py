@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.plugins.batch.batching import rows as rows_of
-from headrace.plugins.batch.batching.request import BatchJob, BatchMember, Run, reason
-from headrace.plugins.batch.batching.scheduler import BatchScheduler
+from headrace.plugins.batch.running import rows as rows_of
+from headrace.plugins.batch.running.request import BatchJob, BatchMember, Run, reason
+from headrace.plugins.batch.running.scheduler import BatchScheduler
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, QueueFull, Unavailable
 from headrace.runtime.execution.alarm import Alarm

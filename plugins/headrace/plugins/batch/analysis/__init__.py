@@ -1,1 +1,0 @@
-"""Finds out from a network's graph whether the network computes each row by itself."""
