@@ -18,7 +18,7 @@ from headrace.client.cli.app import make_app
 from headrace.client.cli.connection import FLAGS
 from headrace.plugins.cpu.session.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.plugins.hetero.running import subgraph as hetero
-from headrace.plugins.multi import counters as multi
+from headrace.plugins.multi.running import counters as multi
 from headrace.runtime.config.replicas import SCHEMA as REPLICAS_SCHEMA
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
@@ -67,7 +67,9 @@ def section(name: str, text: str) -> str | None:
 
 def _own_keys(device: str) -> str:
     """The keys that a device has beside the standard ones."""
-    schema = importlib.import_module(f"headrace.plugins.{device.lower()}.config").SCHEMA
+    folder = {"AUTO": "multi"}.get(device, device.lower())  # one package has both
+    config = importlib.import_module(f"headrace.plugins.{folder}.config")
+    schema = getattr(config, f"{device}_SCHEMA", None) or config.SCHEMA
     shared = {key.name for key in STANDARD_KEYS}
     return ConfigSchema(*(key for key in schema if key.name not in shared)).to_markdown()
 

@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from headrace.plugins.multi.devices import Blame, ScheduledDevice, Standing, blame
-from headrace.plugins.multi.requests import Answer, Instruction, Report, Request, Run
-from headrace.plugins.multi.schedule import Schedule
+from headrace.plugins.multi.running.requests import Answer, Instruction, Report, Request, Run
+from headrace.plugins.multi.running.schedule import Schedule
+from headrace.plugins.multi.running.standing import Blame, ScheduledDevice, Standing, blame
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, InvalidArgument, Unavailable
 from headrace.runtime.execution.fair_queue import HEAD_START
 

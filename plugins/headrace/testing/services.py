@@ -11,6 +11,7 @@ from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceStates
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.timer import Timer
+from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.metrics.counters import Counters
 
@@ -28,11 +29,15 @@ def services(
         cache: of compiled networks, for all of them.
     """
     plugins = PluginRegistry()
-    offered = Services(ExecutorManager(), Timer(), Counters(), DeviceStates(), plugins, cache)
+    loads = LoadExecutor()
+    offered = Services(
+        ExecutorManager(), Timer(), Counters(), DeviceStates(), plugins, cache, loads=loads
+    )
     plugins.start(sources, offered)
     try:
         yield offered
     finally:
+        loads.stop()
         offered.executors.stop(_PATIENCE_SECONDS)
         plugins.close()
         offered.timer.stop()

@@ -116,6 +116,7 @@ class Core:
             folder,
             readers,
             max_load_seconds=max_load_seconds,
+            loads=self._loads,
         )
         try:
             self.plugins.start(sources, services, isolate=isolate_devices)

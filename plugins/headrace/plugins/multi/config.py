@@ -1,4 +1,4 @@
-"""The device's configuration."""
+"""The configuration of MULTI and of AUTO."""
 
 from __future__ import annotations
 
@@ -20,4 +20,19 @@ STRICT = Key(
     False,
     "Whether a load fails if one of the devices does not load the network.",
 )
-SCHEMA = ConfigSchema(*STANDARD_KEYS, PRIORITIES, STRICT)
+STARTUP_FALLBACK = Key(
+    "ENABLE_STARTUP_FALLBACK",
+    bool,
+    True,
+    "Whether the processor serves while a better device still compiles the network. NO: the load "
+    "waits for the better device.",
+)
+RUNTIME_FALLBACK = Key(
+    "ENABLE_RUNTIME_FALLBACK",
+    bool,
+    True,
+    "Whether another device serves while the chosen one does not work. NO: the network is on the "
+    "chosen device alone and takes less memory.",
+)
+MULTI_SCHEMA = ConfigSchema(*STANDARD_KEYS, PRIORITIES, STRICT)
+AUTO_SCHEMA = ConfigSchema(*STANDARD_KEYS, STARTUP_FALLBACK, RUNTIME_FALLBACK)

@@ -1,31 +1,90 @@
-"""A network on several devices. Each request runs on the device that is free first."""
+"""A network that several devices serve. It is loaded on more of them while it serves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
 
+from headrace.plugins.multi.choice import Choice, Instruction, Load, Serve
 from headrace.plugins.multi.config import PRIORITIES
 from headrace.plugins.multi.device_list import Candidate, Failure, read_priorities
-from headrace.plugins.multi.loading import Member, export
-from headrace.plugins.multi.pooled_network import PooledNetwork
-from headrace.runtime.config.device_name import Member as ListedDevice
+from headrace.plugins.multi.loading import Member, export, load_member, ports_of
+from headrace.plugins.multi.ranking import is_slow
+from headrace.plugins.multi.running.counters import MemberCounters
+from headrace.plugins.multi.running.pool import Pool
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.key import config_field
-from headrace.runtime.config.schema import Configuration
-from headrace.runtime.device.executable_network import Place
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.config.standard_keys import (
+    ALLOW_AUTO_BATCHING,
+    INFERENCE_NUM_THREADS,
+    NUM_STREAMS,
+)
+from headrace.runtime.device.executable_network import ExecutableNetwork, Place
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import FailedPrecondition, NotFound
-from headrace.runtime.network.network import Network
+from headrace.runtime.device.state import DeviceEvent, DeviceState
+from headrace.runtime.errors import (
+    Cancelled,
+    FailedPrecondition,
+    HeadraceError,
+    Internal,
+    NotFound,
+    Stopped,
+)
+from headrace.runtime.execution.alarm import Alarm
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.ports import PortCheck
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.system.asker import current_asker
+from headrace.runtime.virtual.networks import execution_devices, set_known, showing
+
+_log = logging.getLogger(__name__)
+
+_CHOSEN: Final = (NUM_STREAMS, INFERENCE_NUM_THREADS, ALLOW_AUTO_BATCHING)
+
+_Event: TypeAlias = "Callable[[Collection[str], float], list[Instruction]]"
 
 
-class MultiNetwork(PooledNetwork):
-    """You can set MULTI_DEVICE_PRIORITIES to give the devices another order or other limits while
-    the network runs. A device that failed to load the network keeps its place in the order, and
-    takes that place once it has loaded the network.
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a virtual device uses the devices of its list.
 
-    Thread-safe: `_lock` guards the order, too.
+    Attributes:
+        all_of_them, fallback: as for `Choice`.
+        spill: as for `Schedule`.
+        slow: devices that serve only if no other one does.
+    """
+
+    all_of_them: bool
+    fallback: bool = True
+    spill: bool = True
+    slow: frozenset[str] = frozenset()
+
+
+class PooledNetwork(ExecutableNetwork):
+    """Owns no streams: each request runs on the streams of the device that gets it.
+
+    The choice says which devices are to have the network, and this class follows its instructions.
+    With MULTI you can set MULTI_DEVICE_PRIORITIES to give the devices another order or other limits
+    while the network runs.
+
+    Thread-safe: `_lock` guards the members, the choice, the numbers of requests, the keys that were
+    set, the alarm, and changes of the configuration. The thread that reports an event follows the
+    choice's instructions, without the lock.
 
     Args:
-        as for `PooledNetwork`; the order is that of the candidates.
+        original: the network as the caller gave it, for later loads.
+        candidates: the devices that may serve it, the preferred one first.
+        members: the devices that have loaded it. They are closed with the network.
+        failures: of the devices that have not loaded it.
     """
 
     def __init__(
@@ -36,64 +95,111 @@ class MultiNetwork(PooledNetwork):
         failures: Sequence[Failure],
         config: Configuration,
         services: Services,
+        way: Way,
     ) -> None:
-        super().__init__(original, candidates, members, failures, config, services, spill=True)
-        self._devices = services.devices
-        self._candidates = frozenset(each.name for each in candidates)
-        self._order = {each.name: each.count for each in candidates}
+        first = members[0].executable
+        super().__init__(first.network, config)
+        # Each device has preprocessed and transformed the network by itself.
+        self.inputs, self.outputs = first.inputs, first.outputs
+        self.defaults = first.defaults if len(candidates) == 1 else ()  # others may take none
+        self._check = PortCheck(self.inputs, self.outputs, self.defaults)
+        self.label = ""
+        self._original: Network | None = original
+        self._candidates = {each.name: each for each in candidates}
+        self._ports = ports_of(first)
+        self._services = services
+        self._way = way
+        self._lock = threading.Lock()
+        self._members = {each.name: each for each in members}
+        self._counts = {each.name: each.count for each in candidates}
+        self._choice = Choice(
+            [*self._candidates],
+            [*self._members],
+            failures,
+            time.monotonic(),
+            all_of_them=way.all_of_them,
+            fallback=way.fallback,
+        )
+        self._changes: dict[str, str] = {}
+        self._alarm = Alarm(services.timer, self._on_alarm)
+        self._loading: Future[None] | None = None
+        self._token = CancelToken()
+        self._asker = current_asker()
+        self._counters = MemberCounters()
+        self._pool: Pool | None = None
+        self._hears = False
+        self._unfollow: list[Callable[[], object]] = []
+
+    @property
+    def pool(self) -> Pool:
+        assert self._pool is not None, "the network is not open"
+        return self._pool
 
     def open(self, place: Place) -> None:
         super().open(place)
+        self.label = place.device
+        self._pool = Pool(
+            place.device,
+            [each for each in self._loaded() if each.name in self._choice.order],
+            place.timer,
+            self._services.states,
+            spill=self._way.spill,
+            changed=self._members_changed,
+        )
+        self._unfollow.append(self._services.executors.subscribe(self._follow_streams))
+        self._unfollow.append(self._services.states.subscribe(self._on_device_event))
+        self._hears = True  # earlier events reported a state and not a change
+        self._members_changed()
+
+    def count_as(self, name: str, counters: NetworkCounters) -> None:
+        super().count_as(name, counters)
+        self.label = f"network {name!r}"
         with self._lock:
-            gone = [n for n in self._order if n not in self._members and not self._late.will_ask(n)]
-            for name in gone:
-                del self._order[name]
-        self._show()
+            self._counters = MemberCounters(counters.series)
+            for device in self._choice.failures:
+                self._counters.not_loaded(device)
+        self.pool.count_with(self.label, self._counters)
 
     def set_config(self, changes: Mapping[str, str]) -> None:
-        """
+        """Changes the devices' keys too, and the keys of later loads.
+
         Raises:
             NotFound: MULTI_DEVICE_PRIORITIES lists a device that was not in the list of the load,
                 or that does not support the network.
             FailedPrecondition: none of the devices that it lists has loaded the network yet.
             As `ExecutableNetwork.set_config`.
         """
-        order: dict[str, int | None] = {}
-        if PRIORITIES.name in changes:
-            order = self._read(read_priorities(changes[PRIORITIES.name], self._devices.available()))
-        super().set_config(changes)
-        if order:
-            with self._lock:
-                left_out = [name for name in self._order if name not in order]
-                self._order = order
-                missing = [name for name in order if name not in self._members]
-            for name in left_out:
-                self._late.drop(name)
-            for name in missing:
-                self._late.want(name)
-            self._arrange()
-
-    # -- inside --
-
-    def is_loaded(self, device: str) -> None:
-        self._arrange()
-
-    def _read(self, listed: Sequence[ListedDevice]) -> dict[str, int | None]:
+        self.config.changed(changes)  # raises before anything is changed
+        order = self._read(changes[PRIORITIES.name]) if PRIORITIES.name in changes else {}
         with self._lock:
-            loaded = {*self._members}
-        field = config_field(PRIORITIES.name)
-        failures = self._late.failures
-        known = {name for name in self._candidates if name in loaded or name in failures}
-        order = {str(each.device): each.count for each in listed}
-        for name in order:
-            if name not in known:
-                raise NotFound.unknown("device of this network", name, known, field=field)
-        if not loaded & order.keys():
-            reasons = "; ".join(str(failures[name]) for name in order if name in failures)
-            raise FailedPrecondition(
-                f"none of the devices has loaded the network; {reasons}", field=field
-            )
-        return order
+            self._changes.update(changes)
+            super().set_config(changes)
+            self._counts.update(order)
+        for member in self._loaded():
+            set_known(member.executable, changes)
+        if order:
+            self._ask(partial(self._choice.arrange, order))
+
+    # -- the choice --
+
+    def _ask(self, event: _Event) -> None:
+        serving = [each.name for each in self.pool.serving]
+        with self._lock:
+            todo = [] if self._token.cancelled else event(serving, time.monotonic())
+            self._alarm.set(self._choice.wake_at)
+        for each in todo:
+            self._follow(each)
+
+    def _follow(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Load):
+            self._begin(instruction.device)
+        elif isinstance(instruction, Serve):
+            self._arrange()
+            _log.info("%s is on %s now", self.label, ", ".join(instruction.devices))
+        else:
+            with self._lock:
+                member = self._members.pop(instruction.device)
+            self.pool.when_empty(member, member.executable.close)
 
     def _arrange(self) -> None:
         """Gives the pool the order, and repeats this until the order no longer changes. While the
@@ -105,27 +211,211 @@ class MultiNetwork(PooledNetwork):
         self._show()
 
     def _limits(self) -> list[tuple[Member, int | None]]:
-        """The members in order, with the numbers of requests that the list gives."""
+        """The members that serve, in order, with the numbers of requests that the list gives."""
         with self._lock:
             return [
-                (self._members[name], count)
-                for name, count in self._order.items()
-                if name in self._members
+                (self._members[each], self._counts[each]) for each in self._choice.serve.devices
             ]
 
     def _members_changed(self) -> None:
-        if self._pool is not None:
+        """A member was taken out or put back, or takes another number of requests."""
+        if self._pool is not None:  # None: a device is down already, and `open` looks soon
+            self._ask(self._choice.look)
             self._show()
 
-    def _show(self) -> None:
-        """Writes the present order into the configuration, including default numbers."""
-        limits = self.pool.limits()
+    def _on_alarm(self) -> None:
         with self._lock:
-            shown = ",".join(_listed(name, limits.get(name, n)) for name, n in self._order.items())
-            self.config = self.config.changed({PRIORITIES.name: shown})
+            self._alarm.rang()
+        self._ask(self._choice.look)
+
+    def _on_device_event(self, event: DeviceEvent) -> None:
+        """Tries a device again that was down when it should have loaded the network."""
+        if not self._hears or event.state is not DeviceState.UP:
+            return
+        up = [
+            name
+            for name in self._failures()
+            for each in DeviceName.parse(name).physical()
+            if event.device in {str(each), each.type}
+        ]
+        if up:
+            self._ask(partial(self._choice.up, up))
+
+    # -- loads while it serves --
+
+    def _begin(self, device: str) -> None:
+        """Loads the network on the device, on a thread for loads."""
+        if device in self._way.slow:
+            _log.warning("%s: %s", self.label, is_slow(device))
+        assert self._services.loads is not None
+        load = partial(self._load, device)
+        try:
+            with self._lock:
+                if not self._token.cancelled:
+                    self._loading = self._services.loads.submit(load, self._token, self._asker)
+        except HeadraceError as error:
+            self._has_failed(Failure(device, error))
+
+    def _load(self, device: str) -> None:
+        """Loads the network on the device. It may take long."""
+        original = self._original
+        assert original is not None
+        try:
+            candidate = self._candidates[device]
+            member, notes = load_member(original, candidate, self._token, None, self._ports)
+        except Exception as error:  # noqa: BLE001 - whatever a device does, the network serves on
+            if not self._token.cancelled and not isinstance(error, Stopped):
+                known = error if isinstance(error, HeadraceError) else Internal(f"{error!r}")
+                self._has_failed(Failure(device, known), error)
+            return
+        with self._lock:
+            self._members[device] = member
+        self._catch_up(member)
+        self.loaded_from_cache |= member.executable.loaded_from_cache
+        self.notes = (*self._notes_without(device), *notes)
+        _log.info("%s: %s has loaded it", self.label, device)
+        self._ask(self._choice.loaded)
+
+    def _has_failed(self, failure: Failure, error: BaseException | None = None) -> None:
+        self.notes = (*self._notes_without(failure.device), str(failure))
+        bug = error if isinstance(failure.error, Internal) else None
+        _log.warning("%s: %s", self.label, failure, exc_info=bug)
+
+        def failed(serving: Collection[str], now: float) -> list[Instruction]:
+            self._counters.not_loaded(failure.device)  # once: `count_as` counts earlier failures
+            return self._choice.failed(failure, serving, now)
+
+        self._ask(failed)
+
+    def _catch_up(self, member: Member) -> None:
+        """Sets the keys on the member that were set on the network before the member was there.
+        Repeats this if more keys are set meanwhile. If its device refuses them, it serves without
+        them."""
+        changes: dict[str, str] = {}
+        while changes != self._changes:
+            with self._lock:
+                changes = dict(self._changes)
+            try:
+                set_known(member.executable, changes)
+            except HeadraceError as error:
+                _log.warning("%s: %s cannot be set as asked: %s", self.label, member.name, error)
+
+    def _notes_without(self, device: str) -> Iterable[str]:
+        """The notes without those about the failure of this device."""
+        start = Failure.said_of(device)
+        return [note for note in self.notes if not note.startswith(start)]
+
+    # -- hooks --
+
+    def _start(self, job: Job) -> None:
+        self.pool.submit(job)
+
+    def _close(self) -> None:
+        for unfollow in self._unfollow:
+            unfollow()
+        self._token.cancel(Cancelled("the network was unloaded"))
+        with self._lock:
+            self._alarm.close()
+            loading = self._loading
+        if loading is not None:
+            loading.exception()  # waits for its end
+        self._original = None
+        if self._pool is not None:
+            self._pool.close()
+        for member in self._loaded():
+            member.executable.close()
 
     def _export(self) -> bytes:
-        return export(self._loaded())
+        """What all devices export, or what the one that serves does, if one is chosen."""
+        return export(self._loaded() if self._way.all_of_them else [self._front()])
+
+    def _layers(self) -> tuple[Layer, ...]:
+        """The layers of every device. Each device has made its own graph of the network."""
+        return tuple(layer for each in self._loaded() for layer in each.executable.layers())
+
+    def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
+        return {
+            "DEVICE_STATES": self._states,
+            "DEVICE_REQUESTS": lambda: _lines(self.pool.completed()),
+            "NUMBER_OF_WAITING_INFER_REQUESTS": lambda: self.pool.waiting,
+            "NUMBER_OF_EXEC_INFER_REQUESTS": lambda: self.pool.running,
+        }
+
+    def _optimal_number_of_infer_requests(self) -> int:
+        """The number of requests that the serving devices together run at once."""
+        limits = self.pool.limits()
+        return max(1, sum(limits.get(each.name, 1) for each in self._serving()))
+
+    def _execution_devices(self) -> list[str]:
+        return execution_devices(each.executable for each in self._serving())
+
+    def _follow_streams(self) -> None:
+        self.pool.follow()
+
+    # -- inside --
+
+    def _read(self, text: str) -> dict[str, int | None]:
+        """The order that MULTI_DEVICE_PRIORITIES gives. Raises as `set_config`."""
+        listed = read_priorities(text, self._services.devices.available())
+        field = config_field(PRIORITIES.name)
+        order = {str(each.device): each.count for each in listed}
+        with self._lock:
+            loaded, failures = {*self._members}, self._choice.failures
+            known = {name for name in self._candidates if self._choice.knows(name)}
+        for name in order:
+            if name not in known:
+                raise NotFound.unknown("device of this network", name, known, field=field)
+        if not loaded & order.keys():
+            reasons = "; ".join(str(failures[name]) for name in order if name in failures)
+            raise FailedPrecondition(
+                f"none of the devices has loaded the network; {reasons}", field=field
+            )
+        return order
+
+    def _show(self) -> None:
+        """Shows in the configuration the present order with default numbers, or the values that the
+        serving device has chosen."""
+        limits, front = self.pool.limits(), self._front().executable
+        with self._lock:
+            if PRIORITIES in self.config:
+                order = {name: limits.get(name, self._counts[name]) for name in self._choice.order}
+                shown = ",".join(_listed(name, count) for name, count in order.items())
+                self.config = self.config.changed({PRIORITIES.name: shown})
+            else:
+                self.config = showing(self.config, front, _CHOSEN)
+
+    def _states(self) -> list[str]:
+        """The states of all devices, including devices that have not loaded the network."""
+        with self._lock:
+            failures, loading = self._choice.failures, self._choice.loading
+            missing = self._choice.not_loaded
+        return _lines(
+            self.pool.standings()
+            | {name: "loading" if name == loading else "not loaded" for name in missing}
+            | {name: f"failed: {each.reason}" for name, each in failures.items()}
+        )
+
+    def _failures(self) -> dict[str, Failure]:
+        with self._lock:
+            return self._choice.failures
+
+    def _loaded(self) -> Sequence[Member]:
+        """All members, including members that are not in the list."""
+        with self._lock:
+            return [*self._members.values()]
+
+    def _front(self) -> Member:
+        """The first serving device, or the preferred device if none serves."""
+        return (*self.pool.serving, *self.pool.members)[0]
+
+    def _serving(self) -> Sequence[Member]:
+        """The devices that get requests now. Without spilling, only the first serving one does."""
+        serving = self.pool.serving or self.pool.members
+        return serving if self._way.spill else serving[:1]
+
+
+def _lines(table: Mapping[str, object]) -> list[str]:
+    return [f"{device}={what}" for device, what in table.items()]
 
 
 def _listed(device: str, count: int | None) -> str:

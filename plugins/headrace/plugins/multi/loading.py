@@ -1,4 +1,4 @@
-"""Loads a whole network on each device of a list, and exports it."""
+"""Loads a whole network on devices of a list, and exports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from headrace.plugins.multi.device_list import Candidate, Failure
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.state import DeviceEvent, DeviceState
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -104,19 +104,21 @@ def load_member(
     return member, tuple(f"{target.name}: {note}" for note in notes)
 
 
-def load_all(
+def load_some(
     network: Network,
     candidates: Sequence[Candidate],
     token: CancelToken,
+    frames: Mapping[str, Frame],
     *,
+    all_of_them: bool,
     strict: bool,
-    frames: Mapping[str, Frame] | None = None,
 ) -> tuple[list[Member], list[Failure], list[str]]:
-    """The network on every device that loads it, the failures of the others, and the notes.
+    """The network on every device that loads it, or only on the first one that does; the failures
+    of the others, and the notes.
 
     Args:
-        strict: raise the first failure.
         frames: of an import, by device.
+        strict: raise the first failure.
 
     Raises:
         The error that cancelled `token`, or what a device raises about the caller's request. With
@@ -127,14 +129,14 @@ def load_all(
     notes: list[str] = []
     try:
         for candidate in candidates:
-            frame = (frames or {}).get(candidate.name)
+            frame = frames.get(candidate.name)
             ports = ports_of(members[0].executable) if members else None
             try:
                 if token.error is not None:
                     raise token.error
                 member, said = load_member(network, candidate, token, frame, ports)
             except HeadraceError as error:
-                if token.error is not None or strict or is_callers(error):
+                if token.error is not None or strict or _is_callers(error):
                     raise
                 failures.append(Failure(candidate.name, error))
                 bug = error if isinstance(error, Internal) else None
@@ -142,6 +144,8 @@ def load_all(
                 continue
             members.append(member)
             notes += said
+            if not all_of_them:
+                break
     except BaseException:
         for member in members:
             member.executable.close()
@@ -149,19 +153,7 @@ def load_all(
     return members, failures, notes
 
 
-def loaded(
-    network: ExecutableNetwork,
-    members: Iterable[Member],
-    failures: Iterable[Failure],
-    notes: Iterable[str],
-) -> Loaded:
-    """The loaded network with its notes: `members` serve it, and the devices of `failures` do
-    not."""
-    from_cache = any(each.executable.loaded_from_cache for each in members)
-    return Loaded(network, (*map(str, failures), *notes), from_cache=from_cache)
-
-
-def is_callers(error: HeadraceError) -> bool:
+def _is_callers(error: HeadraceError) -> bool:
     """Whether the request for the load is wrong. If it is not, the device can be skipped."""
     return isinstance(error, InvalidArgument | NotFound) and not isinstance(error, InvalidModel)
 
@@ -173,14 +165,16 @@ def none_serves(device: str, failures: Sequence[Failure]) -> HeadraceError:
     that all errors have in common, with all the reasons.
     """
     errors = [each.error for each in failures]
+    if not errors:
+        return Unavailable(f"{device} has no device that works")
     if len(errors) == 1:
         return errors[0]
-    if errors and all(isinstance(error, UnsupportedLayers) for error in errors):
+    if all(isinstance(error, UnsupportedLayers) for error in errors):
         return UnsupportedLayers(device, _unsupported(failures))
     reasons = "; ".join(f"{each.device}: {each.reason}" for each in failures)
     text = f"no device of {device} loads the network: {reasons}"
     for kind in (InvalidModel, Unavailable, ResourceExhausted, Internal):
-        if errors and all(isinstance(error, kind) for error in errors):
+        if all(isinstance(error, kind) for error in errors):
             return kind(text, field="model")
     return FailedPrecondition(text, field="device")
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.device.state import DeviceStates
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.system.asker import Asker
 
 if TYPE_CHECKING:
     from headrace.runtime.device.plugin import Plugin
+
+T = TypeVar("T")
 
 
 class Devices(Protocol):
@@ -38,6 +43,15 @@ class Devices(Protocol):
     def not_installed(self) -> frozenset[str]:
         """The device types that are not installed or have no hardware to run on, and that the
         operator did not name."""
+
+
+class Loads(Protocol):
+    """Threads for loads that the server begins by itself."""
+
+    def submit(
+        self, task: Callable[[], T], token: CancelToken | None = None, asker: Asker | None = None
+    ) -> Future[T]:
+        """As `LoadExecutor.submit`."""
 
 
 class Readers(Protocol):
@@ -64,6 +78,7 @@ class Services:
             make a folder of its own name in it, for files that it can do without. None if there is
             no such folder.
         max_load_seconds: for how long a device's process may load or query one network.
+        loads: for virtual devices; None in a process of a device.
     """
 
     executors: ExecutorManager
@@ -76,3 +91,4 @@ class Services:
     readers: Readers | None = None
     isolated: bool = False
     max_load_seconds: float = math.inf
+    loads: Loads | None = None

@@ -99,8 +99,11 @@ class LoadExecutor:
         self._loading = ThreadPoolExecutor(threads + _SPARE, thread_name_prefix="headrace-load")
         self._closing = ThreadPoolExecutor(1, thread_name_prefix="headrace-close")
 
-    def submit(self, task: Callable[[], T], token: CancelToken | None = None) -> Future[T]:
-        """Runs a client's task, in the context of the caller. So the log knows its request.
+    def submit(
+        self, task: Callable[[], T], token: CancelToken | None = None, asker: Asker | None = None
+    ) -> Future[T]:
+        """Runs a client's task, in the context of the caller. So the log knows its request. Where
+        the server goes on with what an `asker` has asked for, the task is that asker's.
         `give_up` and `stop_loading` end the task at its next layer. A task that heeds a `token` of
         its own is unwanted once that is cancelled. A task that waits ends with its token.
 
@@ -110,7 +113,7 @@ class LoadExecutor:
             The future raises what the task raises. If that is not an ordinary exception, it raises
             Internal.
         """
-        asker, own = self._asker(), CancelToken()
+        asker, own = asker or self._asker(), CancelToken()
         work = partial(copy_context().run, _run, partial(_heeding, own, asker, task))
         added = _Task(_Promise(), work, own, asker.name)
         with self._lock:

@@ -6,10 +6,9 @@ import inspect
 
 import pytest
 
-from headrace.plugins.auto.plugin import AutoPlugin
 from headrace.plugins.batch.plugin import BatchPlugin
 from headrace.plugins.hetero.plugin import HeteroPlugin
-from headrace.plugins.multi.plugin import MultiPlugin
+from headrace.plugins.multi.plugin import AutoPlugin, MultiPlugin
 from headrace.runtime.device.compiled_plugin import CompiledPlugin
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin

@@ -11,9 +11,8 @@ from functools import partial
 
 import pytest
 
-from headrace.plugins.auto.plugin import AutoPlugin
-from headrace.plugins.multi.plugin import MultiPlugin
-from headrace.plugins.multi.pooled_network import PooledNetwork
+from headrace.plugins.multi.executable_network import PooledNetwork
+from headrace.plugins.multi.plugin import AutoPlugin, MultiPlugin
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services

@@ -24,8 +24,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Generic
 
-from headrace.plugins.multi.devices import Blame, ScheduledDevice, Standing
-from headrace.plugins.multi.requests import Answer, FailedRun, Instruction, Report, Request, Run, T
+from headrace.plugins.multi.running.requests import (
+    Answer,
+    FailedRun,
+    Instruction,
+    Report,
+    Request,
+    Run,
+    T,
+)
+from headrace.plugins.multi.running.standing import Blame, ScheduledDevice, Standing
 from headrace.runtime.errors import HeadraceError, Internal, Unavailable
 from headrace.runtime.execution.fair_queue import FairQueue, Flow
 

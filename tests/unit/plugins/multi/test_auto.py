@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.plugins.auto.executable_network import AutoNetwork
-from headrace.plugins.auto.plugin import AutoPlugin
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
-from headrace.plugins.multi.device_list import Failure
+from headrace.plugins.multi.plugin import AutoPlugin
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
@@ -313,25 +311,6 @@ def test_a_device_that_was_down_at_the_load_is_tried_again_when_it_is_up(rig: Ri
     assert network.get_metric("DEVICE_STATES") == ["BEST=serving", "CPU=serving"]
 
 
-def test_a_device_is_not_tried_again_before_its_failure_is_known(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planned = []
-    learn = AutoNetwork.has_failed
-
-    def learn_late(network: AutoNetwork, failure: Failure) -> None:
-        planned.append(network._late.will_ask(failure.device))
-        rig.device("BEST").mends()
-        rig.services.states.set("BEST", DeviceState.UP)
-        learn(network, failure)
-
-    monkeypatch.setattr(AutoNetwork, "has_failed", learn_late)
-    rig.services.states.set("BEST", DeviceState.RESTARTING, "it crashed")
-    rig.device("BEST").refuses(Unavailable("it is being started again"))
-    await_device(rig.load("AUTO:BEST,CPU"), "BEST")
-    assert planned == [False]
-
-
 def test_a_device_whose_load_failed_is_tried_again_after_a_while(rig: Rig) -> None:
     rig.device("BEST").refuses(Unavailable("it is out of memory"))
     network = rig.load("AUTO:BEST,CPU")
@@ -340,14 +319,6 @@ def test_a_device_whose_load_failed_is_tried_again_after_a_while(rig: Rig) -> No
     rig.device("BEST").mends()
     await_device(network, "BEST")
     assert network.notes == ()
-
-
-def test_one_that_does_not_support_the_network_is_not(rig: Rig) -> None:
-    rig.device("BEST").refuses(InvalidModel("too odd"))
-    network = rig.load("AUTO:BEST,CPU")
-    eventually(lambda: "BEST=failed: too odd" in states(network), "the failure")
-    assert isinstance(network, AutoNetwork)
-    assert not network._late.will_ask("BEST")
 
 
 # -- the hint --

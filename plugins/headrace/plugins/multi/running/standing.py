@@ -1,4 +1,4 @@
-"""Decides whether a device of the list is used, from its requests, back-offs and failures.
+"""Decides whether a device that has the network takes requests, from their ends and back-offs.
 
 The code is pure and not thread-safe. Times are arguments, in seconds.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Final
 
 from headrace.runtime.errors import (
     EndedWorker,
@@ -18,9 +17,6 @@ from headrace.runtime.errors import (
     Unavailable,
 )
 from headrace.runtime.system.backoff import Backoff
-
-FIRST_RELOAD_SECONDS: Final = 0.5
-LONGEST_RELOAD_SECONDS: Final = 300.0
 
 
 class Standing(enum.Enum):
@@ -153,52 +149,3 @@ def blame(error: BaseException) -> Blame:
     if isinstance(error, HeadraceError) and not isinstance(error, unclear):
         return Blame.REQUEST
     return Blame.UNCLEAR
-
-
-class Reloads:
-    """The times at which devices that did not load the network try again.
-
-    Delays double from the first to the longest. A device that reports that it is up is tried at
-    once. If that fails, the next delay is the same as without the report.
-    """
-
-    def __init__(self) -> None:
-        self._backoffs: dict[str, Backoff] = {}
-        self._due: dict[str, float] = {}  # infinite while it is being tried
-
-    @property
-    def wake_at(self) -> float:
-        """When the next device is due; infinite if none is."""
-        return min(self._due.values(), default=math.inf)
-
-    def __contains__(self, device: str) -> bool:
-        """Whether the device will be tried again, or is being tried."""
-        return device in self._due
-
-    def failed(self, device: str, now: float) -> float:
-        """Notes that the device has not loaded the network.
-
-        Returns:
-            Seconds until the device is tried again.
-        """
-        new = Backoff(FIRST_RELOAD_SECONDS, LONGEST_RELOAD_SECONDS)
-        delay = self._backoffs.setdefault(device, new).died(now, useful=False)
-        self._due[device] = now + delay
-        return delay
-
-    def up(self, device: str, now: float) -> None:
-        """Notes that the device may work now. Does nothing for a device that will not be tried
-        again, or is being tried."""
-        if self._due.get(device, math.inf) < math.inf:
-            self._due[device] = now
-
-    def due(self, now: float) -> list[str]:
-        """The devices to try now. Call `failed` or `drop` for each afterwards."""
-        devices = [device for device, when in self._due.items() if when <= now]
-        self._due.update(dict.fromkeys(devices, math.inf))
-        return devices
-
-    def drop(self, device: str) -> None:
-        """Does not try the device again: it has loaded the network, or is not wanted."""
-        self._due.pop(device, None)
-        self._backoffs.pop(device, None)

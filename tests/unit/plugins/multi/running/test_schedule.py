@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.plugins.multi.devices import Standing
-from headrace.plugins.multi.requests import Report
-from headrace.plugins.multi.schedule import PATIENCE_SECONDS
+from headrace.plugins.multi.running.requests import Report
+from headrace.plugins.multi.running.schedule import PATIENCE_SECONDS
+from headrace.plugins.multi.running.standing import Standing
 from headrace.runtime.errors import InvalidArgument, Unavailable
 from tests.support.simulated_devices import Asked, Device, World
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.plugins.auto.ranking import DeviceType, Facts, device_type, needs, ranked
+from headrace.plugins.multi.ranking import DeviceType, Facts, device_type, needs, ranked
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 

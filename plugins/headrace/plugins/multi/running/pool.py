@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from headrace.plugins.multi.counters import RERUN, MemberCounters
-from headrace.plugins.multi.devices import Blame, Standing, blame
 from headrace.plugins.multi.loading import Member
-from headrace.plugins.multi.requests import Answer, Instruction, PoolRequest, Report, Run
-from headrace.plugins.multi.schedule import Schedule
+from headrace.plugins.multi.running.counters import RERUN, MemberCounters
+from headrace.plugins.multi.running.requests import Answer, Instruction, PoolRequest, Report, Run
+from headrace.plugins.multi.running.schedule import Schedule
+from headrace.plugins.multi.running.standing import Blame, Standing, blame
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.job import Job

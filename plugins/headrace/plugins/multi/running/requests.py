@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
-from headrace.plugins.multi.devices import ScheduledDevice
+from headrace.plugins.multi.running.standing import ScheduledDevice
 from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Value

@@ -1,0 +1,1 @@
+"""Sends each request to one of the devices that have the network."""
