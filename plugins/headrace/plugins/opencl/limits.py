@@ -64,6 +64,13 @@ def _mod(node: ir.Node) -> str | None:
     return None
 
 
+def _non_zero(node: ir.Node) -> str | None:
+    """tinygrad asks for a compiler of the processor where the input has no axes."""
+    value = node.inputs[0]
+    known = value is not None and value.shape is not None and len(value.shape) > 0
+    return None if known else "NonZero of a single number, or of an input of unknown rank"
+
+
 def _by_reciprocal(_: ir.Node) -> str | None:
     """Found by test_dynamicquantizelinear. tinygrad computes x / scale as x times the rounded
     reciprocal of scale. Sometimes that product is on the other side of a half, and rounds to
@@ -115,6 +122,7 @@ _RULES: Final[dict[str, Callable[[ir.Node], str | None]]] = {
     "MaxPool": _max_pool,
     "MaxUnpool": _max_unpool,
     "Mod": _mod,
+    "NonZero": _non_zero,
     "QLinearConv": _per_axis(1, 2, 4, 5),
     "QLinearMatMul": _per_axis(1, 2, 4, 5),
     "Resize": _resize,

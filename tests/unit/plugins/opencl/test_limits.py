@@ -22,6 +22,7 @@ def reasons(text: str) -> list[str]:
     ("text", "why"),
     [
         ("(float[2] x, float[2] y) => (float[2] z) { z = Mod<fmod = 0>(x, y) }", "divisor"),
+        ("(bool x) => (int64[0,n] y) { y = NonZero(x) }", "single number"),
         (
             "(float[1,1,2,2] x, int64[4] s) => (float[1,1,a,b] y)"
             " { y = Resize<antialias = 1>(x, , , s) }",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as OpLoop
 from onnx.reference.ops.op_optional import Optional as OpOptional
-from onnx.reference.ops.op_scan import Scan as OpScan
 
 from headrace.runtime.network.reference.norms import opset_of
 from headrace.runtime.network.reference.texts import count_texts, refuse_many
@@ -60,39 +62,65 @@ def _empty(declared: onnx.ValueInfoProto) -> Any:
     return np.empty((0, *sizes), onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
 
 
-def stacked(values: list[Any]) -> Any:
-    """The values along a new first axis, if they are not too many texts."""
+def stacked(values: list[Any], axis: int = 0) -> Any:
+    """The values along a new axis, if they are not too many texts."""
     refuse_many(*count_texts(values))
-    return np.stack(values)
+    return np.stack(values, axis)
 
 
-class Scan(OpScan):
-    """Looks how many texts it collects before it makes an array of them."""
+class Scan(OpRun):
+    """Scans along any axes and in both directions. Looks how many texts it collects before it makes
+    an array of them.
 
+    https://onnx.ai/onnx/operators/onnx__Scan.html
+    """
+
+    body: Any
     num_scan_inputs: int
     _run_body: Any
 
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)  # type: ignore[no-untyped-call]
+        super().__init__(*arguments)
         if opset_of(self) < _SCAN_WITHOUT_BATCH:
             raise NotImplementedError("Scan over a batch, as before operator set 9")
+        if self.num_scan_inputs < 1:
+            raise ValueError("a Scan that scans nothing")
+
+    def need_context(self) -> bool:
+        """The body may use values of the graph around it."""
+        return True
 
     def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
-        self._common_run_shape(*inputs)  # type: ignore[no-untyped-call]  # refuses other axes
         first = len(inputs) - self.num_scan_inputs
-        state, scanned = inputs[:first], inputs[first:]
-        collected: list[list[Any]] = [[] for _ in self.output_names[first:]]
+        state = inputs[:first]
+        axes, ways = self._all("input_axes"), self._all("input_directions")
+        scanned = [
+            np.moveaxis(each, axis, 0)[:: -1 if back else 1]
+            for each, axis, back in zip(inputs[first:], axes, ways, strict=False)
+        ]
+        steps = {len(each) for each in scanned}
+        if len(steps) > 1:
+            raise ValueError(f"the inputs have {sorted(steps)} elements to scan")
+        collected: list[list[Any]] = [[] for _ in self.body.output_names[first:]]
         context, passed = options.get("context") or {}, {"bindings": options.get("bindings")}
-        for row in range(len(scanned[0])):
-            given = (*state, *(each[row] for each in scanned))
-            feeds = {**context, **dict(zip(self.input_names, given, strict=False))}
-            outputs = self._run_body(feeds, **passed)
+        for given in zip(*scanned, strict=True):
+            values = zip(self.body.input_names, (*state, *map(np.asarray, given)), strict=False)
+            outputs = self._run_body({**context, **dict(values)}, **passed)
             state = tuple(outputs[:first])
             for rows, value in zip(collected, outputs[first:], strict=True):
                 rows.append(value)
-        if not len(scanned[0]) and collected:
+        if not steps - {0} and collected:
             raise ValueError("the scan has no elements, so the shape of its result is not known")
-        return (*state, *map(stacked, collected))
+        axes, ways = self._all("output_axes"), self._all("output_directions")
+        found = [
+            stacked(rows[:: -1 if back else 1], axis)
+            for rows, axis, back in zip(collected, axes, ways, strict=False)
+        ]
+        return (*state, *found)
+
+    def _all(self, name: str) -> Iterator[int]:
+        """An attribute's numbers, each 0 if it is not given."""
+        return chain(getattr(self, f"scan_{name}", None) or (), repeat(0))
 
 
 class Optional(OpOptional):

@@ -30,6 +30,11 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - continues an Attention's mask before operator set 24,
 - caps the products that an Attention returns although its mode is 0,
 - pools windows that are larger than the image,
+- scans along the first axis and forwards alone,
+- adds up a Mean in the shape of its first input,
+- takes no single number for a Softsign or a ReduceLogSumExp,
+- takes weights and biases of other groups in a ConvTranspose, and does not pad as an output_shape
+  demands,
 - counts a MaxPool's indices wrongly,
 - takes unique parts along the wrong axis,
 - does not accept a diagonal beyond the machine's integers,
@@ -74,6 +79,7 @@ from headrace.runtime.network.reference.norms import (
     LayerNormalization,
     LogSoftmax,
     LpNormalization,
+    Softsign,
     opset_of,
 )
 from headrace.runtime.network.reference.parts import (
@@ -105,12 +111,13 @@ from headrace.runtime.network.reference.sequences import (
     TfIdfVectorizer,
 )
 from headrace.runtime.network.reference.signals import STFT, Attention
-from headrace.runtime.network.reference.sums import with_wide_sums
+from headrace.runtime.network.reference.sums import Mean, ReduceLogSumExp, with_wide_sums
 from headrace.runtime.network.reference.texts import with_few_texts
 from headrace.runtime.network.reference.trees import of_trees
 from headrace.runtime.network.reference.windows import (
     LRN,
     AveragePool,
+    ConvTranspose,
     GlobalMaxPool,
     GridSample,
     LpPool,
@@ -271,6 +278,7 @@ _CORRECTED = (
     Attention,
     AveragePool,
     BatchNormalization,
+    ConvTranspose,
     Equal,
     GatherElements,
     GlobalMaxPool,
@@ -284,6 +292,7 @@ _CORRECTED = (
     LpPool,
     MatMulInteger,
     MaxPool,
+    Mean,
     NonMaxSuppression,
     Normalizer,
     OneHot,
@@ -291,6 +300,7 @@ _CORRECTED = (
     Optional,
     Pad,
     QLinearMatMul,
+    ReduceLogSumExp,
     RegexFullMatch,
     Resize,
     RoiAlign,
@@ -299,6 +309,7 @@ _CORRECTED = (
     Scaler,
     Scan,
     SequenceInsert,
+    Softsign,
     SplitToSequence,
     StringConcat,
     StringNormalizer,

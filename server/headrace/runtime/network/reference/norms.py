@@ -82,3 +82,13 @@ class LpNormalization(OpRun):
 
 def _wide(values: Any) -> Any:
     return np.result_type(values.dtype, np.float32) if values.dtype.kind == "f" else np.float32
+
+
+class Softsign(OpRun):
+    """Takes single numbers, too.
+
+    https://onnx.ai/onnx/operators/onnx__Softsign.html
+    """
+
+    def _run(self, x: Any) -> tuple[Any, ...]:
+        return ((x / (1 + np.abs(x))).astype(x.dtype),)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_average_pool import AveragePool_19
+from onnx.reference.ops.op_conv_transpose import ConvTranspose as OpConvTranspose
 from onnx.reference.ops.op_grid_sample import GridSample as OpGridSample
 from onnx.reference.ops.op_lp_pool import LpPool as OpLpPool
 from onnx.reference.ops.op_max_pool import MaxPool as OpMaxPool
@@ -60,6 +61,47 @@ class LRN(OpRun):
         squares = np.pad(np.square(x, dtype=np.result_type(x, np.float32)), sides)
         around = np.lib.stride_tricks.sliding_window_view(squares, size, axis=1).sum(axis=-1)
         return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
+
+
+class ConvTranspose(OpConvTranspose):
+    """Computes each group by its own channels, weights and biases, and pads as an `output_shape`
+    demands. onnx's operator takes weights and biases of other groups, unless each group has one
+    channel and there is no bias.
+
+    https://onnx.ai/onnx/operators/onnx__ConvTranspose.html
+    """
+
+    def _run(  # type: ignore[override]
+        self, x: Any, w: Any, b: Any = None, group: int = 1, **options: Any
+    ) -> tuple[Any, ...]:
+        if options.get("output_shape") is not None:
+            options = _with_pads_for(x.shape[2:], w.shape[2:], options)
+        of_group: Callable[..., Any] = super()._run
+        groups = zip(np.split(x, group, axis=1), np.split(w, group), strict=True)
+        parts = [of_group(*each, group=1, **options)[0] for each in groups]
+        found = np.concatenate(parts, axis=1)
+        if b is not None:
+            found = found + b.reshape(-1, *[1] * (x.ndim - 2))
+        return (found.astype(x.dtype),)
+
+
+def _with_pads_for(
+    sizes: Sequence[int], kernel: Sequence[int], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options of a ConvTranspose with an `output_shape`, and with the pads that it leads to."""
+    ones = [1] * len(sizes)
+    strides, dilations = options.get("strides") or ones, options.get("dilations") or ones
+    more = options.get("output_padding") or [0] * len(sizes)
+    wanted = [*options["output_shape"]][-len(sizes) :]
+    each = zip(sizes, kernel, strides, dilations, more, wanted, strict=True)
+    total = [
+        stride * (size - 1) + extra + (width - 1) * dilation + 1 - result
+        for size, width, stride, dilation, extra, result in each
+    ]
+    less = [missing // 2 for missing in total]
+    rest = [missing - half for missing, half in zip(total, less, strict=True)]
+    pads = [*less, *rest] if options.get("auto_pad") == "SAME_UPPER" else [*rest, *less]
+    return {**options, "auto_pad": "NOTSET", "pads": pads, "output_shape": wanted}
 
 
 class AveragePool(AveragePool_19):

@@ -886,3 +886,85 @@ def test_an_evaluator_is_freed_without_a_look_for_garbage(
     with suppress(NotImplementedError):
         kind(proto)
     assert evaluators() == there
+
+
+def assert_as_onnx_runtime(model: onnx.ModelProto, **inputs: Any) -> None:
+    wanted = InferenceSession(model.SerializeToString()).run(None, inputs)
+    evaluator: Any = CorrectedEvaluator(model)
+    for found, each in zip(evaluator.run(None, inputs), wanted, strict=True):
+        np.testing.assert_allclose(found, each, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "strides = [2, 3]",
+        "strides = [2, 2], dilations = [2, 1], pads = [1, 0, 0, 1]",
+        'strides = [2, 1], auto_pad = "SAME_LOWER"',
+        "strides = [3, 3], output_padding = [1, 2], output_shape = [7, 9]",
+        'output_shape = [3, 4], auto_pad = "SAME_UPPER"',
+        "output_shape = [3, 4]",
+    ],
+)
+@pytest.mark.parametrize(("group", "channels"), [(1, 2), (2, 1), (2, 3), (4, 2)])
+def test_each_group_of_a_transposed_convolution_has_its_own_weights(
+    options: str, group: int, channels: int
+) -> None:
+    numbers = np.random.default_rng(0)
+    x = numbers.standard_normal((2, 4, 3, 4), np.float32)
+    w = numbers.standard_normal((4, channels, 2, 3), np.float32)
+    b = np.arange(group * channels, dtype=np.float32)
+    for third in ("", ", b"):
+        text = f"""g (float[c,d,e,f] x, float[4,{channels},2,3] w, float[o] b) => (float[m,n,p,q] y)
+            {{ y = ConvTranspose<group = {group}{"," if options else ""} {options}>(x, w{third}) }}
+        """
+        assert_as_onnx_runtime(parsed(18, text), x=x, w=w, b=b)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "scan_input_axes = [1, -1]",
+        "scan_input_directions = [1, 0], scan_output_directions = [1]",
+        "scan_input_axes = [2, 0], scan_input_directions = [0, 1], scan_output_axes = [-1]",
+        "scan_output_axes = [1], scan_output_directions = [1]",
+    ],
+)
+def test_a_scan_goes_along_any_axis_in_both_directions(options: str) -> None:
+    model = parsed(
+        18,
+        f"""g (float[2,2] s, float[a,b,c] x, float[d,e,f] y) => (float[g,h] t, float[i,j,k] z) {{
+            t, z = Scan<num_scan_inputs = 2, {options}, body = b
+                (float[2,2] v, float[2,2] p, float[2,2] q) => (float[2,2] w, float[2,2] r) {{
+                    w = Add(v, p)
+                    r = Sub(v, q)
+                }}
+            >(s, x, y)
+        }}""",
+    )
+    numbers = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
+    assert_as_onnx_runtime(model, s=numbers[0], x=numbers + 1, y=3 * numbers)
+
+
+def test_a_mean_has_the_shape_of_all_its_inputs() -> None:
+    model = parsed(13, "g (float[1,n] x, float[n,1] y) => (float[n,n] z) { z = Mean(x, y) }")
+    x = np.array([[1, 2]], np.float32)
+    assert_as_onnx_runtime(model, x=x, y=x.T)
+
+
+@pytest.mark.parametrize("operator", ["Softsign", "ReduceLogSumExp", "ReduceLogSumExp<keepdims=0>"])
+def test_a_single_number_is_taken(operator: str) -> None:
+    model = parsed(18, f"g (float x) => (float y) {{ y = {operator}(x) }}")
+    assert_as_onnx_runtime(model, x=np.array(-3, np.float32))
+
+
+def test_the_logarithm_of_sums_takes_infinities_and_nothing() -> None:
+    text = "g (float[a,b] x) => (float[a] y) { y = ReduceLogSumExp<axes = [1], keepdims = 0>(x) }"
+    inf = np.inf
+    rows = np.array([[1, 2], [inf, 1], [-inf, 1], [-inf, -inf], [1000, 1000]], np.float32)
+    with np.errstate(divide="ignore"):
+        (found,) = run(13, text, x=rows)
+        (of_nothing,) = run(13, text, x=np.empty((2, 0), np.float32))
+    np.testing.assert_allclose(found, np.logaddexp(rows[:, 0], rows[:, 1]), rtol=1e-6)
+    assert of_nothing.tolist() == [-inf, -inf]
