@@ -36,6 +36,7 @@ PROGRAMS = (
 )
 """Pages whose Python blocks are one program."""
 SCRIPTS = (
+    "docs/access.md",
     "docs/first-steps.md",
     "docs/command-line.md",
     "docs/runbook.md",

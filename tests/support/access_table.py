@@ -1,4 +1,4 @@
-"""What every RPC and every HTTP path answers to every kind of credential."""
+"""The role that each RPC and each HTTP path needs, and what it answers to a kind of credential."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Caller(NamedTuple):
     """One kind of caller.
 
     Attributes:
-        name: the column of the table.
+        name: what kind it is.
         channel: connects to gRPC.
         tls: the client's side of HTTP's handshake. None sends plain text.
         token: what is sent as `authorization`, if anything is.
@@ -63,38 +63,56 @@ class Caller(NamedTuple):
         return {"authorization": f"Bearer {self.token}"} if self.token is not None else {}
 
 
-def table_of_calls(callers: Sequence[Caller]) -> str:
-    """One row for each RPC of each service."""
-    rows = {
-        f"`{each.service.rpartition('.')[0]}` {each.name}": (
-            each.role.name.lower(),
-            [_status(each, caller) for caller in callers],
-        )
-        for each in methods()
+Answers = dict[str, tuple[str, list[str]]]
+"""By call or path: the role that it needs, and what each caller is answered."""
+
+
+def answers_of_calls(callers: Sequence[Caller]) -> Answers:
+    """What each RPC of each service answers."""
+    return {
+        name: (each.role.name.lower(), [_status(each, caller) for caller in callers])
+        for name, each in _calls().items()
     }
-    return _table("call", rows, callers)
 
 
-def table_of_paths(callers: Sequence[Caller], address: str) -> str:
-    """One row for each method of each path of HTTP."""
-    rows = {
-        f"{method} `{route.path}`": (
-            role.name.lower(),
-            [_http_status(address, method, route.path, caller) for caller in callers],
+def answers_of_paths(callers: Sequence[Caller], address: str) -> Answers:
+    """What each method of each path of HTTP answers."""
+    return {
+        f"{method} `{path}`": (
+            role,
+            [_http_status(address, method, path, caller) for caller in callers],
         )
+        for method, path, role in _paths()
+    }
+
+
+def calls_table() -> str:
+    """The roles of all RPCs, for the manual."""
+    return _table("call", {name: each.role.name.lower() for name, each in _calls().items()})
+
+
+def paths_table() -> str:
+    """The roles of all paths of HTTP, for the manual."""
+    return _table("path", {f"{method} `{path}`": role for method, path, role in _paths()})
+
+
+def _calls() -> dict[str, Method]:
+    return {f"`{each.service.rpartition('.')[0]}` {each.name}": each for each in methods()}
+
+
+def _paths() -> list[tuple[str, str, str]]:
+    """Each method of each path, with its role."""
+    return [
+        (method, route.path, role.name.lower())
         for route in routes()
         for method, role in sorted(route.roles.items())
         if role is not None and method != "HEAD"
-    }
-    return _table("path", rows, callers)
+    ]
 
 
-def _table(
-    what: str, rows: Mapping[str, tuple[str, Sequence[str]]], callers: Sequence[Caller]
-) -> str:
-    head = [what, "role", *(each.name for each in callers)]
-    lines = [head, ["---"] * len(head), *([name, role, *row] for name, (role, row) in rows.items())]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def _table(what: str, roles: Mapping[str, str]) -> str:
+    rows = [(what, "role"), ("---", "---"), *roles.items()]
+    return "".join(f"| {name} | {role} |\n" for name, role in rows)
 
 
 def _status(method: Method, caller: Caller) -> str:

@@ -28,7 +28,7 @@ from headrace.runtime.sequences.keys import SCHEMA as SEQUENCE_SCHEMA
 from headrace.server.http.metrics import metrics_table
 from headrace.server.repository.description import keys_table
 from headrace.server.settings.settings import settings_table
-from tests.support import openapi
+from tests.support import access_table, openapi
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")))
@@ -136,6 +136,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "metrics": lambda: metrics_table(OWN_SERIES),
     "errors": _errors_table,
     "commands": _commands_table,
+    "access of calls": access_table.calls_table,
+    "access of paths": access_table.paths_table,
 }
 """What stands between two markers of a page, by the marker's name."""
 
