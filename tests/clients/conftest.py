@@ -22,7 +22,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("HEADRACE_PYTHON", REPOSITORY / ".venv/bin/python"))
 STOP_SECONDS = 60
-OPTIONS = ("--devices", "CPU,TEMPLATE,BATCH", "--allow-client-shared-memory")
+OPTIONS = ("--devices", "CPU,TEMPLATE,BATCH,AUTO", "--allow-client-shared-memory")
 
 
 @dataclass(frozen=True)

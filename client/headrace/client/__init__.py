@@ -14,6 +14,7 @@ from headrace.client.info import (
     Subgraph,
     UnsupportedLayer,
 )
+from headrace.client.onnxruntime.session import InferenceSession
 from headrace.client.options import InputOptions, OutputOptions
 from headrace.client.outputs import Outputs, Timings
 from headrace.client.request import InferRequest
@@ -31,6 +32,7 @@ __all__ = [
     "Graph",
     "InferMany",
     "InferRequest",
+    "InferenceSession",
     "InputOptions",
     "LayerProfile",
     "Network",

@@ -11,6 +11,7 @@ The wire format: https://protobuf.dev/programming-guides/encoding/. Field number
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from headrace.wire.framing import read_varint, varint
 
 READ_BYTES: Final = 256 * 1024
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, LENGTH, _FIXED32 = 0, 1, 2, 5
 _MODEL, _GRAPH, _NODE, _ATTRIBUTE, _FUNCTION, _TENSOR = range(6)
 _CHILDREN: Final[Mapping[int, Mapping[int, int]]] = {
     _MODEL: {7: _GRAPH, 25: _FUNCTION},
@@ -99,15 +100,15 @@ def inlined(data: bytes, folder: Path) -> list[Piece]:
         return [data]
     try:
         return _Inliner(data, folder).message(_MODEL, 0, len(data), 0) or [data]
-    except (IndexError, _NotAModelError):
+    except (IndexError, NotAModelError):
         return [data]  # the server says what is wrong with it
 
 
-class _NotAModelError(Exception):
+class NotAModelError(Exception):
     """The bytes are not a model that this could read."""
 
 
-class _Field(NamedTuple):
+class Field(NamedTuple):
     """Where a field's tag begins, and where its value begins and ends."""
 
     number: int
@@ -115,6 +116,34 @@ class _Field(NamedTuple):
     start: int
     value: int
     stop: int
+
+
+def fields(data: bytes | mmap.mmap, position: int, end: int) -> Iterator[Field]:
+    """The fields of the message at ``data[position:end]``, in order.
+
+    Raises:
+        NotAModelError, IndexError: there is no message.
+    """
+    while position < end:
+        start = position
+        tag, position = read_varint(data, position)
+        wire_type = tag & 7
+        stop = position
+        if wire_type == LENGTH:
+            length, position = read_varint(data, position)
+            stop = position + length
+        elif wire_type == _VARINT:
+            while data[stop] > 127:
+                stop += 1
+            stop += 1
+        elif wire_type in (_FIXED32, _FIXED64):
+            stop += 4 if wire_type == _FIXED32 else 8
+        else:
+            raise NotAModelError
+        if stop > end:
+            raise NotAModelError
+        yield Field(tag >> 3, wire_type, start, position, stop)
+        position = stop
 
 
 class _Inliner:
@@ -127,13 +156,13 @@ class _Inliner:
     def message(self, kind: int, position: int, end: int, depth: int) -> list[Piece] | None:
         """The pieces that replace ``data[position:end]``; None if it stays as it is."""
         if depth > _MAX_DEPTH:
-            raise _NotAModelError
+            raise NotAModelError
         children = _CHILDREN[kind]
         pieces: list[Piece] = []
         kept = position
-        for number, wire_type, start, value, stop in self._fields(position, end):
+        for number, wire_type, start, value, stop in fields(self._data, position, end):
             child = children.get(number)
-            if child is None or wire_type != _LENGTH:
+            if child is None or wire_type != LENGTH:
                 continue
             if child == _TENSOR:
                 replaced = self._tensor(value, stop)
@@ -147,11 +176,11 @@ class _Inliner:
 
     def _tensor(self, position: int, end: int) -> list[Piece] | None:
         """The TensorProto with its data inside; None if it has them already, or is not valid."""
-        fields = list(self._fields(position, end))
+        found = list(fields(self._data, position, end))
         entries: dict[str, str] = {}
         dims: list[int] = []
         data_type = location = 0
-        for number, wire_type, _, value, stop in fields:
+        for number, wire_type, _, value, stop in found:
             if number == _DATA_LOCATION and wire_type == _VARINT:
                 location = read_varint(self._data, value)[0]
             elif number == _DATA_TYPE and wire_type == _VARINT:
@@ -160,7 +189,7 @@ class _Inliner:
                 while value < stop:
                     size, value = read_varint(self._data, value)
                     dims.append(size)
-            elif number == _EXTERNAL_DATA and wire_type == _LENGTH:
+            elif number == _EXTERNAL_DATA and wire_type == LENGTH:
                 entries |= [self._entry(value, stop)]
             elif number == _RAW_DATA:
                 return None
@@ -169,7 +198,7 @@ class _Inliner:
         piece = self._file_piece(entries, dims, data_type)
         kept: list[Piece] = [
             self._view[field.start : field.stop]
-            for field in fields
+            for field in found
             if field.number not in (_EXTERNAL_DATA, _DATA_LOCATION)
         ]
         return [*kept, _header(_RAW_DATA, piece.size), piece]
@@ -177,7 +206,7 @@ class _Inliner:
     def _entry(self, position: int, end: int) -> tuple[str, str]:
         """Key and value of a StringStringEntryProto."""
         texts = {1: "", 2: ""}
-        for number, _, _, value, stop in self._fields(position, end):
+        for number, _, _, value, stop in fields(self._data, position, end):
             texts[number] = self._data[value:stop].decode("utf-8", "surrogateescape")
         return texts[1], texts[2]
 
@@ -220,29 +249,6 @@ class _Inliner:
         self._files[name] = path, status
         return path, status
 
-    def _fields(self, position: int, end: int) -> Iterator[_Field]:
-        data = self._data
-        while position < end:
-            start = position
-            tag, position = read_varint(data, position)
-            wire_type = tag & 7
-            stop = position
-            if wire_type == _LENGTH:
-                length, position = read_varint(data, position)
-                stop = position + length
-            elif wire_type == _VARINT:
-                while data[stop] > 127:
-                    stop += 1
-                stop += 1
-            elif wire_type in (_FIXED32, _FIXED64):
-                stop += 4 if wire_type == _FIXED32 else 8
-            else:
-                raise _NotAModelError
-            if stop > end:
-                raise _NotAModelError
-            yield _Field(tag >> 3, wire_type, start, position, stop)
-            position = stop
-
 
 def _size(dims: list[int], data_type: int) -> int:
     """The size of a tensor in bytes.
@@ -263,7 +269,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 def _header(number: int, length: int) -> bytes:
     """Tag and length of the field `number`, whose payload has `length` bytes."""
-    return varint(number << 3 | _LENGTH) + varint(length)
+    return varint(number << 3 | LENGTH) + varint(length)
 
 
 def _outside(name: str) -> Exception:

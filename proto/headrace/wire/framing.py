@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    import mmap
 
 Buffer: TypeAlias = "bytes | memoryview"
 Span: TypeAlias = "tuple[int, int]"
@@ -112,7 +115,7 @@ def _field(data: bytes, position: int, end: int) -> tuple[int, int, int]:
     return tag, payload, end + 1 if size is None else payload + size
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | mmap.mmap, position: int) -> tuple[int, int]:
     """The number at `position`, and the offset after it.
 
     Raises:

@@ -26,14 +26,19 @@ class Closable(Protocol):
         """Cancels what is in flight, and waits for the threads. Idempotent."""
 
 
-_open: set[weakref.ref[Closable]] = set()
-"""A plain set, because another thread may add to it while this one copies it. That takes no lock,
-which a child process might inherit locked."""
+_open: dict[weakref.ref[Closable], None] = {}
+"""In order. A plain dictionary, because another thread may add to it while this one copies it. That
+takes no lock, which a child process might inherit locked."""
+
+
+def _forget(reference: weakref.ref[Closable]) -> None:
+    _open.pop(reference, None)
 
 
 def close_at_exit(each: Closable) -> None:
-    """Has `each` closed at the interpreter's exit, if it still exists then."""
-    _open.add(weakref.ref(each, _open.discard))
+    """Has `each` closed at the interpreter's exit, if it still exists then, and before everything
+    that was named here earlier."""
+    _open[weakref.ref(each, _forget)] = None
 
 
 def wait_for(thread: threading.Thread | None) -> None:
@@ -44,8 +49,8 @@ def wait_for(thread: threading.Thread | None) -> None:
 
 def _close_all() -> None:
     while _open:  # closing one may let a thread begin another
-        for reference in list(_open):
-            _open.discard(reference)
+        for reference in reversed(list(_open)):
+            _forget(reference)
             each = reference()
             if each is not None:
                 _close(each)
