@@ -160,8 +160,12 @@ class SocketChannel:
         metadata: Metadata = (),
         repeat: bool = False,
     ) -> Call:
-        check_size(request, self.max_message_bytes)
         call = StartedCall(self, method, request, timeout, metadata, repeat=repeat)
+        try:
+            check_size(request, self.max_message_bytes)
+        except CallFailed as failure:
+            call._settle(failure)
+            return call
         self.helper.add(call)
         self.launch(call)
         return call
