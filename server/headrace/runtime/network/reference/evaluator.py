@@ -6,7 +6,7 @@ The errors were found by running onnx's own backend cases through version 1.23. 
 - gives Softmax and similar operators of old operator sets the meaning of new ones,
 - mixes the batch's statistics into a BatchNormalization that does not train, and gives the
   statistics of one that trains the type of the input,
-- treats the sequences of a recurrent layer as equally long,
+- treats the sequences of a recurrent layer as equally long, and ignores its activations,
 - knows no Upsample by an attribute and no Resize of operator set 10,
 - takes one overload of a function for another, and does not hand its attributes on to functions of
   one or two numbers,
@@ -129,6 +129,12 @@ from headrace.runtime.network.reference.windows import (
 from headrace.runtime.network.values import Value
 
 _SOFTMAX_OF_ONE_AXIS = 13
+_ACTIVATIONS = {
+    "RNN": ["tanh"],
+    "GRU": ["sigmoid", "tanh"],
+    "LSTM": ["sigmoid", "tanh", "tanh"],
+}
+"""The default functions of each recurrent layer, in one direction."""
 _LAST_STATE = 7  # inputs 5 and 6 of a recurrent layer have a row for each sequence
 
 
@@ -212,9 +218,23 @@ def answer(output: Any, dtype: ir.DataType) -> Value:
 
 def _of_lengths(base: Any) -> Any:
     """A recurrent layer that computes rows of other lengths than the longest one by one. onnx's
-    layer treats them as equally long."""
+    layer treats them as equally long. It computes with the default activations alone, whatever the
+    attributes say, so others are refused."""
 
     class OfLengths(base):  # type: ignore[misc]
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            kind = self.onnx_node.op_type
+            for each in self.onnx_node.attribute:
+                given = [text.decode().lower() for text in each.strings]
+                ways = len(given) // len(_ACTIVATIONS[kind])
+                if each.name == "activations" and given != _ACTIVATIONS[kind] * ways:
+                    raise NotImplementedError(f"{kind} with activations of its own")
+                if each.name in ("clip", "activation_alpha", "activation_beta"):
+                    raise NotImplementedError(f"{kind} with {each.name}")
+                if each.name == "input_forget" and each.i:
+                    raise NotImplementedError(f"{kind} with {each.name}")
+
         def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
             by_rows = options.get("layout") or 0
             x, lengths = inputs[0], inputs[4] if len(inputs) > 4 else None

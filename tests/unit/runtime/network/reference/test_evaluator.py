@@ -968,3 +968,36 @@ def test_the_logarithm_of_sums_takes_infinities_and_nothing() -> None:
         (of_nothing,) = run(13, text, x=np.empty((2, 0), np.float32))
     np.testing.assert_allclose(found, np.logaddexp(rows[:, 0], rows[:, 1]), rtol=1e-6)
     assert of_nothing.tolist() == [-inf, -inf]
+
+
+@pytest.mark.parametrize(
+    ("operator", "gates", "option"),
+    [
+        ("GRU", 3, 'activations = ["HardSigmoid", "Relu"]'),
+        ("GRU", 3, "clip = 0.5"),
+        ("LSTM", 4, 'activations = ["Sigmoid", "Tanh", "Relu"]'),
+        ("LSTM", 4, "input_forget = 1"),
+        ("RNN", 1, "activation_alpha = [0.5]"),
+        ("RNN", 1, "clip = 0.5"),
+    ],
+)
+def test_a_recurrent_layer_with_functions_that_would_be_ignored_is_refused(
+    operator: str, gates: int, option: str
+) -> None:
+    rows = gates * 2
+    text = f"""g (float[s,b,1] x, float[1,{rows},1] w, float[1,{rows},2] r) => (float y) {{
+        y = {operator}<hidden_size = 2, {option}>(x, w, r)
+    }}"""
+    with pytest.raises(NotImplementedError, match=operator):
+        CorrectedEvaluator(parsed(14, text))
+
+
+def test_default_activations_may_be_spelled_out() -> None:
+    text = """g (float[s,b,1] x, float[1,6,1] w, float[1,6,2] r) => (float[s,d,b,h] y) {
+        y = GRU<hidden_size = 2, activations = ["sigmoid", "Tanh"]>(x, w, r)
+    }"""
+    numbers = np.random.default_rng(0)
+    x, w, r = (
+        numbers.standard_normal(each, np.float32) for each in ((3, 1, 1), (1, 6, 1), (1, 6, 2))
+    )
+    assert_as_onnx_runtime(parsed(14, text), x=x, w=w, r=r)
