@@ -727,6 +727,30 @@ def test_the_configuration_that_the_server_gives_can_be_loaded_again(
     unload(stub, "again")
 
 
+def test_labels_a_warm_up_and_a_policy_are_told_and_files_need_not_be_sent_again(stub: Any) -> None:
+    warm_up = {"name": "w", "count": 2, "batch_size": 4}
+    warm_up["inputs"] = {"x": {"data_type": "TYPE_FP32", "dims": [3], "zero_data": True}}
+    config = {
+        "max_batch_size": 8,
+        "version_policy": {"specific": {"versions": [1, 2]}},
+        "output": [{"name": "z", "label_filename": "names.txt"}],
+        "model_warmup": [warm_up],
+    }
+    models = {"1/model.onnx": ROWS, "2/model.onnx": ROWS}
+    given = oip.ModelConfigRequest(name="again")
+    load(stub, "again", {**models, "names.txt": b"cat\ndog\nowl\n"}, **config)
+    first = stub.ModelConfig(given).config
+    assert list(first.version_policy.specific.versions) == [1, 2]
+    assert (first.model_warmup[0].count, first.model_warmup[0].batch_size) == (2, 4)
+    load_as(stub, "again", models, json_format.MessageToJson(first))
+    assert stub.ModelConfig(given).config == first
+    asked = oip.ModelInferRequest(model_name="again")
+    asked.inputs.add(name="x", datatype="FP32", shape=[1, 3]).contents.fp32_contents[:] = [0, 0, 1]
+    asked.outputs.add(name="z").parameters["classification"].int64_param = 1
+    assert stub.ModelInfer(asked).raw_output_contents[0].endswith(b":2:owl")
+    unload(stub, "again")
+
+
 @pytest.mark.parametrize(
     ("config", "why"),
     [

@@ -110,14 +110,25 @@ class Presentation:
             the batch. 0 if the network has no such dimension.
         labels: the labels of an output's classes, by the output's name. The labels under "" are for
             every output without its own.
+        version_policy: which versions a client asked for, in Triton's form. Empty if it named no
+            policy.
     """
 
     max_batch_size: int = 0
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    version_policy: Mapping[str, Any] = field(default_factory=dict)
+
+    def labels_of(self, output: str) -> tuple[str, ...]:
+        """The labels of an output. Empty if there are none."""
+        return self.labels.get(output) or self.labels.get("") or ()
 
     def to_json(self) -> dict[str, Any]:
         """The presentation as values for JSON."""
-        return {"max_batch_size": self.max_batch_size, "labels": dict(self.labels)}
+        return {
+            "max_batch_size": self.max_batch_size,
+            "labels": dict(self.labels),
+            "version_policy": dict(self.version_policy),
+        }
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Presentation:
@@ -126,6 +137,7 @@ class Presentation:
         return cls(
             int(facts.get("max_batch_size", 0)),
             {str(name): tuple(map(str, each)) for name, each in labels.items()},
+            dict(facts.get("version_policy", {})),
         )
 
 

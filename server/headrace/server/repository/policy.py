@@ -30,6 +30,12 @@ class VersionPolicy:
             return set(self.specific.intersection(ordered))
         return set(ordered[: self.latest])
 
+    def told(self) -> dict[str, Any]:
+        """The policy in Triton's form."""
+        if self.specific is not None:
+            return {"specific": {"versions": sorted(map(int, self.specific))}}
+        return {"all": {}} if self.latest is None else {"latest": {"num_versions": self.latest}}
+
 
 LATEST: Final = VersionPolicy(latest=1)
 """The default policy."""

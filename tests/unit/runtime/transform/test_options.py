@@ -19,7 +19,7 @@ REQUEST = LoadRequest(
     "m",
     DeviceName.parse("CPU"),
     version="7",
-    presentation=Presentation(8, {"": ("cat", "dog"), "y": ("a",)}),
+    presentation=Presentation(8, {"": ("cat", "dog"), "y": ("a",)}, {"all": {}}),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,8 +17,7 @@ _KINDS = "fiu"
 def labels_of(presentation: Presentation, port: Port) -> Sequence[str]:
     """The labels of an output's classes: those that a file gives, or else the network's own. Empty
     if there are none."""
-    labels: Mapping[str, Sequence[str]] = presentation.labels
-    return labels.get(port.name) or labels.get("") or [str(each) for each in port.classes]
+    return presentation.labels_of(port.name) or [str(each) for each in port.classes]
 
 
 def classify(array: Array, name: str, count: int, labels: Sequence[str], *, rows: bool) -> Array:

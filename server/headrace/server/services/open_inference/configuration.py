@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from google.protobuf import json_format
+
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.config.schema import ParameterValue
 from headrace.runtime.config.standard_keys import AUTO_BATCH_TIMEOUT
@@ -14,6 +16,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.loading.entry import NetworkEntry
 from headrace.runtime.network.network import Port
 from headrace.runtime.transform.options import LoadRequest, Presentation
+from headrace.runtime.transform.warm_up import WarmUp
 from headrace.server.services.open_inference.datatypes import BYTES, datatype_of
 
 PLATFORM: Final = "onnx"
@@ -56,6 +59,7 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
                 name=port.name,
                 data_type=data_type(port, "output"),
                 dims=_dims(port, batched=batched),
+                label_filename=label_file(port.name) if presentation.labels_of(port.name) else "",
             )
             for port in executable.outputs
         ],
@@ -67,6 +71,10 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
             )
         ],
         model_transaction_policy=oip.ModelTransactionPolicy(decoupled=False),
+        version_policy=json_format.ParseDict(presentation.version_policy, oip.ModelVersionPolicy())
+        if presentation.version_policy
+        else None,
+        model_warmup=_warm_ups(request.warm_up, executable, batched=batched),
     )
     for key, text in _loadable(executable, request).items():
         config.parameters[key].string_value = text
@@ -84,6 +92,37 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
         if AUTO_BATCH_TIMEOUT.name in executable.config.explicit:
             joining.max_queue_delay_microseconds = executable.config[AUTO_BATCH_TIMEOUT] * 1000
     return config
+
+
+def label_file(output: str) -> str:
+    """The name of the file with the labels of an output. A client that loads the network again need
+    not send it."""
+    return f"{output.replace('/', '_')}.labels"
+
+
+def _warm_ups(
+    warm_up: WarmUp | None, executable: ExecutableNetwork, *, batched: bool
+) -> list[oip.ModelWarmup]:
+    """The warm-up, if the message can hold it: with zeros, and one number of rows."""
+    if warm_up is None or warm_up.file is not None or not warm_up.count:
+        return []
+    rows = {shape[:1] for shape in warm_up.shapes.values()} if batched else set()
+    if len(rows) > 1 or () in rows:
+        return []
+    told = oip.ModelWarmup(name="warm-up", count=warm_up.count)
+    for (size,) in rows:
+        told.batch_size = size
+    for port in executable.inputs:
+        shape = warm_up.shapes.get(port.name)
+        if shape is not None:
+            told.inputs[port.name].CopyFrom(
+                oip.ModelWarmup.Input(
+                    data_type=data_type(port, "input"),
+                    dims=shape[1:] if batched else shape,
+                    zero_data=True,
+                )
+            )
+    return [told]
 
 
 def _loadable(executable: ExecutableNetwork, request: LoadRequest) -> dict[str, str]:

@@ -152,7 +152,9 @@ class ModelRepository:
                 f"the version policy leaves out all versions; there are {', '.join(reads)}",
                 field=_field(_CONFIG),
             )
-        request = _overridden(replace(description.request, name=full), override, sent.texts)
+        request = _overridden(
+            replace(description.request, name=full), override, sent.texts, self._labels_now(name)
+        )
         versions = [
             (
                 replace(request, version=version),
@@ -161,6 +163,15 @@ class ModelRepository:
             for version in sorted(wanted, key=int)
         ]
         return self._repository.begin(full, versions, replace=True)
+
+    def _labels_now(self, name: str) -> Callable[[str], tuple[str, ...]]:
+        """Gives the labels that an output of the loaded network has, for a configuration that the
+        server has given: it names files that need not be sent again."""
+        try:
+            presentation: Presentation = self._networks.find(name).record.request.presentation
+        except NotFound:
+            presentation = Presentation()
+        return presentation.labels_of
 
 
 class _Files(NamedTuple):
@@ -211,12 +222,19 @@ def _files(parameters: Mapping[str, Parameter]) -> _Files:
 
 
 def _overridden(
-    request: LoadRequest, override: Override, texts: Mapping[str, bytes]
+    request: LoadRequest,
+    override: Override,
+    texts: Mapping[str, bytes],
+    labels_now: Callable[[str], tuple[str, ...]],
 ) -> LoadRequest:
     presentation = request.presentation
     labels = dict(presentation.labels)
     named = override.label_files
     for output, file in named.items():
+        known = presentation.labels_of(output) or labels_now(output)
+        if file not in texts and known:
+            labels[output] = known
+            continue
         if file not in texts:
             raise InvalidArgument(
                 f"the configuration names {file[:200]!r} for the labels of output "
@@ -234,7 +252,11 @@ def _overridden(
         device=override.on(request.device),
         config={**request.config, **override.config},
         origin="client",
-        presentation=Presentation(presentation.max_batch_size if rows is None else rows, labels),
+        presentation=Presentation(
+            presentation.max_batch_size if rows is None else rows,
+            labels,
+            {} if override.policy is None else override.policy.told(),
+        ),
         warm_up=override.warm_up or request.warm_up,
     )
 
