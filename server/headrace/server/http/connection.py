@@ -96,7 +96,7 @@ class Connection(HttpToolsProtocol):
         self._refused = False
         # Reading: deadlines, and the data that has arrived.
         self._idle_since = math.inf
-        self._in_message = False
+        self._in_message = self._in_head = False
         self._read_due = math.inf
         self._body_since = 0.0
         self._body_bytes = 0
@@ -173,7 +173,9 @@ class Connection(HttpToolsProtocol):
         """Ends the connection if its client is too slow. The server calls this regularly."""
         bounds = self._bounds
         unsent = self.transport.get_write_buffer_size()
-        late = now > self._read_due and not self.transport.is_closing()
+        late = False
+        if now > self._read_due and not self.transport.is_closing():
+            self._refuse_late()
         if not unsent:
             self._unsent_last = 0
         elif not 0 < unsent <= self._unsent_last:
@@ -185,6 +187,15 @@ class Connection(HttpToolsProtocol):
             allowed = bounds.seconds + taken / bounds.bytes_per_second
             late = late or now - self._unsent_since > allowed
         if late:
+            self.transport.abort()
+
+    def _refuse_late(self) -> None:
+        """Replies to a request that has come in part, and closes the connection."""
+        self._read_due = math.inf
+        self._refusal = HTTPStatus.REQUEST_TIMEOUT
+        if self._in_head or (self._in_message and not self.cycle.response_complete):
+            self.send_400_response("")
+        if not self.transport.is_closing():
             self.transport.abort()
 
     # -- reading --
@@ -205,7 +216,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_message = True
+        self._in_message = self._in_head = True
         self.scope["state"]["connection"] = self
 
     def on_headers_complete(self) -> None:
@@ -214,6 +225,7 @@ class Connection(HttpToolsProtocol):
             self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise ValueError("the head is too large")
         super().on_headers_complete()
+        self._in_head = False
         # Trailers come from now on. They are not headers: nothing that lies behind a body may be
         # the request's credential, or say how the body is read.
         self.headers = []
@@ -272,6 +284,8 @@ class Connection(HttpToolsProtocol):
         status = self._refusal
         text = {
             HTTPStatus.BAD_REQUEST: "this is not an HTTP/1 request",
+            HTTPStatus.REQUEST_TIMEOUT: "the rest of the request has not come in "
+            f"{self._bounds.seconds:g} s, and {self._bounds.bytes_per_second} bytes more a second",
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "the request's line and headers take more "
             f"than {self._bounds.head_bytes} bytes",
         }[status]

@@ -172,18 +172,22 @@ def test_what_has_no_end_is_cut_off_long_before_it_fills_the_memory(head: bytes)
 
 
 @pytest.mark.parametrize(
-    "sent",
+    ("sent", "answer"),
     [
-        b"",
-        b"GET /fine HTTP/1.1\r\n",
-        b"POST /count HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort",
-        b"POST /fine HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort",
+        (b"", b""),
+        (b"GET /fine HTTP/1.1\r\n", b"HTTP/1.1 408 "),
+        (b"POST /count HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort", b"HTTP/1.1 408 "),
+        (b"POST /fine HTTP/1.1\r\nContent-Length: 9\r\n\r\nshort", b"HTTP/1.1 200 "),
     ],
     ids=["nothing", "head", "body", "a body that nobody reads"],
 )
-def test_a_client_that_never_ends_its_request_is_cut_off(sent: bytes) -> None:
+def test_a_client_that_never_ends_its_request_is_told_and_cut_off(
+    sent: bytes, answer: bytes
+) -> None:
     with serving(application(fine=fine, count=count), bounds=QUICK) as server:
-        assert b"\r\n\r\n5" not in raw(server, sent)
+        found = raw(server, sent)
+        assert found.startswith(answer)
+        assert found.count(b"HTTP/1.1") == bool(answer)
 
 
 def test_a_client_that_sends_its_body_byte_by_byte_is_cut_off() -> None:

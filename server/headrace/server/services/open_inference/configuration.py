@@ -71,11 +71,10 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
             )
         ],
         model_transaction_policy=oip.ModelTransactionPolicy(decoupled=False),
-        version_policy=json_format.ParseDict(presentation.version_policy, oip.ModelVersionPolicy())
-        if presentation.version_policy
-        else None,
         model_warmup=_warm_ups(request.warm_up, executable, batched=batched),
     )
+    if presentation.version_policy:
+        json_format.ParseDict(dict(presentation.version_policy), config.version_policy)
     for key, text in _loadable(executable, request).items():
         config.parameters[key].string_value = text
     config.parameters["DEVICE"].string_value = str(request.device)
