@@ -126,27 +126,26 @@ class Sending:
             stream.answered = True
             self._send_block(stream.id, block, end=False)
 
-    def send_message(self, stream: Stream, message: Buffer, *, last: bool = False) -> bool:
+    def send_message(
+        self, stream: Stream, message: Buffer, *, last: bool = False, whole: bool = False
+    ) -> bool:
         """Sends a message, as far as the windows allow. Nothing is sent on a stream that is over.
 
         Args:
             last: whether nothing follows (at a client).
+            whole: whether nothing is sent unless all of it goes out at once.
 
         Returns:
             Whether all of it goes out at once. Otherwise `Sent` comes when it has.
         """
         size = len(message)
-        whole = size + PREFIX_BYTES
-        if (
-            whole <= self._send_window
-            and whole <= stream.send_window
-            and whole <= self.peer_frame_bytes
-            and stream.is_open
-            and not stream.pending
-            and not self.paused
-        ):
-            self._send_window -= whole
-            stream.send_window -= whole
+        fits = self.fits(stream, size)
+        if whole and not fits:
+            return False
+        if fits and size + PREFIX_BYTES <= self.peer_frame_bytes:
+            taken = size + PREFIX_BYTES
+            self._send_window -= taken
+            stream.send_window -= taken
             flags = frames.END_STREAM if last else 0
             start = frames.message_head(size, flags, stream.id)
             if size <= _JOINED_BYTES:
@@ -167,10 +166,11 @@ class Sending:
 
     def fits(self, stream: Stream, size: int) -> bool:
         """Whether a message of `size` bytes would go out at once."""
-        whole = size + PREFIX_BYTES
+        size += PREFIX_BYTES
         return (
-            whole <= self._send_window
-            and whole <= stream.send_window
+            size <= self._send_window
+            and size <= stream.send_window
+            and stream.is_open
             and not stream.pending
             and not self.paused
         )
@@ -194,14 +194,11 @@ class Sending:
         size = len(message)
         whole = size + PREFIX_BYTES
         if (
-            whole <= self._send_window
-            and whole <= stream.send_window
+            self.fits(stream, size)
             and whole <= self.peer_frame_bytes
             and len(block) <= self.peer_frame_bytes
             and stream.remote_ended
-            and stream.is_open
             and not stream.answered
-            and not self.paused
         ):
             number = stream.id
             self._send_window -= whole

@@ -204,19 +204,19 @@ def serialize_infer_stream_reply(
     messages_read: int = 0,
 ) -> bytes:
     """One message of several results, the stream's limits, and how many messages were read."""
-    writer = framing.Writer()
+    writer, varint = framing.Writer(), framing.varint
     if messages_read:
-        writer.put(_MESSAGES_READ + framing.varint(messages_read))
+        writer.put(_MESSAGES_READ + varint(messages_read))
     if limits is not None:
         taken = pb.StreamLimits(in_flight=limits.in_flight, message_bytes=limits.message_bytes)
         writer.put_field(_LIMITS, taken.SerializeToString())
     for identifier, reply, attachments, error in results:
         name = identifier.encode()
-        head = b"".join((b"\x0a", framing.varint(len(name)), name))
+        head = b"".join((b"\x0a", varint(len(name)), name))
         if reply is None:
             body = b"" if error is None else error.SerializeToString()
             if error is not None:
-                head += bytes([_ERROR << 3 | 2]) + framing.varint(len(body))
+                head += bytes([_ERROR << 3 | 2]) + varint(len(body))
             writer.put_field(_RESULTS, head + body)
             continue
         body = reply if isinstance(reply, bytes) else reply.SerializeToString()
@@ -227,8 +227,7 @@ def serialize_infer_stream_reply(
             _put(writer, _REPLY, body, attachments)
             writer.close_message(mark)
         else:
-            size = framing.varint(len(body))
-            writer.put_field(_RESULTS, b"".join((head, b"\x12", size, body)))
+            writer.put_field(_RESULTS, b"".join((head, b"\x12", varint(len(body)), body)))
     return writer.to_bytes()
 
 

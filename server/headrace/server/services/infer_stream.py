@@ -155,17 +155,17 @@ class _Stream(RequestStream):
             seconds = job.queue_seconds + job.execution_seconds
             self._ended(key, str(key), job, error, seconds, job)
 
-        inference, remaining = self._inference, self._context.time_remaining()
-        done = partial(inference.sink.put, deliver)
+        inference = self._inference
+        if isinstance(request, InRegion):
+            return self._begin_in_region(request, key)
         if isinstance(request, StreamRequest):
             sequence = request.message.session.id
             many = strings_in(request.message.inputs) > HEAVY_ELEMENTS
             if many or names_regions(request.message) or self._turns.waits(sequence):
                 return self._begin_aside(request, str(key))
-        if isinstance(request, InRegion):
-            return self._begin_in_region(request, key)
-        decoded = request if isinstance(request, Decoded) else inference.decode(*request)
-        return inference.start(*decoded, remaining, done).token.cancel
+            request = inference.decode(*request)
+        remaining, done = self._context.time_remaining(), partial(inference.sink.put, deliver)
+        return inference.start(*request, remaining, done).token.cancel
 
     def _begin_in_region(self, known: InRegion, key: Hashable) -> Cancel:
         """Starts a request like an earlier one. Its copies run on the event loop."""

@@ -31,5 +31,7 @@ async def finished(name: str, lease: Lease, message: pb.InferRequest, job: Job) 
 
 def size_of(result: EncodedResult) -> int:
     """The bytes of a result."""
-    parts = sum(memoryview(part).nbytes for part in result.attachments)
-    return len(result.reply or b"") + parts
+    size = len(result.reply or b"")
+    for part in result.attachments:
+        size += memoryview(part).nbytes
+    return size

@@ -36,9 +36,10 @@ Ended: TypeAlias = Callable[[T | None, BaseException | None, float, Job | None],
 """Takes a request's outcome or its error, its seconds, and its job if it has one."""
 
 
-class InFlight:
+class InFlight(dict[Hashable, "Cancel | None"]):
     """Each request has a key, the memory that is reserved for it and its result, a place in its
-    caller's quota, and a function that cancels it. Belongs to the event loop's thread.
+    caller's quota, and a function that cancels it, None until that is known. Belongs to the event
+    loop's thread.
 
     Args:
         memory: the memory of the stream.
@@ -46,16 +47,10 @@ class InFlight:
     """
 
     def __init__(self, memory: Memory, meter: Meter | None) -> None:
+        super().__init__()
         self._memory = memory
         self._meter = meter
-        self._cancels: dict[Hashable, Cancel | None] = {}  # None until it is known
         self._reserved: dict[Hashable, Reservation] = {}
-
-    def __len__(self) -> int:
-        return len(self._cancels)
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._cancels
 
     def begin(self, key: Hashable, reserved: Reservation) -> None:
         """Takes a request that begins, and what is reserved for it.
@@ -66,16 +61,16 @@ class InFlight:
         if self._meter is not None:
             self._meter.enter()
         self._reserved[key] = reserved
-        self._cancels[key] = None
+        self[key] = None
 
     def started(self, key: Hashable, cancel: Cancel) -> None:
         """Notes how to cancel a request, if it has not ended already."""
-        if key in self._cancels:
-            self._cancels[key] = cancel
+        if key in self:
+            self[key] = cancel
 
     def end(self, key: Hashable) -> Reservation:
         """Forgets a request. Returns what is still reserved for it. Idempotent."""
-        self._cancels.pop(key, None)
+        self.pop(key, None)
         reserved = self._reserved.pop(key, None)
         if reserved is not None and self._meter is not None:
             self._meter.leave()
@@ -83,19 +78,19 @@ class InFlight:
 
     def cancel(self, key: Hashable, error: HeadraceError) -> None:
         """Cancels a request if it is in flight."""
-        cancel = self._cancels.get(key)
+        cancel = self.get(key)
         if cancel is not None:
             cancel(error)
 
     def cancel_all(self, error: HeadraceError) -> None:
         """Cancels all requests."""
-        for cancel in list(self._cancels.values()):
+        for cancel in list(self.values()):
             if cancel is not None:
                 cancel(error)
 
     def abandon(self) -> None:
         """Waits for no request any more. Each gives back what it holds when it ends."""
-        self._cancels.clear()
+        self.clear()
 
 
 class Tasks(Generic[T]):

@@ -338,7 +338,8 @@ class RequestStream(ABC):
         else:
             self._tell(code, seconds, name, "", job)
         finally:
-            self._memory.free(reserved.size)
+            if reserved.size:
+                self._memory.free(reserved.size)
             if spans is not None:
                 spans.end(key, name, code)
         self._changed.set()
@@ -365,7 +366,8 @@ class RequestStream(ABC):
 
     def _wrote(self) -> None:
         self._changed.set()
-        self._end_if_idle()
+        if self._closing:
+            self._end_if_idle()
 
     async def _settle(self) -> None:
         """Waits for all requests in flight and writes their results."""

@@ -68,9 +68,11 @@ class ResultWriter:
                 the reserved bytes back.
         """
         size *= COPIES
-        if not self._memory.use(max(size - reserved, 0), _OF_WHAT_IS_LEFT):
-            raise no_room("the result")
-        self._memory.free(max(reserved - size, 0))
+        if size > reserved:
+            if not self._memory.use(size - reserved, _OF_WHAT_IS_LEFT):
+                raise no_room("the result")
+        else:
+            self._memory.free(reserved - size)
         self._results.append((result, size))
 
     def put(self, result: Any) -> None:

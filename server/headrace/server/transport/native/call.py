@@ -218,14 +218,12 @@ class NativeCall:
         if self._left or self._is_over:
             raise CallOver
         connection, stream = self._connection, self.stream
-        if not connection.wire.fits(stream, len(message)):
-            return False
         if not self._has_head:
             self._has_head = True
             connection.wire.send_head(stream)
-        connection.wire.send_message(stream, message)
+        sent = connection.wire.send_message(stream, message, whole=True)
         connection.flush_soon()
-        return True
+        return sent
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
         self._trailing = metadata
