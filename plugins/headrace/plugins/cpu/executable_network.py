@@ -21,6 +21,7 @@ from headrace.runtime.execution.streams_executor import StreamsExecutor
 from headrace.runtime.network.data_oblivious import is_data_oblivious
 from headrace.runtime.network.network import Network, Port
 from headrace.runtime.network.values import NUMPY_NUMBERS
+from headrace.runtime.shapes.ledger import Ledger
 
 
 def replaceable(network: Network) -> tuple[Port, ...]:
@@ -53,10 +54,12 @@ class SessionNetwork(ExecutableNetwork):
 
     Attributes:
         optimized: ONNX Runtime has rewritten the network for all sessions.
+        ledger: judges the shapes of each request.
     """
 
     inline_safe = True
     optimized = True
+    ledger: Ledger | None = None
 
     def __init__(
         self,
@@ -80,6 +83,8 @@ class SessionNetwork(ExecutableNetwork):
     def _infer(self, job: Job) -> None:
         runs = self._runs
         assert runs is not None, "a job after close"
+        if self.ledger is not None:
+            self.ledger.check(job.inputs)
         try:
             options, terminate = self._spare_options.pop()
         except IndexError:

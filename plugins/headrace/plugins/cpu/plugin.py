@@ -43,6 +43,7 @@ from headrace.runtime.network.extension import merge_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.work import multiply_adds
+from headrace.runtime.shapes.ledger import Ledger
 from headrace.runtime.system.asker import current_asker
 from headrace.runtime.system.processors import usable_processors
 from headrace.runtime.transform.functions import inline_functions
@@ -56,14 +57,21 @@ class GuardedNetwork(Network):
     Attributes:
         is_oblivious: whether no value decides which memory a run touches.
         certain: the outputs of such a network that have the declared shape in every run.
+        ledger: judges the shapes of requests; None if the network takes all that it declares.
     """
 
     def __init__(
-        self, model: ir.Model, notes: tuple[str, ...], is_oblivious: bool, certain: Collection[str]
+        self,
+        model: ir.Model,
+        notes: tuple[str, ...],
+        is_oblivious: bool,
+        certain: Collection[str],
+        ledger: Ledger | None,
     ) -> None:
         super().__init__(model, notes=notes)
         self.is_oblivious = is_oblivious
         self.certain = certain
+        self.ledger = ledger
 
 
 class CpuPlugin(SessionPlugin):
@@ -151,18 +159,20 @@ class CpuPlugin(SessionPlugin):
         """Transforms the network as every device does, and then repairs and guards it. The last two
         happen whatever the configuration says."""
         transformed = super().transform_network(network, config, options)
-        model, inferred = transformed.model, transformed.shapes_are_inferred
+        model = transformed.model
         if _changes_functions(model):
             tracked(model, inline_functions)
             infer_types(model)
             name_layers(model.graph)
         exact = () if config.get(DISABLE_TRANSFORMATIONS) else saturation.note(model)
         notes = (*transformed.notes, *notes_on_float64(model), *exact)
-        if any(map(needs_repair, walk(model.graph))) and tracked(model, repair):
-            inferred = False
-        proven = guard(model, shapes_are_inferred=inferred)
+        if any(map(needs_repair, walk(model.graph))):
+            tracked(model, repair)
+        guarded = guard(model)
+        ledger = Ledger(tuple(guarded.requirements)) if guarded.requirements else None
         oblivious = is_data_oblivious(model)
-        return GuardedNetwork(model, notes, oblivious, proven.outputs() if oblivious else ())
+        certain = guarded.sizes.certain_outputs() if oblivious else ()
+        return GuardedNetwork(model, notes, oblivious, certain, ledger)
 
     def _transformations(self, config: Configuration) -> Sequence[Transformation]:
         return TRANSFORMATIONS
@@ -204,7 +214,9 @@ class CpuPlugin(SessionPlugin):
         work = network.derived(multiply_adds, lambda: multiply_adds(network))
         at_once = min(hints.streams(config, work), self.streams())
         compiled = super()._compile(network, hints.chosen(config, at_once, work), token)
-        compiled.inputs_may_change = isinstance(network, GuardedNetwork) and network.is_oblivious
+        if isinstance(network, GuardedNetwork):
+            compiled.inputs_may_change = network.is_oblivious
+            compiled.ledger = network.ledger
         return compiled
 
     def _runs(

@@ -28,8 +28,7 @@ import onnx
 import onnx_ir as ir
 
 from headrace.plugins.cpu.graph.dequantized import products, same_steps
-from headrace.plugins.cpu.graph.inserted import Inserted, opset_of
-from headrace.plugins.cpu.graph.proven_shapes import constant
+from headrace.plugins.cpu.graph.inserted import Inserted, constant, opset_of
 from headrace.plugins.cpu.session import session
 from headrace.runtime.intake.naming import Names, value_names, walk
 from headrace.runtime.network.type_inference import infer_types

@@ -84,12 +84,8 @@ class Network:
     Attributes:
         notes: changes to the network as it was given that may show in its results, and what lay
             beside it and has no effect.
-        shapes_are_inferred: whether the shape of every value but the inputs and outputs was
-            inferred, and none is what the model only declares.
         is_kept: whether somebody keeps the network for later loads, with all that is made of it.
     """
-
-    shapes_are_inferred: bool = False
 
     def __init__(
         self, model: ir.Model, files: MappedFiles | None = None, notes: tuple[str, ...] = ()

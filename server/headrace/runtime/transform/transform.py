@@ -47,7 +47,6 @@ def transform_network(
     for node in naming.walk(model.graph):
         stamp(node, [node.name or ""])
     inputs, outputs = preprocess
-    inferred = not outputs and not _declares_shapes(model)
     infer_types(model)
     add_preprocessing(model, inputs)
     add_postprocessing(model, outputs)
@@ -56,48 +55,17 @@ def transform_network(
     notes: tuple[str, ...] = ()
     if fp16_to_fp32:
         converted = to_float32(model)
-        inferred = inferred and converted.model is model
         model = converted.model
         if converted.reason:
             notes = (f"float16 layers stay, which the device lacks: {converted.reason}",)
         elif converted.computes:
             notes = ("float16 layers are computed in float32, because the device lacks float16",)
     ports = _port_names(model)
-    inferred = not tracked(model, *device_passes) and inferred
+    tracked(model, *device_passes)
     _restore_outputs(model, ports)
     infer_types(model)
     naming.name_layers(model.graph)
-    transformed = Network(model, notes=notes)
-    transformed.shapes_are_inferred = inferred
-    return transformed
-
-
-def _declares_shapes(model: ir.Model) -> bool:
-    """Whether the shape of a value that a layer reads may be what the model only declares."""
-    if model.functions:
-        return True
-    ends = set(filter(_is_end, model.graph.outputs))
-    for node in naming.walk(model.graph):
-        if any(value.shape is not None and value not in ends for value in node.outputs):
-            return True
-        for _, body in naming.bodies(node):
-            if any(value.shape is not None for value in body.inputs):
-                return True
-    return False
-
-
-def _is_end(value: ir.Value) -> bool:
-    """Whether no layer reads the output, nor what becomes the output when an Identity goes, and
-    then has its shape."""
-    if value.uses():
-        return False
-    made = value.producer()
-    while made is not None and made.op_type == "Identity":
-        source = made.inputs[0] if made.inputs else None
-        if source is None or len(source.uses()) != 1:
-            return False
-        made = source.producer()
-    return True
+    return Network(model, notes=notes)
 
 
 def _port_names(model: ir.Model) -> tuple[list[str | None], list[str | None]]:

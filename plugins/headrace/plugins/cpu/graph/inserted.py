@@ -7,6 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from headrace.runtime.intake.naming import Names
+from headrace.runtime.network.constants import const_tensor
 
 AXES_AS_INPUTS = {"ReduceMean": 18, "ReduceSum": 13, "Unsqueeze": 13}
 """The first operator set in which each operator takes its axes as an input."""
@@ -15,6 +16,11 @@ AXES_AS_INPUTS = {"ReduceMean": 18, "ReduceSum": 13, "Unsqueeze": 13}
 def opset_of(model: ir.Model) -> int:
     """The version of ONNX's own operator set that the model imports, under either of its names."""
     return model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+
+
+def constant(value: ir.Value) -> ir.TensorProtocol | None:
+    """The value's tensor if no run can change it, or None."""
+    return None if value.is_graph_input() else const_tensor(value)
 
 
 class Inserted:

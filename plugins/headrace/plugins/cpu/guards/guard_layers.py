@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.inserted import Inserted
-from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
-from headrace.runtime.intake.naming import Names
+from headrace.plugins.cpu.graph.inserted import Inserted, constant, opset_of
+from headrace.runtime.intake.naming import value_names
 from headrace.runtime.intake.provenance import origins, stamp
 from headrace.runtime.network.ranks import MAX_RANK, TOO_DEEP
+from headrace.runtime.shapes.formulas import Unsure
+from headrace.runtime.shapes.ledger import AT_LEAST, AT_MOST, EQUAL, Holds, Requirement
+from headrace.runtime.shapes.sizes import Sizes
 
 SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place of another
 FAILS: Final = "an input is empty, has too few axes, or gives a length of 0"
@@ -54,41 +56,87 @@ def certain(node: ir.Node) -> str | None:
     return f"the input has {rank} axes; it must have {'at least ' if more else ''}{wanted}"
 
 
-class Guard(Inserted):
-    """Puts layers that fail in place of the node before it, or at the end of its `body`. A method
-    that guards a value returns the guarded value."""
+class Guarded:
+    """A network whose layers get guards.
 
-    def __init__(
-        self,
-        node: ir.Node,
-        names: Names,
-        proven: ProvenShapes,
-        opset: int,
-        body: ir.Graph | None = None,
-    ) -> None:
-        super().__init__(node, names, SUFFIX, opset)
-        self.proven = proven
+    Attributes:
+        sizes: those of its values. A guard changes none.
+        requirements: what must hold of the shapes of a request. Layers check what does not follow
+            from these.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self.graph = model.graph
+        self.names = value_names(model)
+        self.opset = opset_of(model)
+        self.sizes = Sizes(model)
+        self.requirements: dict[Requirement, None] = {}
+
+
+class Guard(Inserted):
+    """Guards a node's inputs, or values at the end of its `body`. Where sizes follow from a
+    request's shapes, it requires something of them. Otherwise it puts layers before the node that
+    fail in its place. A method that guards a value returns the guarded value."""
+
+    def __init__(self, node: ir.Node, network: Guarded, body: ir.Graph | None = None) -> None:
+        super().__init__(node, network.names, SUFFIX, network.opset)
+        self.network = network
+        self.sizes = network.sizes
         self._body = body
         self._stands_for: tuple[str, ...] = ()
 
     def within(self, body: ir.Graph) -> Guard:
-        return Guard(self.node, self.names, self.proven, self.opset, body)
+        return Guard(self.node, self.network, body)
+
+    def judged(self, kind: str, *conditions: tuple[Holds, Unsure, Unsure]) -> bool:
+        """Requires that all conditions hold of a request's shapes. Returns False, and requires
+        nothing, if one does not follow from them, or if the layer need not run in each request."""
+        if self.node.graph is not self.network.graph:
+            return False
+        found = []
+        for holds, one, other in conditions:
+            if one is None or other is None:
+                return False
+            if not (isinstance(one, int) and isinstance(other, int) and holds(one, other)):
+                layer = self.node.name or ""
+                found.append(Requirement(layer, reason(kind), holds, one, other))
+        self.network.requirements.update(dict.fromkeys(found))
+        return True
+
+    def layer(
+        self,
+        op_type: str,
+        *inputs: ir.Value,
+        type: ir.TypeProtocol | None = None,
+        shape: ir.Shape | None = None,
+        **attributes: Any,
+    ) -> ir.Value:
+        if op_type == "Shape":
+            self._forget_declared(inputs[0])
+        return super().layer(op_type, *inputs, type=type, shape=shape, **attributes)
+
+    def _forget_declared(self, value: ir.Value) -> None:
+        """Drops sizes that are only declared. The backend would believe them, and not look."""
+        if value.shape is None or value.producer() is None:
+            return
+        sizes = self.sizes.of(value) or (None,) * value.shape.rank()
+        value.shape = ir.Shape(size if isinstance(size, int) else None for size in sizes)
 
     def not_empty(self, value: ir.Value, free: int | None = None) -> ir.Value:
         """Guards that no axis of the value is empty, except the axis `free`."""
-        sizes = self.proven.sizes(value)
+        sizes = self.sizes.of(value)
         axis = free
         if sizes is not None:
             rank = len(sizes)
             if free is not None and not -rank <= free < rank:
                 return self._never(value, rank, free + 1 if free >= 0 else -free, or_more=True)
-            certain = (at for at, size in enumerate(sizes) if size)
+            certain = (at for at, size in enumerate(sizes) if isinstance(size, int) and size)
             axis = next(certain, None) if free is None else free % rank
             others = [size for at, size in enumerate(sizes) if at != axis]
-            if all(others):
-                return value
             if 0 in others:
                 return self._never(value, rank)
+            if self.judged("", *((AT_LEAST, size, 1) for size in others)):
+                return value
             if axis is not None:
                 wanted = [0] * rank  # 0 leaves a size as it is
                 wanted[axis] = -1  # the backend infers it, unless another size is 0
@@ -101,6 +149,9 @@ class Guard(Inserted):
 
     def long(self, value: ir.Value, axis: int) -> ir.Value:
         """Guards that the axis of the value is not empty."""
+        sizes = self.sizes.of(value) or ()
+        if -len(sizes) <= axis < len(sizes) and self.judged("", (AT_LEAST, sizes[axis], 1)):
+            return value
         shape = self.layer("Shape", value)
         size = self.layer("Gather", shape, self.constant(np.array(axis)))
         nothing = self.zeros(self.is_zero(size))
@@ -135,9 +186,8 @@ class Guard(Inserted):
 
     def few(self, value: ir.Value, axis: int, most: int) -> ir.Value:
         """Guards that the axis of the value has at most `most` elements."""
-        sizes = self.proven.sizes(value)
-        size = sizes[axis] if sizes else None
-        if size is not None and size <= most:
+        sizes = self.sizes.of(value)
+        if sizes and self.judged("many", (AT_MOST, sizes[axis], most)):
             return value
         self.suffix = f"{SUFFIX}.many"
         shape = self.layer("Shape", value)
@@ -159,7 +209,7 @@ class Guard(Inserted):
 
     def of_rank(self, value: ir.Value, least: int) -> ir.Value:
         """Guards that the value has at least `least` axes."""
-        sizes = self.proven.sizes(value)
+        sizes = self.sizes.of(value)
         if sizes is not None:
             return (
                 value
@@ -173,7 +223,7 @@ class Guard(Inserted):
 
     def ranked(self, value: ir.Value, rank: int) -> ir.Value:
         """Guards that the value has `rank` axes."""
-        sizes = self.proven.sizes(value)
+        sizes = self.sizes.of(value)
         if sizes is not None:
             return value if len(sizes) == rank else self._never(value, len(sizes), rank)
         # A Reshape to zeros alone accepts an empty tensor of more axes, and drops these.
@@ -190,7 +240,7 @@ class Guard(Inserted):
 
     def alike(self, values: Sequence[ir.Value], axis: int | None) -> list[ir.Value]:
         """Guards that the values' shapes differ along `axis` alone, or not at all if it is None."""
-        shapes = [self.proven.dimensions(value) for value in values]
+        shapes = [self.sizes.of(value) for value in values]
         ranks = {None if shape is None else len(shape) for shape in shapes}
         rank = ranks.pop() if len(ranks) == 1 else None
         if rank is not None and (axis is None or -rank <= axis < rank):
@@ -198,7 +248,9 @@ class Guard(Inserted):
                 [size for at, size in enumerate(shape or ()) if axis is None or at != axis % rank]
                 for shape in shapes
             ]
-            if all(None not in each and each == others[0] for each in others):
+            pairs = [pair for each in others[1:] for pair in zip(others[0], each, strict=True)]
+            unlike = [(EQUAL, one, other) for one, other in pairs if one is None or one != other]
+            if self.judged("shape", *unlike):
                 return [*values]
         self.suffix = f"{SUFFIX}.shape"
         first = self.layer("Shape", values[0])
@@ -285,4 +337,6 @@ class Guard(Inserted):
         return self._reshaped(value, sizes)
 
     def _reshaped(self, value: ir.Value, sizes: ir.Value) -> ir.Value:
-        return self.layer("Reshape", value, sizes, type=value.type, shape=value.shape)
+        made = self.layer("Reshape", value, sizes, type=value.type, shape=value.shape)
+        self.sizes.copy(value, made)
+        return made

@@ -20,39 +20,30 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.cpu import contributed, limits
-from headrace.plugins.cpu.graph.inserted import opset_of
-from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes, constant
+from headrace.plugins.cpu.graph.inserted import constant
 from headrace.plugins.cpu.graph.repairs import REDUCTIONS
 from headrace.plugins.cpu.guards import inputs, outputs, products, shapes, windows
-from headrace.plugins.cpu.guards.guard_layers import Guard
-from headrace.runtime.intake.naming import value_names, walk
+from headrace.plugins.cpu.guards.guard_layers import Guard, Guarded
+from headrace.runtime.intake.naming import walk
 
 _NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # neither Unicode's space nor Python's
 _SCAN_WITHOUT_BATCH: Final = 9
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
 
 
-def guard(model: ir.Model, *, shapes_are_inferred: bool = False) -> ProvenShapes:
+def guard(model: ir.Model) -> Guarded:
     """Guards every layer of `model`, bodies included, that the backend may not survive, and every
-    output that may have too many texts.
-
-    Args:
-        shapes_are_inferred: as in `Network`.
-
-    Returns:
-        The shapes that the network proves. A guard changes no shape.
-    """
+    output that may have too many texts."""
     for node in walk(model.graph):
         _drop_omitted_inputs(node)
     nodes = [node for node in walk(model.graph) if needs_guard(node)]
-    names, proven = value_names(model), ProvenShapes(model, are_inferred=shapes_are_inferred)
-    opset = opset_of(model)
+    network = Guarded(model)
     quantized = any(node.op_type == "DequantizeLinear" for node in walk(model.graph))
-    for made in {value.producer() for value in proven.deep}:
+    for made in {value.producer() for value in network.sizes.deep}:
         if made is not None and made.inputs and made.inputs[0] is not None:
-            made.replace_input_with(0, Guard(made, names, proven, opset).deep(made.inputs[0]))
+            made.replace_input_with(0, Guard(made, network).deep(made.inputs[0]))
     for node in nodes:
-        guarded = Guard(node, names, proven, opset)
+        guarded = Guard(node, network)
         operator = limits.operator(node)
         for index, rank in limits.RANKS.get(operator, {}).items():
             inputs.of_exact_rank(rank, index)(node, guarded)
@@ -60,8 +51,8 @@ def guard(model: ir.Model, *, shapes_are_inferred: bool = False) -> ProvenShapes
             rule(node, guarded)
         if (rule := _RULES.get(operator)) is not None:
             rule(node, guarded)
-    outputs.guard_texts(model, names, proven, opset)
-    return proven
+    outputs.guard_texts(model, network)
+    return network
 
 
 def _drop_omitted_inputs(node: ir.Node) -> None:
@@ -82,7 +73,7 @@ def _attention(node: ir.Node, guard: Guard) -> None:
     """Guards keys against empty axes, which may mean no heads. Keys of three axes need no guard,
     because the attributes say how many heads they have."""
     value = node.inputs[1]
-    sizes = guard.proven.sizes(value) if value is not None else None
+    sizes = guard.sizes.of(value) if value is not None else None
     if sizes is None or len(sizes) == 4:
         inputs.not_empty(1, -2)(node, guard)
 

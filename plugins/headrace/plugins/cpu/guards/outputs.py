@@ -11,21 +11,22 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.proven_shapes import ProvenShapes
-from headrace.plugins.cpu.guards.guard_layers import MOST_TEXTS, Guard
-from headrace.runtime.intake.naming import Names
+from headrace.plugins.cpu.guards.guard_layers import MOST_TEXTS, Guard, Guarded
+from headrace.runtime.shapes.ledger import AT_MOST
 
 _LESS_TAKES_INTEGERS: Final = 9
 
 
-def guard_texts(model: ir.Model, names: Names, proven: ProvenShapes, opset: int) -> None:
+def guard_texts(model: ir.Model, network: Guarded) -> None:
     """Guards each output of the network that is a tensor of texts."""
     outputs, texts = model.graph.outputs, ir.TensorType(ir.DataType.STRING)
     for value in dict.fromkeys(outputs):
         node = value.producer()
-        if node is None or value.type != texts or opset < _LESS_TAKES_INTEGERS:
+        if node is None or value.type != texts or network.opset < _LESS_TAKES_INTEGERS:
             continue
-        guard = Guard(node, names, proven, opset, body=model.graph)
+        guard = Guard(node, network, body=model.graph)
+        if guard.judged("count", (AT_MOST, network.sizes.count(value), MOST_TEXTS)):
+            continue
         number, truth = (ir.TensorType(each) for each in (ir.DataType.INT64, ir.DataType.BOOL))
         count = guard.layer("Size", value, type=number)
         most = guard.constant(np.array(MOST_TEXTS + 1))

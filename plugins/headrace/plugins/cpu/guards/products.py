@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import Guard
+from headrace.runtime.shapes.ledger import AT_LEAST
 
 
 def einsum(node: ir.Node, guard: Guard) -> None:
@@ -30,7 +31,7 @@ def matmul(node: ir.Node, guard: Guard) -> None:
     first, second = node.inputs
     if first is None or second is None:
         return
-    one, other = (guard.proven.dimensions(each) for each in (first, second))
+    one, other = (guard.sizes.of(each) for each in (first, second))
     if other is not None and len(other) == 2:
         return
     if one and other and None not in one[:-2] and one[:-2] == other[:-2]:
@@ -47,10 +48,15 @@ def quantized(node: ir.Node, guard: Guard) -> None:
         -2 if node.attributes.get_int("transA", 0) else -1,
         -1 if node.attributes.get_int("transB", 0) else -2,
     ]
-    for value, axis in zip((first, second), along, strict=True):
-        sizes = guard.proven.sizes(value) or []
-        if len(sizes) >= -axis and sizes[axis]:
-            return
+    sizes = [
+        shape[axis]
+        for value, axis in zip((first, second), along, strict=True)
+        if len(shape := guard.sizes.of(value) or ()) >= -axis
+    ]
+    if any(isinstance(size, int) and size for size in sizes):
+        return
+    if any(guard.judged("", (AT_LEAST, size, 1)) for size in sizes):
+        return
     node.replace_input_with(0, guard.long(first, along[0]))
 
 

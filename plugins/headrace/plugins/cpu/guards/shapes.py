@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.proven_shapes import constant
+from headrace.plugins.cpu.graph.inserted import constant
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
 from headrace.plugins.cpu.rotary import rotary_elements
 from headrace.plugins.cpu.samples import most_rows
+from headrace.runtime.shapes.ledger import EQUAL
+from headrace.runtime.shapes.operators import Shape
 
 
 def gather_nd(node: ir.Node, guard: Guard) -> None:
@@ -24,10 +26,12 @@ def gather_nd(node: ir.Node, guard: Guard) -> None:
     data, indices = node.inputs[:2]
     if data is None or indices is None:
         return
-    known = [guard.proven.dimensions(each) for each in (data, indices)]
+    known = [guard.sizes.of(each) for each in (data, indices)]
     one, other = ((each or ())[:count] for each in known)
-    if len(one) == count and None not in one and one == other:
-        return
+    if len(one) == len(other) == count:
+        pairs = zip(one, other, strict=True)
+        if guard.judged("shape", *((EQUAL, *pair) for pair in pairs)):
+            return
     sizes = [guard.slice(guard.layer("Shape", each), 0, count) for each in (data, indices)]
     alike = guard.layer("Equal", *sizes, type=ir.TensorType(ir.DataType.BOOL))
     node.replace_input_with(1, guard.only_if(indices, alike, "shape"))
@@ -87,7 +91,8 @@ def rotary(node: ir.Node, guard: Guard) -> None:
     data, cosines = node.inputs[:2]
     if data is None or cosines is None:
         return
-    if rotary_elements(node, guard.proven.sizes(data)) is not None:  # `limits` refuses odd ones
+    known = _numbers(guard.sizes.of(data))
+    if rotary_elements(node, known) is not None:  # `limits` refuses odd ones
         return
     last = guard.slice(guard.layer("Shape", data), -1, END)
     turned = guard.slice(guard.layer("Shape", cosines), -1, END)
@@ -99,6 +104,12 @@ def rotary(node: ir.Node, guard: Guard) -> None:
     alike = [guard.layer("Equal", last, each, type=truth) for each in wanted]
     even = alike[0] if len(alike) == 1 else guard.layer("Or", *alike, type=truth)
     node.replace_input_with(0, guard.only_if(data, even, "rotary"))
+
+
+def _numbers(shape: Shape | None) -> list[int | None] | None:
+    if shape is None:
+        return None
+    return [size if isinstance(size, int) else None for size in shape]
 
 
 def _is_of_sizes(value: ir.Value) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.proven_shapes import constant
+from headrace.plugins.cpu.graph.inserted import constant
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
+from headrace.runtime.shapes.formulas import Term
+from headrace.runtime.shapes.ledger import AT_LEAST
 
 
 def affine_grid(node: ir.Node, guard: Guard) -> None:
@@ -73,10 +75,10 @@ def pool(node: ir.Node, guard: Guard) -> None:
     least = (kernel - 1) * np.array(dilations) + 1 - pads[: kernel.size] - pads[kernel.size :]
     if set(dilations) == {1} and not node.attributes.get_int("count_include_pad", 0):
         least = np.maximum(least - (strides - 1), np.minimum(least, 1))
-    sizes = guard.proven.sizes(data)
+    sizes = guard.sizes.of(data)
     if sizes is not None and len(sizes) == kernel.size + 2:
-        known = zip(sizes[2:], least.tolist(), strict=True)
-        if all(size is not None and size >= wanted for size, wanted in known):
+        pairs = zip(sizes[2:], least.tolist(), strict=True)
+        if guard.judged("window", *((AT_LEAST, *pair) for pair in pairs)):
             return
     given = guard.slice(guard.layer("Shape", data), 2, END)
     # Before operator set 9, Less does not take integers.
@@ -149,7 +151,9 @@ def _complete(
     data, numbers = node.inputs[0], node.inputs[index] if index < len(node.inputs) else None
     if data is None or numbers is None or constant(numbers) is not None:
         return
-    length = (guard.proven.sizes(numbers) or [None])[0]
+    length = (guard.sizes.of(numbers) or (None,))[0]
+    if isinstance(length, Term):
+        length = None
     if length is not None and axes is None and not (twice and length % 2):
         inputs.of_exact_rank(length // 2 if twice else length)(node, guard)
         return
@@ -170,8 +174,8 @@ def _has_an_axis_for_each(node: ir.Node, guard: Guard, *lists: int) -> None:
         return  # `limits` looks at it
     for index in lists:
         given = node.inputs[index] if index < len(node.inputs) else None
-        sizes = guard.proven.sizes(given) if given is not None else None
-        if sizes and sizes[0]:
+        sizes = guard.sizes.of(given) if given is not None else None
+        if sizes and isinstance(sizes[0], int) and sizes[0]:
             inputs.of_exact_rank(sizes[0])(node, guard)
 
 

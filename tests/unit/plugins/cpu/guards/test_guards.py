@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins import cpu
+from headrace.plugins.cpu.guards.guard_layers import SUFFIX
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
@@ -446,6 +447,39 @@ def test_a_constant_divisor_needs_no_guard(plugin: Plugin) -> None:
     compiled = plugin.load_network(Load(given))
     assert [node.op_type for node in compiled.network.nodes()] == ["Div"]
     compiled.close()
+
+
+def test_sizes_that_follow_from_a_request_are_judged_before_the_run(plugin: Plugin) -> None:
+    given = network(
+        """g (float[n, h] x, float[m, k] z) => (float[a, b] y) {
+            s = Softmax(x) t = Transpose(z) y = Concat<axis = 0>(s, t)
+        }"""
+    )
+    compiled = plugin.load_network(Load(given))
+    try:
+        assert not any(SUFFIX in (node.name or "") for node in compiled.network.nodes())
+        ask = InferRequest(compiled).infer
+        assert ask({"x": ones(0, 3), "z": ones(3, 2)})["y"].shape == (2, 3)
+        with pytest.raises(InvalidArgument, match="layer 'y': the shapes of the inputs do not fit"):
+            ask({"x": ones(0, 3), "z": ones(2, 3)})
+    finally:
+        compiled.close()
+
+
+def test_sizes_in_a_branch_that_does_not_run_may_be_any(plugin: Plugin) -> None:
+    given = network(
+        """g (bool go, float[n, 1, h, w] x) => (float[a, b, c, d] y) {
+            y = If(go) <
+                then_branch = t () => (float[e, f, g, i] r) { r = ConvTranspose(x, k) },
+                else_branch = o () => (float[j, l, m, o] q) { q = Relu(x) }
+            >
+        }""",
+        k=ones(1, 1, 3, 3),
+    )
+    empty = ones(1, 1, 0, 5)
+    assert run(plugin, given, np.array(False), empty)["y"].shape == empty.shape
+    with pytest.raises(InvalidArgument, match=FAILS):
+        run(plugin, given, np.array(True), empty)
 
 
 def test_a_shape_that_is_only_declared_is_not_believed(plugin: Plugin) -> None:

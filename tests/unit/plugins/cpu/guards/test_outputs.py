@@ -53,19 +53,23 @@ def test_an_output_that_the_network_reads_or_gives_twice_is_guarded(plugin: Plug
     assert found["z"].all()
 
 
+def test_an_input_that_is_an_output_has_as_many_strings(plugin: Plugin) -> None:
+    text = "g (string[n] x) => (string[n] y) { y = Identity(x) }"
+    with pytest.raises(InvalidArgument, match=r"layer 'y': .* more than 524,288 strings"):
+        run(plugin, text, x=np.full(MOST_TEXTS + 1, "a", object))
+
+
 @pytest.mark.parametrize(
-    ("ports", "guarded"),
+    ("text", "guarded"),
     [
-        ("(string[n] x) => (string[n] y)", True),
-        ("(float[n] x) => (float[n] y)", False),
-        ("(seq(string[n]) x) => (seq(string[n]) y)", False),
+        (TILED, True),
+        (TILED.replace("string", "float"), False),
+        ("g (string[n] x) => (string[n] y) { y = Identity(x) }", False),
+        ("g (seq(string[n]) x) => (seq(string[n]) y) { y = Identity(x) }", False),
     ],
 )
-def test_only_an_output_that_may_have_too_many_strings_is_guarded(
-    ports: str, guarded: bool
-) -> None:
-    given = Network.from_bytes(parse(f"g {ports} {{ y = Identity(x) }}").SerializeToString())
-    model = given.model.clone()
+def test_only_an_output_that_may_have_too_many_strings_is_guarded(text: str, guarded: bool) -> None:
+    model = Network.from_bytes(parse(text).SerializeToString()).model.clone()
     guard(model)
     assert any(SUFFIX in (node.name or "") for node in model.graph) == guarded
     assert [value.name for value in model.graph.outputs] == ["y"]

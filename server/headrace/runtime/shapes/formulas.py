@@ -1,0 +1,260 @@
+"""Sizes as formulas over the sizes of a network's inputs.
+
+A formula is made once for a network. Its number for a request takes a fraction of a microsecond, so
+that shapes that never come again cost little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+LARGEST: Final = 2**62
+"""No size, and no number that a network computes from sizes, may be larger: 64 bits hold less."""
+
+_MOST_TERMS: Final = 100_000
+"""The most terms of a network. Sizes that need more are not known."""
+
+
+class Misfit(Exception):
+    """Sizes that no run of a layer takes."""
+
+
+class Term:
+    """A function of other sizes, or one size of an input. Two terms of one `Formulas` are the same
+    object if they are made alike. Then they have the same number in every request.
+
+    Attributes:
+        number: its place among the terms that were made. Arguments were made before.
+        source: the input and its axis, if the term is one size of an input.
+    """
+
+    __slots__ = ("arguments", "function", "layer", "number", "source")
+
+    def __init__(
+        self,
+        number: int,
+        function: Callable[..., int] | None,
+        arguments: tuple[Size, ...] = (),
+        source: tuple[str, int] | None = None,
+        layer: str = "",
+    ) -> None:
+        self.number = number
+        self.function = function
+        self.arguments = arguments
+        self.source = source
+        self.layer = layer
+
+
+Size: TypeAlias = int | Term
+Unsure: TypeAlias = int | Term | None
+"""A size, or None for one that does not follow from the shapes of inputs."""
+
+
+class Formulas:
+    """Makes the terms of one network.
+
+    Attributes:
+        layer: the layer that the next terms are made for.
+    """
+
+    def __init__(self) -> None:
+        self.layer = ""
+        self._made: dict[tuple[object, ...], Term] = {}
+
+    def size_of_input(self, name: str, axis: int) -> Term:
+        term = Term(len(self._made), None, source=(name, axis))
+        return self._made.setdefault((name, axis), term)
+
+    def apply(self, function: Callable[..., int], *arguments: Unsure) -> Unsure:
+        """The function of the arguments. None if one is not known, or if no run takes them."""
+        known = tuple(each for each in arguments if each is not None)
+        if len(known) < len(arguments):
+            return None
+        if all(type(each) is int for each in known):
+            try:
+                found = function(*known)
+            except Misfit:
+                return None
+            return found if -LARGEST < found < LARGEST else None
+        key = (function, *known)
+        term = self._made.get(key)
+        if term is None:
+            if len(self._made) >= _MOST_TERMS:
+                return None
+            term = Term(len(self._made), function, known, layer=self.layer)
+            self._made[key] = term
+        return term
+
+    def plus(self, one: Unsure, other: Unsure) -> Unsure:
+        if other == 0:
+            return one
+        return other if one == 0 else self.apply(_plus, one, other)
+
+    def times(self, one: Unsure, other: Unsure) -> Unsure:
+        if other == 1:
+            return one
+        return other if one == 1 else self.apply(_times, one, other)
+
+    def product(self, sizes: Iterable[Unsure]) -> Unsure:
+        found: Unsure = 1
+        for size in sizes:
+            found = self.times(found, size)
+        return found
+
+    def broadcast(self, one: Unsure, other: Unsure) -> Unsure:
+        """The size of an axis of an elementwise operation, whose operands have these sizes."""
+        if one is other or other == 1:
+            return one
+        if one == 1:
+            return other
+        for each in (one, other):
+            if isinstance(each, int):
+                return each  # a run in which the other is neither 1 nor this one fails
+        return self.apply(_broadcast, one, other)
+
+    def windows(self, size: Unsure, reach: Unsure, stride: int) -> Unsure:
+        """How many windows fit into an axis. A window reaches over as many elements more than there
+        is padding. ONNX Runtime rounds a negative number of steps towards 0."""
+        return size if reach == 1 == stride else self.apply(_windows, size, reach, stride)
+
+    def share(self, sizes: Sequence[Unsure], others: Sequence[Unsure]) -> Unsure:
+        """The product of sizes, divided by the product of others."""
+        sizes, others = list(sizes), list(others)
+        for each in [*others]:
+            if each in sizes:
+                sizes.remove(each)
+                others.remove(each)
+        divisor = self.product(others)
+        whole = self.product(sizes)
+        return whole if divisor == 1 else self.apply(_share, whole, divisor)
+
+
+def number_of(size: Size, numbers: Mapping[Term, int]) -> int:
+    return size if isinstance(size, int) else numbers[size]
+
+
+class Program:
+    """Computes the numbers of some terms, and of those that they are made of.
+
+    Attributes:
+        inputs: the names of the inputs whose shapes count.
+    """
+
+    def __init__(self, terms: Iterable[Size]) -> None:
+        found: dict[int, Term] = {}
+        waiting = [each for each in terms if isinstance(each, Term)]
+        while waiting:
+            term = waiting.pop()
+            if term.number not in found:
+                found[term.number] = term
+                waiting += [each for each in term.arguments if isinstance(each, Term)]
+        self._steps = [found[number] for number in sorted(found)]
+        sources = (each.source for each in self._steps if each.source is not None)
+        self.inputs = tuple(dict.fromkeys(name for name, _ in sources))
+
+    def __call__(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[Term, int]:
+        """The number of each term.
+
+        Raises:
+            Misfit: no run takes these shapes. Its text begins with the layer's name.
+        """
+        found: dict[Term, int] = {}
+        for term in self._steps:
+            if term.source is not None:
+                name, axis = term.source
+                found[term] = shapes[name][axis]
+                continue
+            assert term.function is not None
+            try:
+                made = term.function(*[number_of(each, found) for each in term.arguments])
+            except Misfit as error:
+                raise Misfit(f"layer {term.layer!r}: {error}") from None
+            if not -LARGEST < made < LARGEST:
+                raise Misfit(f"layer {term.layer!r}: a size is too large")
+            found[term] = made
+        return found
+
+
+def _plus(one: int, other: int) -> int:
+    return one + other
+
+
+def _times(one: int, other: int) -> int:
+    return one * other
+
+
+def minus(one: int, other: int) -> int:
+    return one - other
+
+
+def quotient(one: int, other: int) -> int:
+    """Rounded towards 0, as integers are divided in a network."""
+    if not other:
+        raise Misfit("a number is divided by 0")
+    found = abs(one) // abs(other)
+    return found if (one < 0) == (other < 0) else -found
+
+
+def divided_up(one: int, other: int) -> int:
+    """Rounded up."""
+    if not other:
+        raise Misfit("a number is divided by 0")
+    return -(-one // other)
+
+
+def extent(size: int, start: int, end: int, step: int) -> int:
+    """The length of a slice."""
+    if not step:
+        raise Misfit("a step is 0")
+    return len(range(*slice(start, end, step).indices(size)))
+
+
+def steps(start: int, limit: int, delta: int) -> int:
+    """The length of a Range."""
+    if not delta:
+        raise Misfit("delta is 0")
+    return max(0, -((start - limit) // delta))
+
+
+def copied_if_0(size: int, given: int) -> int:
+    """A size of a Reshape, which is that of the input if it is 0."""
+    return given if size == 0 else not_negative(size)
+
+
+def not_negative(size: int) -> int:
+    if size < 0:
+        raise Misfit("a size is negative")
+    return size
+
+
+def scaled(size: int, scale: int) -> int:
+    """A size that is multiplied as a number of 32 bits."""
+    if size * scale >= 2**24:
+        raise Misfit("a size is too large")
+    return size * scale
+
+
+def positive(size: int) -> int:
+    if size <= 0:
+        raise Misfit("a size is not positive")
+    return size
+
+
+def _broadcast(one: int, other: int) -> int:
+    if one != other and 1 not in (one, other):
+        raise Misfit("the shapes of the inputs do not fit each other")
+    return other if one == 1 else one
+
+
+def _windows(size: int, reach: int, stride: int) -> int:
+    found = quotient(size - reach, stride) + 1
+    if found < 0:
+        raise Misfit("the window is larger than the padded input")
+    return found
+
+
+def _share(whole: int, divisor: int) -> int:
+    if not divisor or whole % divisor:
+        raise Misfit("the number of elements does not fit the new shape")
+    return whole // divisor
