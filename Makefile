@@ -89,7 +89,7 @@ test-cuda:
 # Half a minute. Debian: apt-get install qemu-user
 test-avx2: $(INSTALLED)
 	@qemu-x86_64 -cpu Haswell $(BIN)/python -m pytest -p no:cacheprovider \
-	    tests/unit/plugins/cpu/test_saturation.py $(ARGS)
+	    tests/unit/plugins/cpu/backend/test_saturation.py $(ARGS)
 
 test-large: $(INSTALLED)
 	@$(BIN)/pytest tests/large $(ARGS)

@@ -16,7 +16,7 @@ import typer
 from headrace.client import errors
 from headrace.client.cli.app import make_app
 from headrace.client.cli.connection import FLAGS
-from headrace.plugins.cpu.session.custom_ops import CUSTOM_OPS_LIBRARIES
+from headrace.plugins.cpu.backend.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.plugins.hetero.running import subgraph as hetero
 from headrace.plugins.multi.running import counters as multi
 from headrace.runtime.config.replicas import SCHEMA as REPLICAS_SCHEMA

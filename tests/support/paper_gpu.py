@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.plugins.cpu.session.session import Provider
+from headrace.plugins.cpu.backend.session import Provider
 from headrace.plugins.cuda.bound_runs import Where
 from headrace.plugins.cuda.gpu import Gpu
 from headrace.plugins.cuda.machine import Machine

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.plugins.cpu.backend.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
-from headrace.plugins.cpu.session.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
 from headrace.runtime.config.schema import MAX_KEYS, ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.server.repository.description import read_description

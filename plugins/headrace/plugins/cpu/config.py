@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.plugins.cpu.session.custom_ops import CUSTOM_OPS_LIBRARIES
+from headrace.plugins.cpu.backend.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import INFERENCE_PRECISION_HINT, STANDARD_KEYS
 

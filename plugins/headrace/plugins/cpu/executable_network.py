@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from headrace.plugins.cpu.failures import run_failure
-from headrace.plugins.cpu.session import session
-from headrace.plugins.cpu.session.profiling import Profiler
-from headrace.plugins.cpu.session.runs import HostRuns, Runs
-from headrace.plugins.cpu.session.tensors import Conversion
+from headrace.plugins.cpu.backend import session
+from headrace.plugins.cpu.backend.failures import run_failure
+from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.running.profiling import Profiler
+from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import ResourceExhausted

@@ -10,17 +10,17 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from headrace.plugins.cpu import contributed, limits, saturation, texts
-from headrace.plugins.cpu.apart import not_for_strangers, why_apart
+from headrace.plugins.cpu.backend import custom_ops, saturation
+from headrace.plugins.cpu.backend.repairs import needs_repair, repair
+from headrace.plugins.cpu.backend.session import Provider
+from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.claims import contributed, limits, texts
+from headrace.plugins.cpu.claims.apart import not_for_strangers, why_apart
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
-from headrace.plugins.cpu.graph.repairs import needs_repair, repair
 from headrace.plugins.cpu.guards import guard_layers
 from headrace.plugins.cpu.guards.guards import guard, needs_guard
-from headrace.plugins.cpu.session import custom_ops
-from headrace.plugins.cpu.session.runs import HostRuns, Runs
-from headrace.plugins.cpu.session.session import Provider
-from headrace.plugins.cpu.session.tensors import Conversion
+from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
 from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64

@@ -10,14 +10,14 @@ from typing import ClassVar, Final, TypeAlias
 import onnx_ir as ir
 import onnxruntime
 
-from headrace.plugins.cpu import failures, limits
+from headrace.plugins.cpu.backend import custom_ops, failures, session
+from headrace.plugins.cpu.backend.compatibility import Compatibility, identity
+from headrace.plugins.cpu.backend.session import Provider, Session, Settings
+from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.claims import limits
 from headrace.plugins.cpu.executable_network import SessionNetwork, replaceable
-from headrace.plugins.cpu.graph.compatibility import Compatibility, identity
-from headrace.plugins.cpu.session import custom_ops, session
-from headrace.plugins.cpu.session.profiling import Profiler
-from headrace.plugins.cpu.session.runs import HostRuns, Runs
-from headrace.plugins.cpu.session.session import Provider, Session, Settings
-from headrace.plugins.cpu.session.tensors import Conversion
+from headrace.plugins.cpu.running.profiling import Profiler
+from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.support import LayerSupport, Trials
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration

@@ -16,13 +16,12 @@ from functools import cached_property
 import onnx_ir as ir
 from onnx import defs
 
-from headrace.plugins.cpu import failures
-from headrace.plugins.cpu.graph.compatibility import Compatibility
+from headrace.plugins.cpu.backend import failures, session
+from headrace.plugins.cpu.backend.compatibility import Compatibility
+from headrace.plugins.cpu.backend.custom_ops import CUSTOM_OPS_LIBRARIES
+from headrace.plugins.cpu.backend.session import Provider, Settings
+from headrace.plugins.cpu.claims.type_guesses import Guess, type_guesses
 from headrace.plugins.cpu.guards import guard_layers
-from headrace.plugins.cpu.session import session
-from headrace.plugins.cpu.session.custom_ops import CUSTOM_OPS_LIBRARIES
-from headrace.plugins.cpu.session.session import Provider, Settings
-from headrace.plugins.cpu.type_guesses import Guess, type_guesses
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.intake.naming import bodies, walk
 from headrace.runtime.network.type_names import type_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from headrace.plugins.cpu.saturation import multiply_exactly
+from headrace.plugins.cpu.backend.saturation import multiply_exactly
 from headrace.runtime.intake.naming import value_names, walk
 
 _WIDE = "/double"  # ends the names of this module's casts to float64

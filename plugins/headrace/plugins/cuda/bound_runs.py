@@ -18,8 +18,8 @@ import onnx_ir as ir
 import onnxruntime
 from onnxruntime.capi import _pybind_state as binding
 
-from headrace.plugins.cpu.session import tensors
-from headrace.plugins.cpu.session.session import Session
+from headrace.plugins.cpu.backend import tensors
+from headrace.plugins.cpu.backend.session import Session
 from headrace.plugins.cuda.memory import HostMemory
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network, Port

@@ -6,8 +6,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from headrace.plugins.cpu.session.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
-from headrace.plugins.cpu.session.session import Provider
+from headrace.plugins.cpu.backend.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
+from headrace.plugins.cpu.backend.session import Provider
 from headrace.plugins.cuda.machine import PROVIDER, TENSORRT
 from headrace.runtime.config.key import Key
 from headrace.runtime.config.schema import ConfigSchema, Configuration

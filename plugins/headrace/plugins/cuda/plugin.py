@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headrace.plugins.cpu.graph.compatibility import identity
-from headrace.plugins.cpu.session import session
-from headrace.plugins.cpu.session.custom_ops import libraries
-from headrace.plugins.cpu.session.runs import HostRuns, Runs
-from headrace.plugins.cpu.session.session import Provider, Settings
-from headrace.plugins.cpu.session.tensors import Conversion
+from headrace.plugins.cpu.backend import session
+from headrace.plugins.cpu.backend.compatibility import identity
+from headrace.plugins.cpu.backend.custom_ops import libraries
+from headrace.plugins.cpu.backend.session import Provider, Settings
+from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
 from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cuda import config as settings

@@ -15,8 +15,8 @@ import onnx
 import pytest
 
 from headrace.plugins import cpu
+from headrace.plugins.cpu.backend import session
 from headrace.plugins.cpu.plugin import processor_name
-from headrace.plugins.cpu.session import session
 from headrace.runtime.config import hints
 from headrace.runtime.config.key import Range
 from headrace.runtime.device.api import PLUGIN_API_VERSION

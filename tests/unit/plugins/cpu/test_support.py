@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from headrace.plugins.cpu import create_plugin
-from headrace.plugins.cpu.session.session import Provider
+from headrace.plugins.cpu.backend.session import Provider
 from headrace.plugins.cpu.support import Trials
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin

@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 
 from headrace.plugins import cuda
-from headrace.plugins.cpu.session.session import Provider
+from headrace.plugins.cpu.backend.session import Provider
 from headrace.plugins.cuda.bound_runs import Where, bindable
 from headrace.plugins.cuda.config import SCHEMA, auto_streams, provider
 from headrace.plugins.cuda.memory import PinnedMemory

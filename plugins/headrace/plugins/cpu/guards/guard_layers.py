@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.inserted import Inserted, constant, opset_of
+from headrace.plugins.cpu.backend.guard_reasons import FAILS, SUFFIX, reason
+from headrace.plugins.cpu.backend.inserted import Inserted, constant, opset_of
 from headrace.runtime.intake.naming import value_names
 from headrace.runtime.intake.provenance import origins, stamp
 from headrace.runtime.network.ranks import MAX_RANK, TOO_DEEP
@@ -17,32 +18,10 @@ from headrace.runtime.shapes.formulas import Unsure
 from headrace.runtime.shapes.ledger import AT_LEAST, AT_MOST, EQUAL, Holds, Requirement
 from headrace.runtime.shapes.sizes import Sizes
 
-SUFFIX: Final = "/headrace.guard"  # in the names of layers that fail in place of another
-FAILS: Final = "an input is empty, has too few axes, or gives a length of 0"
-MOST_TEXTS: Final = 524_288  # of an output
 _NEVER: Final = re.compile(rf"{re.escape(SUFFIX)}\.never(?:\.(\d+)\.(\d+)(\+)?)?(\.deep)?")
-_REASONS: Final = {
-    "class": "a class is negative, and it is not ignore_index",
-    "corner": "with align_corners, each axis of the grid must have at least two pixels",
-    "count": f"an output has more than {MOST_TEXTS:,} strings, the most for one output; "
-    "ask for fewer in one request",
-    "crop": "an axis keeps its size, and the backend then does not crop it",
-    "many": "it has too many rows; send fewer in one request",
-    "negative": "a length is negative",
-    "rotary": "a head does not have the number of elements that the cosines turn",
-    "shape": "the shapes of the inputs do not fit each other",
-    "text": "a string has white space that the backend splits differently from ONNX",
-    "window": "the window is larger than the padded input",
-}
 END: Final = 2**31 - 1  # of an axis; a slice stops where the axis ends
 _LOOP_TAKES_SEQUENCES: Final = 13
 _SLICE_TAKES_INPUTS: Final = 10
-
-
-def reason(rest: str) -> str:
-    """Why a layer fails, as told by the part of its name after `SUFFIX`."""
-    kind = rest.removeprefix(".").partition("#")[0]
-    return _REASONS.get(kind, FAILS)
 
 
 def certain(node: ir.Node) -> str | None:

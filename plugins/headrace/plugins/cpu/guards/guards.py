@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu import contributed, limits
-from headrace.plugins.cpu.graph.inserted import constant
-from headrace.plugins.cpu.graph.repairs import REDUCTIONS
+from headrace.plugins.cpu.backend.inserted import constant
+from headrace.plugins.cpu.backend.repairs import REDUCTIONS
+from headrace.plugins.cpu.claims import contributed, limits
 from headrace.plugins.cpu.guards import inputs, outputs, products, shapes, windows
 from headrace.plugins.cpu.guards.guard_layers import Guard, Guarded
 from headrace.runtime.intake.naming import walk

@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.guards.guard_layers import MOST_TEXTS, Guard, Guarded
+from headrace.plugins.cpu.backend.guard_reasons import MOST_TEXTS
+from headrace.plugins.cpu.guards.guard_layers import Guard, Guarded
 from headrace.runtime.shapes.ledger import AT_MOST
 
 _LESS_TAKES_INTEGERS: Final = 9

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.inserted import constant
+from headrace.plugins.cpu.backend.inserted import constant
+from headrace.plugins.cpu.claims.rotary import rotary_elements
+from headrace.plugins.cpu.claims.samples import most_rows
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
-from headrace.plugins.cpu.rotary import rotary_elements
-from headrace.plugins.cpu.samples import most_rows
 from headrace.runtime.shapes.ledger import EQUAL
 from headrace.runtime.shapes.operators import Shape
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins import cpu
-from headrace.plugins.cpu.guards.guard_layers import SUFFIX
+from headrace.plugins.cpu.backend.guard_reasons import SUFFIX
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers

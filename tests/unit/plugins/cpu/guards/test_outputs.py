@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.plugins import cpu
-from headrace.plugins.cpu.guards.guard_layers import MOST_TEXTS, SUFFIX
+from headrace.plugins.cpu.backend.guard_reasons import MOST_TEXTS, SUFFIX
 from headrace.plugins.cpu.guards.guards import guard
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from onnxruntime.capi import _pybind_state as binding
 
-from headrace.plugins.cpu.session.session import Session
-from headrace.plugins.cpu.session.tensors import Conversion
+from headrace.plugins.cpu.backend.session import Session
+from headrace.plugins.cpu.backend.tensors import Conversion
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Array, Value
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins.cpu.session.tensors import Conversion, aligned, from_ort, to_ort
+from headrace.plugins.cpu.backend.tensors import Conversion, aligned, from_ort, to_ort
 from headrace.runtime.errors import InvalidArgument, Unimplemented
 from headrace.runtime.network.network import Port
 

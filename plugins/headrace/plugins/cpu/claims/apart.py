@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from headrace.plugins.cpu import contributed, texts
+from headrace.plugins.cpu.claims import contributed, texts
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.intake.naming import walk
 

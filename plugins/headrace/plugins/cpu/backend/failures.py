@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from headrace.plugins.cpu.guards import guard_layers
+from headrace.plugins.cpu.backend import guard_reasons
 from headrace.runtime.errors import (
     Cancelled,
     FailedPrecondition,
@@ -101,9 +101,9 @@ def readable(error: Exception) -> str:
     while kernel is not None and (inner := _KERNEL.search(kernel["why"])) is not None:
         kernel = inner  # a layer in a body says more than the layer that holds the body
     if kernel is not None:
-        layer, guarded, rest = kernel["layer"].partition(guard_layers.SUFFIX)
+        layer, guarded, rest = kernel["layer"].partition(guard_reasons.SUFFIX)
         if guarded:
-            return f"layer {layer!r}: {guard_layers.reason(rest)}"
+            return f"layer {layer!r}: {guard_reasons.reason(rest)}"
         why = _without_location(kernel["why"])
         return f"layer {kernel['layer']!r} ({kernel['op']}): {why}"
     return _without_location(text)

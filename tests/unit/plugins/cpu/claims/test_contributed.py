@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 from headrace.plugins import cpu
-from headrace.plugins.cpu import contributed
+from headrace.plugins.cpu.claims import contributed
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin

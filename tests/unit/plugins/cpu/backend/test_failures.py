@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.plugins.cpu.failures import load_failure, readable, run_failure
+from headrace.plugins.cpu.backend.failures import load_failure, readable, run_failure
 from headrace.runtime.errors import (
     Cancelled,
     FailedPrecondition,

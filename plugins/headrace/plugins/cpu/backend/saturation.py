@@ -27,9 +27,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.dequantized import products, same_steps
-from headrace.plugins.cpu.graph.inserted import Inserted, constant, opset_of
-from headrace.plugins.cpu.session import session
+from headrace.plugins.cpu.backend import session
+from headrace.plugins.cpu.backend.dequantized import products, same_steps
+from headrace.plugins.cpu.backend.inserted import Inserted, constant, opset_of
 from headrace.runtime.intake.naming import Names, value_names, walk
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.transform.functions import inline_functions

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.inserted import Inserted, constant, opset_of
-from headrace.plugins.cpu.graph.tree_classifiers import repair_tree_classifier
+from headrace.plugins.cpu.backend.inserted import Inserted, constant, opset_of
+from headrace.plugins.cpu.backend.tree_classifiers import repair_tree_classifier
 from headrace.runtime.intake.naming import value_names, walk
 from headrace.runtime.network.constants import tensor_of
 

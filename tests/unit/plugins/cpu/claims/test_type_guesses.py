@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 from onnx import defs
 
-from headrace.plugins.cpu.type_guesses import MAX_GUESSES, type_guesses
+from headrace.plugins.cpu.claims.type_guesses import MAX_GUESSES, type_guesses
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_names import type_of, type_text
 from headrace.runtime.transform.transform import transform_network

@@ -21,8 +21,7 @@ import onnx_ir as ir
 import onnxruntime
 from onnxruntime.capi import _pybind_state as binding
 
-from headrace.plugins.cpu import failures
-from headrace.plugins.cpu.session import custom_ops, rewritings, tensors
+from headrace.plugins.cpu.backend import custom_ops, failures, rewritings, tensors
 from headrace.runtime.errors import HeadraceError, Internal, InvalidModel, Unavailable
 from headrace.runtime.execution.cancel import CancelToken, current_token
 from headrace.runtime.intake.naming import walk

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.plugins.cpu.session import session
-from headrace.plugins.cpu.session.runs import HostRuns
-from headrace.plugins.cpu.session.session import Provider, Settings
-from headrace.plugins.cpu.session.tensors import Conversion
+from headrace.plugins.cpu.backend import session
+from headrace.plugins.cpu.backend.session import Provider, Settings
+from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.running.runs import HostRuns
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse

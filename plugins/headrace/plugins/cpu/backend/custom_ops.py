@@ -12,7 +12,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from headrace.plugins.cpu import failures
+from headrace.plugins.cpu.backend import failures
 from headrace.runtime.config.key import Key, config_field
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.errors import FailedPrecondition

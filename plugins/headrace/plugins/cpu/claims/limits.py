@@ -14,7 +14,7 @@ from typing import Final
 import onnx_ir as ir
 from onnx import defs
 
-from headrace.plugins.cpu import predictors, rotary, samples, texts
+from headrace.plugins.cpu.claims import predictors, rotary, samples, texts
 from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.ranks import TOO_DEEP, exceeds
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.graph.inserted import Inserted
-from headrace.plugins.cpu.predictors import has_wrong_label, lacks_votes, tree_labels
+from headrace.plugins.cpu.backend.inserted import Inserted
+from headrace.plugins.cpu.claims.predictors import has_wrong_label, lacks_votes, tree_labels
 
 _LEAF: Final[dict[str, Any]] = {
     "nodes_nodeids": 0,

@@ -14,7 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from headrace.plugins import cpu
-from headrace.plugins.cpu.session.session import Provider, Settings, open_model
+from headrace.plugins.cpu.backend.session import Provider, Settings, open_model
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import UnsupportedLayers

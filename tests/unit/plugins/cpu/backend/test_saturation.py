@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from headrace.plugins import cpu
-from headrace.plugins.cpu import saturation
-from headrace.plugins.cpu.saturation import keeps_int8, move_operands, saturates
+from headrace.plugins.cpu.backend import saturation
+from headrace.plugins.cpu.backend.saturation import keeps_int8, move_operands, saturates
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.network.network import Network

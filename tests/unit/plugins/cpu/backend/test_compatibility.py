@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from headrace.plugins.cpu.graph.compatibility import Compatibility
+from headrace.plugins.cpu.backend.compatibility import Compatibility
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types

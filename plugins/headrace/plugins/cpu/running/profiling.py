@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 import onnx
 import onnx_ir as ir
 
-from headrace.plugins.cpu.session import session
-from headrace.plugins.cpu.session.fusion import trace
-from headrace.plugins.cpu.session.session import Provider, Session, Settings
+from headrace.plugins.cpu.backend import session
+from headrace.plugins.cpu.backend.fusion import trace
+from headrace.plugins.cpu.backend.session import Provider, Session, Settings
 from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.intake.provenance import origins

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from headrace.plugins import cpu
-from headrace.plugins.cpu.session import rewritings
+from headrace.plugins.cpu.backend import rewritings
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.network.network import Network

@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from headrace.plugins.cpu.session import session
-from headrace.plugins.cpu.session.session import Provider, Settings
+from headrace.plugins.cpu.backend import session
+from headrace.plugins.cpu.backend.session import Provider, Settings
 from headrace.runtime.errors import Cancelled, FailedPrecondition, InvalidModel, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network

@@ -12,10 +12,10 @@ import onnx_ir as ir
 import pytest
 
 from headrace.plugins.cpu import create_plugin
-from headrace.plugins.cpu.session import session
-from headrace.plugins.cpu.session.fusion import trace
-from headrace.plugins.cpu.session.profiling import Profiler
-from headrace.plugins.cpu.session.session import Provider
+from headrace.plugins.cpu.backend import session
+from headrace.plugins.cpu.backend.fusion import trace
+from headrace.plugins.cpu.backend.session import Provider
+from headrace.plugins.cpu.running.profiling import Profiler
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
@@ -116,7 +116,7 @@ def test_a_network_whose_rewritten_graph_cannot_be_read_is_profiled_all_the_same
     case = networks.add()
     network = transform_network(case.network)
     profiler = Profiler(network.model, network.model, Provider(), 1)
-    monkeypatch.setattr("headrace.plugins.cpu.session.profiling.trace", refuse)
+    monkeypatch.setattr("headrace.plugins.cpu.running.profiling.trace", refuse)
     monkeypatch.setattr("onnx.load", refuse)
     outputs, layers = profiler.profile(
         lambda opened: opened.run(["z"], dict(case.inputs), session.run_options()), "CPU.0"

@@ -1,0 +1,1 @@
+"""ONNX Runtime: what is changed in a graph before it, its sessions, tensors and errors."""

@@ -1,1 +1,0 @@
-"""Changes to the graph that ONNX Runtime gets: versions that it reads, repairs, inserted layers."""

@@ -1,1 +1,0 @@
-"""ONNX Runtime sessions: opening, running and profiling them."""
