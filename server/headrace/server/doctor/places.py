@@ -20,6 +20,7 @@ from headrace.server.access.watched import MAX_BYTES
 from headrace.server.doctor.finding import Finding, ok, problem, size_text, warning
 from headrace.server.doctor.limits import Space, space_of
 from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.folder import NetworkFolder
 from headrace.server.settings.option import GIB, flag
 from headrace.server.settings.settings import Settings
 
@@ -49,7 +50,7 @@ def check_folders(
 
 
 def check_repository(settings: Settings) -> Iterator[Finding]:
-    """The model repository, with every description in it."""
+    """The model repository, with every description in it and every model that would be loaded."""
     root = settings.model_repository
     if root is None:
         return
@@ -64,11 +65,14 @@ def check_repository(settings: Settings) -> Iterator[Finding]:
         return
     broken = 0
     for name, folder in found.items():
-        wrong = [folder.fault, *(each.fault for each in folder.versions.values()), *folder.notes]
+        wrong: list[str | None] = [*folder.notes, folder.fault]
+        wrong += [each.fault for each in folder.versions.values()]
         try:
-            files.describe(name, folder)
+            wanted = files.describe(name, folder).policy.choose(folder.versions)
         except (OSError, HeadraceError) as error:
             wrong.append(str(error))
+        else:
+            wrong += [_unreadable(files, folder, version) for version in sorted(wanted, key=int)]
         for why in filter(None, wrong):
             broken += 1
             yield warning("repository", f"{name}: {why}", f"correct the files of {root / name}")
@@ -77,6 +81,17 @@ def check_repository(settings: Settings) -> Iterator[Finding]:
         yield warning("repository", f"{root} has no networks", remedy)
     elif not broken:
         yield ok("repository", f"{root} has {len(found)} networks")
+
+
+def _unreadable(files: RepositoryFiles, folder: NetworkFolder, version: str) -> str | None:
+    """Why a version's model cannot be read, if its files have no fault that is told already."""
+    if folder.versions[version].fault:
+        return None
+    try:
+        files.network(folder, version)
+    except (OSError, HeadraceError) as error:
+        return f"version {version}: {error}"
+    return None
 
 
 def check_tokens(settings: Settings) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from headrace.server.doctor.finding import Finding, State, ok
 from headrace.server.doctor.limits import Space
 from headrace.server.settings.option import GIB
 from headrace.server.settings.settings import Settings
+from headrace.testing import networks
 from tests.support.certificates import Authority
 from tests.support.tokens import Signer, entry, key_set
 from tests.unit.server.doctor.test_machine import only
@@ -169,7 +170,11 @@ def test_the_model_repository(tmp_path: Path) -> None:
     assert check(tmp_path / "none")[0] is State.PROBLEM
     assert check(tmp_path)[0] is State.WARNING
     (tmp_path / "m" / "1").mkdir(parents=True)
-    (tmp_path / "m" / "1" / "model.onnx").touch()
+    model = tmp_path / "m" / "1" / "model.onnx"
+    model.write_bytes(b"no model")
+    state, text = check(tmp_path)
+    assert (state, "version 1: not a serialised" in text) == (State.WARNING, True)
+    model.write_bytes(networks.add().model.SerializeToString())
     assert check(tmp_path) == (State.OK, f"{tmp_path} has 1 networks; ")
     (tmp_path / "m" / "network.toml").write_text("devise = 'CPU'")
     state, text = check(tmp_path)
