@@ -26,6 +26,7 @@ from headrace.runtime.loading.entry import (
     plain_name,
 )
 from headrace.runtime.loading.versions import Versions
+from headrace.runtime.sequences.memory import may_take
 
 
 class OwnerLimits(NamedTuple):
@@ -152,14 +153,19 @@ class NetworkTable:
         current = ready | self.loading.keys()
         leaving = [(key.name, key.version) for key in (*self.draining, *self.given_up)]
         owner, most = owner_of(name), self.of_owner.networks
-        if owner and most:
+        count = len(current) + len(leaving)
+        if owner:
             own = sum(owner_of(each) == owner for each, _ in (*current, *leaving))
-            if own >= most:
+            if most and own >= most:
                 raise ResourceExhausted(
                     f"you have {own} networks that are loaded or being unloaded, as many as one "
                     "client may have (--max-networks-per-client); unload one"
                 )
-        count = len(current) + len(leaving)
+            if own and count < self._limit and not may_take(own + 1, self._limit - count - 1):
+                raise ResourceExhausted(
+                    f"you have {own} of at most {self._limit} networks (--max-networks), and an "
+                    "eighth of them stays for others; unload one"
+                )
         if count >= self._limit:
             raise ResourceExhausted(
                 f"{count} networks are loaded or being unloaded, as many as the server allows; "

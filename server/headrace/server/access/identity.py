@@ -61,6 +61,19 @@ they need.
 """
 
 
+def holder_of(peer: str) -> str:
+    """Whose part of what all share a call takes, in the form that `Shares` counts by: that of its
+    connection, and of the caller's identity, or of its address if it has none.
+
+    Args:
+        peer: the address in gRPC's form.
+    """
+    caller = CALLER.get()
+    if caller is ANONYMOUS or caller is STRANGER:
+        return peer
+    return f"{caller.name}|:{peer.replace(':', '|')}"
+
+
 def sharer() -> str:
     """The name of whoever's share a request counts for; empty if the caller has no identity."""
     caller = CALLER.get()

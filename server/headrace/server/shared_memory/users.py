@@ -43,8 +43,9 @@ class Caller(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """The name to count bytes and places under, for each connection and for each user."""
-        return f"{self.user} {self.peer}"
+        """The name to count bytes and places under, for each connection, and for each user and
+        identity."""
+        return f"{self.identity} {self.user} {self.peer}"
 
 
 class UserLookup:

@@ -19,7 +19,7 @@ from headrace.runtime.metrics.counters import Counters
 from headrace.server.access.certificates import names_of_call
 from headrace.server.access.entrance import Entrance, Visit
 from headrace.server.access.gate import uncancelled
-from headrace.server.access.identity import CALLER, Role
+from headrace.server.access.identity import CALLER, Role, holder_of
 from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
 from headrace.server.request_log import JOB, Ended, RequestLog, network_of
@@ -209,9 +209,9 @@ class Boundary:
         entrance, log, unread = self.entrance, self.log, self.unread
         tracing = self._tracing if active else None  # the requests of a stream are traced
 
-        def over(peer: str, context: Call) -> None:
+        def over(holder: str, context: Call) -> None:
             calls.discard(context)
-            places.give_back(peer)
+            places.give_back(holder)
 
         async def call(context: Call) -> Any:
             code, said, network = "OK", "", ""
@@ -233,11 +233,12 @@ class Boundary:
                     if tracing is not None:  # only now, because strangers cause no spans
                         headers = context.invocation_metadata()
                         span = tracing.begin(context.method[1:], headers, started)
-                    taken = not (self.draining and lane.work) and places.take(peer)
+                    holder = holder_of(peer)
+                    taken = not (self.draining and lane.work) and places.take(holder)
                     if not taken:
                         self._refuse(lane)
                     calls.add(context)
-                    context.when_over(partial(over, peer, context))
+                    context.when_over(partial(over, holder, context))
                     if not names_request:  # the trailing metadata of an error replace these
                         context.set_trailing_metadata(id_metadata(request_id_of(context)))
                     if not reads:
@@ -247,7 +248,7 @@ class Boundary:
                         raise InvalidArgument("the call ended without a message; send one")
                     reply = await handler(data, context)
                     if reply is not None:
-                        unread.hold(reply, peer, context)
+                        unread.hold(reply, holder, context)
                     return reply
                 except asyncio.CancelledError:
                     error = visit.ended if visit is not None else None

@@ -17,8 +17,9 @@ class Shares:
 
     A connection that already holds more than a certain part of the free capacity gets no more. So a
     greedy connection always leaves something, and connections that hold little get more first. An
-    attacker can open many connections. The connections of one address together get at most seven
-    times the free capacity, so that an eighth of the capacity stays for other addresses.
+    attacker can open many connections. The connections of one identity together, or of one address
+    where callers have none, get at most seven times the free capacity, so that an eighth of the
+    capacity stays for others.
     (This is the dynamic threshold of Choudhury and Hahne, "Dynamic queue length thresholds for
     shared-memory packet switches", 1998.)
 
@@ -42,9 +43,11 @@ class Shares:
         return self.capacity - self.taken
 
     def take(self, peer: str, amount: int = 1, part: float | None = None) -> bool:
-        """Takes `amount` for a peer in gRPC's form, ``ipv4:10.0.0.1:5000``, if that is possible.
+        """Takes `amount` if that is possible.
 
         Args:
+            peer: the connection, behind the address or identity and a colon:
+                ``ipv4:10.0.0.1:5000``, or what `holder_of` makes of it.
             part: the part of the free capacity that the connection may hold for this.
         """
         left = self.capacity - self.taken

@@ -25,8 +25,11 @@ class UnreadReplies:
     def __init__(self, capacity: int) -> None:
         self.memory = Shares(capacity)
 
-    def hold(self, reply: Reply, peer: str, call: Call) -> None:
+    def hold(self, reply: Reply, holder: str, call: Call) -> None:
         """Counts a reply until its call is over, which it is when the reply has been sent.
+
+        Args:
+            holder: as in `Shares`.
 
         Raises:
             ResourceExhausted: the caller, or all callers, have too much left to read.
@@ -34,7 +37,7 @@ class UnreadReplies:
         size = sum(map(len, reply)) if isinstance(reply, list) else len(reply)
         if size < _SMALL_BYTES:
             return
-        if not self.memory.take(peer, size):
+        if not self.memory.take(holder, size):
             taken, capacity = self.memory.taken, self.memory.capacity
             raise ResourceExhausted(
                 f"the call was carried out, but its reply of {size} bytes has no room: {taken} of "
@@ -42,8 +45,8 @@ class UnreadReplies:
                 "the most), and one connection gets no more of them than are left; send fewer "
                 "requests at a time, or send them over InferStream, which waits for its reader"
             )
-        call.when_over(partial(self._sent, peer, size))
+        call.when_over(partial(self._sent, holder, size))
 
-    def _sent(self, peer: str, size: int) -> None:
-        self.memory.give_back(peer, size)
+    def _sent(self, holder: str, size: int) -> None:
+        self.memory.give_back(holder, size)
         release_soon(self.memory)

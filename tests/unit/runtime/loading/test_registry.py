@@ -22,6 +22,7 @@ from headrace.runtime.errors import (
     Unavailable,
 )
 from headrace.runtime.execution.job import Job, Outcome
+from headrace.runtime.loading.entry import full_name
 from headrace.runtime.loading.registry import (
     NetworkEntry,
     NetworkRegistry,
@@ -453,6 +454,16 @@ def test_versions_of_one_owner_load_at_once_and_nobody_else_beside_them(
     for version, owner in (("2", "repository"), ("3", "another"), ("3", None)):
         with pytest.raises(AlreadyExists, match="is being loaded"):
             registry.reserve("m", "FAKE", None, version=version, owner=owner, replace=True)
+
+
+def test_an_owner_leaves_an_eighth_of_the_networks_to_others(device: FakeDevice) -> None:
+    registry = NetworkRegistry(16)
+    for number in range(14):
+        load(registry, device.network(), full_name(f"m{number}", "eve"))
+    with pytest.raises(ResourceExhausted, match="an eighth of them stays for others"):
+        registry.reserve(full_name("more", "eve"), "FAKE", None)
+    load(registry, device.network(), full_name("m", "bob"))
+    load(registry, device.network(), "shared")
 
 
 def test_the_limit_counts_versions(device: FakeDevice) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.server.access.identity import ANONYMOUS, CALLER, STRANGER, Identity, Role, holder_of
 from headrace.server.transport.shares import Shares
 
 
@@ -50,6 +51,28 @@ def test_very_many_connections_of_one_address_leave_an_eighth_for_other_addresse
     fill(shares, *(f"ipv4:10.0.0.1:{port}" for port in range(2000)))
     assert shares.left >= 99
     assert shares.take("ipv4:10.0.0.2:1")
+
+
+def test_an_identity_at_many_addresses_leaves_an_eighth_for_others_at_one_of_them() -> None:
+    shares = Shares(800)
+
+    def fill_as(name: str, *peers: str) -> dict[str, int]:
+        before = CALLER.set(Identity(name, frozenset(Role)))
+        try:
+            return fill(shares, *map(holder_of, peers))
+        finally:
+            CALLER.reset(before)
+
+    fill_as("token:eve", *(f"ipv4:10.0.0.{n % 50}:{n}" for n in range(2000)))
+    assert shares.left >= 99
+    assert sum(fill_as("token:bob", "ipv4:10.0.0.1:5").values()) > 1
+
+
+@pytest.mark.parametrize("caller", [ANONYMOUS, STRANGER])
+def test_callers_without_an_identity_share_by_address(caller: Identity) -> None:
+    before = CALLER.set(caller)
+    assert holder_of("ipv4:10.0.0.1:5") == "ipv4:10.0.0.1:5"
+    CALLER.reset(before)
 
 
 def test_an_amount_that_is_not_there_is_refused_whole() -> None:

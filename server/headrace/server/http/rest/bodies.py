@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, did_you_mean
+from headrace.server.access.identity import holder_of
 from headrace.server.http.rest.documents import leave_out_null, parse_object
 from headrace.server.transport.shares import Memory, Shares, release_soon
 from headrace.wire.codec import CodecError
@@ -82,7 +83,7 @@ class Bodies:
         encoding = self._check(request, required)
         text_bytes = _text_bytes(request)
         host, port = request.client or ("", 0)
-        memory = Memory(self._shares, f"{host}:{port}")
+        memory = Memory(self._shares, holder_of(f"{host}:{port}"))
         try:
             # Aligns the first tensor behind the JSON, so that it can be used in place.
             padding = -(text_bytes or 0) % _ALIGNMENT

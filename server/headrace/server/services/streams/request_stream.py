@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 from headrace.runtime.errors import Cancelled, HeadraceError, ShuttingDown, Stopped
 from headrace.runtime.execution.job import Job
 from headrace.server.access.gate import recheck, when_ended
-from headrace.server.access.identity import CALLER
+from headrace.server.access.identity import CALLER, holder_of
 from headrace.server.access.networks import Networks
 from headrace.server.request_log import Ended, network_of
 from headrace.server.services.completion_sink import left
@@ -107,7 +107,7 @@ class RequestStream(ABC):
         self._owner = owner
         self._context = context
         self._peer, self._caller = context.peer(), CALLER.get()
-        self._memory = Memory(owner.memory, self._peer)
+        self._memory = Memory(owner.memory, holder_of(self._peer))
         self._in_flight = InFlight(self._memory, owner.boundary.meter(context))
         self._spans = owner.boundary.request_spans(context)
         self._results = ResultWriter(
