@@ -133,7 +133,7 @@ def measure(
 
 def rows(device: str, chosen: dict[str, Path]) -> Iterator[Row]:
     with (
-        headrace("--scheduling", "normal") as (address, server),
+        headrace() as (address, server),
         alone() as bare,
         Client(address) as client,
     ):

@@ -83,13 +83,6 @@ def test_a_mistake_in_a_device_s_table_is_named_as_the_file_has_it(tmp_path: Pat
     assert "did you mean 'NUM_STREAMS'" in error["message"]
 
 
-@pytest.mark.parametrize("how", ["batch", "normal"])
-def test_the_servers_threads_are_scheduled_as_it_is_told(how: str) -> None:
-    with Server(*BASIC, "--scheduling", how) as server:
-        policy = os.SCHED_BATCH if how == "batch" else os.SCHED_OTHER
-        assert os.sched_getscheduler(server.process.pid) == policy
-
-
 @pytest.mark.parametrize("abstract", [False, True])
 def test_systemd_is_told_when_the_server_is_ready(abstract: bool, tmp_path: Path) -> None:
     name = f"@headrace-{os.getpid()}" if abstract else str(tmp_path / "notify")

@@ -41,7 +41,6 @@ DEVICES = (
 )
 # TEMPLATE is a reference that is written to be read, and OPENCL compiles each kernel first.
 _SLOW = ("TEMPLATE", "OPENCL")
-_SHARED = ("--scheduling", "normal")  # with the other servers, and whatever else the machine does
 _LOAD_SECONDS, _INFER_SECONDS = 120.0, 60.0
 
 
@@ -109,7 +108,7 @@ def _rows(
     with ExitStack() as stack:
         free: SimpleQueue[Servers] = SimpleQueue()
         for _ in range(options.jobs):
-            free.put(stack.enter_context(Servers(*_SHARED, *_only(devices))))
+            free.put(stack.enter_context(Servers(*_only(devices))))
 
         def row(chosen: tuple[str, Path]) -> Row:
             servers = free.get()

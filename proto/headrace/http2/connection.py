@@ -85,7 +85,6 @@ class Connection(Receiving):
         "_need",
         "_plain_bytes",
         "_rest",
-
         "_skip_left",
         "_widened",
         "_window_change",

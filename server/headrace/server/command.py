@@ -18,7 +18,6 @@ import uvloop
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.garbage import look_seldom
-from headrace.runtime.system.processors import schedule_as_batch
 from headrace.server.app import App
 from headrace.server.listeners import Addresses
 from headrace.server.logs import configure_logging
@@ -40,8 +39,6 @@ def serve(*, json_output: bool, **arguments: Any) -> None:
         configure_logging(settings.log_level, settings.log_format, sys.stderr)
         tune_allocator()
         allow_open_files()
-        if settings.scheduling == "batch":
-            schedule_as_batch()
         uvloop.run(_serve(settings, json_output=json_output))
     except HeadraceError as error:
         _tell(error, json_output=json_output, form=form.lower())

@@ -34,24 +34,6 @@ def usable_processors(root: Path | None = None, affinity: int | None = None) -> 
     return max(1, processors)
 
 
-def schedule_as_batch() -> bool:
-    """Sets the scheduling policy SCHED_BATCH (sched(7)) for this thread and for all threads that it
-    starts later, so that a thread that wakes up does not interrupt a running one. A request passes
-    through four threads, each of which would interrupt the running one. That took 18 % of the
-    processor time of tiny requests over gRPC, and 22 % of that of 600 KB requests. The price is
-    that a thread that wakes up waits for some milliseconds if other processes keep all processors
-    busy.
-
-    Returns:
-        Whether the system has this policy and allows it.
-    """
-    try:
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    except (AttributeError, OSError):
-        return False
-    return True
-
-
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """The smallest CPU quota of the process's control groups, in processors; None: no limit."""
     quotas = [_quota_v2(group) or _quota_v1(group) for group in groups(root, "cpu")]

@@ -191,12 +191,6 @@ class Settings:
     audit_log: Path | None = option(
         None, PATH, "file that gets a JSON line for each managing call and each refused one"
     )
-    scheduling: str = option(
-        "batch",
-        choice("batch", "normal"),
-        "how Linux schedules the server's threads: batch (they do not interrupt each other) or "
-        "normal (for machines where other busy processes share the processors)",
-    )
     allow_insecure: bool = option(
         False,
         SWITCH,

@@ -29,6 +29,8 @@ _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 REMOVED: Final = {
     "processes": "one process now carries more than several did; start a server for each NUMA node "
     "or GPU, and use the balancing client or Ray Serve over them",
+    "scheduling": "a request no longer passes through several threads of gRPC, so there is nothing "
+    "to choose; leave it out",
 }
 """Settings of earlier versions, and what to use instead."""
 _PLUGIN_KEYS = ("factory", "device", "config", "enabled")

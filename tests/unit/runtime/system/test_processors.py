@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from headrace.runtime.system.processors import cpu_quota, schedule_as_batch, usable_processors
+from headrace.runtime.system.processors import cpu_quota, usable_processors
 
 
 def lay_out(root: Path, files: dict[str, str]) -> Path:
@@ -96,32 +94,3 @@ def test_version_2_beside_version_1_is_found(tmp_path: Path) -> None:
         },
     )
     assert usable_processors(root, affinity=8) == 2
-
-
-# In a process of its own: the policy stays.
-BATCH = """
-import os, threading
-from headrace.runtime.system.processors import schedule_as_batch
-print(schedule_as_batch())
-seen = []
-thread = threading.Thread(target=lambda: seen.append(os.sched_getscheduler(0)))
-thread.start()
-thread.join()
-print(seen == [os.SCHED_BATCH])
-"""
-
-
-def test_threads_are_scheduled_as_batch_work() -> None:
-    run = subprocess.run([sys.executable, "-c", BATCH], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["True", "True"]
-
-
-@pytest.mark.parametrize("error", [AttributeError, PermissionError])
-def test_where_that_cannot_be_nothing_happens(
-    error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    assert schedule_as_batch() is False
