@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from headrace.plugins.batch.transformations import check
+from headrace.plugins.batch.transformations import check_layers, check_ports
 from headrace.plugins.cpu import create_plugin
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
@@ -162,7 +162,8 @@ def _look_at_all(cpu: Plugin) -> None:
             cpu.query_network(network, {})
             cpu.load_network(Load(network))
         try:
-            check(network)
+            check_ports(network)
+            check_layers(network)
         except FailedPrecondition as error:
             sys.stdout.write(f"{error.message}\n")
         else:

@@ -10,7 +10,7 @@ import numpy as np
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.running import rows as rows_of
 from headrace.plugins.batch.running.collector import Shape
-from headrace.plugins.batch.transformations import CannotBatch, check
+from headrace.plugins.batch.transformations import CannotBatch, check_layers, check_ports
 from headrace.plugins.batch.trials import runs
 from headrace.plugins.batch.trials.trial import ROWS, Inconclusive, Run, sample, try_out
 from headrace.runtime.config.schema import Configuration
@@ -56,9 +56,10 @@ def load(
         FailedPrecondition: its requests cannot run together. The message says why.
         What the target raises.
     """
-    check(whole)
+    check_ports(whole)
     inner = _inner(whole, target, size, token) if plain is None else _Inner(plain, 0, "")
     try:
+        check_layers(whole)  # after the device has named the layers that it does not support
         shared = _tried(whole, inner, min(ROWS, size), token)
     except BaseException:
         if plain is None:

@@ -44,11 +44,10 @@ class CannotBatch(FailedPrecondition):
         self.layers = tuple(layers)
 
 
-def check(network: Network) -> None:
+def check_ports(network: Network) -> None:
     """
     Raises:
-        CannotBatch: the network has no batch dimension, or an operator that mixes rows by their
-            values. The message says which.
+        CannotBatch: an input or output cannot have the batch as its first dimension.
     """
     if not network.inputs:
         raise CannotBatch("it has no inputs")
@@ -59,16 +58,24 @@ def check(network: Network) -> None:
     if len({first for first in firsts if isinstance(first, str)}) > 1:
         named = ", ".join(f"{port.name!r} {_first(port) or '?'}" for port in network.inputs)
         raise CannotBatch(f"its inputs do not share a first dimension: {named}")
+
+
+def check_layers(network: Network) -> None:
+    """
+    Raises:
+        CannotBatch: a layer mixes rows by their values. The message says which.
+    """
+    opset = network.model.opset_imports.get("", 0)
     graphs: list[ir.Graph | ir.Function] = [network.model.graph, *network.model.functions.values()]
-    for graph in graphs:
-        for node in naming.walk(graph):
-            if why := _mixes(node, network.model.opset_imports.get("", 0)):
-                raise CannotBatch(f"layer {node.name!r} ({node.op_type}): {why}", [node.name or ""])
+    for node in (node for graph in graphs for node in naming.walk(graph)):
+        if why := _mixes(node, opset):
+            raise _at(node, why)
     if (decides := _deciding(network.model.graph)) is not None:
-        why = "all rows together decide what it runs"
-        raise CannotBatch(
-            f"layer {decides.name!r} ({decides.op_type}): {why}", [decides.name or ""]
-        )
+        raise _at(decides, "all rows together decide what it runs")
+
+
+def _at(node: ir.Node, why: str) -> CannotBatch:
+    return CannotBatch(f"layer {node.name!r} ({node.op_type}): {why}", [node.name or ""])
 
 
 def _first(port: Port) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.plugins.batch.transformations import check
+from headrace.plugins.batch.transformations import check_layers, check_ports
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.network.network import Network
 from headrace.testing import networks
@@ -13,6 +13,11 @@ from headrace.testing.case import parse
 
 def of(text: str) -> Network:
     return Network.from_bytes(parse(text).SerializeToString())
+
+
+def check(network: Network) -> None:
+    check_ports(network)
+    check_layers(network)
 
 
 def refusal(text: str) -> str:
