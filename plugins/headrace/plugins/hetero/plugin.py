@@ -11,8 +11,7 @@ from types import MappingProxyType
 
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
-from headrace.plugins.hetero.planning.assignment import Reasons
-from headrace.plugins.hetero.planning.planning import Asked, Plan, plan
+from headrace.plugins.hetero.planning.plan import Answers, Plan, plan
 from headrace.plugins.hetero.running.subgraph import read_frames
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
 from headrace.runtime.config.device_name import DeviceName
@@ -36,7 +35,6 @@ from headrace.runtime.virtual.members import Target, listed, read_list, targets,
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-_NOTHING: Mapping[str, Reasons] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,8 @@ class HeteroPlugin(VirtualPlugin):
         resolved = self._resolve(config, options, ignore_unknown=True)
         load = Load(network, options=options)
         whole = self._transformed(load, resolved)
-        planned = self._plan(load, whole, resolved, Asked.PARTS)
+        answers = Answers(whole, resolved.targets, load.token)
+        planned = self._plan(load, resolved, answers)
         if not planned.unsupported:
             whole.derived(self._key(load, resolved), lambda: planned)
         return planned.query_result()
@@ -157,25 +156,9 @@ class HeteroPlugin(VirtualPlugin):
         affinities = json.dumps(dict(load.options.affinities), sort_keys=True)
         return "plan", self, resolved.config, str(resolved.targets), affinities
 
-    def _plan(
-        self,
-        load: Load,
-        network: Network,
-        resolved: _Resolved,
-        asked: Asked,
-        ended: Mapping[str, str] = _NONE,
-        told: Mapping[str, Reasons] = _NOTHING,
-    ) -> Plan:
-        none = {device: dict.fromkeys(network.layer_names, why) for device, why in ended.items()}
-        planned = plan(
-            network,
-            resolved.targets,
-            load.options.affinities,
-            merge_islands=resolved.config[MERGE_ISLANDS],
-            told={**told, **none},
-            token=load.token,
-            asked=asked,
-        )
+    def _plan(self, load: Load, resolved: _Resolved, answers: Answers) -> Plan:
+        merge_islands = resolved.config[MERGE_ISLANDS]
+        planned = plan(answers, load.options.affinities, merge_islands=merge_islands)
         return replace(planned, unsupported=_as_given(planned.unsupported, load.network))
 
     def _join(self, load: Load, resolved: _Resolved) -> Loaded:
@@ -190,7 +173,7 @@ class HeteroPlugin(VirtualPlugin):
         try:
             return loading.load(whole, parts, resolved.targets, resolved.config, load.token, frames)
         except EndedWorker as error:
-            return self._split(load, resolved, _ended(error))
+            return self._split(load, resolved, {error.metadata["device"]: error.message})
 
     def _split(self, load: Load, resolved: _Resolved, ended: Mapping[str, str] = _NONE) -> Loaded:
         """Splits and loads a network. One that is kept is split as an earlier load or query has
@@ -207,47 +190,25 @@ class HeteroPlugin(VirtualPlugin):
                 return _load(load, before, resolved)
             if load.token.error is not None:
                 raise load.token.error
-        planned, loaded = self._search(load, whole, resolved, ended)
-        whole.derived(key, lambda: planned)
-        return loaded
-
-    def _search(
-        self,
-        load: Load,
-        whole: Network,
-        resolved: _Resolved,
-        ended: Mapping[str, str],
-        told: Mapping[str, Reasons] = _NOTHING,
-        asked: Asked = Asked.NOTHING,
-    ) -> tuple[Plan, Loaded]:
-        """Splits and loads a network. The devices are asked about it only if the load without a
-        question fails, and about their parts alone only if one refuses a layer of its part: some
-        compile to answer, and a load finds the same layers. If the worker process of a device ends
-        while it loads a part, the device gets no other part of this network. Each further try might
-        end the process again, and with it the networks that other callers have loaded there.
-
-        Args:
-            ended: the devices whose worker process ended, and the reason for each.
-            told: by device, the layers that its load of the whole network has refused.
-            asked: what the devices are asked for this try.
-        """
-        planned = self._plan(load, whole, resolved, asked, ended, told)
-        try:
+        answers = Answers(whole, resolved.targets, load.token)
+        for device, why in ended.items():
+            answers.end(device, why)
+        while True:
+            planned = self._plan(load, resolved, answers)
             if planned.unsupported:
                 raise UnsupportedLayers(resolved.name, planned.unsupported)
-            loaded = _load(load, planned, resolved)
-        except EndedWorker as error:
-            return self._search(load, whole, resolved, {**ended, **_ended(error)}, told, asked)
-        except HeadraceError as error:
-            refused = isinstance(error, UnsupportedLayers)
-            if load.token.error or asked is Asked.PARTS or (asked and not refused):
-                raise
-            # The devices behind the one that has refused the whole network may run the rest.
-            more = {} if asked or told else _told(planned, error)
-            following = asked if more else Asked(asked + 1)
-            return self._search(load, whole, resolved, ended, {**told, **more}, following)
-        notes = (f"nothing runs on {device}: {why}" for device, why in ended.items())
-        return planned, replace(loaded, notes=(*notes, *loaded.notes))
+            try:
+                loaded = _load(load, planned, resolved)
+                break
+            except EndedWorker as error:
+                answers.end(error.metadata["device"], error.message)
+            except UnsupportedLayers as error:
+                news = answers.refuse(error.metadata["device"], error.layers)
+                if load.token.error is not None or not news:
+                    raise
+        whole.derived(key, lambda: planned)
+        notes = (f"nothing runs on {device}: {why}" for device, why in answers.ended.items())
+        return replace(loaded, notes=(*notes, *loaded.notes))
 
 
 def _load(load: Load, planned: Plan, resolved: _Resolved) -> Loaded:
@@ -255,21 +216,6 @@ def _load(load: Load, planned: Plan, resolved: _Resolved) -> Loaded:
         planned.network, planned.parts, resolved.targets, resolved.config, load.token
     )
     return replace(loaded, notes=(*planned.notes, *loaded.notes))
-
-
-def _ended(error: EndedWorker) -> Mapping[str, str]:
-    """The device whose worker process ended while it loaded a part, and the reason."""
-    return {error.metadata["device"]: error.message}
-
-
-def _told(planned: Plan, error: HeadraceError) -> Mapping[str, Reasons]:
-    """What a query would say, if the error is that of a device that was to run all layers. A
-    virtual device may say something else, because its error is that of several loads."""
-    (device, *others) = {*planned.devices}
-    whole = len(planned.parts) == 1 and not others and ":" not in device
-    if not whole or not isinstance(error, UnsupportedLayers):
-        return {}
-    return {device: {each.layer: each.reason for each in error.layers}}
 
 
 def _as_given(layers: Sequence[UnsupportedLayer], network: Network) -> tuple[UnsupportedLayer, ...]:

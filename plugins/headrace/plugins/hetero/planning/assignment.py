@@ -1,12 +1,8 @@
-"""Decides which device runs which layer, and in which subgraphs. The code is pure: it asks the
-devices through callbacks.
+"""Decides which device runs which layer, and in which subgraphs. The code is pure.
 
 A layer with an affinity goes to the device that the affinity names. Any other layer goes to the
 first device of the list that supports it. Then the graph is partitioned. A layer that is alone in
-its subgraph may join a neighbour's device. Then each device is asked again about its subgraphs. It
-may refuse a layer that it supports only fused with a layer that is on another device now. A refused
-layer goes to the next device that supports it, and the partition starts again. A layer never
-returns to a device that refused it, so there are at most as many rounds as layers times devices.
+its subgraph may join a neighbour's device.
 
 Constants have no device of their own. They are in the parts that read them, and never cause a cut.
 """
@@ -14,8 +10,9 @@ Constants have no device of their own. They are in the parts that read them, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from headrace.plugins.hetero.planning.layers import Layer, pinned_layers
@@ -24,8 +21,6 @@ from headrace.runtime.errors import FailedPrecondition, UnsupportedLayer
 
 Reasons: TypeAlias = Mapping[str, str]
 """Layers that a device does not run, by name, and why."""
-Recheck: TypeAlias = Callable[[Part], Reasons]
-"""Asks the device of a subgraph again which of its layers it does not run."""
 
 _SHOWN = 8  # layers that a note names
 _ROUNDS = 8  # of merging; a layer that is still alone after them only costs copies
@@ -57,7 +52,7 @@ def assign(
     verdicts: Mapping[str, Reasons],
     affinities: Mapping[str, str] | None = None,
     *,
-    recheck: Recheck | None = None,
+    later: Mapping[str, Reasons] = MappingProxyType({}),
     merge_islands: bool = True,
 ) -> Assignment:
     """Assigns `layers` to `devices`.
@@ -67,7 +62,8 @@ def assign(
         devices: in order of preference.
         verdicts: for each device, the layers of the whole network that it does not run.
         affinities: layer name to device; overrides the layer's own affinity.
-        recheck: may also name layers that are not in the part; they are ignored.
+        later: for each device, the layers that it has refused once the layers around them were
+            elsewhere. A device may support a layer only fused with another one.
         merge_islands: whether a layer alone in its subgraph joins a neighbour's device.
 
     Raises:
@@ -76,15 +72,12 @@ def assign(
         ValueError: the graph has a cycle.
     """
     pinned = pinned_layers(layers, devices, affinities or {})
-    search = _Search(layers, edges, devices, verdicts, pinned)
-    while True:
-        parts, merged = search.partition(merge_islands)
-        if recheck is None or not search.refuse(parts, recheck):
-            return search.answer(parts, merged)
+    search = _Search(layers, edges, devices, verdicts, pinned, later)
+    return search.answer(*search.partition(merge_islands))
 
 
 class _Search:
-    """Keeps what the devices have refused so far. Everything else is computed from it."""
+    """Keeps what the devices have refused. Everything else is computed from it."""
 
     def __init__(
         self,
@@ -93,6 +86,7 @@ class _Search:
         devices: Sequence[str],
         verdicts: Mapping[str, Reasons],
         pinned: Mapping[int, str],
+        later: Mapping[str, Reasons],
     ) -> None:
         self._layers = layers
         self._devices = devices
@@ -119,10 +113,13 @@ class _Search:
             }
             for layer in layers
         ]
+        self._preferred = [self._home(place) for place in range(len(layers))]
+        for device, reasons in later.items():
+            for place, reason in self._located(reasons):
+                why = f"not once the layers around it run elsewhere: {reason}"
+                self._refused[place].setdefault(device, why)
         for place, device in self._pinned.items():
             self._check_pin(place, device)
-        self._preferred = [self._home(place) for place in range(len(layers))]
-        self._rechecked: dict[Part, dict[int, str]] = {}
 
     def partition(self, merge_islands: bool) -> tuple[tuple[Part, ...], dict[int, str]]:
         """The parts, and the layers that joined a neighbour's device instead of their own."""
@@ -143,26 +140,6 @@ class _Search:
             else:
                 break
         return self._with_constants(parts), merged
-
-    def refuse(self, parts: Sequence[Part], recheck: Recheck) -> bool:
-        """Asks each part's device about the part, and returns whether any refused a layer."""
-        any_refused = False
-        rechecked: dict[Part, dict[int, str]] = {}
-        for part in parts:
-            refused = self._rechecked.get(part)
-            if refused is None:
-                refused = dict(self._located(part, recheck(part)))
-            rechecked[part] = refused
-            for place, reason in refused.items():
-                if part.affinity in self._refused[place]:
-                    continue
-                why = f"not once the layers around it run elsewhere: {reason}"
-                self._refused[place][part.affinity] = why
-                if place in self._pinned:
-                    self._check_pin(place, part.affinity)
-                any_refused = True
-        self._rechecked = rechecked
-        return any_refused
 
     def answer(self, parts: Sequence[Part], merged: Mapping[int, str]) -> Assignment:
         devices = [""] * len(self._layers)
@@ -243,16 +220,16 @@ class _Search:
                 joined.update(each for each in around if homes[each] == device)
         return moves
 
-    def _located(self, part: Part, reasons: Reasons) -> Iterator[tuple[int, str]]:
-        """The layers of the part that are refused. If a constant is refused, the layers that read
-        it are."""
-        inside = set(part.nodes).difference(self._constants)
+    def _located(self, reasons: Reasons) -> Iterator[tuple[int, str]]:
+        """The layers that are refused, also for a layer in one of their bodies, or for a constant
+        that they read."""
+        owners = {name: place for place, layer in enumerate(self._layers) for name in layer.inside}
         for name, reason in reasons.items():
-            place = self._places.get(name)
+            place = self._places.get(name, owners.get(name))
             if place in self._constants:
-                for reader in inside.intersection(self._readers[place]):
+                for reader in self._readers[place]:
                     yield reader, f"it reads {name!r}: {reason}"
-            elif place in inside:
+            elif place is not None:
                 yield place, reason
 
     def _reasons(self, place: int) -> Iterator[tuple[str, str]]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from headrace.plugins.hetero.planning.assignment import Assignment, Reasons, assign
-from headrace.plugins.hetero.planning.cut import Cutter, walk
+from headrace.plugins.hetero.planning.cut import walk
 from headrace.plugins.hetero.planning.layers import edges_between, layer_of
 from headrace.plugins.hetero.planning.partition import Part
-from headrace.plugins.hetero.planning.unknown_types import UnknownTypes
+from headrace.plugins.hetero.planning.unknown_types import kept_together, separated, tensors_of
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.provenance import origins
@@ -21,15 +20,61 @@ from headrace.runtime.transform.query import QueryResult, Subgraph
 from headrace.runtime.virtual.members import Target, ask
 
 
-class Asked(enum.IntEnum):
-    """What a plan asks the devices. A device may compile what it is asked about."""
+class Answers:
+    """What the devices of a list say of a network. Each is asked at most once, about the whole
+    network.
 
-    NOTHING = 0
-    """Each device is taken to run every layer, so that the first one gets all of them."""
-    NETWORK = 1
-    """Each device is asked about the whole network."""
-    PARTS = 2
-    """Each device is also asked about its parts alone."""
+    Args:
+        network: with preprocessing and types, otherwise untransformed. It still has the layers
+            that a device's own transformations would fuse or drop, so users can place them.
+        token: if it is cancelled, its error is raised instead of another question.
+
+    Attributes:
+        verdicts: for each device that was asked, in order of preference, the layers that it does
+            not run.
+        later: by device, the layers that it has refused since, when it loaded a part.
+    """
+
+    def __init__(self, network: Network, targets: Sequence[Target], token: CancelToken) -> None:
+        self.network = network
+        self.verdicts: dict[str, Reasons] = {}
+        self.later: dict[str, dict[str, str]] = {}
+        self.ended: dict[str, str] = {}
+        self._unasked = list(targets)
+        self._token = token
+
+    def ask_next(self) -> bool:
+        """Asks the next device of the list. Returns False if all have answered."""
+        if not self._unasked:
+            return False
+        if self._token.error is not None:
+            raise self._token.error
+        target = self._unasked.pop(0)
+        if target.name in self.ended:
+            self.verdicts[target.name] = self._all(self.ended[target.name])
+        else:
+            found = ask(target, self.network).unsupported
+            self.verdicts[target.name] = {layer.layer: layer.reason for layer in found}
+        return True
+
+    def end(self, device: str, why: str) -> None:
+        """Notes that the device's worker process ended while it loaded a part. The device gets
+        nothing of this network: each further try might end the process again, and with it the
+        networks that other callers have loaded there."""
+        self.ended[device] = why
+        if device in self.verdicts:
+            self.verdicts[device] = self._all(why)
+
+    def refuse(self, device: str, layers: Iterable[UnsupportedLayer]) -> bool:
+        """Notes that the device has refused layers when it loaded a part: some run a layer only
+        together with others. Returns whether this is news."""
+        known = self.later.setdefault(device, {})
+        news = {each.layer: each.reason for each in layers if each.layer not in known}
+        known.update(news)
+        return bool(news) and device in self.verdicts
+
+    def _all(self, why: str) -> Reasons:
+        return dict.fromkeys(self.network.layer_names, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,68 +110,48 @@ class Plan:
         return result
 
 
-def plan(
-    network: Network,
-    targets: Sequence[Target],
-    affinities: Mapping[str, str],
-    *,
-    merge_islands: bool,
-    told: Mapping[str, Reasons],
-    token: CancelToken,
-    asked: Asked = Asked.PARTS,
-) -> Plan:
-    """Assigns the layers of a network to the devices of a list.
+def plan(answers: Answers, affinities: Mapping[str, str], *, merge_islands: bool) -> Plan:
+    """Assigns the layers of a network to the devices of a list. It asks them in order, until each
+    layer has a device. If an affinity is given, it asks all of them.
 
     Args:
-        network: with preprocessing and types, otherwise untransformed. It still has the layers
-            that a device's own transformations would fuse or drop, so users can place them.
         affinities: layer to device; overrides the nodes' metadata.
-        told: by device, the layers that it does not run. These devices are not asked about the
-            network.
-        asked: what the other devices are asked.
 
     Raises:
-        InvalidArgument, FailedPrecondition: as `assign`. The error that cancelled `token`, if the
-        plan is no longer wanted.
+        InvalidArgument, FailedPrecondition: as `assign`. The error that cancelled the token of the
+        answers, if the plan is no longer wanted.
     """
-    nodes = list(network.model.graph)
+    network, nodes = answers.network, list(answers.network.model.graph)
     layers = [layer_of(node) for node in nodes]
-    verdicts = dict(told)
-    for target in targets:
-        if target.name not in verdicts:
-            verdicts[target.name] = _reasons(network, target, token) if asked else {}
-    by_name = {target.name: target for target in targets}
-    cutter = Cutter(network)
-    unknown = UnknownTypes(nodes, verdicts)
-
-    def recheck(part: Part) -> Reasons:
-        piece = cutter.piece(part)
-        if piece is None or len(part.nodes) == len(nodes):
-            return {}
-        refused: Reasons = unknown.refused(part)
-        if not refused and asked is Asked.PARTS and not unknown.crossing(part):
-            refused = _reasons(piece.network, by_name[part.affinity], token)
-        unknown.note(part.affinity, refused)
-        return refused
-
+    names = [layer.name for layer in layers]
+    computing = {layer.name for layer in layers if not layer.constant}
+    asks_all = bool(affinities) or any(layer.affinity for layer in layers)
+    tensors = tensors_of(nodes)
+    verdicts = kept_together(names, tensors, answers.verdicts)
+    while asks_all or computing.intersection(*_refusals(verdicts, answers.later)) or not verdicts:
+        if not answers.ask_next():
+            break
+        verdicts = kept_together(names, tensors, answers.verdicts)
     assignment = assign(
         layers,
         edges_between(nodes),
-        [each.name for each in targets],
+        [*verdicts],
         verdicts,
         affinities,
-        recheck=recheck,
+        later=answers.later,
         merge_islands=merge_islands,
     )
-    unsupported = [*_unsupported(assignment, nodes, verdicts), *unknown.left(assignment.parts)]
+    unsupported = [
+        *_unsupported(assignment, nodes, verdicts),
+        *separated(nodes, tensors, assignment.parts),
+    ]
     notes = (*assignment.notes, *_rounding(network, assignment.devices))
     return Plan(network, assignment.parts, assignment.devices, tuple(unsupported), notes)
 
 
-def _reasons(network: Network, target: Target, token: CancelToken) -> Reasons:
-    if token.error is not None:
-        raise token.error
-    return {layer.layer: layer.reason for layer in ask(target, network).unsupported}
+def _refusals(verdicts: Mapping[str, Reasons], later: Mapping[str, Reasons]) -> list[set[str]]:
+    """For each device, the layers that it does not run."""
+    return [{*reasons, *later.get(device, ())} for device, reasons in verdicts.items()]
 
 
 def _unsupported(

@@ -2,14 +2,13 @@
 input of a network.
 
 Type inference does not know the results of operators outside of ONNX that have no function. The
-layers at both ends of such a tensor have to be on one device. If one layer cannot run on the other
-layer's device, that device refuses the other layer too. The other layer then goes to the next
-device of the list.
+layers at both ends of such a tensor have to be on one device. So a device that refuses one of them
+refuses the other one too, if another device runs the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -20,83 +19,71 @@ from headrace.plugins.hetero.planning.partition import Part
 from headrace.runtime.errors import UnsupportedLayer
 
 
-class _Tensor(NamedTuple):
-    """A tensor of unknown type; `source` and `reader` are positions in the graph."""
+class Tensor(NamedTuple):
+    """A tensor of unknown type, and the positions in the graph of the layer that makes it and of a
+    layer that reads it."""
 
     name: str
     source: int
     reader: int
 
 
-class UnknownTypes:
-    """Finds the layers that devices refuse because of unknown types.
+def tensors_of(nodes: Sequence[ir.Node]) -> list[Tensor]:
+    """The tensors of unknown type between the nodes of a graph."""
+    places: dict[ir.Node | None, int] = {node: place for place, node in enumerate(nodes)}
+    return [
+        Tensor(value.name or "", source, reader)
+        for reader, node in enumerate(nodes)
+        for value in dict.fromkeys(outer_reads([node]))
+        if value.type is None
+        and (source := places.get(value.producer(), reader)) != reader
+        and not is_constant(nodes[source])
+    ]
+
+
+def kept_together(
+    names: Sequence[str], tensors: Sequence[Tensor], verdicts: Mapping[str, Reasons]
+) -> dict[str, dict[str, str]]:
+    """The verdicts, in which each device refuses both ends of a tensor or none.
 
     Args:
-        nodes: the network's graph.
-        verdicts: for each device, the layers of the whole network that it refuses anyway.
+        names: of the graph's layers.
+        verdicts: for each device, the layers that it does not run.
     """
-
-    def __init__(self, nodes: Sequence[ir.Node], verdicts: Mapping[str, Reasons]) -> None:
-        self._nodes = nodes
-        self._refused = {device: set(reasons) for device, reasons in verdicts.items()}
-        self._tensors = tuple(_unknown(nodes))
-
-    def note(self, device: str, names: Iterable[str]) -> None:
-        """Notes that the device does not run these layers in the subgraph that it would get."""
-        self._refused[device].update(names)
-
-    def crossing(self, part: Part) -> bool:
-        """Whether a tensor of unknown type enters or leaves the part. Such a part is no network, so
-        no device can be asked about it. A device in another process could not even read it."""
-        return any(True for _ in self._crossing(part))
-
-    def refused(self, part: Part) -> dict[str, str]:
-        """The layers that a part cannot keep, and why."""
-        reasons: dict[str, str] = {}
-        for name, inside, outside in self._crossing(part):
-            other = self._name(outside)
-            runs_somewhere = not all(other in names for names in self._refused.values())
-            if other in self._refused[part.affinity] and runs_somewhere:
-                reasons[self._name(inside)] = (
-                    f"the type of {name!r} is not known, so it cannot be separated from "
-                    f"{other!r}, which is elsewhere"
-                )
-        return reasons
-
-    def left(self, parts: Sequence[Part]) -> list[UnsupportedLayer]:
-        """The layers that still read a tensor of unknown type from another part."""
-        numbers = {place: number for number, part in enumerate(parts) for place in part.nodes}
-        readers: dict[str, UnsupportedLayer] = {}
-        for name, source, reader in self._tensors:
-            if {source, reader} <= numbers.keys() and numbers[source] != numbers[reader]:
-                layer = self._name(reader)
-                readers[layer] = UnsupportedLayer(
-                    layer,
-                    self._nodes[reader].op_type,
-                    f"it reads {name!r}, whose type is not known, from another subgraph; give "
-                    f"{self._name(source)!r} and {layer!r} one affinity",
-                    parts[numbers[reader]].affinity,
-                )
-        return list(readers.values())
-
-    def _crossing(self, part: Part) -> Iterator[tuple[str, int, int]]:
-        """Each tensor of unknown type that enters or leaves the part, with its layer inside of the
-        part and its layer outside."""
-        members = set(part.nodes) if self._tensors else set()
-        for name, source, reader in self._tensors:
-            if source in members and reader not in members:
-                yield name, source, reader
-            elif reader in members and source not in members:
-                yield name, reader, source
-
-    def _name(self, place: int) -> str:
-        return self._nodes[place].name or ""
+    everywhere = set[str](names).intersection(*verdicts.values())
+    found = {device: dict(reasons) for device, reasons in verdicts.items()}
+    ends = [(tensor.name, names[a], names[b]) for tensor in tensors for a, b in _both(tensor)]
+    for reasons in found.values():
+        size = -1
+        while len(reasons) != size:
+            size = len(reasons)
+            for name, layer, other in ends:
+                if other in reasons and other not in everywhere and layer not in reasons:
+                    reasons[layer] = (
+                        f"the type of {name!r} is not known, so it cannot be separated from "
+                        f"{other!r}, which is elsewhere"
+                    )
+    return found
 
 
-def _unknown(nodes: Sequence[ir.Node]) -> Iterator[_Tensor]:
-    places: dict[ir.Node | None, int] = {node: place for place, node in enumerate(nodes)}
-    for reader, node in enumerate(nodes):
-        for value in dict.fromkeys(outer_reads([node])):
-            source = places.get(value.producer(), reader)
-            if value.type is None and source != reader and not is_constant(nodes[source]):
-                yield _Tensor(value.name or "", source, reader)
+def separated(
+    nodes: Sequence[ir.Node], tensors: Sequence[Tensor], parts: Sequence[Part]
+) -> list[UnsupportedLayer]:
+    """The layers that still read a tensor of unknown type from another part."""
+    numbers = {place: number for number, part in enumerate(parts) for place in part.nodes}
+    readers: dict[str, UnsupportedLayer] = {}
+    for name, source, reader in tensors:
+        if {source, reader} <= numbers.keys() and numbers[source] != numbers[reader]:
+            layer = nodes[reader].name or ""
+            readers[layer] = UnsupportedLayer(
+                layer,
+                nodes[reader].op_type,
+                f"it reads {name!r}, whose type is not known, from another subgraph; give "
+                f"{nodes[source].name!r} and {layer!r} one affinity",
+                parts[numbers[reader]].affinity,
+            )
+    return list(readers.values())
+
+
+def _both(tensor: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (tensor.source, tensor.reader), (tensor.reader, tensor.source)

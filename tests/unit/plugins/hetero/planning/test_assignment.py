@@ -225,7 +225,7 @@ def test_an_island_beside_another_way_joins_one_of_its_neighbours() -> None:
     assert found.devices[1] == "Y"
 
 
-# -- asked again --
+# -- refused once a part is loaded --
 
 
 def fused(first: str, second: str, device: str) -> Callable[[Part, Sequence[Layer]], Reasons]:
@@ -239,6 +239,29 @@ def fused(first: str, second: str, device: str) -> Callable[[Part, Sequence[Laye
     return refuse
 
 
+def settled(
+    listed: Sequence[Layer],
+    edges: Edges,
+    devices: Sequence[str],
+    verdicts: Mapping[str, Reasons],
+    refuse: Callable[[Part], Reasons],
+    affinities: Mapping[str, str] | None = None,
+    *,
+    merge_islands: bool = True,
+) -> Assignment:
+    """Assigns layers until no device refuses any of its parts, as a load does."""
+    later: dict[str, dict[str, str]] = {}
+    while True:
+        found = assign(
+            listed, edges, devices, verdicts, affinities, later=later, merge_islands=merge_islands
+        )
+        before = repr(later)
+        for part in found.parts:
+            later.setdefault(part.affinity, {}).update(refuse(part))
+        if repr(later) == before or all(not refuse(part) for part in found.parts):
+            return found
+
+
 def rechecked(
     names: str,
     devices: str,
@@ -248,10 +271,10 @@ def rechecked(
 ) -> Assignment:
     listed = layers(names)
 
-    def recheck(part: Part) -> Reasons:
+    def refuse(part: Part) -> Reasons:
         return {name: why for rule in rules for name, why in rule(part, listed).items()}
 
-    return assign(listed, chain(len(names)), list(devices), verdicts, affinities, recheck=recheck)
+    return settled(listed, chain(len(names)), list(devices), verdicts, refuse, affinities)
 
 
 def test_a_layer_refused_once_cut_off_moves_to_the_next_device_that_supports_it() -> None:
@@ -274,17 +297,6 @@ def test_a_chain_of_refusals_ends_when_nothing_is_refused() -> None:
     assert len(found.parts) == 1
 
 
-def test_a_part_that_did_not_change_is_not_asked_again() -> None:
-    asked: list[Part] = []
-
-    def recheck(part: Part) -> Reasons:
-        asked.append(part)
-        return {"c": "alone"} if part.nodes == (0, 1, 2) else {}
-
-    assign(layers("abcdefgh"), chain(8), list("XY"), only(X="def"), recheck=recheck)
-    assert len(asked) == len(set(asked))
-
-
 def test_a_layer_that_joined_a_neighbour_and_is_refused_there_goes_home() -> None:
     found = rechecked("abcde", "XY", only(X="abde"), fused("c", "?", "Y"))
     assert found.devices[2] == "X"
@@ -300,16 +312,20 @@ def test_a_layer_with_an_affinity_that_is_refused_once_cut_off_is_an_error() -> 
 def test_where_a_constant_is_refused_its_readers_are() -> None:
     listed = layers("kabc", constants="k")
 
-    def recheck(part: Part) -> Reasons:
-        return {"k": "bfloat16"} if part.affinity == "X" else {}
-
-    found = assign(listed, [(0, 1), (1, 2), (2, 3)], ["X", "Y"], {}, recheck=recheck)
+    later = {"X": {"k": "bfloat16"}}
+    found = assign(listed, [(0, 1), (1, 2), (2, 3)], ["X", "Y"], {}, later=later)
     assert found.devices == ("Y", "Y", "X", "X")
 
 
-def test_a_device_that_refuses_what_it_was_not_given_is_not_heard() -> None:
+def test_where_a_layer_of_a_body_is_refused_its_owner_is() -> None:
+    listed = [Layer("loop", "Loop", inside=("loop/body/add",)), Layer("b", "Op")]
+    found = assign(listed, [(0, 1)], ["X", "Y"], {}, later={"X": {"loop/body/add": "?"}})
+    assert found.devices[0] == "Y"
+
+
+def test_a_refusal_of_a_layer_that_is_not_there_is_not_heard() -> None:
     listed = layers("ab")
-    found = assign(listed, chain(2), ["X"], {}, recheck=lambda part: {"elsewhere": "?"})
+    found = assign(listed, chain(2), ["X"], {}, later={"X": {"elsewhere": "?"}})
     assert shown(found, listed) == [("X", "ab")]
 
 
@@ -365,7 +381,7 @@ def test_every_layer_ends_on_a_device_that_runs_it_there_or_is_listed(
 ) -> None:
     listed, edges, devices, verdicts, fusions = problem
 
-    def recheck(part: Part) -> Reasons:
+    def refuse(part: Part) -> Reasons:
         names = {listed[node].name for node in part.nodes}
         return {
             layer: "cut off"
@@ -373,7 +389,7 @@ def test_every_layer_ends_on_a_device_that_runs_it_there_or_is_listed(
             if device == part.affinity and layer in names and partner not in names
         }
 
-    found = assign(listed, edges, devices, verdicts, recheck=recheck, merge_islands=merge_islands)
+    found = settled(listed, edges, devices, verdicts, refuse, merge_islands=merge_islands)
     read = {source for source, _ in edges}
     owner = {node: at for at, part in enumerate(found.parts) for node in part.nodes}
     placed = [node for part in found.parts for node in part.nodes]
@@ -389,7 +405,7 @@ def test_every_layer_ends_on_a_device_that_runs_it_there_or_is_listed(
         if source in owner and reader in owner:
             assert owner[source] <= owner[reader]
     for part in found.parts:
-        refused = recheck(part).keys()
+        refused = refuse(part).keys()
         assert all(listed[node].constant for node in part.nodes if listed[node].name in refused)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.plugins import auto, batch, cpu, hetero, multi, template
 from headrace.plugins.hetero.planning.partition import Part
-from headrace.plugins.hetero.planning.unknown_types import UnknownTypes
+from headrace.plugins.hetero.planning.unknown_types import kept_together, separated, tensors_of
 from headrace.plugins.template.plugin import TemplatePlugin
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.api import plugin_api
@@ -129,12 +129,24 @@ def test_openvino_in_a_list_does_not_hide_them(devices: str, after: str) -> None
     assert {"first", "second"} <= {each.layer for each in found} <= {"first", "second", "after"}
 
 
-@pytest.mark.parametrize(
-    ("part", "crosses"),
-    [((0,), False), ((0, 1), True), ((1, 2), True), ((3,), True), ((1, 2, 3), False)],
-)
-def test_a_part_at_which_an_unknown_type_ends_is_told_from_others(
-    part: tuple[int, ...], crosses: bool
-) -> None:
+def test_a_device_that_refuses_one_end_refuses_the_other_where_another_device_runs_the_first() -> (
+    None
+):
     nodes = list(transform_network(network("NonZero"), common=False).model.graph)
-    assert UnknownTypes(nodes, {"A": {}}).crossing(Part("A", part)) is crosses
+    names, tensors = [node.name or "" for node in nodes], tensors_of(nodes)
+    assert [(each.source, each.reader) for each in tensors] == [(1, 2), (2, 3)]
+    found = kept_together(names, tensors, {"A": {"first": "no"}, "B": {}})
+    assert {device: [*reasons] for device, reasons in found.items()} == {
+        "A": ["first", "second", "after"],
+        "B": [],
+    }
+    nowhere = kept_together(names, tensors, {"A": {"first": "no"}, "B": {"first": "no"}})
+    assert [[*reasons] for reasons in nowhere.values()] == [["first"], ["first"]]
+
+
+def test_a_layer_that_still_reads_such_a_tensor_from_another_part_is_named() -> None:
+    nodes = list(transform_network(network("NonZero"), common=False).model.graph)
+    parts = [Part("A", (0, 1)), Part("B", (2, 3))]
+    (layer,) = separated(nodes, tensors_of(nodes), parts)
+    assert layer.layer == "second"
+    assert "give 'first' and 'second' one affinity" in layer.reason
