@@ -18,6 +18,7 @@ from headrace.runtime.config.standard_keys import (
 from headrace.runtime.device.executable_network import ExecutableNetwork, Place
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.intake.provenance import origins
 from headrace.runtime.network.graph import RunningSubgraph
 from headrace.runtime.network.network import Layer, Network
@@ -57,6 +58,8 @@ class BatchNetwork(ExecutableNetwork):
         super().__init__(network, showing(config, inner, (NUM_STREAMS, INFERENCE_NUM_THREADS)))
         self.inner = inner
         self.size = size
+        self.defaults = () if shape.padded_to else inner.defaults
+        self._check = PortCheck(self.inputs, self.outputs, self.defaults)
         self._shape = shape
         self._executors = executors
         self._lent = lent

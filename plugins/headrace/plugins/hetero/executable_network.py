@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import TARGET_FALLBACK
 from headrace.plugins.hetero.running.flow import Flow, flow
@@ -12,11 +12,17 @@ from headrace.plugins.hetero.running.subgraph import Subgraph, SubgraphCounters,
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.graph import RunningSubgraph
-from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.network.network import Layer, Network, Port
 from headrace.runtime.network.values import Value
-from headrace.runtime.virtual.networks import execution_devices, optimal_requests, set_known
+from headrace.runtime.virtual.networks import (
+    execution_devices,
+    optimal_requests,
+    set_known,
+    taken_by,
+)
 
 
 class HeteroNetwork(ExecutableNetwork):
@@ -37,6 +43,8 @@ class HeteroNetwork(ExecutableNetwork):
     ) -> None:
         super().__init__(network, config)
         self._subgraphs = tuple(subgraphs)
+        self.defaults = tuple(_defaults(subgraphs))
+        self._check = PortCheck(self.inputs, self.outputs, self.defaults)
         self._constants = dict(constants)
         self._all = tuple(port.name for port in self.outputs)
         self._flow = self._flow_to(self._all)
@@ -107,3 +115,12 @@ class HeteroNetwork(ExecutableNetwork):
 
     def _flow_to(self, names: Sequence[str]) -> Flow:
         return flow([each.ends for each in self._subgraphs], names)
+
+
+def _defaults(subgraphs: Sequence[Subgraph]) -> Iterable[Port]:
+    """The inputs with a value in the network that each subgraph that reads them can replace."""
+    found = {port.name: port for each in subgraphs for port in each.executable.defaults}
+    for each in subgraphs:
+        for name in each.defaults - taken_by(each.executable):
+            found.pop(name, None)
+    return found.values()

@@ -131,6 +131,7 @@ def _subgraph(
         backend_version=target.plugin.backend_version,
         origins=stands_for,
         others=others,
+        defaults=frozenset(port.name for port in piece.network.defaults),
     )
 
 

@@ -101,8 +101,8 @@ class PooledNetwork(ExecutableNetwork):
         super().__init__(first.network, config)
         # Each device has preprocessed and transformed the network by itself.
         self.inputs, self.outputs = first.inputs, first.outputs
-        self.defaults = first.defaults if len(candidates) == 1 else ()  # others may take none
-        self._check = PortCheck(self.inputs, self.outputs, self.defaults)
+        for each in members:
+            self._take_defaults_of(each)
         self.label = ""
         self._original: Network | None = original
         self._candidates = {each.name: each for each in candidates}
@@ -270,6 +270,7 @@ class PooledNetwork(ExecutableNetwork):
             return
         with self._lock:
             self._members[device] = member
+        self._take_defaults_of(member)
         self._catch_up(member)
         self.loaded_from_cache |= member.executable.loaded_from_cache
         self.notes = (*self._notes_without(device), *notes)
@@ -353,6 +354,13 @@ class PooledNetwork(ExecutableNetwork):
         self.pool.follow()
 
     # -- inside --
+
+    def _take_defaults_of(self, member: Member) -> None:
+        """Lets requests give what the member can replace. Others refuse such a request, which is
+        then the member's."""
+        more = {port.name: port for port in (*self.defaults, *member.executable.defaults)}
+        self.defaults = tuple(more.values())
+        self._check = PortCheck(self.inputs, self.outputs, self.defaults)
 
     def _read(self, text: str) -> dict[str, int | None]:
         """The order that MULTI_DEVICE_PRIORITIES gives. Raises as `set_config`."""

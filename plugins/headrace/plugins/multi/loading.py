@@ -28,6 +28,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.network.network import Network, Port
 from headrace.runtime.virtual.frames import Frame, FrameFormat
+from headrace.runtime.virtual.networks import taken_by
 
 _log = logging.getLogger(__name__)
 _FORMAT: Final = FrameFormat(b"\x89MULTI\r\n\x1a\n", 2, "the devices'")
@@ -42,6 +43,7 @@ class Member:
     Attributes:
         name: the device, as in the list.
         count: how many requests it gets at once; None means as many as it runs.
+        takes: the inputs that it takes.
         architecture, backend_version: the device's, for an export.
     """
 
@@ -50,6 +52,7 @@ class Member:
     count: int | None = None
     architecture: str = ""
     backend_version: str = ""
+    takes: frozenset[str] = frozenset()
 
     def is_told_of(self, event: DeviceEvent) -> bool:
         """Whether the event is about a device that the member needs."""
@@ -99,7 +102,12 @@ def load_member(
         raise
     notes += executable.notes
     member = Member(
-        target.name, executable, candidate.count, plugin.architecture, plugin.backend_version
+        target.name,
+        executable,
+        candidate.count,
+        plugin.architecture,
+        plugin.backend_version,
+        taken_by(executable),
     )
     return member, tuple(f"{target.name}: {note}" for note in notes)
 

@@ -27,6 +27,12 @@ def optimal_requests(network: ExecutableNetwork) -> int:
     return max(1, optimal)
 
 
+def taken_by(network: ExecutableNetwork) -> frozenset[str]:
+    """The inputs that the network takes. A request may give another value for one that has a value
+    in the network, if the device can replace it."""
+    return frozenset(port.name for port in (*network.inputs, *network.defaults))
+
+
 def set_known(network: ExecutableNetwork, changes: Mapping[str, str]) -> None:
     """Sets the keys that the network's device has. Raises as `ExecutableNetwork.set_config`."""
     known = {key: text for key, text in changes.items() if key in network.config.schema}

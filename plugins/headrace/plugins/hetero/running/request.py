@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from headrace.runtime.execution.inline_budget import LIMIT_SECONDS
 from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.network.values import Value, size_bytes
+from headrace.runtime.virtual.networks import taken_by
 from headrace.runtime.virtual.part_job import PartJob, submit
 
 
@@ -111,8 +113,8 @@ class HeteroRequest:
         job, subgraph = self._job, self._subgraphs[at]
         with self._lock:
             inputs = {name: self._values[name] for name in self._flow.handed[at]}
-        for name in subgraph.ends.inputs:
-            if name not in inputs and name in job.inputs:  # an optional one may be absent
+        for name in (*subgraph.ends.inputs, *subgraph.defaults):
+            if name not in inputs and name in job.inputs:  # others may be absent
                 inputs[name] = job.inputs[name]
         self._run(at, inputs, None, inline=inline)
 
@@ -160,14 +162,25 @@ class HeteroRequest:
             self._fail(part, error)
             return
 
-        def go_on(other: Other | None) -> None:
-            if other is None or self._token.error is not None:
-                self._fail(part, error)
-            else:
-                self._run(part.at, inputs, other, inline=False)
-
         rank = part.other.rank if part.other is not None else 0
-        self._subgraphs[part.at].others.after(rank, go_on)
+        then = partial(self._run_on, part, inputs, error)
+        self._subgraphs[part.at].others.after(rank, then)
+
+    def _run_on(
+        self,
+        part: SubgraphJob,
+        inputs: Mapping[str, Value],
+        error: InvalidArgument,
+        other: Other | None,
+    ) -> None:
+        """Runs a part on another device, after it has ended with `error` on one."""
+        if other is None or self._token.error is not None:
+            self._fail(part, error)
+        elif inputs.keys() <= taken_by(other.executable):
+            self._run(part.at, inputs, other, inline=False)
+        else:
+            then = partial(self._run_on, part, inputs, error)
+            self._subgraphs[part.at].others.after(other.rank, then)
 
     def _fail(self, part: SubgraphJob, error: BaseException) -> None:
         with self._lock:

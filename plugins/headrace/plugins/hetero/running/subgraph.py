@@ -64,6 +64,7 @@ class Subgraph:
         origins: layer name to the layers of the network as loaded that it stands for. A layer of
             the preprocessing stands for none.
         others: the devices that run it if its own device refuses the values of a request.
+        defaults: the inputs that have a value in its network.
     """
 
     number: int
@@ -75,6 +76,7 @@ class Subgraph:
     backend_version: str
     origins: Mapping[str, tuple[str, ...]]
     others: Others = field(default_factory=Others)
+    defaults: frozenset[str] = frozenset()
 
     def profile(self, layers: Sequence[LayerProfile]) -> list[LayerProfile]:
         """The profiles of its layers, with the layer names of the whole network."""

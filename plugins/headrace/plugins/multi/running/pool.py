@@ -18,6 +18,7 @@ from headrace.plugins.multi.running.requests import Answer, Instruction, PoolReq
 from headrace.plugins.multi.running.schedule import Schedule
 from headrace.plugins.multi.running.standing import Blame, Standing, blame
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
+from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer
@@ -265,7 +266,11 @@ class Pool:
     def _run(self, run: Run[Job], inline: bool) -> None:
         request = run.request
         assert isinstance(request, PoolRequest)
-        submit(request.part(inline=inline), self._members[run.device].executable)
+        part, member = request.part(inline=inline), self._members[run.device]
+        if not part.inputs.keys() <= member.takes:
+            part.fail(InvalidArgument(f"{member.name} cannot replace a value of the network"))
+        else:
+            submit(part, member.executable)
 
     def _report(self, report: Report) -> None:
         if report.reason:
