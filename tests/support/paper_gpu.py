@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,43 +13,29 @@ from headrace.plugins.cuda.machine import Machine
 from headrace.plugins.cuda.memory import HostMemory
 from headrace.plugins.cuda.plugin import CudaPlugin
 from headrace.runtime.config.schema import Configuration
-from headrace.runtime.errors import Unavailable
 from headrace.runtime.network.values import Array
 
 GPUS = (
-    Gpu(0, "GPU-aaaa-1", "NVIDIA H100", 80 * 2**30, (9, 0)),
-    Gpu(1, "GPU-bbbb-2", "Tesla T4", 16 * 2**30, (7, 5)),
+    Gpu("GPU-aaaa-1", "NVIDIA H100", 80 * 2**30, (9, 0)),
+    Gpu("GPU-bbbb-2", "Tesla T4", 16 * 2**30, (7, 5)),
 )
 
 
 class PaperManagement:
-    """What NVML would tell of `gpus`; `taken` is what each process takes, None if untold."""
+    """What NVML would tell of `GPUS`; `taken` is what each process takes, None if untold."""
 
-    def __init__(self, gpus: Sequence[Gpu] = GPUS, taken: int | None = None) -> None:
-        self._gpus = list(gpus)
+    def __init__(self, taken: int | None = None) -> None:
         self.taken = taken
         self.closed = False
 
-    def gpus(self) -> list[Gpu]:
-        return self._gpus
-
-    def find(self, uuid: str) -> Gpu | None:
-        part = Gpu(0, "MIG-cccc-3", "NVIDIA H100 MIG 1g.10gb", 10 * 2**30, (9, 0))
-        return part if uuid == part.uuid else None
-
     def taken_bytes(self, uuid: str) -> int:
-        return {gpu.uuid: gpu.index + 1 for gpu in self._gpus}[uuid] << 30
+        return {gpu.uuid: place for place, gpu in enumerate(GPUS, 1)}[uuid] << 30
 
     def taken_by(self, uuid: str, process: int) -> int | None:
         return self.taken
 
     def close(self) -> None:
         self.closed = True
-
-
-class NoDriver(PaperManagement):
-    def gpus(self) -> list[Gpu]:
-        raise Unavailable("there is no NVIDIA driver")
 
 
 class PlainMemory:
@@ -68,7 +53,7 @@ def machine(
     def pinned(_: int) -> HostMemory:
         return PlainMemory()
 
-    gpus = {str(gpu.index): gpu for gpu in GPUS}
+    gpus = {str(number): gpu for number, gpu in enumerate(GPUS)}
     return Machine(gpus, management or PaperManagement(), lambda: tensorrt, pinned)
 
 

@@ -15,7 +15,7 @@ from headrace.plugins.cpu.backend.repairs import needs_repair, repair
 from headrace.plugins.cpu.backend.session import Provider
 from headrace.plugins.cpu.backend.tensors import Conversion
 from headrace.plugins.cpu.claims import contributed, limits, texts
-from headrace.plugins.cpu.claims.apart import not_for_strangers, why_apart
+from headrace.plugins.cpu.claims.apart import refused, why_apart
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.guards import guard_layers
@@ -33,18 +33,16 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import FailedPrecondition, UnsupportedLayer, UnsupportedLayers
+from headrace.runtime.errors import FailedPrecondition, UnsupportedLayers
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import name_layers, walk
 from headrace.runtime.intake.provenance import Transformation, tracked
 from headrace.runtime.isolation.server.own_process import OwnProcess
 from headrace.runtime.network.data_oblivious import is_data_oblivious
-from headrace.runtime.network.extension import merge_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.work import multiply_adds
 from headrace.runtime.shapes.ledger import Ledger
-from headrace.runtime.system.asker import current_asker
 from headrace.runtime.system.processors import usable_processors
 from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.options import NetworkOptions
@@ -110,21 +108,21 @@ class CpuPlugin(SessionPlugin):
         if self._beside is None or (why := _why_apart(given)) is None:
             return super().query_network(network, config, options)
         found = self._beside.query_network(given, config, options)
-        refused = [each for each in _refused(given) if each.layer in found.supported_layers]
-        for each in refused:
+        kept_out = [each for each in refused(given) if each.layer in found.supported_layers]
+        for each in kept_out:
             del found.supported_layers[each.layer]
         return replace(
             found,
-            unsupported=[*found.unsupported, *refused],
-            notes=found.notes if refused else (*found.notes, self._note(why)),
+            unsupported=[*found.unsupported, *kept_out],
+            notes=found.notes if kept_out else (*found.notes, self._note(why)),
         )
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         given = self._complete(load.network)
         if self._beside is None or (why := _why_apart(given)) is None:
             return super().load_network(load)
-        if refused := _refused(given):
-            raise UnsupportedLayers(self.name, refused)
+        if kept_out := refused(given):
+            raise UnsupportedLayers(self.name, kept_out)
         notes = (*load.notes, self._note(why))
         return self._beside.load_network(replace(load, network=given, notes=notes))
 
@@ -145,11 +143,6 @@ class CpuPlugin(SessionPlugin):
         if self._beside is not None:
             self._beside.close()
         super()._close()
-
-    def _complete(self, network: Network) -> Network:
-        """The network with the operators that clients have given the device."""
-        functions = self._extensions.functions()
-        return merge_functions(network, functions) if functions else network
 
     # -- networks in the server's process --
 
@@ -249,11 +242,6 @@ def _certain_failure(model: ir.Model) -> str | None:
 
 def _why_apart(network: Network) -> str | None:
     return network.derived("apart", lambda: why_apart(network.model))
-
-
-def _refused(network: Network) -> list[UnsupportedLayer]:
-    """The layers of such a network that whoever asks now may not run."""
-    return [] if current_asker().trusted else not_for_strangers(network.model)
 
 
 def _changes_functions(model: ir.Model) -> bool:

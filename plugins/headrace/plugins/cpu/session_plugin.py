@@ -32,6 +32,7 @@ from headrace.runtime.errors import (
     UnsupportedLayers,
 )
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.extension import merge_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
 
@@ -101,6 +102,11 @@ class SessionPlugin(CompiledPlugin):
         return HostRuns(open_session(self._provider_of(network.model, config)), conversion)
 
     # -- networks --
+
+    def _complete(self, network: Network) -> Network:
+        """The network with the operators that clients have given the device."""
+        functions = self._extensions.functions()
+        return merge_functions(network, functions) if functions else network
 
     def _add_extension(self, functions: Sequence[ir.Function]) -> None:
         """Accepts any functions, because ONNX Runtime inlines local functions."""

@@ -15,15 +15,16 @@ def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> P
     """Creates the plugin for the entry point.
 
     Raises:
-        Unavailable: the driver, a GPU, a package or a library is missing; says which.
+        NotInstalled, Unavailable: CUDA does not work here; says what to mend.
     """
     # Set this before ONNX Runtime is loaded, as the CPU plugin does.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     # CUDA orders GPUs by speed, and the driver orders them by bus. Ids must mean the same in both.
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    from headrace.plugins.cuda.machine import this_machine
+    from headrace.plugins.cuda.machine import absent, this_machine
 
-    machine = this_machine()
-    from headrace.plugins.cuda.plugin import CudaPlugin
-
-    return CudaPlugin(name, services, config, machine)
+    try:
+        from headrace.plugins.cuda.plugin import CudaPlugin, open_smallest
+    except ImportError as error:
+        raise absent(f"{error}; install headrace with its extra 'cuda'") from error
+    return CudaPlugin(name, services, config, this_machine(open_smallest))

@@ -1,28 +1,38 @@
-"""Finds the GPUs of a machine. If CUDA cannot work there, says what to fix first."""
+"""Finds out whether CUDA works on a machine, by a session. Only if it fails, says what to mend."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.plugins.cuda import libraries
-from headrace.plugins.cuda.gpu import Gpu, visible
+from headrace.plugins.cuda.gpu import Gpu, gpus
 from headrace.plugins.cuda.memory import HostMemory, PinnedMemory
 from headrace.plugins.cuda.nvml import Management, Nvml
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.errors import HeadraceError, NotInstalled, Unavailable
 
 PROVIDER: Final = "CUDAExecutionProvider"
 TENSORRT: Final = "TensorrtExecutionProvider"
+DRIVER: Final = Path("/proc/driver/nvidia/version")
+"""This file exists while the driver is loaded."""
 _PACKAGES: Final = ("onnxruntime", "onnxruntime-gpu")
-_OLD_DRIVER: Final = 35  # cudaErrorInsufficientDriver
+_MEND: Final = "pip uninstall -y onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu"
+_CUDNN: Final = "libcudnn.so.9"
+"""No library names it. The provider loads it when a network needs it, which is too late."""
+_LIBRARIES: Final = (
+    "pip install 'onnxruntime-gpu[cuda,cudnn]', or add its folder to LD_LIBRARY_PATH"
+)
 _ERROR: Final = 3  # ONNX Runtime's log level
+
+Library = Callable[[str], Any]
+"""Loads a library by its name, or raises OSError, like `ctypes.CDLL`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,145 +52,108 @@ class Machine:
     pinned: Callable[[int], HostMemory]
 
 
-def look(
-    management: Callable[[], Management],
-    providers: Callable[[], Sequence[str]],
-    packages: Collection[str],
-    lacking: Callable[[], str],
-    setting: str | None,
-) -> tuple[dict[str, Gpu], Management]:
-    """The GPUs, and the management library that reports on them.
+def this_machine(open_session: Callable[[], object]) -> Machine:
+    """The machine that this process runs on.
 
     Args:
-        management: starts NVML; raises Unavailable.
-        providers: lists the providers in ONNX Runtime's build; raises ImportError without it.
-        packages: the installed packages that bring ONNX Runtime.
-        lacking: says which library the provider lacks; empty if none.
-        setting: CUDA_VISIBLE_DEVICES.
+        open_session: opens a session on the first GPU. Raises a HeadraceError if it cannot.
 
     Raises:
-        Unavailable: something is missing; names the first missing thing.
+        NotInstalled: there is neither ONNX Runtime for GPUs nor NVIDIA's driver.
+        Unavailable: CUDA cannot work here. Says what to mend.
     """
-    nvml = management()
+    import onnxruntime
+
+    if PROVIDER not in onnxruntime.get_available_providers():
+        raise absent(without_provider(_installed()))
+    found = gpus(_loaded("libcuda.so.1", "install NVIDIA's driver, or start with --gpus all"))
+    with redirect_stdout(StringIO()):  # it prints what is missing, which is told better below
+        onnxruntime.preload_dlls(directory="")
+    # A session's own options come too late to silence a warning for each session: that the CUDA
+    # provider is not of the newer kind.
+    onnxruntime.set_default_logger_severity(_ERROR)
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    names = needed(folder / "libonnxruntime_providers_cuda.so")
     try:
-        found = nvml.gpus()
-        if not found:
-            raise Unavailable("the NVIDIA driver finds no GPU on this machine")
-        shown = visible(found, setting, nvml.find)
-        if not shown:
-            raise Unavailable(f"CUDA_VISIBLE_DEVICES={setting} shows none of {len(found)} GPUs")
-        try:
-            built_with = providers()
-        except ImportError as error:
-            raise Unavailable(f"ONNX Runtime cannot be imported: {error}") from error
-        if PROVIDER not in built_with:
-            raise Unavailable(without_provider(packages))
-        missing = lacking()
-        if missing:
-            raise Unavailable(missing)
-    except BaseException:
-        nvml.close()
-        raise
-    return {str(place): gpu for place, gpu in enumerate(shown)}, nvml
+        open_session()
+    except HeadraceError as error:
+        raise Unavailable(lacking(names, _LIBRARIES) or error.message) from error
+    if missing := lacking([_CUDNN], _LIBRARIES):
+        raise Unavailable(missing)
+    runtime = next((name for name in names if name.startswith("libcudart")), "libcudart.so")
+    return Machine(
+        {str(number): gpu for number, gpu in enumerate(found)},
+        Nvml(),
+        partial(_without_tensorrt, folder / "libonnxruntime_providers_tensorrt.so"),
+        partial(PinnedMemory, _loaded(runtime, _LIBRARIES)),
+    )
+
+
+def absent(why: str) -> HeadraceError:
+    """The error if ONNX Runtime for GPUs is not installed. A loaded driver means that there is a
+    GPU. Then somebody may expect the server to use it."""
+    return Unavailable(why) if DRIVER.exists() else NotInstalled(why)
 
 
 def without_provider(packages: Collection[str]) -> str:
     """Why ONNX Runtime has no CUDA provider, given its installed packages. Two packages own the
     same files, and the package that was installed last overwrites the other's."""
-    mend = "pip uninstall -y onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu"
     if {*_PACKAGES} <= {*packages}:
         return (
             f"onnxruntime, which is for processors, was installed over onnxruntime-gpu; "
-            f"install only the latter: {mend}"
+            f"install only the latter: {_MEND}"
         )
     if "onnxruntime" in packages:
         return (
             f"the installed onnxruntime is for processors, and onnxruntime-gpu is for both; "
-            f"replace it: {mend}"
+            f"replace it: {_MEND}"
         )
     return "the installed ONNX Runtime was built without its CUDA provider"
 
 
-def this_machine() -> Machine:
-    """The machine that this process runs on.
+def needed(path: Path) -> list[str]:
+    """The names of the libraries that a library needs, in order. They are read from its file,
+    because loading it has side effects, and only ONNX Runtime may load its providers.
 
     Raises:
-        Unavailable: CUDA cannot work here.
+        elftools.common.exceptions.ELFError: the file is not a library.
+        OSError: it cannot be read.
     """
-    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus, nvml = look(Nvml, _providers, _installed(), partial(_lacking, "cuda"), setting)
+    from elftools.elf.dynamic import DynamicSection
+    from elftools.elf.elffile import ELFFile
+
+    with path.open("rb") as file:
+        sections = ELFFile(file).iter_sections()
+        tags = [each.iter_tags() for each in sections if isinstance(each, DynamicSection)]
+        names = [getattr(tag, "needed", "") for tag in chain.from_iterable(tags)]
+    return [name for name in names if name]
+
+
+def lacking(names: Iterable[str], remedy: str, load: Library = ctypes.CDLL) -> str:
+    """Names the first library that cannot be loaded, and what to do. Empty if all can be loaded."""
+    for name in names:
+        try:
+            load(name)
+        except OSError as error:
+            return f"a library cannot be loaded: {error}; {remedy}"
+    return ""
+
+
+def _loaded(name: str, remedy: str) -> ctypes.CDLL:
+    if missing := lacking([name], remedy):
+        raise Unavailable(missing)
+    return ctypes.CDLL(name)
+
+
+def _without_tensorrt(provider: Path) -> str:
     try:
-        runtime = _runtime(_needed("cuda"))
-        count = shown_by(runtime)
-    except BaseException:
-        nvml.close()
-        raise
-    _quieten()
-    gpus = dict(islice(gpus.items(), count))
-    return Machine(gpus, nvml, partial(_lacking, "tensorrt"), partial(PinnedMemory, runtime))
+        names = needed(provider)
+    except OSError as error:
+        return str(error)
+    return lacking(names, "install TensorRT, and add its folder to LD_LIBRARY_PATH")
 
 
-def _runtime(libraries: Iterable[str]) -> ctypes.CDLL:
-    """Loads CUDA's runtime library, which is one of the libraries that the provider needs.
-
-    Raises:
-        Unavailable: it is not among them, or cannot be loaded.
-    """
-    for name in libraries:
-        if name.startswith("libcudart"):
-            try:
-                return ctypes.CDLL(name)
-            except OSError as error:
-                raise Unavailable(f"CUDA's runtime cannot be loaded: {error}") from error
-    raise Unavailable("this ONNX Runtime needs no CUDA runtime of its own, which pins memory here")
-
-
-def shown_by(runtime: Any) -> int:
-    """How many GPUs CUDA itself finds. If the driver reports more, CUDA's number counts.
-
-    Args:
-        runtime: CUDA's runtime library.
-
-    Raises:
-        Unavailable: CUDA finds no GPU, or does not start, for example on a driver older than CUDA.
-    """
-    found = ctypes.c_int()
-    code = runtime.cudaGetDeviceCount(ctypes.byref(found))
-    if code == _OLD_DRIVER:
-        driver, needs = map(_version, (runtime.cudaDriverGetVersion, runtime.cudaRuntimeGetVersion))
-        raise Unavailable(
-            f"the NVIDIA driver is for CUDA {driver}, and this ONNX Runtime needs {needs}; install "
-            f"a newer driver"
-        )
-    if code:
-        described = runtime.cudaGetErrorString
-        described.restype = ctypes.c_char_p
-        raise Unavailable(f"CUDA does not start: {described(code).decode()} (CUDA error {code})")
-    return found.value
-
-
-def _version(ask: Callable[[Any], int]) -> str:
-    found = ctypes.c_int()
-    ask(ctypes.byref(found))
-    return f"{found.value // 1000}.{found.value % 1000 // 10}"
-
-
-def _quieten() -> None:
-    """Silences a warning that ONNX Runtime logs for each session: that its CUDA provider is not of
-    the newer kind. A session's own options come too late to silence it."""
-    import onnxruntime
-
-    onnxruntime.set_default_logger_severity(_ERROR)
-
-
-def _providers() -> Sequence[str]:
-    import onnxruntime
-
-    found: Sequence[str] = onnxruntime.get_available_providers()
-    return found
-
-
-def _installed() -> list[str]:
+def _installed() -> Sequence[str]:
     def is_there(package: str) -> bool:
         try:
             return bool(importlib.metadata.version(package))
@@ -188,18 +161,3 @@ def _installed() -> list[str]:
             return False
 
     return [package for package in _PACKAGES if is_there(package)]
-
-
-def _needed(provider: str) -> list[str]:
-    import onnxruntime
-
-    folder = Path(onnxruntime.__file__).parent / "capi"
-    needed = libraries.needed(folder / f"libonnxruntime_providers_{provider}.so")
-    return [*needed, libraries.CUDNN]
-
-
-def _lacking(provider: str) -> str:
-    import onnxruntime
-
-    libraries.preload(onnxruntime)
-    return libraries.lacking(_needed(provider), ctypes.CDLL)

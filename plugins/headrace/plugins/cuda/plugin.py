@@ -11,6 +11,7 @@ from headrace.plugins.cpu.backend.compatibility import identity
 from headrace.plugins.cpu.backend.custom_ops import libraries
 from headrace.plugins.cpu.backend.session import Provider, Settings
 from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.claims.apart import refused
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
 from headrace.plugins.cpu.support import Trials
@@ -25,15 +26,29 @@ from headrace.plugins.cuda.bound_runs import (
 )
 from headrace.plugins.cuda.executable_network import GpuNetwork
 from headrace.plugins.cuda.gpu import Gpu
-from headrace.plugins.cuda.machine import Machine
+from headrace.plugins.cuda.machine import PROVIDER, Machine
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
 from headrace.runtime.config.standard_keys import DEVICE_ID
 from headrace.runtime.device.compiled_plugin import Support
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import FailedPrecondition, InvalidArgument
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument, UnsupportedLayers
 from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+
+
+def open_smallest(provider: Provider = Provider(PROVIDER)) -> None:  # noqa: B008 - frozen
+    """Opens a session of the smallest network, on the first GPU unless the provider names one.
+
+    Raises:
+        HeadraceError: the provider does not work.
+    """
+    session.open_bytes(identity(8, {"": 7}), provider, Settings())
 
 
 class CudaPlugin(SessionPlugin):
@@ -48,7 +63,6 @@ class CudaPlugin(SessionPlugin):
 
     schema = settings.SCHEMA
     network_class = GpuNetwork
-    compiles_apart = False  # another process would take a GPU's memory too
 
     def __init__(
         self, name: str, services: Services, config: Mapping[str, str], machine: Machine
@@ -101,6 +115,22 @@ class CudaPlugin(SessionPlugin):
 
     # -- networks --
 
+    def query_network(
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
+    ) -> QueryResult:
+        found = super().query_network(network, config, options)
+        for each in refused(self._complete(network)):
+            if found.supported_layers.pop(each.layer, None) is not None:
+                found.unsupported.append(each)
+        return found
+
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        """As `Plugin.load_network`. All networks share one process, so strangers get no operators
+        whose inputs are not checked."""
+        if kept_out := refused(self._complete(load.network)):
+            raise UnsupportedLayers(self.name, kept_out)
+        return super().load_network(load)
+
     def _provider(self, config: Configuration) -> Provider:
         self._check_provider(config)
         return settings.provider(config, self.device_id(config))
@@ -114,8 +144,7 @@ class CudaPlugin(SessionPlugin):
         """
         device_id = self.device_id(config)
         if device_id not in self._working:
-            smallest = identity(8, {"": 7})
-            session.open_bytes(smallest, self._cuda(self.schema.resolve(), device_id), Settings())
+            open_smallest(self._cuda(self.schema.resolve(), device_id))
             self._working.add(device_id)
         return super()._support(network, config)
 

@@ -88,8 +88,6 @@ class CompiledPlugin(Device):
     compile_checks_support: ClassVar[bool] = False
     """Whether `_compile` fails on a layer that the device does not support. If it does not, each
     layer is checked before."""
-    compiles_apart: ClassVar[bool] = True
-    """Whether another process can compile networks for strangers at the same time."""
     trials: Trials | None = None
     """Where strangers' models are compiled first; None if there is no such place."""
 

@@ -138,7 +138,7 @@ class PluginRegistry:
             raise ValueError(f"{source.device!r} is not a device name: capitals, digits and '_'")
         if not _isolated(source, isolate):
             plugin = create_plugin(source, services)
-            if isinstance(plugin, CompiledPlugin) and plugin.compiles_apart and source.path:
+            if isinstance(plugin, CompiledPlugin) and source.path:
                 plugin.trials = PluginTrials(
                     source, services, lambda: plugin.config.explicit_strings()
                 )

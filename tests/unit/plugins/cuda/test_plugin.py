@@ -7,20 +7,20 @@ import gc
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
+from onnx.parser import parse_model
 
-from headrace.plugins import cuda
 from headrace.plugins.cpu.backend.session import Provider
 from headrace.plugins.cuda.bound_runs import Where, bindable
 from headrace.plugins.cuda.config import SCHEMA, auto_streams, provider
 from headrace.plugins.cuda.memory import PinnedMemory
 from headrace.runtime.config.schema import Range
-from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
@@ -30,9 +30,11 @@ from headrace.runtime.errors import (
     NotFound,
     ResourceExhausted,
     Unavailable,
+    UnsupportedLayers,
 )
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network
+from headrace.runtime.system.asker import Asker, asking
 from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.testing.compare import assert_same, assert_same_outputs
@@ -69,10 +71,6 @@ def infer(loaded: ExecutableNetwork, **inputs: Any) -> Mapping[str, Any]:
 # -- what it says of itself --
 
 
-def test_the_creation_function_declares_its_plugin_api() -> None:
-    assert vars(cuda.create_plugin)["headrace_plugin_api"] == PLUGIN_API_VERSION
-
-
 def test_each_gpu_tells_what_it_is(plugin: PaperCuda) -> None:
     assert plugin.get_metric("AVAILABLE_DEVICES") == ["0", "1"]
     assert plugin.get_metric("DEVICE_TYPE") == "DISCRETE"
@@ -95,12 +93,6 @@ def test_memory_is_what_the_driver_tells_or_else_the_weights(offered: Services) 
     management.taken = None
     assert plugin.memory_bytes("0") == loaded.network.weight_bytes
     assert plugin.memory_bytes("1") == 0
-
-
-def test_the_driver_is_let_go_of_at_the_end(offered: Services) -> None:
-    management = PaperManagement()
-    PaperCuda("CUDA", offered, {}, machine(management)).close()
-    assert management.closed
 
 
 # -- configuration --
@@ -180,6 +172,33 @@ def test_a_gpu_that_the_provider_cannot_use_is_no_lack_of_kernels(offered: Servi
     plugin = Unusable("CUDA", offered, {}, machine())
     with pytest.raises(Unavailable, match="cannot load its CoreMLExecutionProvider"):
         load(plugin, FIXED)
+
+
+# -- strangers --
+
+STRANGER = Asker("somebody", trusted=False)
+INVERSE = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+i (float[2,2] x) => (float[2,2] y) { [inverse] y = com.microsoft.Inverse(x) }"""
+
+
+def test_a_stranger_s_network_is_compiled_first_where_nobody_is_served(plugin: PaperCuda) -> None:
+    tried: list[Load] = []
+    plugin.trials = SimpleNamespace(load=tried.append)
+    with asking(STRANGER):
+        load(plugin, FIXED)
+    assert len(tried) == 1
+    load(plugin, FIXED)
+    assert len(tried) == 1
+
+
+def test_a_stranger_gets_no_operators_whose_inputs_are_not_checked(plugin: PaperCuda) -> None:
+    given = Network.from_bytes(parse_model(INVERSE).SerializeToString())
+    with asking(STRANGER):
+        found = plugin.query_network(given, {})
+        with pytest.raises(UnsupportedLayers, match="that such networks share"):
+            plugin.load_network(Load(given))
+    assert [each.layer for each in found.unsupported] == ["inverse"]
+    assert not plugin.query_network(given, {}).unsupported
 
 
 # -- runs --
@@ -277,10 +296,6 @@ def test_a_recorded_network_has_a_session_for_each_stream(plugin: PaperCuda) -> 
 def test_what_cannot_be_recorded_is_refused(plugin: PaperCuda, text: str, port: str) -> None:
     with pytest.raises(InvalidArgument, match=f"fixed shapes, which {port} are not"):
         load(plugin, text, CUDA_GRAPH="YES")
-
-
-def test_a_request_is_never_run_by_the_thread_that_brings_it(plugin: PaperCuda) -> None:
-    assert not load(plugin, FIXED).inline_safe
 
 
 # -- pinned memory --

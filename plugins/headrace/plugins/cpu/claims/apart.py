@@ -9,6 +9,8 @@ import onnx_ir as ir
 from headrace.plugins.cpu.claims import contributed, texts
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.intake.naming import walk
+from headrace.runtime.network.network import Network
+from headrace.runtime.system.asker import current_asker
 
 _SHARED = (
     "inputs of this operator are not checked, and it might read memory of others in the process "
@@ -31,6 +33,11 @@ def why_apart(model: ir.Model) -> str | None:
 def not_for_strangers(model: ir.Model) -> list[UnsupportedLayer]:
     """The layers that run in a process of their own, but not in one that others' networks share."""
     return [UnsupportedLayer(node.name or "", node.op_type, _SHARED) for node in _unchecked(model)]
+
+
+def refused(network: Network) -> list[UnsupportedLayer]:
+    """The layers of a network that whoever asks now may not run where others' networks run."""
+    return [] if current_asker().trusted else not_for_strangers(network.model)
 
 
 def _unchecked(model: ir.Model) -> Sequence[ir.Node]:
