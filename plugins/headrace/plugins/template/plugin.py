@@ -8,12 +8,11 @@ import onnx
 import onnx_ir as ir
 
 from headrace.plugins.template.config import SCHEMA, THROUGHPUT_STREAMS
-from headrace.plugins.template.executable_network import Evaluator, TemplateNetwork
-from headrace.plugins.template.transformations import TRANSFORMATIONS
 from headrace.sdk import (
     CancelToken,
     CompiledPlugin,
     Configuration,
+    ExecutableNetwork,
     Metric,
     Network,
     Support,
@@ -38,9 +37,13 @@ class TemplatePlugin(CompiledPlugin):
         return {"ONNX_OPSET": lambda _: onnx.defs.onnx_opset_version()}
 
     def _transformations(self, config: Configuration) -> Sequence[Transformation]:
+        from headrace.plugins.template.transformations import TRANSFORMATIONS
+
         return TRANSFORMATIONS
 
     def _support(self, network: Network, config: Configuration) -> Support:
+        from headrace.plugins.template.executable_network import Evaluator
+
         functions = [ir.to_proto(function) for function in network.model.functions.values()]
 
         def reason_against(node: ir.Node) -> str | None:
@@ -55,5 +58,9 @@ class TemplatePlugin(CompiledPlugin):
 
         return reason_against
 
-    def _compile(self, network: Network, config: Configuration, _: CancelToken) -> TemplateNetwork:
+    def _compile(
+        self, network: Network, config: Configuration, _: CancelToken
+    ) -> ExecutableNetwork:
+        from headrace.plugins.template.executable_network import TemplateNetwork
+
         return TemplateNetwork(network, config, self)
