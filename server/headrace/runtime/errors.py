@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
@@ -247,7 +248,8 @@ _WITHOUT: Final = {
     errno.EDQUOT: "space for files",
     errno.EAGAIN: "processes",
 }
-_NO_THREAD: Final = "can't start new thread"
+_NO_THREAD: Final = ("can't start new thread", os.strerror(errno.EAGAIN))
+"""Texts of Python and of C++ about a thread that did not start."""
 
 
 def exhausted(error: BaseException | None) -> ResourceExhausted | None:
@@ -266,7 +268,7 @@ def exhausted(error: BaseException | None) -> ResourceExhausted | None:
             what = "memory"
         elif isinstance(error, OSError):
             what = _WITHOUT.get(error.errno or 0)
-        elif isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+        elif isinstance(error, RuntimeError) and any(each in str(error) for each in _NO_THREAD):
             what = "threads"
         if what is not None:
             found = ResourceExhausted(f"the server has run out of {what}; try again later")

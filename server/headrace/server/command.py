@@ -15,7 +15,7 @@ import grpc
 import typer
 import uvloop
 
-from headrace.runtime.errors import HeadraceError
+from headrace.runtime.errors import HeadraceError, exhausted
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.garbage import look_seldom
 from headrace.server.app import App
@@ -40,8 +40,11 @@ def serve(*, json_output: bool, **arguments: Any) -> None:
         tune_allocator()
         allow_open_files()
         uvloop.run(_serve(settings, json_output=json_output))
-    except HeadraceError as error:
-        _tell(error, json_output=json_output, form=form.lower())
+    except (HeadraceError, RuntimeError, OSError, MemoryError) as error:
+        known = exhausted(error) or error
+        if not isinstance(known, HeadraceError):
+            raise
+        _tell(known, json_output=json_output, form=form.lower())
         raise typer.Exit(1) from error
 
 

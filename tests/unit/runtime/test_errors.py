@@ -141,6 +141,7 @@ def test_an_empty_name_is_said_to_be_empty_and_the_known_names_are_told() -> Non
         (OSError(errno.EMFILE, "too many"), "file descriptors"),
         (OSError(errno.ENOSPC, "full"), "space for files"),
         (RuntimeError("can't start new thread"), "threads"),
+        (RuntimeError("a plugin's text\nResource temporarily unavailable"), "threads"),
     ],
 )
 def test_what_the_system_has_run_out_of_is_told(error: Exception, what: str) -> None:
