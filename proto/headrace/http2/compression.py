@@ -16,7 +16,7 @@ FIELD_BYTES: Final = 32
 _STATIC: Final[tuple[Field, ...]] = ((b"", b""), *HeaderTable.STATIC_TABLE)
 _FIRST: Final = len(_STATIC)  # the index of the newest entry of the dynamic table
 _NEWEST: Final = _FIRST - 1
-_TABLE_BYTES: Final = 4096
+TABLE_BYTES: Final = 4096
 _SIZE_UPDATES: Final = 2  # how many a block may begin with (4.2)
 _INTEGER_BYTES: Final = 5
 
@@ -47,7 +47,7 @@ class Decoder:
         self._most_bytes = most_bytes
         self._entries: list[Field] = []  # the newest one last
         self._size = 0
-        self._table_bytes = _TABLE_BYTES
+        self._table_bytes = TABLE_BYTES
         self.changes = 0
 
     def decode(self, block: bytes) -> tuple[list[Field], int]:
@@ -108,7 +108,7 @@ class Decoder:
             if size == 0x1F:
                 size, position = _integer(block, position, size)
             count += 1
-            if size > _TABLE_BYTES or count > _SIZE_UPDATES:
+            if size > TABLE_BYTES or count > _SIZE_UPDATES:
                 raise BadBlock
             self._table_bytes = size
             self.changes += 1

@@ -560,6 +560,8 @@ class Connection(Receiving):
             self.peer_frame_bytes = value
         elif name == Setting.MAX_CONCURRENT_STREAMS:
             self.peer_streams = value
+        elif name == Setting.HEADER_TABLE_SIZE and value < self._table_bytes:
+            self._table_bytes, self._shrinks_table = 0, True
         elif name == Setting.ENABLE_PUSH and (value > 1 or (self._client and value)):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is wrong")
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from headrace.http2 import frames
 from headrace.http2.calls import RESPONSE, trailers_block
+from headrace.http2.compression import TABLE_BYTES
 from headrace.http2.events import Event, Sent
 from headrace.http2.frames import ErrorCode
 from headrace.http2.limits import CALL_GAIN, SENT_GAIN, Limits, Patience
@@ -24,6 +25,7 @@ _TURN_BYTES: Final = 256 << 10
 _FLUSHED_BYTES: Final = 1 << 20
 _LEAST_REMEMBERED: Final = 512
 _OK: Final = trailers_block(0)
+_NO_TABLE: Final = b"\x20"
 # A frame with the head of a response, the head of a DATA frame, and a message's prefix.
 _pack_answer: Final = struct.Struct(f">HBBBI{len(RESPONSE)}sHBBBIBI").pack
 
@@ -54,6 +56,8 @@ class Sending:
         "_peer_window",
         "_ready",
         "_send_window",
+        "_shrinks_table",
+        "_table_bytes",
         "_unsent",
         "last_stream",
         "out",
@@ -78,6 +82,10 @@ class Sending:
         self._send_window = frames.DEFAULT_WINDOW
         self._peer_window = frames.DEFAULT_WINDOW
         self._ready: OrderedDict[int, Stream] = OrderedDict()
+        # The table that the peer keeps for this end's blocks, which have no use for one. If the
+        # peer wants a smaller one, the next block has to say that it is (RFC 7541, 4.2).
+        self._table_bytes = TABLE_BYTES
+        self._shrinks_table = False
         self._unsent = 0  # bytes that were taken while nothing could be sent
         # Streams that this end has reset, about which the peer may not know yet.
         self._over: OrderedDict[int, None] = OrderedDict()
@@ -199,6 +207,7 @@ class Sending:
             and len(block) <= self.peer_frame_bytes
             and stream.remote_ended
             and not stream.answered
+            and not self._shrinks_table
         ):
             number = stream.id
             self._send_window -= whole
@@ -280,6 +289,9 @@ class Sending:
         self.out.append(frames.frame(frames.PING, 0, 0, payload))
 
     def _send_block(self, number: int, block: bytes, *, end: bool) -> None:
+        if self._shrinks_table:
+            self._shrinks_table = False
+            block = _NO_TABLE + block
         self.out.append(frames.header_frames(number, block, self.peer_frame_bytes, end=end))
 
     def _finish(self, stream: Stream, block: bytes) -> None:

@@ -14,7 +14,16 @@ from headrace.http2.calls import RequestHead
 from headrace.http2.compression import BadBlock, Decoder, TooManyFields
 from headrace.http2.connection import Opened
 from headrace.http2.faults import ConnectionFault, StreamFault
-from tests.support.http2_ends import CALL, HEADERS, LAST_HEADERS, Server, frame, of
+from tests.support.http2_ends import (
+    CALL,
+    HEADERS,
+    LAST_HEADERS,
+    Client,
+    Server,
+    frame,
+    of,
+    settings,
+)
 
 SHORT = block(CALL)  # changes no table
 
@@ -210,3 +219,23 @@ def test_a_literal_is_read_by_hpack(length: int) -> None:
     """5.1, 5.2, 6.2.2."""
     found = list(hpack.Decoder(1 << 20).decode(literal(b"x" * 130, b"y" * length), raw=True))
     assert found == [(b"x" * 130, b"y" * length)]
+
+
+@pytest.mark.parametrize("ways", ["answer", "finish", "open"])
+def test_a_peer_that_wants_a_smaller_table_is_told_by_the_next_block(ways: str) -> None:
+    """4.2: decoders insist on it, as nghttp2's, even if no block ever uses the table."""
+    decoder = hpack.Decoder()
+    end = Client() if ways == "open" else Server()
+    for stream, size in ((1, 4096), (3, 100), (5, 4096), (7, 0)):
+        end.read(settings((1, size)))
+        decoder.max_allowed_table_size = size
+        if isinstance(end, Client):
+            end.wire.open(literal(b"some", b"field"), end.now)
+        elif ways == "answer":
+            end.wire.answer(end.open(stream, end=True), b"")
+        else:
+            end.wire.finish(end.open(stream, end=True))
+        blocks = [each.payload for each in end.sent_of(HEADERS)]
+        assert blocks
+        for each in blocks:
+            assert decoder.decode(each)
