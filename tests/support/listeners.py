@@ -18,30 +18,38 @@ Talk = Callable[[socket.socket], object]
 
 @contextmanager
 def listening(talk: Talk, address: object = ("127.0.0.1", 0)) -> Iterator[int]:
-    """A server that talks to one client after the other. Gives its port; 0 for a Unix socket."""
+    """A server that talks to each client on a thread. Gives its port; 0 for a Unix socket."""
     family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)  # type: ignore[arg-type]
         listener.listen()
 
-        def serve() -> None:
+        threads: list[threading.Thread] = []
+
+        def serve(accepted: socket.socket) -> None:
+            with accepted, suppress(OSError):
+                accepted.settimeout(5)
+                talk(accepted)
+
+        def accept() -> None:
             while True:
                 try:
                     accepted, _ = listener.accept()
                 except OSError:
                     return
-                with accepted, suppress(OSError):
-                    accepted.settimeout(5)
-                    talk(accepted)
+                threads.append(threading.Thread(target=serve, args=(accepted,)))
+                threads[-1].start()
 
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=accept)
         thread.start()
         try:
             yield 0 if family == socket.AF_UNIX else listener.getsockname()[1]
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
+            for each in threads:
+                each.join()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from headrace.client.channel.channel import CANCELLED_HERE, CLOSED_HERE, Buffer,
 from headrace.client.channel.cipher import Cipher
 from headrace.http2.connection import Connection as Wire
 from headrace.http2.connection import Event, GoneAway, Received, Reset, Sent
+from headrace.http2.faults import ConnectionFault
 from headrace.http2.limits import Limits
 
 NOW: Final = socket.MSG_DONTWAIT
@@ -186,7 +187,7 @@ class Connection:
         else:
             self._decrypt(self._cipher, self._buffer[:count], now)
         if self._wire.fault is not None:
-            self._lose(f"the server broke HTTP/2: {self._wire.fault}")
+            self._end(_broken(self._wire.fault))
 
     def _take(self, data: memoryview, now: float) -> None:
         if not self._wire.settled and len(self.first) < _FIRST_BYTES:
@@ -226,9 +227,14 @@ class Connection:
                 exchange.sent()
                 continue
             answer = exchange.answer
-            if answer.is_over or (kind is Reset and self._wire.fault is not None):
-                continue  # `_lose` tells of a fault
-            size = answer.take(event)
+            if answer.is_over:
+                continue
+            fault = self._wire.fault
+            if kind is Reset and fault is not None and event.why == str(fault):  # type: ignore[union-attr]
+                answer.fail(_broken(fault))
+                size = 0
+            else:
+                size = answer.take(event)
             if size:
                 self._wire.read(stream, size)
             if exchange.answer.is_over:
@@ -374,3 +380,8 @@ class Connection:
             if stream.owner is not None:
                 stream.owner.answer.fail(self.lost)
         self._socket.close()
+
+
+def _broken(fault: ConnectionFault) -> CallFailed:
+    """The failure of calls on a connection whose server broke the protocol."""
+    return CallFailed(grpc.StatusCode.UNAVAILABLE, f"the server broke HTTP/2: {fault}")
