@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from ssl import SSLContext
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from headrace.server.transport.shares import Shares
 
 _log = logging.getLogger(__name__)
 
 HANDSHAKES: Final = 256
+_WAITING: Final = 1024
 _BACKLOG = 1024
 _AT_ONCE = 64
 _PAUSE_SECONDS = 1.0
@@ -26,16 +28,31 @@ _CLOSE_SECONDS = 1.0
 Connect: TypeAlias = Callable[[socket.socket], asyncio.BaseProtocol | None]
 
 
+class _Accepted(NamedTuple):
+    """A connection that waits for its handshake.
+
+    Attributes:
+        until: the time of the loop's clock at which it is closed.
+    """
+
+    socket: socket.socket
+    peer: str
+    until: float
+
+
 class Doorway:
     """Accepts connections and does their handshakes. Belongs to the loop's thread.
+
+    While there are as many handshakes as allowed, 1,024 further connections wait in line. One
+    address gets at most seven eighths of the handshakes and of the line, and takes turns with the
+    others. A connection that finds no place in the line is closed.
 
     Args:
         connect: makes the protocol of an accepted socket, when its handshake has succeeded. None
             closes it.
         context: gives the TLS context in effect. None for plain text.
-        seconds: the time for a handshake.
-        handshakes: the most handshakes at a time. One address gets at most seven eighths of them.
-            A connection beyond that is closed at once.
+        seconds: the time for a handshake, and for the wait before it.
+        handshakes: the most handshakes at a time.
     """
 
     def __init__(
@@ -49,6 +66,8 @@ class Doorway:
         self._context = context
         self._seconds = seconds
         self._places = Shares(handshakes)
+        self._line = Shares(_WAITING)
+        self._waiting: OrderedDict[str, deque[_Accepted]] = OrderedDict()  # by address, in turn
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -64,6 +83,9 @@ class Doorway:
         listeners, self._listeners = self._listeners, []
         for each in listeners:
             asyncio.get_running_loop().remove_reader(each)
+        while self._waiting:
+            for waiting in self._waiting.popitem()[1]:
+                self._turn_away(waiting)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -93,12 +115,40 @@ class Doorway:
             if accepted.family != socket.AF_UNIX:
                 peer = f"{address[0]}:{address[1]}"
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if not self._places.take(peer):
+            if self._places.take(peer):
+                self._begin(accepted, peer)
+            elif self._line.take(peer):
+                until = asyncio.get_running_loop().time() + self._seconds
+                line = self._waiting.setdefault(peer.rpartition(":")[0], deque())
+                line.append(_Accepted(accepted, peer, until))
+            else:
                 accepted.close()
-                continue
-            task = asyncio.get_running_loop().create_task(self._enter(accepted, peer))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+
+    def _begin(self, accepted: socket.socket, peer: str) -> None:
+        """Begins the handshake of a connection that has its place."""
+        task = asyncio.get_running_loop().create_task(self._enter(accepted, peer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _go_on(self) -> None:
+        """Gives the free places to connections that wait, of one address after the other."""
+        now = asyncio.get_running_loop().time()
+        for _ in range(len(self._waiting)):
+            if not self._places.left:
+                return
+            address, line = self._waiting.popitem(last=False)
+            while line and line[0].until <= now:
+                self._turn_away(line.popleft())
+            if line and self._places.take(line[0].peer):
+                accepted, peer, _ = line.popleft()
+                self._line.give_back(peer)
+                self._begin(accepted, peer)
+            if line:
+                self._waiting[address] = line  # behind the others
+
+    def _turn_away(self, waiting: _Accepted) -> None:
+        self._line.give_back(waiting.peer)
+        waiting.socket.close()
 
     async def _enter(self, accepted: socket.socket, peer: str) -> None:
         try:
@@ -119,3 +169,4 @@ class Doorway:
             accepted.close()
         finally:
             self._places.give_back(peer)
+            self._go_on()
