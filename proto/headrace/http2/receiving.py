@@ -182,12 +182,13 @@ class Receiving(Sending):
         self._receive_window -= length
         self._owed += taken
         ends = bool(flags & frames.END_STREAM)
-        stream = self._stream_for_data(number, length, length - taken - padding)
-        self._data_is_tiny = length < _TINY_BYTES and (stream is None or not ends)
+        size = length - taken - padding
+        stream = self._stream_for_data(number, length, size)
+        self._data_is_tiny = size < _TINY_BYTES and (stream is None or not ends)
         if self._data_is_tiny:
             self._patience.spend(limits.SMALL_COST, self._now, "tiny DATA frames")
         self._data_stream, self._data_ends, self._data_pads = stream, ends, taken > 0
-        self._data_left, self._pad_left = length - taken - padding, padding
+        self._data_left, self._pad_left = size, padding
         if not self._data_left and not self._pad_left:
             self._end_data()
         return taken
