@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from headrace.plugins.batch.running.rows import part
@@ -26,6 +27,8 @@ _MOST_ELEMENTS: Final = 2**26
 _SCALES: Final = (1.0, 8.0, 0.125)
 """Scales of the rows. They differ, so that a statistic over all rows would visibly change each row.
 """
+_EXTREMES: Final = (float("nan"), 1e6, -1e6, 0.0)
+"""What other callers' rows may be full of."""
 _DRAWS: Final = 12
 """Rows that are tried of each size, until enough of them have different results."""
 _TOLERANCE: Final = 1e-4
@@ -103,7 +106,8 @@ def _differ(one: Row, other: Row) -> bool:
 
 def try_out(given: Sample, together: Run, *, precise: bool = True) -> tuple[str, frozenset[str]]:
     """Runs the rows as two batches, of other rows in another order, and compares each row's results
-    with those of the row alone.
+    with those of the row alone. Then runs a row beside extreme ones, because rows may meet only for
+    some values: one caller's NaN in the mean of all, for instance.
 
     Args:
         together: runs several rows at once.
@@ -125,7 +129,43 @@ def try_out(given: Sample, together: Run, *, precise: bool = True) -> tuple[str,
         shared &= whole
     if given.different < 2:
         raise Inconclusive("it gives the same for all of the random rows")
+    for extreme in _EXTREMES:
+        why = _beside(given.rows[0], extreme, together, same, shared)
+        if why:
+            return why, frozenset()
     return "", shared
+
+
+def _beside(
+    row: Row,
+    extreme: float,
+    together: Run,
+    same: Callable[[Value, Value], bool],
+    shared: frozenset[str],
+) -> str:
+    """Why a row does not give the same beside a row of this number. Empty if it does, or if the
+    network does not take that row."""
+    pairs = {name: (array, _filled(array, extreme)) for name, array in row.inputs.items()}
+    try:
+        outputs = together({name: np.concatenate(each) for name, each in pairs.items()})
+        found = part(outputs, [1, 1], shared, 2)[0]
+    except (Cancelled, Unavailable):
+        raise
+    except HeadraceError:
+        return ""
+    for name, value in found.items():
+        if not same(value, row.results[name]):
+            return f"a row's {name!r} depends on the other rows, if one is of {extreme:g}"
+    return ""
+
+
+def _filled(array: Array, number: float) -> Array:
+    """As many of this number, or of the largest one of the type. What is no real number stays as it
+    is: integers may be indices."""
+    if array.dtype.kind not in "fV":
+        return array
+    most = float(ml_dtypes.finfo(array.dtype).max)  # type: ignore[no-untyped-call]
+    return np.full_like(array, np.clip(number, -most, most))
 
 
 def _tried(

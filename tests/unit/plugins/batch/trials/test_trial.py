@@ -66,6 +66,35 @@ def test_rows_that_meet_are_found(function: object) -> None:
     assert why == "a row's 'y' depends on the other rows"
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + np.isnan(x).any(),
+        lambda x: x + np.maximum(x.mean() - 50, 0),
+        lambda x: x + np.minimum(x.min() + 1000, 0),
+        lambda x: x * np.where((x == 0).all(axis=1).any(), 2, 1),
+    ],
+    ids=["any NaN", "a large mean", "a small least", "a row of zeros"],
+)
+@pytest.mark.parametrize("dtype", [ir.DataType.FLOAT, ir.DataType.FLOAT16])
+def test_rows_that_meet_only_for_extreme_values_are_found(
+    function: object, dtype: ir.DataType
+) -> None:
+    assert callable(function)
+    run = of(lambda x: function(x).astype(x.dtype))
+    why, _ = try_out(sample([port("N", 4, dtype=dtype)], run), run)
+    assert why.startswith("a row's 'y' depends on the other rows, if one is of ")
+
+
+def test_a_row_that_the_network_does_not_take_says_nothing() -> None:
+    def refusing(x: Array) -> Array:
+        if not np.isfinite(x).all():
+            raise InvalidArgument("not a number")
+        return x * 2
+
+    assert tried(refusing) == ("", frozenset())
+
+
 def test_other_rounding_is_no_mixing() -> None:
     noise = np.random.default_rng(1)
     assert tried(lambda x: x * (1 + 1e-5 * noise.standard_normal(x.shape)))[0] == ""
