@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import replace
@@ -169,6 +170,10 @@ class _ServeFrontEnd:
 
     async def start(self) -> None:
         """Serve starts its server when the replica is ready."""
+
+    async def lost(self) -> None:
+        """Serve watches its server itself."""
+        await asyncio.get_running_loop().create_future()
 
     async def stop(self, seconds: float) -> None:
         await type(self._server).stop(self._server, seconds)  # the object's own calls this replica

@@ -44,6 +44,7 @@ class App:
         hosting: what the server takes from where it runs.
 
     Attributes:
+        failed: whether the server stopped because a port was lost.
         stuck: whether the server stopped while a thread was still loading or freeing a network.
             Python does not end before that thread does.
 
@@ -58,6 +59,7 @@ class App:
         check_address("http_port", settings.http_host, settings.http_port)
         self._grace = settings.grace_seconds
         self._hurried = asyncio.Event()
+        self.failed = False
         self.stuck = False
         self._watcher = Watcher()
         tls = server_tls(settings, self._watcher)
@@ -86,12 +88,17 @@ class App:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, signalled)
         starting, stopping = asyncio.create_task(self.start()), asyncio.create_task(stop.wait())
+        lost: asyncio.Task[None] | None = None
         try:
             await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 on_ready(starting.result())
-                await stopping
+                lost = asyncio.create_task(self._listeners.lost())
+                await asyncio.wait((stopping, lost), return_when=asyncio.FIRST_COMPLETED)
+                self.failed = lost.done()
         finally:
+            if lost is not None:
+                lost.cancel()
             starting.cancel()  # otherwise loads in progress would delay the stop
             await asyncio.gather(starting, return_exceptions=True)
             # A failed start stops too: gRPC's threads may crash a process that ends around them.

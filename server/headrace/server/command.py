@@ -91,7 +91,9 @@ async def _serve(settings: Settings, *, json_output: bool) -> None:
     await app.run(ready)
     if app.stuck:  # Python would wait for the thread
         sys.stdout.flush()
-        os._exit(0)
+        os._exit(int(app.failed))
+    if app.failed:
+        raise typer.Exit(1)
 
 
 def _tell_service_manager(state: str) -> None:

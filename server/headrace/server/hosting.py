@@ -21,6 +21,13 @@ def port_front_end(settings: Settings, tls: ServerTls | None, methods: Methods) 
     """What carries the calls of gRPC's port, as the settings say. None without a port."""
     if settings.unix_socket_only:
         return None
+    return front_end_of(settings, tls, methods)
+
+
+def front_end_of(
+    settings: Settings, tls: ServerTls | None, methods: Methods
+) -> NativeFrontEnd | GrpcioFrontEnd:
+    """What carries calls, as the settings say."""
     kind = NativeFrontEnd if settings.front_end == "native" else GrpcioFrontEnd
     return kind(settings, tls, methods)
 

@@ -12,7 +12,7 @@ from headrace.server.access.identity import Role
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import shown_address
 from headrace.server.backend import Backend
-from headrace.server.hosting import ALONE, Hosting
+from headrace.server.hosting import ALONE, Hosting, front_end_of
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry, memory_series
 from headrace.server.http.operations import operations_routes
@@ -44,9 +44,8 @@ from headrace.server.status.status import READY, Status, facts_of
 from headrace.server.storage import usable
 from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
-from headrace.server.transport.grpcio import GrpcioUnixFrontEnd
-from headrace.server.transport.native.front_end import NativeUnixFrontEnd
 from headrace.server.transport.tls import ServerTls
+from headrace.server.transport.unix_front_end import UnixFrontEnd
 
 _UNREAD_MESSAGES = 8
 """How many messages of the largest size may wait until their callers read them. One connection gets
@@ -186,7 +185,7 @@ class Listeners:
             *(backend.health.service, self._reflection, status.text),
         )
 
-    def _unix_front_end(self, handlers: Handlers) -> NativeUnixFrontEnd | GrpcioUnixFrontEnd | None:
+    def _unix_front_end(self, handlers: Handlers) -> UnixFrontEnd | None:
         settings = self._settings
         if settings.unix_socket is None:
             return None
@@ -195,8 +194,8 @@ class Listeners:
             if settings.allow_client_shared_memory
             else None
         )
-        kind = NativeUnixFrontEnd if settings.front_end == "native" else GrpcioUnixFrontEnd
-        return kind(settings, settings.unix_socket, handlers, handover)
+        front_end = front_end_of(settings, None, handlers)
+        return UnixFrontEnd(settings, settings.unix_socket, front_end, handover)
 
     async def start(self) -> Addresses:
         """Listens.
@@ -217,6 +216,16 @@ class Listeners:
             if each:
                 await each.start()
         return self._addresses()
+
+    async def lost(self) -> None:
+        """Waits until a port of gRPC takes no more calls although nobody has stopped it."""
+        fronts = [each for each in (self._unix, self._front_end) if each]
+        waiting = [asyncio.ensure_future(each.lost()) for each in fronts]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
 
     def refuse(self) -> None:
         """Refuses new work from now on."""

@@ -29,6 +29,9 @@ class FrontEnd(Protocol):
     async def start(self) -> None:
         """Accepts connections, after `bind`."""
 
+    async def lost(self) -> None:
+        """Waits until the port takes no more calls although nobody has stopped it."""
+
     async def stop(self, seconds: float) -> None:
         """Closes the port and the connections. Calls that last longer than that are cancelled.
 

@@ -7,8 +7,8 @@ floods of frames.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -16,7 +16,6 @@ import grpc
 from headrace.runtime.errors import InvalidArgument
 from headrace.server.addresses import shown_address
 from headrace.server.settings.settings import Settings
-from headrace.server.shared_memory.handover import SUFFIX, Handover
 from headrace.server.transport.call import (
     Bound,
     CallOver,
@@ -27,7 +26,8 @@ from headrace.server.transport.call import (
 )
 from headrace.server.transport.limits import max_connections, max_streams
 from headrace.server.transport.tls import ServerTls
-from headrace.server.transport.unix_socket import Permissions, SocketFile, owner_of
+
+_log = logging.getLogger(__name__)
 
 _METADATA_BYTES: Final = 16 << 10
 _PING_MILLISECONDS: Final = 60_000
@@ -138,7 +138,7 @@ def _handler(path: str, bound: Bound) -> grpc.RpcMethodHandler:
 
 
 class GrpcioFrontEnd:
-    """A `FrontEnd` of grpcio's server, on a TCP port.
+    """A `FrontEnd` of grpcio's server, on a TCP port or at the path of a Unix socket.
 
     Args:
         tls: the certificate. None for plain text.
@@ -169,72 +169,29 @@ class GrpcioFrontEnd:
             ) from error
         return int(port)
 
-    async def start(self) -> None:
-        """As `FrontEnd.start`."""
-        await self._server.start()
-
-    async def stop(self, seconds: float) -> None:
-        """As `FrontEnd.stop`."""
-        await self._server.stop(seconds)
-
-
-class GrpcioUnixFrontEnd:
-    """A `FrontEnd` of grpcio's server, on a Unix socket.
-
-    Args:
-        path: the path of the socket.
-        methods: what calls find.
-        handover: takes memory on a socket of its own, beside this one. None: clients send tensors
-            in messages.
-
-    Raises:
-        AlreadyExists: another server uses the path.
-        InvalidArgument: the path or the owner cannot be used.
-    """
-
-    def __init__(
-        self, settings: Settings, path: Path, methods: Methods, handover: Handover | None
-    ) -> None:
-        permissions = Permissions(settings.unix_socket_mode, *owner_of(settings.unix_socket_owner))
-        self.address = f"unix:{path.absolute()}"
-        self._file = SocketFile(path, permissions)
-        self._handover = handover
-        self._server = grpc.aio.server(options=channel_options(settings))
-        self._server.add_generic_rpc_handlers((GrpcioHandlers(methods),))
-
-    @property
-    def connections(self) -> int:
-        """gRPC does not tell them."""
-        return 0
-
-    def bind(self) -> int:
-        """As `FrontEnd.bind`."""
-
-        def listen(path: str) -> None:
-            try:
-                self._server.add_insecure_port(f"unix:{path}")
-            except RuntimeError as error:
-                raise InvalidArgument(
-                    f"cannot make a socket for {self.address}", field="unix_socket"
-                ) from error
-
-        self._file.place(listen)
-        if self._handover is not None:
-            self._file.place(self._handover.listen, SUFFIX)
-        return 0
+    def listen(self, path: str) -> None:
+        """As `Listening.listen`."""
+        try:
+            self._server.add_insecure_port(f"unix:{path}")
+        except RuntimeError as error:
+            raise InvalidArgument("cannot make a socket for gRPC", field="unix_socket") from error
 
     async def start(self) -> None:
         """As `FrontEnd.start`."""
         await self._server.start()
-        if self._handover is not None:
-            self._handover.start()
+
+    async def lost(self) -> None:
+        """As `FrontEnd.lost`. A client can do that, by a call whose path is not UTF-8."""
+        try:
+            await self._server.wait_for_termination()
+        except Exception:  # noqa: BLE001 - whatever ended gRPC's task that accepts calls
+            _log.critical("gRPC's server has failed and takes no more calls", exc_info=True)
+            return
+        await asyncio.get_running_loop().create_future()  # it was stopped
 
     async def stop(self, seconds: float) -> None:
         """As `FrontEnd.stop`."""
-        self._file.remove()
         await self._server.stop(seconds)
-        if self._handover is not None:
-            await self._handover.close()
 
 
 def channel_options(settings: Settings) -> list[tuple[str, Any]]:
