@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo   classify real files over gRPC, in under two minutes'
@@ -71,6 +71,7 @@ more:
 	@echo 'make test-ray            run a Ray cluster of several nodes on this machine, and kill its replicas and nodes under load; downloads 150 MB'
 	@echo 'make test-reload         reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-stop           stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
+	@echo 'make test-absences  stop, freeze, kill and replace a server a hundred times under calls of our channels, and fork a thousand times; ABSENCES=20 FORKS=100 is shorter'
 	@echo 'make test-tls            replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
 	@echo 'make zoo                 run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
 
@@ -105,6 +106,10 @@ test-access: $(INSTALLED)
 
 test-balance: $(INSTALLED)
 	@$(BIN)/pytest -s tests/balance $(ARGS)
+
+# Six minutes.
+test-absences: $(INSTALLED)
+	@ABSENCES=$${ABSENCES:-100} FORKS=$${FORKS:-1000} $(BIN)/pytest -s tests/integration/test_absences.py $(ARGS)
 
 # The scanner brings an OpenSSL of its own.
 test-tls: $(INSTALLED) .venv-sslyze/.installed

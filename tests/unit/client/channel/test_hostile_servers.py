@@ -167,8 +167,11 @@ def test_messages_that_nobody_reads_take_no_memory(kind: str) -> None:
 
 def drip(accepted: socket.socket) -> None:
     """Answers byte by byte, and never ends."""
-    accepted.sendall(raw.settings() + head())
-    for piece in itertools.repeat(raw.data(1, b"\0")):
+    accepted.sendall(raw.settings())
+    while b"/t/M" not in accepted.recv(65_536):
+        pass
+    accepted.sendall(head() + raw.data(1, b"\0\0\1\0\0"))
+    for piece in itertools.repeat(raw.data(1, b"x")):
         accepted.sendall(piece)
         time.sleep(0.05)
 
@@ -185,12 +188,21 @@ def greets(accepted: socket.socket) -> None:
     silent(accepted)
 
 
-@pytest.mark.parametrize("talk", [drip, silent, greets])
+def deaf(accepted: socket.socket) -> None:
+    """Lets the client send as much as it likes, and reads nothing."""
+    accepted.sendall(raw.settings((4, 2**31 - 1)) + raw.window_update(0, 2**31 - 65_536))
+    time.sleep(2)
+
+
+@pytest.mark.parametrize("talk", [drip, silent, greets, deaf])
+@pytest.mark.parametrize("size", [0, 5_000_000])
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_call_outlives_its_deadline(kind: str, talk: Any) -> None:
-    calls: list[tuple[str, Any, dict[str, Any]]] = [("/t/M", b"", {"timeout": 0.5})] * 4
+def test_no_call_outlives_its_deadline(kind: str, size: int, talk: Any) -> None:
+    request = bytes(size)
+    calls: list[tuple[str, Any, dict[str, Any]]] = [("/t/M", request, {"timeout": 0.5})] * 4
     with listening(talk) as port, calling(kind, f"127.0.0.1:{port}") as callers:
         began = time.monotonic()
         for outcome in callers.all(calls):
             assert isinstance(outcome, CallFailed)
+            assert outcome.code is grpc.StatusCode.DEADLINE_EXCEEDED or talk is silent
         assert time.monotonic() - began < SECONDS
