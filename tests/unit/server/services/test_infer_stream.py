@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -428,4 +429,22 @@ def test_room_that_was_reserved_for_a_result_stays_although_others_took_the_rest
         await asyncio.gather(serving, return_exceptions=True)
 
     go = asyncio.Event()
+    asyncio.run(scenario())
+
+
+def test_a_message_of_many_requests_leaves_turns_of_the_loop_to_other_callers() -> None:
+    async def scenario() -> None:
+        inference: Any = Echo((1,), (1,))
+        owner = InferStreams(inference, Boundary(Counters(), 100), 4096, 1 << 30)
+        caller = Caller(message(*map(str, range(500))))
+        caller.reads.set()
+        stream = asyncio.create_task(owner.serve(caller))
+        begun = [0]
+        while not stream.done():
+            await asyncio.sleep(0)
+            begun.append(inference.started)
+        await stream
+        assert max(later - before for before, later in pairwise(begun)) <= 64
+        assert begun[-1] == 500
+
     asyncio.run(scenario())

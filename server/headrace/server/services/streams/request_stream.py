@@ -40,6 +40,10 @@ class _NextTurn:
 
 _NEXT_TURN: Final = _NextTurn()
 
+_AT_ONCE: Final = 64
+"""How many requests start in one turn of the event loop. A tiny one runs in it, for up to 200 us,
+and a message may bring thousands."""
+
 
 class Streams(ABC):
     """The open streams of one method. Belongs to the event loop's thread.
@@ -225,7 +229,7 @@ class RequestStream(ABC):
 
     def _take(self, messages: Iterator[bytes]) -> Awaitable[None] | None:
         """Starts the requests of messages. What is ready by then is written at once."""
-        self._reading = True
+        self._reading, started = True, 0
         try:
             for data in messages:
                 recheck()  # as a call of its own would be checked
@@ -237,8 +241,9 @@ class RequestStream(ABC):
                 for request in left:
                     if self._fatal is not None:  # the task is cancelled where it waits
                         return _NEXT_TURN
-                    if not self._start(request, size):
+                    if started == _AT_ONCE or not self._start(request, size):
                         return self._start_rest(chain((request,), left), size)
+                    started += 1
         finally:
             self._reading = False
         # If results have to wait, the caller wants them, and not that this goes on to read.
@@ -251,7 +256,10 @@ class RequestStream(ABC):
 
     async def _start_rest(self, requests: Iterable[Any], size: int) -> None:
         """Starts requests of `size` bytes, each when there is room."""
-        for request in requests:
+        for count, request in enumerate(requests):
+            if count % _AT_ONCE == 0:
+                self._results.write()
+                await _NEXT_TURN
             if self._fatal is not None:  # as above
                 await _NEXT_TURN
             while not self._start(request, size):
