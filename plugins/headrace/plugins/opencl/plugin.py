@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from importlib import metadata
 
 import numpy as np
@@ -12,11 +10,9 @@ import onnx_ir as ir
 
 from headrace.plugins.opencl.backend.backend import Backend
 from headrace.plugins.opencl.backend.devices import Found
-from headrace.plugins.opencl.backend.environment import trials_file
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.plugins.opencl.bounds import IndexBounds
 from headrace.plugins.opencl.config import JIT_CACHE_CAPACITY, SCHEMA
-from headrace.plugins.opencl.evaluation.kept_trials import KeptTrials
 from headrace.plugins.opencl.evaluation.session import Session
 from headrace.plugins.opencl.evaluation.trial import why_not
 from headrace.plugins.opencl.executable_network import OpenClNetwork
@@ -124,10 +120,7 @@ class OpenClPlugin(CompiledPlugin):
         return OpenClNetwork(network, config, self.executor(config), self._backend, session, bounds)
 
     def _trial_on(self, number: int) -> Callable[[bytes], str | None]:
-        device = self._backend.devices[number]
-        kept = KeptTrials(trials_file(os.environ), f"{self.backend_version} {device}")
-        ask = partial(why_not, device=f"CL:{number}")
-        return lambda network: self._backend.run(lambda: kept.reason(network, ask))
+        return lambda network: self._backend.run(lambda: why_not(network, f"CL:{number}"))
 
 
 def _warm(session: Session, example: Mapping[str, np.ndarray], token: CancelToken) -> None:

@@ -51,11 +51,6 @@ def settings(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
     return {**_TINYGRAD, **{name: environ.get(name) or path for name, path in kept.items()}}
 
 
-def trials_file(environ: Mapping[str, str]) -> Path:
-    """The file that keeps the results of trials. It is beside the kernels that `settings` sets."""
-    return Path(environ["CACHEDB"]).with_name("trials.db")
-
-
 def private_folder(candidates: Iterable[Path], owner: int) -> Path:
     """The first of the folders that exists or can be made and that no other user can write to.
 

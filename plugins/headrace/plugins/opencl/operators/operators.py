@@ -15,10 +15,6 @@ from tinygrad.dtype import dtypes
 from tinygrad.nn.onnx import Domain, OnnxRunner, OpSetId, onnx_ops, required_input_python_consts
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl.operators.attention import attention
-from headrace.plugins.opencl.operators.pooling import max_pool, max_unpool
-from headrace.plugins.opencl.operators.scatter import scatter_nd, tensor_scatter
-
 Function = Callable[..., Any]
 
 HOST_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
@@ -94,24 +90,6 @@ def _div(x: Tensor, y: Tensor, **_: Any) -> Tensor:
     return (y == -1).where(-x, x.div(safe, rounding_mode="trunc"))
 
 
-def _mod(x: Tensor, y: Tensor, fmod: int = 0) -> Tensor:
-    if not dtypes.is_int(x.dtype):
-        return x.fmod(y)
-    if dtypes.is_unsigned(x.dtype):
-        return x % (y == 0).where(1, y)
-    safe = ((y == 0) | (y == -1)).where(1, y)
-    rest = x.fmod(safe) if fmod else x % safe
-    return (y == -1).where(0, rest)
-
-
-def _lp_normalization(x: Tensor, axis: int = -1, p: int = 2) -> Tensor:
-    """Keeps zeros as zeros. tinygrad's own function divides them by their norm, which is zero."""
-    magnitudes = x.abs() if p == 1 else x.square()
-    norm = magnitudes.sum(axis, keepdim=True)
-    norm = norm if p == 1 else norm.sqrt()
-    return x / (norm == 0).where(1, norm)
-
-
 def _arg_max(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
     """Treats NaN as infinity. tinygrad's own function skips NaN, and returns an index out of bounds
     if all elements are NaN."""
@@ -120,14 +98,6 @@ def _arg_max(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int
     if not select_last_index:
         return x.argmax(axis, keepdim=bool(keepdims)).cast(dtypes.int64)
     return int(x.shape[axis]) - 1 - _arg_max(x.flip(axis), axis, keepdims)
-
-
-def _arg_min(x: Tensor, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-    """Replaces tinygrad's own function. That negates the elements, which is wrong for the smallest
-    value of some integer types."""
-    floating = dtypes.is_float(x.dtype)
-    reverse = x.isnan().where(inf, -x) if floating else x.bitwise_not()
-    return _arg_max(reverse, axis, keepdims, select_last_index)
 
 
 _BY_AXIS: Final = 13  # before, a Softmax is over all axes from `axis` on
@@ -142,9 +112,7 @@ def _flattened(function: Function) -> Function:
     return run
 
 
-_THEIR_HARDMAX: Final[Any] = onnx_ops["Hardmax"]
 _FLATTENING: Final = {
-    "Hardmax": _flattened(_THEIR_HARDMAX),
     "LogSoftmax": _flattened(Tensor.log_softmax),
     "Softmax": _flattened(Tensor.softmax),
 }
@@ -188,32 +156,8 @@ def _resize(
     return result.reshape(*result.shape[len(lead) :])
 
 
-def _center_crop_pad(x: Tensor, shape: list[int], axes: list[int] | None = None) -> Tensor:
-    """Cuts an odd surplus element off at the end. If both sizes are odd, tinygrad's own function
-    starts the cut one element too early."""
-    cut, sides = [(0, int(size)) for size in x.shape], [(0, 0)] * x.ndim
-    for axis, wanted in zip(axes or range(x.ndim), shape, strict=False):
-        size = int(x.shape[axis])
-        if wanted < size:
-            start = (size - wanted) // 2
-            cut[axis] = (start, start + wanted)
-        else:
-            before = (wanted - size) // 2
-            sides[axis] = (before, wanted - size - before)
-    return x.shrink(tuple(cut)).pad(tuple(sides))
-
-
 _OWN: Final[dict[str, Function]] = {
     "ArgMax": _arg_max,
-    "ArgMin": _arg_min,
-    "Attention": attention,
-    "CenterCropPad": _center_crop_pad,
     "Div": _div,
-    "LpNormalization": _lp_normalization,
-    "MaxPool": max_pool,
-    "MaxUnpool": max_unpool,
-    "Mod": _mod,
     "Resize": _resize,
-    "ScatterND": scatter_nd,
-    "TensorScatter": tensor_scatter,
 }
