@@ -21,7 +21,7 @@ import onnxruntime
 import psutil
 
 from headrace.client import Client
-from headrace.plugins.cuda.machine import PROVIDER, this_machine
+from headrace.plugins.cuda.backend.machine import PROVIDER, this_machine
 from headrace.runtime.errors import Unavailable
 from tests.benchmark.busy import keep_busy
 from tests.benchmark.resnet50 import resnet50

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from headrace.plugins.batch.transformations import check_layers, check_ports
+from headrace.plugins.batch.claims.mixing import check_layers, check_ports
 from headrace.plugins.cpu import create_plugin
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from headrace.plugins.cpu.backend.session import Provider
-from headrace.plugins.cuda.bound_runs import Where
-from headrace.plugins.cuda.gpu import Gpu
-from headrace.plugins.cuda.machine import Machine
-from headrace.plugins.cuda.memory import HostMemory
+from headrace.plugins.cuda.backend.gpu import Gpu
+from headrace.plugins.cuda.backend.machine import Machine
+from headrace.plugins.cuda.backend.memory import HostMemory
 from headrace.plugins.cuda.plugin import CudaPlugin
+from headrace.plugins.cuda.running.bound_runs import Where
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.network.values import Array
 

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headrace.plugins.batch import loading
+from headrace.plugins.batch import loading, measurement, runs
+from headrace.plugins.batch.claims.trial import Inconclusive, sample
 from headrace.plugins.batch.executable_network import BatchNetwork
-from headrace.plugins.batch.trials import measurement, runs
-from headrace.plugins.batch.trials.trial import Inconclusive, sample
 from headrace.runtime.config.standard_keys import ALLOW_AUTO_BATCHING
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, HeadraceError, Unavailable

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headrace.plugins.batch import runs
+from headrace.plugins.batch.claims.mixing import CannotBatch, check_layers, check_ports
+from headrace.plugins.batch.claims.trial import ROWS, Inconclusive, Run, sample, try_out
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.running import rows as rows_of
 from headrace.plugins.batch.running.collector import Shape
-from headrace.plugins.batch.transformations import CannotBatch, check_layers, check_ports
-from headrace.plugins.batch.trials import runs
-from headrace.plugins.batch.trials.trial import ROWS, Inconclusive, Run, sample, try_out
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import INFERENCE_PRECISION_HINT
 from headrace.runtime.device.executable_network import ExecutableNetwork

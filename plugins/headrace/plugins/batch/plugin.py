@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from headrace.plugins.batch import hinted, loading
+from headrace.plugins.batch.claims.mixing import CannotBatch
 from headrace.plugins.batch.config import DEFAULT_SIZE, NOT_FOR_MEMBERS, SCHEMA
 from headrace.plugins.batch.executable_network import BatchNetwork
-from headrace.plugins.batch.transformations import CannotBatch
 from headrace.runtime.config.device_name import DeviceName, Member
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID, PERFORMANCE_HINT_NUM_REQUESTS

@@ -21,7 +21,7 @@ def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> P
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     # CUDA orders GPUs by speed, and the driver orders them by bus. Ids must mean the same in both.
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    from headrace.plugins.cuda.machine import absent, this_machine
+    from headrace.plugins.cuda.backend.machine import absent, this_machine
 
     try:
         from headrace.plugins.cuda.plugin import CudaPlugin, open_smallest

@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.plugins.cpu.backend.custom_ops import CUSTOM_OPS_LIBRARIES, libraries
 from headrace.plugins.cpu.backend.session import Provider
-from headrace.plugins.cuda.machine import PROVIDER, TENSORRT
+from headrace.plugins.cuda.backend.machine import PROVIDER, TENSORRT
 from headrace.runtime.config.key import Key
 from headrace.runtime.config.schema import ConfigSchema, Configuration
 from headrace.runtime.config.standard_keys import (

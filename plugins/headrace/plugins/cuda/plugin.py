@@ -16,7 +16,10 @@ from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
 from headrace.plugins.cpu.support import Trials
 from headrace.plugins.cuda import config as settings
-from headrace.plugins.cuda.bound_runs import (
+from headrace.plugins.cuda.backend.gpu import Gpu
+from headrace.plugins.cuda.backend.machine import PROVIDER, Machine
+from headrace.plugins.cuda.executable_network import GpuNetwork
+from headrace.plugins.cuda.running.bound_runs import (
     BoundRuns,
     RecordedLane,
     StagedLane,
@@ -24,9 +27,6 @@ from headrace.plugins.cuda.bound_runs import (
     bindable,
     not_recordable,
 )
-from headrace.plugins.cuda.executable_network import GpuNetwork
-from headrace.plugins.cuda.gpu import Gpu
-from headrace.plugins.cuda.machine import PROVIDER, Machine
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
 from headrace.runtime.config.standard_keys import DEVICE_ID

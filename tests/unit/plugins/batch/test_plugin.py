@@ -12,11 +12,10 @@ import pytest
 
 from headrace.plugins import batch, cpu, template
 from headrace.plugins.batch import hinted as hint_module
-from headrace.plugins.batch import loading
+from headrace.plugins.batch import loading, measurement
+from headrace.plugins.batch.claims.trial import ROWS
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.plugin import BatchPlugin
-from headrace.plugins.batch.trials import measurement
-from headrace.plugins.batch.trials.trial import ROWS
 from headrace.plugins.cpu.plugin import CpuPlugin
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.schema import Configuration

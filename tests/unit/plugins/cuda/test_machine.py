@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from elftools.common.exceptions import ELFError
 
-from headrace.plugins.cuda import create_plugin, machine, nvml
-from headrace.plugins.cuda.gpu import Gpu, gpus
-from headrace.plugins.cuda.machine import lacking, needed, this_machine, without_provider
+from headrace.plugins.cuda import create_plugin
+from headrace.plugins.cuda.backend import machine, nvml
+from headrace.plugins.cuda.backend.gpu import Gpu, gpus
+from headrace.plugins.cuda.backend.machine import lacking, needed, this_machine, without_provider
 from headrace.runtime.errors import NotInstalled, Unavailable
 from headrace.testing.services import services
 from tests.support.paper_gpu import GPUS

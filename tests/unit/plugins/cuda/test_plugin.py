@@ -17,9 +17,9 @@ import pytest
 from onnx.parser import parse_model
 
 from headrace.plugins.cpu.backend.session import Provider
-from headrace.plugins.cuda.bound_runs import Where, bindable
+from headrace.plugins.cuda.backend.memory import PinnedMemory
 from headrace.plugins.cuda.config import SCHEMA, auto_streams, provider
-from headrace.plugins.cuda.memory import PinnedMemory
+from headrace.plugins.cuda.running.bound_runs import Where, bindable
 from headrace.runtime.config.schema import Range
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load

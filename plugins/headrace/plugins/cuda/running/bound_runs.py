@@ -20,7 +20,7 @@ from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu.backend import tensors
 from headrace.plugins.cpu.backend.session import Session
-from headrace.plugins.cuda.memory import HostMemory
+from headrace.plugins.cuda.backend.memory import HostMemory
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network, Port
 from headrace.runtime.network.values import Array, Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.plugins.batch.transformations import check_layers, check_ports
+from headrace.plugins.batch.claims.mixing import check_layers, check_ports
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.network.network import Network
 from headrace.testing import networks

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from headrace.plugins.batch.trials.trial import ROWS, Inconclusive, Run, sample, try_out
+from headrace.plugins.batch.claims.trial import ROWS, Inconclusive, Run, sample, try_out
 from headrace.runtime.errors import Cancelled, InvalidArgument
 from headrace.runtime.network.network import Dimension, Port
 from headrace.runtime.network.values import Array, Value

@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.plugins.cuda.gpu import Gpu, gpus
-from headrace.plugins.cuda.memory import HostMemory, PinnedMemory
-from headrace.plugins.cuda.nvml import Management, Nvml
+from headrace.plugins.cuda.backend.gpu import Gpu, gpus
+from headrace.plugins.cuda.backend.memory import HostMemory, PinnedMemory
+from headrace.plugins.cuda.backend.nvml import Management, Nvml
 from headrace.runtime.errors import HeadraceError, NotInstalled, Unavailable
 
 PROVIDER: Final = "CUDAExecutionProvider"

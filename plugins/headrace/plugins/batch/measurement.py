@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from headrace.plugins.batch.trials import runs
-from headrace.plugins.batch.trials.trial import ROWS
+from headrace.plugins.batch import runs
+from headrace.plugins.batch.claims.trial import ROWS
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.values import Value

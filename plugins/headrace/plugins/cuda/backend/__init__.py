@@ -1,0 +1,1 @@
+"""What CUDA is on this machine: the driver, the GPUs, their memory."""

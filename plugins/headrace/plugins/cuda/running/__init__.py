@@ -1,0 +1,1 @@
+"""Runs requests in sessions on a GPU."""
