@@ -6,10 +6,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from headrace.plugins.opencl.backend.backend import Backend
-from headrace.plugins.opencl.bounds import IndexBounds
-from headrace.plugins.opencl.evaluation.session import Session
-from headrace.plugins.opencl.failures import run_failure
+from headrace.plugins.opencl.backend.failures import run_failure
+from headrace.plugins.opencl.backend.thread import Backend
+from headrace.plugins.opencl.running.bounds import IndexBounds
+from headrace.plugins.opencl.running.session import Session
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job, LayerProfile

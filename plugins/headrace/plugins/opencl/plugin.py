@@ -8,15 +8,15 @@ from importlib import metadata
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.opencl.backend.backend import Backend
 from headrace.plugins.opencl.backend.devices import Found
+from headrace.plugins.opencl.backend.failures import run_failure
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
-from headrace.plugins.opencl.bounds import IndexBounds
+from headrace.plugins.opencl.backend.thread import Backend
+from headrace.plugins.opencl.claims.trial import why_not
 from headrace.plugins.opencl.config import JIT_CACHE_CAPACITY, SCHEMA
-from headrace.plugins.opencl.evaluation.session import Session
-from headrace.plugins.opencl.evaluation.trial import why_not
 from headrace.plugins.opencl.executable_network import OpenClNetwork
-from headrace.plugins.opencl.failures import run_failure
+from headrace.plugins.opencl.running.bounds import IndexBounds
+from headrace.plugins.opencl.running.session import Session
 from headrace.plugins.opencl.support import LayerSupport
 from headrace.plugins.opencl.transformations import TRANSFORMATIONS
 from headrace.runtime.config.schema import Configuration

@@ -7,10 +7,10 @@ from collections.abc import Set as AbstractSet
 
 import onnx_ir as ir
 
-from headrace.plugins.opencl import limits
-from headrace.plugins.opencl.evaluation import halves
-from headrace.plugins.opencl.evaluation.trial import static_shape
-from headrace.plugins.opencl.operators import operators
+from headrace.plugins.opencl.backend import operators
+from headrace.plugins.opencl.claims import limits
+from headrace.plugins.opencl.claims.trial import static_shape
+from headrace.plugins.opencl.running import halves
 from headrace.runtime.transform import single_layer
 from headrace.runtime.transform.trials import Trials
 

@@ -1,1 +1,1 @@
-"""tinygrad's thread, devices, environment and folder of kernels."""
+"""tinygrad: its thread, devices, operators and errors, and where its kernels are kept."""

@@ -15,10 +15,9 @@ import numpy as np
 import onnx_ir as ir
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl.backend.backend import kept_kernels
-from headrace.plugins.opencl.evaluation import halves
-from headrace.plugins.opencl.evaluation.on_host import HOST_ELEMENTS, HostLayers, are_known
-from headrace.plugins.opencl.evaluation.values import (
+from headrace.plugins.opencl.backend import operators
+from headrace.plugins.opencl.backend.thread import kept_kernels
+from headrace.plugins.opencl.backend.values import (
     Attributes,
     Constants,
     Value,
@@ -28,7 +27,8 @@ from headrace.plugins.opencl.evaluation.values import (
     to_host,
     wait_for,
 )
-from headrace.plugins.opencl.operators import operators
+from headrace.plugins.opencl.running import halves
+from headrace.plugins.opencl.running.on_host import HOST_ELEMENTS, HostLayers, are_known
 from headrace.runtime.errors import HeadraceError, InvalidArgument, InvalidModel, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.values import Array

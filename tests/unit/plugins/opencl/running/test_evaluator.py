@@ -10,7 +10,8 @@ pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install '
 
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl.evaluation import evaluator, values
+from headrace.plugins.opencl.backend import values
+from headrace.plugins.opencl.running import evaluator
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network

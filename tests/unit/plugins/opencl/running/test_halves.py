@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.plugins.opencl.evaluation import halves
+from headrace.plugins.opencl.running import halves
 from headrace.testing.case import Case, parse
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from headrace.plugins.opencl import limits
+from headrace.plugins.opencl.claims import limits
 from headrace.testing.case import Case, parse
 
 _STATISTICS = "float[2] s, float[2] b, float[2] m, float[2] v"

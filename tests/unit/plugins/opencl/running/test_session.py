@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")
 
-from headrace.plugins.opencl.backend import backend
+from headrace.plugins.opencl.backend import thread
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
-from headrace.plugins.opencl.evaluation import session
+from headrace.plugins.opencl.running import session
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
@@ -27,7 +27,7 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> list[dict[Any, Any]]:
     for name, cache in zip(
         ("to_program_cache", "schedule_cache", "runtime_cache"), made, strict=True
     ):
-        monkeypatch.setattr(backend, name, cache)
+        monkeypatch.setattr(thread, name, cache)
     return made
 
 
@@ -37,7 +37,7 @@ def test_more_kernels_than_are_enough_are_forgotten(
 ) -> None:
     for cache in caches:
         cache.update(dict.fromkeys(range(kept)))
-    backend.bound_kernels(KERNELS)
+    thread.bound_kernels(KERNELS)
     assert [len(cache) for cache in caches] == [left] * 3
 
 
@@ -61,8 +61,8 @@ class Watched(session.Session):
         self.events.append("run")
         return {}, self.varies
 
-    def _bound(self, most: int = backend.ENOUGH_KERNELS) -> None:
-        self.events.append("bound" if most == backend.ENOUGH_KERNELS else "bound loosely")
+    def _bound(self, most: int = thread.ENOUGH_KERNELS) -> None:
+        self.events.append("bound" if most == thread.ENOUGH_KERNELS else "bound loosely")
 
     def run_of(self, size: int, *, profiled: bool = False) -> None:
         x = np.ones(size, np.float32)

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: install the extra 'opencl'")
 
-from headrace.plugins.opencl.backend.backend import Backend
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
+from headrace.plugins.opencl.backend.thread import Backend
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 
@@ -33,7 +33,7 @@ def test_a_machine_without_a_driver_has_no_such_device(hidden: str, tmp_path: Pa
 import os, pathlib
 from tinygrad.runtime.support.c import DLL
 {hidden}
-from headrace.plugins.opencl.backend.backend import Backend
+from headrace.plugins.opencl.backend.thread import Backend
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.runtime.errors import NotInstalled
 try:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins.opencl.bounds import IndexBounds
+from headrace.plugins.opencl.running.bounds import IndexBounds
 from headrace.runtime.errors import InvalidArgument
 from headrace.testing.case import Case, parse
 

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from headrace.plugins.opencl.evaluation.values import Value
-from headrace.plugins.opencl.operators import operators
+from headrace.plugins.opencl.backend import operators
+from headrace.plugins.opencl.backend.values import Value
 from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 
 HOST_ELEMENTS: Final = 4096

@@ -15,8 +15,8 @@ pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install '
 
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl.evaluation import on_host
-from headrace.plugins.opencl.operators import operators
+from headrace.plugins.opencl.backend import operators
+from headrace.plugins.opencl.running import on_host
 
 
 def model(text: str) -> ir.Model:

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")
 
-from headrace.plugins.opencl.evaluation.evaluator import Evaluation, Evaluator
-from headrace.plugins.opencl.failures import run_failure
+from headrace.plugins.opencl.backend.failures import run_failure
+from headrace.plugins.opencl.running.evaluator import Evaluation, Evaluator
 from headrace.runtime.errors import InvalidArgument, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.testing.case import Case, parse

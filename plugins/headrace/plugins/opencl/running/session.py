@@ -12,12 +12,12 @@ import onnx_ir as ir
 from tinygrad.engine.jit import JitError, TinyJit
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl.backend.backend import ENOUGH_KERNELS, bound_kernels
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
-from headrace.plugins.opencl.evaluation import halves
-from headrace.plugins.opencl.evaluation.evaluator import Evaluation, Evaluator, Timed
-from headrace.plugins.opencl.evaluation.on_host import HOST_ELEMENTS, known_inputs
-from headrace.plugins.opencl.evaluation.values import Value, in_memory, realize, to_device, to_host
+from headrace.plugins.opencl.backend.thread import ENOUGH_KERNELS, bound_kernels
+from headrace.plugins.opencl.backend.values import Value, in_memory, realize, to_device, to_host
+from headrace.plugins.opencl.running import halves
+from headrace.plugins.opencl.running.evaluator import Evaluation, Evaluator, Timed
+from headrace.plugins.opencl.running.on_host import HOST_ELEMENTS, known_inputs
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.values import Array

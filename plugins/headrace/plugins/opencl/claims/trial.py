@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 from tinygrad.tensor import Tensor
 
-from headrace.plugins.opencl.evaluation.evaluator import Evaluation, Evaluator
-from headrace.plugins.opencl.evaluation.values import Value, tiny_type
+from headrace.plugins.opencl.backend.values import Value, tiny_type
+from headrace.plugins.opencl.running.evaluator import Evaluation, Evaluator
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.type_inference import infer_types

@@ -1,0 +1,1 @@
+"""Which layers the device takes, and which it refuses, with the reasons."""

@@ -1,0 +1,1 @@
+"""Runs requests: graphs node by node, and sessions with kernels of their own."""
