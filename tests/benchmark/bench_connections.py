@@ -130,8 +130,15 @@ def _round(program: Path, server: Server, method: str, message: Path, seconds: f
 def _medians(found: list[Round]) -> OpenLoop:
     rows = [
         (
-            *(full.per_second, each.per_second, each.median, each.p99, each.p99 / each.median),
-            *(each.slowest, each.late, full.used, each.used),
+            full.per_second,
+            each.per_second,
+            each.median,
+            each.p99,
+            each.p99 / each.median,
+            each.slowest,
+            each.late,
+            full.used,
+            each.used,
         )
         for full, each in found
     ]

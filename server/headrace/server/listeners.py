@@ -106,7 +106,11 @@ class Listeners:
         )
         self._port: int | None = None  # gRPC's port, once it is open
         status = Status(
-            *(core, networks, backend.repository, errors, facts_of(settings)),
+            core,
+            networks,
+            backend.repository,
+            errors,
+            facts_of(settings),
             state=lambda: backend.unready or READY,
             addresses=self._addresses,
             certificate=tls.snapshot if tls else tuple,
@@ -118,13 +122,24 @@ class Listeners:
         self._front_end = hosting.front_end(settings, tls, handlers)
         self._unix = self._unix_front_end(handlers)
         rest = Rest(
-            *(networks, self._models, self._model_repository, self._regions),
-            *(settings.max_message_bytes, registration, hosting.elsewhere),
+            networks,
+            self._models,
+            self._model_repository,
+            self._regions,
+            settings.max_message_bytes,
+            registration,
+            hosting.elsewhere,
         )
         probes = operations_routes(
             make_registry(
-                *(core.counters, core.devices_up, networks, log.snapshot, core.device_outages),
-                *(self._connections, memory_series, *([tls.snapshot] if tls else [])),
+                core.counters,
+                core.devices_up,
+                networks,
+                log.snapshot,
+                core.device_outages,
+                self._connections,
+                memory_series,
+                *([tls.snapshot] if tls else []),
             ),
             lambda: backend.unready,
             networks.failed,
@@ -132,10 +147,17 @@ class Listeners:
         )
         self._application = Application(
             [*probes, *page_routes(status), *rest.probes],
-            *(core.counters, rest.routes, rest.lifespan, self._access.entrance(), log, tracing),
+            core.counters,
+            rest.routes,
+            rest.lifespan,
+            self._access.entrance(),
+            log,
+            tracing,
         )
         self._http = HttpServer(
-            *(settings.http_host, settings.http_port, self._application),
+            settings.http_host,
+            settings.http_port,
+            self._application,
             max_connections=limit,
             tls=tls.context if tls else None,
         )
@@ -148,11 +170,17 @@ class Listeners:
         inference = Inference(networks, sink, shared_memory)
         in_flight = settings.max_streams_in_flight
         self._streams = InferStreams(
-            *(inference, boundary, in_flight, settings.max_stream_bytes),
-            *(settings.max_message_bytes, self._hosting.elsewhere),
+            inference,
+            boundary,
+            in_flight,
+            settings.max_stream_bytes,
+            settings.max_message_bytes,
+            self._hosting.elsewhere,
         )
         self._models = Models(
-            *(core, networks, lambda: backend.unready),
+            core,
+            networks,
+            lambda: backend.unready,
             shared_memory=settings.allow_client_shared_memory,
         )
         self._model_repository = ModelRepository(core, networks, backend.repository)
@@ -175,14 +203,21 @@ class Listeners:
             self._hosting.elsewhere,
         )
         self._uploads = self._hosting.uploads(
-            *(settings.max_model_bytes, settings.max_uploads_bytes),
+            settings.max_model_bytes,
+            settings.max_uploads_bytes,
             settings.max_model_bytes_per_client,
         )
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         return Services(
             Servicer(core, networks, self._uploads, backend.repository, backend.health),
-            *(inference, self._streams, shared_memory, opened, self._model_streams),
-            *(backend.health.service, self._reflection, status.text),
+            inference,
+            self._streams,
+            shared_memory,
+            opened,
+            self._model_streams,
+            backend.health.service,
+            self._reflection,
+            status.text,
         )
 
     def _unix_front_end(self, handlers: Handlers) -> UnixFrontEnd | None:

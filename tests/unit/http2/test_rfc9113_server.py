@@ -649,7 +649,10 @@ def test_data_wait_for_the_connections_window() -> None:
     server.read(window_update(0, 100))
     left = server.sent()
     assert [(each.kind, each.stream) for each in left] == [
-        *((DATA, 1), (HEADERS, 1), (DATA, 3), (HEADERS, 3)),
+        (DATA, 1),
+        (HEADERS, 1),
+        (DATA, 3),
+        (HEADERS, 3),
     ]
 
 
