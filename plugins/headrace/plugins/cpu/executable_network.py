@@ -20,8 +20,8 @@ from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import StreamsExecutor
 from headrace.runtime.network.data_oblivious import is_data_oblivious
 from headrace.runtime.network.network import Network, Port
+from headrace.runtime.network.shapes.ledger import Ledger
 from headrace.runtime.network.values import NUMPY_NUMBERS
-from headrace.runtime.shapes.ledger import Ledger
 
 
 def replaceable(network: Network) -> tuple[Port, ...]:

@@ -40,9 +40,9 @@ from headrace.runtime.intake.provenance import Transformation, tracked
 from headrace.runtime.isolation.server.own_process import OwnProcess
 from headrace.runtime.network.data_oblivious import is_data_oblivious
 from headrace.runtime.network.network import Network
+from headrace.runtime.network.shapes.ledger import Ledger
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.work import multiply_adds
-from headrace.runtime.shapes.ledger import Ledger
 from headrace.runtime.system.processors import usable_processors
 from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.options import NetworkOptions

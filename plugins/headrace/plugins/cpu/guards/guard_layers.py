@@ -14,9 +14,9 @@ from headrace.plugins.cpu.backend.inserted import Inserted, constant, opset_of
 from headrace.runtime.intake.naming import value_names
 from headrace.runtime.intake.provenance import origins, stamp
 from headrace.runtime.network.ranks import MAX_RANK, TOO_DEEP
-from headrace.runtime.shapes.formulas import Unsure
-from headrace.runtime.shapes.ledger import AT_LEAST, AT_MOST, EQUAL, Holds, Requirement
-from headrace.runtime.shapes.sizes import Sizes
+from headrace.runtime.network.shapes.formulas import Unsure
+from headrace.runtime.network.shapes.ledger import AT_LEAST, AT_MOST, EQUAL, Holds, Requirement
+from headrace.runtime.network.shapes.sizes import Sizes
 
 _NEVER: Final = re.compile(rf"{re.escape(SUFFIX)}\.never(?:\.(\d+)\.(\d+)(\+)?)?(\.deep)?")
 END: Final = 2**31 - 1  # of an axis; a slice stops where the axis ends

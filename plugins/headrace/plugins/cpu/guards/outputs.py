@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.backend.guard_reasons import MOST_TEXTS
 from headrace.plugins.cpu.guards.guard_layers import Guard, Guarded
-from headrace.runtime.shapes.ledger import AT_MOST
+from headrace.runtime.network.shapes.ledger import AT_MOST
 
 _LESS_TAKES_INTEGERS: Final = 9
 

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import Guard
-from headrace.runtime.shapes.ledger import AT_LEAST
+from headrace.runtime.network.shapes.ledger import AT_LEAST
 
 
 def einsum(node: ir.Node, guard: Guard) -> None:

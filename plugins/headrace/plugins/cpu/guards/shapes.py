@@ -10,8 +10,8 @@ from headrace.plugins.cpu.claims.rotary import rotary_elements
 from headrace.plugins.cpu.claims.samples import most_rows
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
-from headrace.runtime.shapes.ledger import EQUAL
-from headrace.runtime.shapes.operators import Shape
+from headrace.runtime.network.shapes.ledger import EQUAL
+from headrace.runtime.network.shapes.operators import Shape
 
 
 def gather_nd(node: ir.Node, guard: Guard) -> None:

@@ -8,8 +8,8 @@ import onnx_ir as ir
 from headrace.plugins.cpu.backend.inserted import constant
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
-from headrace.runtime.shapes.formulas import Term
-from headrace.runtime.shapes.ledger import AT_LEAST
+from headrace.runtime.network.shapes.formulas import Term
+from headrace.runtime.network.shapes.ledger import AT_LEAST
 
 
 def affine_grid(node: ir.Node, guard: Guard) -> None:

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 import onnx_ir as ir
 
 from headrace.runtime.network.ranks import MAX_RANK
-from headrace.runtime.shapes.formulas import (
+from headrace.runtime.network.shapes.formulas import (
     Formulas,
     Unsure,
     copied_if_0,

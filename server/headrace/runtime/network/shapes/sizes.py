@@ -7,70 +7,38 @@ not known. Nor is any inside a loop that follows from the turn before.
 
 from __future__ import annotations
 
-from typing import Final
-
 import onnx_ir as ir
 
-from headrace.runtime.intake.naming import bodies
-from headrace.runtime.network.constants import const_tensor
-from headrace.runtime.network.ranks import MAX_RANK, exceeds
-from headrace.runtime.shapes.formulas import Formulas, Unsure
-from headrace.runtime.shapes.operators import ELEMENTS, SHAPES, Given, Shape, operator
+from headrace.runtime.intake.naming import bodies, walk
+from headrace.runtime.network.ranks import exceeds
+from headrace.runtime.network.shapes.formulas import Unsure
+from headrace.runtime.network.shapes.operators import operator
+from headrace.runtime.network.shapes.propagation import Propagation
 from headrace.runtime.system.interruption import wanted
 
-_MOST_ELEMENTS: Final = 64
-"""The most elements of a list from which shapes are computed."""
 
-
-class Sizes:
-    """Finds the sizes of all values of a network at once.
-
-    Attributes:
-        deep: values that are known to have more axes than any tensor has.
-    """
+class Sizes(Propagation):
+    """Finds the sizes of all values of a network at once."""
 
     def __init__(self, model: ir.Model) -> None:
-        self.deep: set[ir.Value] = set()
+        super().__init__()
         self._functions = model.functions
         self._outputs = model.graph.outputs
-        self._formulas = Formulas()
-        self._shapes: dict[ir.Value, Shape] = {}
-        self._elements: dict[ir.Value, tuple[Unsure, ...]] = {}
         for value in model.graph.inputs:
             plain = isinstance(value.type, ir.TensorType | ir.SparseTensorType)
             if value.const_value is not None:  # a request gives it no other shape
                 self._shapes[value] = tuple(map(int, value.const_value.shape.numpy()))
             elif plain and value.shape is not None and value.name:
                 self._shapes[value] = tuple(
-                    size if isinstance(size, int) else self._formulas.size_of_input(value.name, at)
+                    size if isinstance(size, int) else self.formulas.size_of_input(value.name, at)
                     for at, size in enumerate(value.shape)
                 )
         self._graph(model.graph)
 
-    def of(self, value: ir.Value) -> Shape | None:
-        """The size of each axis, or None for an axis of unknown size. None for a value whose rank
-        is not known."""
-        found = self._shapes.get(value)
-        if found is None and not value.is_graph_input():
-            tensor = const_tensor(value)
-            if tensor is not None:
-                found = self._shapes[value] = tuple(map(int, tensor.shape.numpy()))
-        return found
-
-    def elements(self, value: ir.Value) -> tuple[Unsure, ...] | None:
-        """The elements of a scalar or of a short list of integers, as far as they follow from
-        shapes. None if it is something else, or if its length is not known."""
-        found = self._elements.get(value)
-        if found is None and not value.is_graph_input():
-            tensor = const_tensor(value)
-            if tensor is not None and _is_list(tensor):
-                found = self._elements[value] = tuple(tensor.numpy().ravel().tolist())
-        return found
-
     def count(self, value: ir.Value) -> Unsure:
         """The number of the value's elements."""
         shape = self.of(value)
-        return None if shape is None else self._formulas.product(shape)
+        return None if shape is None else self.formulas.product(shape)
 
     def copy(self, value: ir.Value, made: ir.Value) -> None:
         """Gives a new value the sizes of another one."""
@@ -86,7 +54,7 @@ class Sizes:
             if value.name and value.shape is not None and self.of(value) == tuple(value.shape)
         )
 
-    def _graph(self, graph: ir.Graph) -> None:
+    def _graph(self, graph: ir.Graph | ir.Function) -> None:
         for node in wanted(graph):
             for _, body in bodies(node):
                 self._slices(node, body)
@@ -95,8 +63,26 @@ class Sizes:
                 self.deep.update(node.outputs)
             elif operator(node) == "If":
                 self._branches(node)
-            elif node.op_identifier() not in self._functions:
-                self._layer(node)
+            elif (function := self._functions.get(node.op_identifier())) is not None:
+                self._call(node, function)
+            else:
+                self.layer(node)
+
+    def _call(self, node: ir.Node, function: ir.Function) -> None:
+        """Goes through the function with the shapes of this call alone."""
+        deep = set(self.deep)
+        made = (value for inner in walk(function) for value in inner.outputs)
+        for value in (*function.inputs, *made):
+            self._shapes.pop(value, None)
+            self._elements.pop(value, None)
+        for inner, outer in zip(function.inputs, node.inputs, strict=False):
+            if outer is not None:
+                self.copy(outer, inner)
+        self._graph(function)
+        if self.deep > deep:
+            self.deep = deep | {*node.outputs}
+        for inner, outer in zip(function.outputs, node.outputs, strict=False):
+            self.copy(inner, outer)
 
     def _slices(self, node: ir.Node, body: ir.Graph) -> None:
         """Gives the body of a Scan the shapes of the slices that it gets."""
@@ -110,6 +96,7 @@ class Sizes:
         for inner, outer, axis in zip(
             body.inputs[-count:], node.inputs[-count:], axes, strict=False
         ):
+            self._shapes.pop(inner, None)
             shape = self.of(outer) if outer is not None else None
             if shape is not None and -len(shape) <= axis < len(shape):
                 rest = list(shape)
@@ -125,29 +112,3 @@ class Sizes:
             if len(shapes) == 2 and len(ranks) == 1 and None not in ranks:
                 pairs = zip(*[shape or () for shape in shapes], strict=True)
                 self._shapes[value] = tuple(one if one == other else None for one, other in pairs)
-
-    def _layer(self, node: ir.Node) -> None:
-        name = operator(node)
-        rule = SHAPES.get(name)
-        if rule is None:
-            return
-        self._formulas.layer = node.name or ""
-        given = Given(node, self._formulas, self)
-        for value, shape in zip(node.outputs, rule(given) or (), strict=False):
-            if shape is not None and len(shape) > MAX_RANK:
-                self.deep.add(value)
-            elif shape is not None:
-                self._shapes[value] = shape
-        listed = ELEMENTS.get(name)
-        if listed is None:
-            return
-        shape, elements = self._shapes.get(node.outputs[0]), listed(given)
-        if elements is None or len(elements) > _MOST_ELEMENTS:
-            return
-        if shape in ((), (len(elements),)):
-            self._elements[node.outputs[0]] = elements
-
-
-def _is_list(tensor: ir.TensorProtocol) -> bool:
-    whole = tensor.dtype in (ir.DataType.INT64, ir.DataType.INT32)
-    return whole and tensor.shape.rank() <= 1 and tensor.size <= _MOST_ELEMENTS

@@ -12,9 +12,9 @@ import onnxruntime
 import pytest
 
 from headrace.runtime.network.network import Network
-from headrace.runtime.shapes import formulas
-from headrace.runtime.shapes.formulas import Misfit, Program, Term, number_of
-from headrace.runtime.shapes.sizes import Sizes
+from headrace.runtime.network.shapes import formulas
+from headrace.runtime.network.shapes.formulas import Misfit, Program, Term, number_of
+from headrace.runtime.network.shapes.sizes import Sizes
 from headrace.testing.backend_cases.cases import node_tests
 from headrace.testing.case import parse
 
@@ -182,6 +182,24 @@ def test_a_branch_knows_the_sizes_around_it_and_an_if_those_of_both_branches() -
     assert shape is not None
     assert isinstance(shape[0], Term)
     assert shape[1] is None
+
+
+def test_a_function_knows_the_sizes_of_each_call() -> None:
+    sizes, values = sizes_of(
+        """g (float[n, 4] x) => (float[a, b] y, float[c, d] z) {
+            y = headrace.test.swap(x) k = Flatten<axis = 0>(x) z = headrace.test.swap(k)
+        }
+        <domain: "headrace.test", opset_import: ["" : 21]>
+        swap (a) => (b) { b = Transpose(a) }"""
+    )
+    assert numbers(sizes, values["y"], x=(3, 4)) == [4, 3]
+    assert numbers(sizes, values["z"], x=(3, 4)) == [12, 1]
+
+
+def test_an_attribute_of_a_wrong_type_tells_nothing() -> None:
+    text = "g (float[n] x) => (float[a] y) { y = Concat<axis = 1.0>(x, x) }"
+    model = ir.serde.deserialize_model(parse(text))
+    assert Sizes(model).of(model.graph.outputs[0]) is None
 
 
 def test_a_tensor_cannot_have_more_axes_than_numpy_has() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network
-from headrace.runtime.shapes import ledger
-from headrace.runtime.shapes.ledger import AT_LEAST, EQUAL, Ledger, Requirement
-from headrace.runtime.shapes.sizes import Sizes
+from headrace.runtime.network.shapes import ledger
+from headrace.runtime.network.shapes.ledger import AT_LEAST, EQUAL, Ledger, Requirement
+from headrace.runtime.network.shapes.sizes import Sizes
 from headrace.testing.case import parse
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.shapes.formulas import Misfit, Program, Size, number_of
+from headrace.runtime.network.shapes.formulas import Misfit, Program, Size, number_of
 
 _REMEMBERED: Final = 1024
 """The most tuples of shapes of a network whose verdict is remembered. A tuple takes some hundred
