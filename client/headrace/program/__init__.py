@@ -36,7 +36,7 @@ def _run() -> None:
         from headrace.client.cli import failures
         from headrace.client.cli.app import make_app
 
-        app = make_app(sys.argv[1:])
+        app = make_app(_arguments())
     try:
         app()
     except Exception as error:
@@ -45,6 +45,15 @@ def _run() -> None:
         details = failures.unexpected(error)
         told = failures.told(details.message, details, as_json="--json" in sys.argv)
         sys.exit(told)
+
+
+def _arguments() -> list[str]:
+    """The arguments. Where a shell asks what may come next, those before it."""
+    if "_HEADRACE_COMPLETE" not in os.environ:
+        return sys.argv[1:]
+    place = os.environ.get("COMP_CWORD", "")
+    words = os.environ.get("COMP_WORDS", "").split()
+    return words[1 : int(place)] if place.isdecimal() else []
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import typer
@@ -18,14 +18,15 @@ import uvloop
 from headrace.runtime.errors import HeadraceError, exhausted
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.garbage import look_seldom
-from headrace.server.app import App
-from headrace.server.listeners import Addresses
 from headrace.server.logs import configure_logging
 from headrace.server.settings.option import SWITCH, flag
 from headrace.server.settings.settings import Settings, options
 from headrace.server.settings.sources import REMOVED, load_settings
 from headrace.server.transport.limits import allow_open_files
 from headrace.wire.errors import ErrorDetails, to_json
+
+if TYPE_CHECKING:
+    from headrace.server.listeners import Addresses
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +76,8 @@ def _told(error: HeadraceError) -> str:
 async def _serve(settings: Settings, *, json_output: bool) -> None:
     # A worker that holds the interpreter lock gives the event loop a turn after 0.5 ms.
     sys.setswitchinterval(0.0005)
+    from headrace.server.app import App  # help and completion would wait for it
+
     app = App(settings)
     look_seldom()  # devices and libraries stay alive: this saves 30 ms each time
 

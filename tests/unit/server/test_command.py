@@ -58,7 +58,7 @@ def test_so_it_is_where_the_file_says_so_and_what_is_wrong_is_found_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "headrace.toml"
-    file.write_text("log_format = 'json'\nscheduling = 'normal'", "utf-8")
+    file.write_text("log_format = 'json'", "utf-8")
 
     def run(serving: Coroutine[object, object, None]) -> None:
         serving.close()

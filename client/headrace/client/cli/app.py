@@ -92,8 +92,11 @@ def make_app(arguments: Sequence[str], others: Iterable[EntryPoint] | None = Non
     app.callback()(connection.before_commands(_common))
     for name, command in _COMMANDS.items():
         app.command(name)(connection.connecting(command))
-    if not arguments or arguments[0] not in {*_COMMANDS, "--version"}:
-        for entry_point in sorted(others or entry_points(group=GROUP), key=lambda each: each.name):
+    wanted = arguments[0] if arguments else ""
+    if wanted not in {*_COMMANDS, "--version"}:
+        found = sorted(others or entry_points(group=GROUP), key=lambda each: each.name)
+        named = [each for each in found if each.name == wanted]  # the others' imports take long
+        for entry_point in named or found:
             if entry_point.name not in _COMMANDS:
                 _add(app, entry_point)
     return app
