@@ -656,6 +656,18 @@ def test_data_wait_for_the_connections_window() -> None:
     ]
 
 
+def test_a_message_that_shall_go_whole_or_not_at_all_waits_for_no_window() -> None:
+    server = Server()
+    stream = server.open(1)
+    server.wire.send_head(stream)
+    server.sent()
+    assert not server.wire.send_message(stream, b"x" * 65_531, whole=True)
+    assert server.sent() == []
+    assert server.wire.send_message(stream, b"x" * 65_530, whole=True)
+    assert sum(len(each.payload) for each in server.sent_of(DATA)) == 65_535
+    assert not server.wire.send_message(stream, b"", whole=True)
+
+
 def test_more_data_than_the_connections_window_end_the_connection() -> None:
     server = Server(Limits(connection_bytes=65_535, window_bytes=1 << 20))
     server.open(1)

@@ -273,6 +273,7 @@ class NativeCall:
         except Exception as error:  # noqa: BLE001 - the handler's
             if not reader.done():
                 reader.set_exception(error)
+            reader = None  # the error keeps this frame, which would keep the future with the error
             return
         if (rest is not None or self._messages) and not reader.done():
             reader.set_result(rest)
