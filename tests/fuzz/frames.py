@@ -245,8 +245,7 @@ class Heard:
         faults: what no server may say.
     """
 
-    def __init__(self, strict: bool) -> None:
-        self._strict = strict
+    def __init__(self) -> None:
         self.ended: set[int] = set()
         self.pinged = False
         self.said: Counter[str] = Counter()
@@ -287,7 +286,7 @@ class Heard:
     def _over(self, how: str, payload: bytes) -> None:
         code = frames.ErrorCode(frames.NUMBER.unpack_from(payload)[0])
         self.said[f"{how} {code.name}"] += 1
-        if self._strict and code is frames.ErrorCode.INTERNAL_ERROR:
+        if code is frames.ErrorCode.INTERNAL_ERROR:
             self.faults.append(f"{how} says INTERNAL_ERROR: {payload[4:]!r}")
 
     def _fields(self) -> None:
@@ -321,17 +320,12 @@ class Frames:
         self.faults += [f"{each} for {shown}" for each in heard.faults]
 
 
-def converse(address: str, strict: bool, plan: Plan) -> tuple[Heard, float]:
-    """One connection. Returns what the server has said, and the seconds that it took.
-
-    Args:
-        strict: whether frames that are wrong have to end what they belong to. gRPC's own library
-            passes over some, and over the calls that they begin.
-    """
+def converse(address: str, plan: Plan) -> tuple[Heard, float]:
+    """One connection. Returns what the server has said, and the seconds that it took."""
     host, _, port = address.rpartition(":")
-    heard, began = Heard(strict), time.monotonic()
+    heard, began = Heard(), time.monotonic()
     streams, ping = owed(b"".join(plan.parts))
-    if plan.endless or not (strict or plan.right):
+    if plan.endless:
         streams = set()
     with socket.create_connection((host, int(port)), SECONDS) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -361,19 +355,15 @@ def converse(address: str, strict: bool, plan: Plan) -> tuple[Heard, float]:
     return heard, time.monotonic() - began
 
 
-def fuzz_frames(server: Server, number: int, seed: int, *, strict: bool = True) -> Frames:
-    """Sends that many conversations to the server, whose devices are those of `DEVICES`.
-
-    Args:
-        strict: as that of `converse`.
-    """
+def fuzz_frames(server: Server, number: int, seed: int) -> Frames:
+    """Sends that many conversations to the server, whose devices are those of `DEVICES`."""
     right, state = prepare(server), Frames()
     case = networks.add()
     right_answer = np.asarray(case.inputs["x"]) + np.asarray(case.inputs["y"])
     with ThreadPoolExecutor(CALLERS) as pool:
         ahead = plans(random.Random(seed), right, number)
         while batch := list(islice(ahead, BATCH)):
-            ends = pool.map(partial(converse, server.address, strict), batch)
+            ends = pool.map(partial(converse, server.address), batch)
             for plan, (heard, seconds) in zip(batch, ends, strict=True):
                 state.add(plan, heard, seconds)
             outputs = server.infer(SOUND, case.inputs)

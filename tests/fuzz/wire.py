@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -389,11 +388,11 @@ def send_messages(server: Server, number: int, seed: int) -> list[str]:
     return state.faults
 
 
-def send_frames(server: Server, number: int, seed: int, *, strict: bool) -> list[str]:
+def send_frames(server: Server, number: int, seed: int) -> list[str]:
     """Sends mutated conversations, and prints what happened. Returns the faults."""
     from tests.fuzz.frames import fuzz_frames  # which mutates messages as this module does
 
-    state = fuzz_frames(server, number, seed, strict=strict)
+    state = fuzz_frames(server, number, seed)
     for said, count in sorted(state.said.items()):
         print(f"{said:43} {count:7}")
     print(f"{state.sent} conversations, the slowest {state.slowest:.2f} s")
@@ -411,10 +410,11 @@ def main() -> None:
     messages, sequences = arguments.messages, arguments.frames
     if messages is None and sequences is None:
         messages, sequences = 100_000, 20_000
-    conversations = partial(send_frames, strict=arguments.front_end == "native")
+    if arguments.front_end == "grpcio":  # which ends after a path that is not UTF-8
+        sequences = 0
     faults: list[str] = []
     with Server(*DEVICES, "--front-end", arguments.front_end) as server:
-        for send, number in ((send_messages, messages), (conversations, sequences)):
+        for send, number in ((send_messages, messages), (send_frames, sequences)):
             if not number:
                 continue
             with contextlib.redirect_stdout(io.StringIO()):
