@@ -432,6 +432,27 @@ def test_room_that_was_reserved_for_a_result_stays_although_others_took_the_rest
     asyncio.run(scenario())
 
 
+def test_a_request_that_is_refused_after_it_has_waited_is_told_so() -> None:
+    async def scenario() -> None:
+        inference: Any = Echo((), None)
+        owner = InferStreams(inference, Boundary(Counters(), 100), 1, 1 << 30)
+        held = held_back(owner)
+        caller = Caller(message("a", ""), more=True)  # an id is never empty
+        caller.reads.set()
+        serving = asyncio.create_task(owner.serve(caller))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert caller.results == []
+        held.release()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert [code(each) for each in caller.results] == ["OK", "INVALID_ARGUMENT"]
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
 def test_a_message_of_many_requests_leaves_turns_of_the_loop_to_other_callers() -> None:
     async def scenario() -> None:
         inference: Any = Echo((1,), (1,))

@@ -265,6 +265,7 @@ class RequestStream(ABC):
             while not self._start(request, size):
                 self._results.write()
                 await self._wait_for_change()
+        self._results.write()  # of those that were refused
 
     def _reserve(self, request: Any, size: int) -> Reservation | None:
         """Reserves room for a request of `size` bytes and its result. None if it has to wait for
