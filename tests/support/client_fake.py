@@ -80,6 +80,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self.calls: list[tuple[str, Any]] = []
         self.failures: deque[ErrorDetails] = deque()
         self.refusals: deque[ErrorDetails] = deque()  # of single requests on streams
+        self.tokens: list[str] = []
         self.uploaded = b""
         self.status = StatusDocument()
         self.graph: pb.Graph | None = GRAPH
@@ -96,6 +97,9 @@ class Fake(pb_grpc.InferenceEngineServicer):
 
     def _note(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
         self.calls.append((method, request))
+        self.tokens += [
+            value for key, value in context.invocation_metadata() if key == "authorization"
+        ]
         self.timeouts.append(context.time_remaining())
         if self.failures and self.begins:
             context.send_initial_metadata(())
@@ -154,9 +158,11 @@ class Fake(pb_grpc.InferenceEngineServicer):
         if not request.inputs:
             return pb.InferReply(id=request.id)
         if self.held or first(request) == ENDLESS:
+            ended = self.cancelled if self.held else threading.Event()
             context.add_callback(self.cancelled.set)
+            context.add_callback(ended.set)
             self.started.set()
-            self.cancelled.wait(60)
+            ended.wait(60)
         reply, error = answer(request)
         if error is not None:
             fail(context, error)

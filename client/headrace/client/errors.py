@@ -19,13 +19,12 @@ Statuses without a class of their own raise `Error`.
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 from collections.abc import Iterable
-from typing import Any, Protocol
 
 import grpc
 
+from headrace.client.channel.channel import CANCELLED_HERE, CLOSED_HERE, CallFailed
 from headrace.wire import errors as wire
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import ErrorDetails
@@ -111,19 +110,9 @@ CLASSES = {
 }
 
 
-class Target(Protocol):
-    """The server of a call. str() of it is the address."""
-
-    def explain(self, message: str) -> str | None:
-        """Says why no connection came about, if TLS is the reason. May take some seconds."""
-
-
-# The texts of gRPC's Python clients if the call or the channel was closed on their side.
-_OWN_CANCELS = ("Locally cancelled", "Channel closed", "Channel is closed")
+_ENDED_HERE = (CANCELLED_HERE, CLOSED_HERE, "Channel is closed", "Locally cancelled")
 DROPPED = "DROPPED"
 """The reason in the error of a call that was neither answered nor refused, nor cancelled here."""
-UNWRITTEN = "Internal error from Core"
-"""The text of gRPC's asyncio client, with INTERNAL, if it cannot write because the call is over."""
 
 
 def from_details(details: ErrorDetails) -> Error:
@@ -131,42 +120,31 @@ def from_details(details: ErrorDetails) -> Error:
     return CLASSES.get(details.code, Error)(details)
 
 
-def from_call(call: Any, target: Target) -> Error:
-    """The error of a failed call: a grpc.RpcError with code, details and trailing metadata."""
-    return from_status(call.code(), call.details() or "", call.trailing_metadata(), target)
+def from_call(failure: CallFailed, target: object) -> Error:
+    """The error of a failed call.
 
+    A server that stops, or has too many calls, may drop a call with CANCELLED. If the client itself
+    has not cancelled the call, this counts as UNAVAILABLE.
 
-def from_status(
-    code: grpc.StatusCode,
-    message: str,
-    trailing: Iterable[tuple[str, str | bytes]] | None,
-    target: Target,
-) -> Error:
-    """The error of a call that ended with this status, as gRPC's core or the server gave it.
-
-    gRPC's core answers CANCELLED where it drops a call: when a server stops, or has too many calls.
-    So if the client itself has not cancelled the call, this counts as UNAVAILABLE. So does INTERNAL
-    from gRPC's asyncio client if a call ends while a message is being written.
+    Args:
+        target: the server; str() of it is the address.
     """
-    details = wire.from_trailing_metadata(code, message, trailing)
-    if code is grpc.StatusCode.CANCELLED and not message.startswith(_OWN_CANCELS):
+    code, message = failure.code, failure.message
+    details = wire.from_trailing_metadata(code, message, failure.trailing)
+    if code is grpc.StatusCode.CANCELLED and not message.startswith(_ENDED_HERE):
         message = f"the server at {target} dropped the call: {message}"
         details = ErrorDetails(grpc.StatusCode.UNAVAILABLE, message, reason=DROPPED)
     elif details.reason:
         pass  # the server's own words
-    elif code is grpc.StatusCode.INTERNAL and message == UNWRITTEN:
-        message = f"the server at {target} ended the call, or the connection broke; try again"
-        details = ErrorDetails(grpc.StatusCode.UNAVAILABLE, message)
+    elif failure.unreachable:
+        details = ErrorDetails(code, message)  # it says all
     elif code is grpc.StatusCode.UNAVAILABLE:
-        reason = target.explain(message)
-        message = f"cannot reach the server at {target}: {reason or message}"
-        if reason is None and "Failed parsing HTTP/2" in message:
-            message += "; this is a port for HTTP: gRPC's is another one, 9000 by default"
+        message = f"cannot reach the server at {target}: {message}"
         details = ErrorDetails(code, message)
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
         message = "time was up before the server answered; pass a longer timeout"
         details = ErrorDetails(code, message)
-    elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger than max" in message:
+    elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than" in message:
         option = (
             "pass a larger max_message_bytes to the client"
             if message.startswith("CLIENT")
@@ -174,19 +152,6 @@ def from_status(
         )
         details = ErrorDetails(code, f"{message}; {option}")
     return from_details(details)
-
-
-async def from_aio_call(call: Any, target: Target) -> Error:
-    """The error of a failed asyncio call. A reason that takes time is looked for on a thread."""
-    if call.code() is grpc.StatusCode.UNAVAILABLE:
-        return await asyncio.to_thread(from_call, call, target)
-    return from_call(call, target)
-
-
-async def from_cancelled(call: Any, target: Target) -> Error:
-    """The error of an asyncio call that ended with CANCELLED, which gRPC raises no error for."""
-    message, trailing = await call.details() or "", await call.trailing_metadata()
-    return from_status(await call.code(), message, trailing, target)
 
 
 def invalid(field: str, message: str) -> InvalidArgument:
@@ -202,9 +167,9 @@ def cancelled(message: str = "the request was cancelled") -> Cancelled:
     return Cancelled(ErrorDetails(grpc.StatusCode.CANCELLED, message, reason="CANCELLED"))
 
 
-def late(target: Target) -> Error:
+def late(target: object) -> Error:
     """The error for a call whose timeout passed before it could be sent."""
-    return from_status(grpc.StatusCode.DEADLINE_EXCEEDED, "", None, target)
+    return from_call(CallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, ""), target)
 
 
 def client_closed() -> FailedPrecondition:
@@ -223,19 +188,11 @@ def failed_to_load(network: str, reason: str) -> FailedPrecondition:
     )
 
 
-def other_loop() -> FailedPrecondition:
-    """The error for a call on another event loop than the client's."""
-    message = "the client is in use on another event loop; make a client for each loop"
-    return FailedPrecondition(
-        ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="OTHER_LOOP")
-    )
-
-
 def forked() -> FailedPrecondition:
     """The error for whatever belongs to the process that this one was forked from."""
     message = (
-        "this belongs to the process that this one was forked from; make a client in this one, and "
-        "start processes with multiprocessing's spawn: gRPC is not made for forks"
+        "this belongs to the process that this one was forked from; begin it again in this one, "
+        "whose clients have connections of their own"
     )
     return FailedPrecondition(
         ErrorDetails(grpc.StatusCode.FAILED_PRECONDITION, message, reason="FORKED")

@@ -1,8 +1,8 @@
-"""What a process inherits when it is forked, and must not use.
+"""What a process inherits when it is forked.
 
-Threads and connections stay with the parent. A call on an inherited connection would wait for ever,
-and so might the end of one: another thread of the parent may have held its lock. So everything that
-has a connection is told in the child, refuses calls from then on, and is never destroyed.
+Threads stay with the parent, and so do connections: what two processes write to one is of use to
+neither. So everything that has them is told in the child, and begins anew there. What is in flight
+belongs to the parent.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from typing import Final, Protocol
+from typing import Protocol
 
 
 class Inheritable(Protocol):
     def inherit(self) -> None:
-        """Called in a child process, which has one thread. It may take no lock: nobody may be left
-        to release it."""
+        """Called in a child process, which has one thread. It replaces its locks: nobody may be
+        left to release them."""
 
 
 _known: set[weakref.ref[Inheritable]] = set()
 """A plain set: a `weakref.WeakSet` takes a lock."""
-_kept: Final[list[Inheritable]] = []
 _process = object()
 
 
@@ -35,15 +34,18 @@ def tell_of_forks(each: Inheritable) -> None:
     _known.add(weakref.ref(each, _known.discard))
 
 
+def keep(each: object) -> None:
+    """Has something of gRPC's never destroyed, not even at the end of the interpreter: another
+    thread of the parent may have held its lock."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+
+
 def _in_child() -> None:
     global _process
     _process = object()
     for reference in list(_known):
         if (each := reference()) is not None:
-            _kept.append(each)
             each.inherit()
-    _known.clear()
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # not even at the end of the interpreter
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import grpc
-
 from headrace.client import errors
+from headrace.client.channel.channel import CallFailed, Stream
 from headrace.client.conversation import Conversation, Result
-from headrace.client.errors import Target
 from headrace.client.forks import tell_of_forks
-from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.outputs import Outputs
 
 
@@ -31,8 +27,8 @@ class InferMany(Iterator[Result]):
         self,
         conversation: Conversation,
         inputs: Iterable[Mapping[str, Any]],
-        start: Callable[[Iterator[bytes]], Any],
-        target: Target,
+        start: Callable[[], Stream],
+        target: object,
     ) -> None:
         self._lock = threading.Lock()
         self._conversation = conversation
@@ -40,11 +36,9 @@ class InferMany(Iterator[Result]):
         self._exhausted = False
         self._target = target
         self._results: deque[Result] = deque()
-        # gRPC takes the messages from this queue on a thread of its own; None ends them.
-        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._call = start(iter(self._outgoing.get, None))
+        self._start = start
+        self._call: Stream | None = None  # begins with the first input
         self._closed = self._inherited = False
-        close_at_exit(self)
         tell_of_forks(self)
 
     def inherit(self) -> None:
@@ -57,6 +51,8 @@ class InferMany(Iterator[Result]):
                 raise errors.forked()
             if self._closed:
                 raise StopIteration
+            if self._call is None:
+                self._begin()
             self._fill()
             if not self._results:
                 self._receive()
@@ -78,8 +74,8 @@ class InferMany(Iterator[Result]):
         if not self._closed:
             self._closed = True
             self._results.clear()
-            self._outgoing.put(None)
-            self._call.cancel()
+            if self._call is not None:
+                self._call.cancel()
             self._conversation.close()
 
     def __enter__(self) -> InferMany:
@@ -111,13 +107,24 @@ class InferMany(Iterator[Result]):
         with self._lock:
             self._send(self._conversation.all_messages())
 
+    def _begin(self) -> None:
+        try:
+            self._call = self._start()
+        except CallFailed as failure:
+            self.close()
+            raise errors.from_call(failure, self._target) from None
+        except BaseException:
+            self.close()
+            raise
+
     def _receive(self) -> None:
         """Waits for a message of results, or for the stream's end when all have come."""
+        assert self._call is not None
         finished = self._exhausted and not self._conversation.unanswered
         if finished:
-            self._outgoing.put(None)
+            self._call.end()
         try:
-            data = next(self._call, None)
+            data = self._call.read()
             if data is not None:
                 with self._lock:
                     results = self._conversation.receive(data)
@@ -125,9 +132,9 @@ class InferMany(Iterator[Result]):
                 self._results.extend(results)
                 self._received()
                 return
-        except grpc.RpcError as error:
+        except CallFailed as failure:
             if not finished:  # otherwise every request has its result, and there is nothing to end
-                self._broke(errors.from_call(error, self._target))
+                self._broke(errors.from_call(failure, self._target))
                 return
         except errors.Error:
             self.close()
@@ -150,5 +157,6 @@ class InferMany(Iterator[Result]):
         raise error from None
 
     def _send(self, messages: list[bytes]) -> None:
-        for message in messages:
-            self._outgoing.put(message)
+        if self._call is not None:
+            for message in messages:
+                self._call.write(message)

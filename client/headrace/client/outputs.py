@@ -66,8 +66,8 @@ class Outputs(dict[str, OutputValue]):
         return Timings(*self._times)
 
 
-def decode_reply(data: bytes | message.Parsed) -> Outputs:
-    """The outputs of an InferReply, serialised or as it came over a stream.
+def decode_reply(data: bytes) -> Outputs:
+    """The outputs of a serialised InferReply.
 
     Raises:
         Internal: the reply breaks the protocol.

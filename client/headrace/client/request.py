@@ -7,17 +7,15 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
-import grpc
-
 from headrace.client import errors
-from headrace.client.errors import Target
+from headrace.client.channel.channel import CallFailed
 from headrace.client.forks import process
 from headrace.client.outputs import Outputs, decode_reply
 from headrace.client.plans.plan import patience
 
 
 class OutcomeFuture(ABC):
-    """A request in flight in the form of gRPC's future of a call, as far as requests need it.
+    """A request in flight in the form of a channel's `Call`, whose result may be the outputs.
     Thread-safe: `concurrent.futures` keeps the outcome.
 
     A subclass makes `_outcome`, and settles it once.
@@ -28,16 +26,10 @@ class OutcomeFuture(ABC):
     _outcome: futures.Future[Any]
 
     def result(self, timeout: float | None = None) -> Any:
-        try:
-            return self._outcome.result(timeout)
-        except futures.CancelledError:
-            raise grpc.FutureCancelledError from None
+        return self._outcome.result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        try:
-            return self._outcome.exception(timeout)
-        except futures.CancelledError:
-            raise grpc.FutureCancelledError from None
+        return self._outcome.exception(timeout)
 
     def done(self) -> bool:
         return self._outcome.done()
@@ -54,14 +46,14 @@ class InferRequest:
     """A started request. Thread-safe.
 
     Args:
-        future: gRPC's call, or an `OutcomeFuture`.
+        future: a channel's `Call`, or an `OutcomeFuture`.
         failed: gets the error that `result` raises, if the server sent it.
     """
 
     def __init__(
         self,
         future: Any,
-        target: Target,
+        target: object,
         failed: Callable[[errors.Error], object] = lambda _: None,
     ) -> None:
         self._future = future
@@ -83,10 +75,8 @@ class InferRequest:
             return True
         try:
             self._future.exception(patience(timeout))
-        except (grpc.FutureTimeoutError, TimeoutError):
+        except TimeoutError:
             return False
-        except grpc.FutureCancelledError:
-            return True
         return True
 
     def result(self) -> Outputs:
@@ -101,17 +91,15 @@ class InferRequest:
             if self._process is not process():
                 raise errors.forked()
             try:
-                data = self._future.result()
-            except grpc.FutureCancelledError:
-                raise errors.cancelled() from None
-            except grpc.RpcError as error:
-                found = errors.from_call(error, self._target)
-                self._failed(found)
-                raise found from None
+                found = self._future.result()
+            except CallFailed as failure:
+                error = errors.from_call(failure, self._target)
+                self._failed(error)
+                raise error from None
             except errors.Error as error:
                 self._failed(error)
                 raise
-            self._outputs = data if isinstance(data, Outputs) else decode_reply(data)
+            self._outputs = found if isinstance(found, Outputs) else decode_reply(found.message)
         return self._outputs
 
     def cancel(self) -> bool:

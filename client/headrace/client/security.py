@@ -5,30 +5,25 @@ from __future__ import annotations
 import os
 import re
 import ssl
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 
 from headrace.client.channel.connecting.names import parse
 from headrace.client.channel.connecting.tls import Tls
 from headrace.client.errors import invalid
-from headrace.client.handshake import explain
 from headrace.client.shared_memory.handover import Handover, side_path
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.transport import Channels, channel_options
+from headrace.client.transport import Calls
 
 File: TypeAlias = str | os.PathLike[str]
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 _TOKEN = re.compile(r"[!-~]{1,8000}")  # what fits into gRPC's metadata
-_SHARED_BYTES: Final = 4 * 1024 * 1024
-_KNOWN_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,8 +31,8 @@ class Security:
     """TLS and the token of one client. It never shows the token.
 
     Attributes:
-        credentials: gRPC's credentials; None for plain text.
-        context: checks the server as gRPC does, to explain a failure; None if that is unknown.
+        credentials: gRPC's own credentials, if the user gave them.
+        context: TLS by files. None for plain text, or with `credentials`.
         certified: whether the client has a certificate of its own.
         token: the text that is sent with each call, or a function that gives it.
     """
@@ -67,7 +62,7 @@ class Endpoint:
     Attributes:
         name: the address, taken apart.
         authority: the name that the server's certificate is for; empty if it is the address.
-        repeats: whether gRPC repeats failed calls, and reasons of failures are looked for.
+        repeats: whether calls that may be repeated are.
     """
 
     def __init__(
@@ -86,16 +81,13 @@ class Endpoint:
         self.authority = ""
         self.repeats = True
         self.security = _security(credentials, tls_ca, tls_cert, tls_key, token)
-        plain = self.security.credentials is None
+        plain = self.security.credentials is None and self.security.context is None
         if token is not None and plain and not allow_insecure and not self.name.is_local:
             raise invalid(
                 "token",
                 f"the token would travel to {self.address} in plain text; pass tls_ca=FILE, or "
                 "allow_insecure=True if nobody else can read that network",
             )
-        self._lock = threading.Lock()  # one diagnosis at a time; guards what it found
-        self._found: str | None = None
-        self._found_at = -_KNOWN_SECONDS
 
     def __str__(self) -> str:
         return self.address
@@ -108,44 +100,51 @@ class Endpoint:
 
     @property
     def tls(self) -> Tls | None:
-        """How a channel of ours knows the server. None for plain text, and if the user gave gRPC's
-        own credentials, which only gRPC can read."""
+        """How a channel of ours knows the server. None for plain text."""
         context = self.security.context
         if context is None:
             return None
         name = self.authority.rpartition(":")[0].strip("[]") or self.name.host
         return Tls(context, name, self.security.certified)
 
-    def channels(
+    def calls(
         self,
+        own: Callable[..., Any],
+        adapted: Callable[..., Any],
         library: Any,
         max_message_bytes: int,
-        streams: Callable[..., Any] | None = None,
-        kind: type[Channels] = Channels,
-    ) -> Channels:
-        """The connections of a client.
+        given: Any = None,
+    ) -> Calls[Any]:
+        """The calls of a client.
 
         Args:
-            library: `grpc` or `grpc.aio`.
-            streams: makes the streams that requests share; the same as in `Channels`. Clients that
-                receive only small messages have none, because results share messages.
+            own: the class of its channel.
+            adapted: the class that makes such a channel of one of gRPC's.
+            library: `grpc` or `grpc.aio`, for gRPC's own credentials, which only gRPC can read.
+            given: gRPC's channel, if the user made one.
         """
         security = self.security
-
-        def connect(options: list[tuple[str, Any]]) -> Any:
-            if security.credentials is None:
-                return library.insecure_channel(self.address, options)
-            return library.secure_channel(self.address, security.credentials, options)
-
-        def options(once: bool) -> list[tuple[str, Any]]:
-            once = once or not self.repeats
-            found = channel_options(self.address, max_message_bytes, once=once)
-            name = self.authority
-            return [*found, ("grpc.default_authority", name)] if name else found
-
+        if given is not None:
+            channel = adapted(given)
+        elif security.credentials is not None:
+            options: list[tuple[str, Any]] = [
+                ("grpc.max_send_message_length", max_message_bytes),
+                ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.enable_http_proxy", int(not self.name.is_local)),
+            ]
+            if self.authority:
+                options.append(("grpc.default_authority", self.authority))
+            made = library.secure_channel(self.address, security.credentials, options)
+            channel = adapted(made, owned=True)
+        else:
+            channel = own(
+                self.name,
+                tls=self.tls,
+                authority=self.authority,
+                max_message_bytes=max_message_bytes,
+            )
         metadata = None if security.token is None else security.metadata
-        shares = streams if max_message_bytes >= _SHARED_BYTES else None
-        return kind(connect, options, metadata, self.address, shares)
+        return Calls(channel, self.address, metadata, repeats=self.repeats)
 
     def pool(self, wanted: bool | None) -> Pool | None:
         """The shared memory of a client; None if tensors travel in messages.
@@ -158,48 +157,12 @@ class Endpoint:
             return None
         return Pool(handover=None if path is None else Handover(path, self.security.metadata))
 
-    def explain(self, message: str) -> str | None:
-        """Says why no connection came about, if TLS is the reason.
-
-        It tries a handshake of its own, which takes at most some seconds. Calls that fail at the
-        same time share one.
-
-        Args:
-            message: gRPC's text.
-        """
-        if not self.repeats or not _MAY_BE_TLS.search(message):
-            return None
-        with self._lock:
-            if time.monotonic() - self._found_at > _KNOWN_SECONDS:
-                named, mine = self.name.places, self.security
-                self._found = (
-                    explain(
-                        str(named[0]),
-                        mine.context,
-                        secure=mine.credentials is not None,
-                        certified=mine.certified,
-                        name=self.authority.rpartition(":")[0].strip("[]"),
-                    )
-                    if named and not named[0].path
-                    else None
-                )
-                self._found_at = time.monotonic()
-            return self._found
-
 
 def endpoint_of(target: Any, *security: Any, insecure: bool) -> Endpoint:
     """The endpoint for the arguments of a client, which may be an endpoint already."""
     if isinstance(target, Endpoint):
         return target
     return Endpoint(target, *security, allow_insecure=insecure)
-
-
-# gRPC's texts if a connection was made and then failed. For a host with several addresses, gRPC
-# only tells how the last one failed.
-_MAY_BE_TLS = re.compile(
-    r"all addresses|handshake|closed|reset|broken pipe|HTTP/2|verif|ALPN|certificate|EOF",
-    re.IGNORECASE,
-)
 
 
 def _checked(token: object) -> str:
@@ -225,10 +188,8 @@ def _security(
     if bool(tls_cert) != bool(tls_key):
         missing = "tls_key" if tls_cert else "tls_cert"
         raise invalid(missing, "tls_cert and tls_key belong together; pass both")
-    ca, certificate, key = (
-        _read(name, file)
-        for name, file in zip(("tls_ca", "tls_cert", "tls_key"), files, strict=True)
-    )
+    for name, file in zip(("tls_ca", "tls_cert", "tls_key"), files, strict=True):
+        _check_readable(name, file)
     context = ssl.create_default_context()
     context.set_alpn_protocols(["h2"])
     if tls_ca:
@@ -240,15 +201,14 @@ def _security(
         text = f"{tls_cert} and {tls_key} are not a certificate and its key, in PEM form"
         with _said("tls_cert", f"{text} without a password"):
             context.load_cert_chain(tls_cert, tls_key, password=_no_password)
-    made = grpc.ssl_channel_credentials(ca, key, certificate)
-    return Security(made, context, bool(tls_cert), token)
+    return Security(None, context, bool(tls_cert), token)
 
 
-def _read(name: str, file: File | None) -> bytes | None:
+def _check_readable(name: str, file: File | None) -> None:
     if not file:
-        return None
+        return
     try:
-        return Path(file).read_bytes()
+        Path(file).read_bytes()
     except OSError as error:
         raise invalid(name, f"cannot read {os.fspath(file)}: {error.strerror}") from error
 

@@ -14,12 +14,14 @@ from headrace.client import errors, transport
 from headrace.client.balancing.addresses import Targets
 from headrace.client.balancing.choice import Choosing
 from headrace.client.balancing.options import Balancing
+from headrace.client.channel.channel import Call, CallFailed, Channel
 from headrace.client.channel.connecting.names import DEFAULT_TARGET
+from headrace.client.channel.grpcio import GrpcChannel
+from headrace.client.channel.threads.channel import SocketChannel
 from headrace.client.errors import Error
+from headrace.client.exits import close_at_exit
 from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
-from headrace.client.multiplex.threads.calls import SharedStreams
-from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.plans import client_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
 from headrace.client.plans.plan import Blocking, Pause, Plan, Run, Step
@@ -87,6 +89,8 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         max_message_bytes: the largest message that is sent or received.
         shared_memory: pass large tensors through shared memory, if the server is on this machine
             and allows it. The default is to do so if the target is a Unix socket.
+        channel: a channel of gRPC's that carries the calls, for xDS, interceptors or other things
+            of gRPC. The target is then its name in errors. It is yours to close.
 
     Raises:
         InvalidArgument: the target is no address, the timeout is no number, a file of TLS cannot be
@@ -107,12 +111,16 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
         shared_memory: bool | None = None,
+        channel: grpc.Channel | None = None,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         files = tls_ca, tls_cert, tls_key
-        self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
+        insecure = allow_insecure or channel is not None
+        self.endpoint = endpoint_of(target, credentials, *files, token, insecure=insecure)
         self.target = self.endpoint.address
-        self._channels = self.endpoint.channels(grpc, max_message_bytes, SharedStreams)
+        self._calls: transport.Calls[Channel] = self.endpoint.calls(
+            SocketChannel, GrpcChannel, grpc, max_message_bytes, channel
+        )
         self.pool = self.endpoint.pool(shared_memory)
         close_at_exit(self)
 
@@ -147,17 +155,16 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         return [Network(self, each, pinned=each.version) for each in self.run(plans)]
 
     def close(self) -> None:
-        """Cancels what is in flight, and closes the connection. Idempotent. In a process that was
-        forked, it does nothing: the connection is the parent's."""
-        if self._channels.inherited:
-            return
-        forget = "UnregisterSharedMemory"
-        requests = transport.unregistrations(self.pool.close() if self.pool else [])
-        seconds = transport.FORGET_SECONDS
-        for call in [self.callable(forget).future(each, timeout=seconds) for each in requests]:
-            call.exception()  # the server forgets removed files by itself, only later
-        for channel in self._channels.close():
-            channel.close()
+        """Cancels what is in flight, and closes the connection. Idempotent."""
+        names = self.pool.close() if self.pool is not None else []
+        if names and not self._calls.is_closed:
+            forget = self.callable("UnregisterSharedMemory")
+            seconds = transport.FORGET_SECONDS
+            requests = transport.unregistrations(names)
+            for call in [forget.start(each, timeout=seconds) for each in requests]:
+                call.exception()  # the server forgets removed files by itself, only later
+        self._calls.is_closed = True
+        self._calls.channel.close()
 
     def __enter__(self) -> Client:
         return self
@@ -165,17 +172,25 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def callable(self, method: str, *, once: bool = False) -> Any:
-        """gRPC's callable of a method; `once` is as in `Call`.
+    def callable(self, method: str, *, once: bool = False) -> transport.Bound:
+        """A method to call; `once` is as in `Call`."""
+        return transport.Bound(self._calls, method, once=once)
 
+    def check_open(self) -> None:
+        """
         Raises:
             FailedPrecondition: the client is closed.
         """
-        return self._channels.callable(method, once=once)
+        self._calls.check_open()
+
+    def probe(self, seconds: float) -> Call:
+        """Asks the server for its health."""
+        self.check_open()
+        return self._calls.channel.start(transport.CHECK, b"", timeout=seconds)
 
     def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
-        with Run(steps, self.timeout_seconds) as run:
+        with Run(steps) as run:
             while not run.over:
                 try:
                     reply = self._do(run.step)
@@ -194,19 +209,14 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
             return time.sleep(step.seconds)
         if isinstance(step, Blocking):
             return step.function()
-        call = self.callable(step.method, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
+        method = self.callable(step.method, once=step.once)
         try:
-            if step.method in transport.SERVER_STREAMS:
-                ended = call(step.request, timeout=seconds)
-                reply = list(ended)
-            elif transport.logs_requests():
-                reply, ended = call.with_call(step.request, timeout=seconds)
-            else:
-                return call(step.request, timeout=seconds)
-        except grpc.RpcError as error:
-            raise errors.from_call(error, self.endpoint) from None
-        transport.log_request(step.method, ended.trailing_metadata())
+            reply, trailing = method.ask(step.request, timeout=seconds)
+        except CallFailed as failure:
+            raise errors.from_call(failure, self.endpoint) from None
+        if trailing and transport.logs_requests():
+            transport.log_request(step.method, trailing)
         return reply
 
 
@@ -244,7 +254,7 @@ class Network(LoadedNetwork):
             InvalidArgument: an input does not fit the network. The result raises all other errors.
         """
         seconds, endpoint = plan.seconds(timeout, self.timeout_seconds), self.client.endpoint
-        start = partial(self.client.callable("Infer").future, timeout=seconds)
+        start = partial(self.client.callable("Infer").start, timeout=seconds)
         packed = self.pack(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
@@ -308,5 +318,5 @@ class Network(LoadedNetwork):
         return self._many(conversation, inputs)
 
     def _many(self, conversation: Any, inputs: Any) -> InferMany:
-        call = self.client.callable("InferStream")
-        return InferMany(conversation, inputs, call, self.client.endpoint)
+        start = self.client.callable("InferStream").stream
+        return InferMany(conversation, inputs, start, self.client.endpoint)

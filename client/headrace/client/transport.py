@@ -1,25 +1,33 @@
-"""How calls reach the server: the methods, the channel's options, the retry policy.
-
-Shared by the synchronous and the asyncio client, which differ only in the channel they open.
-"""
+"""The calls of a client: the methods, and what goes with each call over the client's channel."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
-import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
-from headrace.client.channel.connecting.names import parse
-from headrace.client.errors import Error, client_closed, forked
-from headrace.client.forks import tell_of_forks
+import grpc
+
+from headrace.client.channel.channel import (
+    AsyncChannel,
+    AsyncStream,
+    Call,
+    CallFailed,
+    Channel,
+    Metadata,
+    Stream,
+)
+from headrace.client.channel.repeats import Attempts, Repeats
+from headrace.client.errors import client_closed
 from headrace.client.plans.plan import IDEMPOTENT
-from headrace.client.tracing.calls import traced
+from headrace.client.tracing.calls import Span, begin
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import REQUEST_ID_KEY
+
+C = TypeVar("C")
 
 _log = logging.getLogger(__name__)
 
@@ -28,86 +36,49 @@ DEFAULT_MESSAGE_BYTES: Final = 1024 * 1024 * 1024
 
 FORGET_SECONDS: Final = 0.5
 """How long a client that is being closed waits for the server to forget its shared memory."""
+CHECK: Final = "/grpc.health.v1.Health/Check"
+"""The method that tells a server's health."""
 _SERVICE = pb.DESCRIPTOR.services_by_name["InferenceEngine"]
-_PREFIX = f"/{_SERVICE.full_name}/"
-SERVER_STREAMS: Final = frozenset(
-    method.name
-    for method in _SERVICE.methods
-    if method.server_streaming and not method.client_streaming
-)
-"""The methods with one request and a stream of replies."""
 # Their messages are read and written by headrace.wire, without copies.
 _RAW = frozenset({"Infer", "InferStream"})
-# gRPC keeps a request of at most this size until it is answered, to send it again.
-_RETRY_BUFFER_BYTES = 16 * 1024 * 1024
+_OK: Final = grpc.StatusCode.OK
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One of the service's methods, in the form that gRPC's channels need."""
+    """One of the service's methods.
 
-    name: str
-    kind: str  # the channel's function: unary_unary, stream_unary, ...
-    serialize: Callable[[Any], bytes] | None
-    deserialize: Callable[[bytes], Any] | None
-
-    @property
-    def path(self) -> str:
-        return _PREFIX + self.name
-
-
-def methods() -> list[Method]:
-    """All methods of the service."""
-    return [
-        Method(
-            method.name,
-            f"{_arity(method.client_streaming)}_{_arity(method.server_streaming)}",
-            None if method.name in _RAW else getattr(pb, method.input_type.name).SerializeToString,
-            None if method.name in _RAW else getattr(pb, method.output_type.name).FromString,
-        )
-        for method in _SERVICE.methods
-    ]
-
-
-def callables(channel: Any) -> dict[str, Any]:
-    """Method name → the channel's callable."""
-    return {
-        method.name: getattr(channel, method.kind)(
-            method.path,
-            request_serializer=method.serialize,
-            response_deserializer=method.deserialize,
-        )
-        for method in methods()
-    }
-
-
-def infer_stream(channel: Any, deserialize: Callable[[bytes], Any] | None) -> Any:
-    """The channel's callable of InferStream. `deserialize` gets each message on gRPC's thread."""
-    return channel.stream_stream(_PREFIX + "InferStream", response_deserializer=deserialize)
-
-
-class Authorized:
-    """A channel's callable that sends metadata with each call.
-
-    An interceptor or gRPC's credentials for calls would take several times as long.
+    Attributes:
+        path: as gRPC has it.
+        repeats: whether its calls may be sent again.
+        streams_requests, streams_replies: whether a call has many of them.
+        serialize, deserialize: messages ↔ bytes.
     """
 
-    __slots__ = ("_call", "_metadata")
+    path: str
+    repeats: bool
+    streams_requests: bool
+    streams_replies: bool
+    serialize: Callable[[Any], bytes]
+    deserialize: Callable[[Any], Any]
 
-    def __init__(self, call: Any, metadata: Callable[[], Any]) -> None:
-        self._call = call
-        self._metadata = metadata
 
-    def __call__(self, *request: Any, timeout: float | None = None, metadata: Any = ()) -> Any:
-        return self._call(*request, timeout=timeout, metadata=(*self._metadata(), *metadata))
+def _same(message: Any) -> Any:
+    return message
 
-    def with_call(self, request: Any, *, timeout: float | None = None, metadata: Any = ()) -> Any:
-        sent = (*self._metadata(), *metadata)
-        return self._call.with_call(request, timeout=timeout, metadata=sent)
 
-    def future(self, request: Any, *, timeout: float | None = None, metadata: Any = ()) -> Any:
-        sent = (*self._metadata(), *metadata)
-        return self._call.future(request, timeout=timeout, metadata=sent)
+METHODS: Final = {
+    method.name: Method(
+        f"/{_SERVICE.full_name}/{method.name}",
+        method.name in IDEMPOTENT,
+        method.client_streaming,
+        method.server_streaming,
+        _same if method.name in _RAW else getattr(pb, method.input_type.name).SerializeToString,
+        _same if method.name in _RAW else getattr(pb, method.output_type.name).FromString,
+    )
+    for method in _SERVICE.methods
+}
+"""All methods of the service, by their names."""
 
 
 def unregistrations(names: Iterable[str]) -> list[pb.UnregisterSharedMemoryRequest]:
@@ -115,93 +86,277 @@ def unregistrations(names: Iterable[str]) -> list[pb.UnregisterSharedMemoryReque
     return [pb.UnregisterSharedMemoryRequest(name=name) for name in names]
 
 
-class Channels:
-    """A client's connections: one for most calls, and one for those that must not be sent twice.
-    Each is opened with the first call. Thread-safe; `_lock` guards the table.
+class Calls(Generic[C]):
+    """The calls of one client. Thread-safe if the channel is.
 
     Args:
-        connect: opens a channel with these options.
-        options: of a channel, `once` or not.
-        metadata: gives the metadata that each call sends; None for no metadata.
         address: the server's, for traces.
-        streams: `SharedStreams` of `headrace.client.multiplex`; None for a call for each request.
+        metadata: gives the metadata that each call sends; None for no metadata.
+        repeats: whether calls that may be repeated are.
 
     Attributes:
-        inherited: whether they belong to the process that this one was forked from.
+        channel: carries them.
+        is_closed: whether no more calls are made.
     """
 
     def __init__(
         self,
-        connect: Callable[[list[tuple[str, Any]]], Any],
-        options: Callable[[bool], list[tuple[str, Any]]],
-        metadata: Callable[[], Any] | None = None,
-        address: str = "",
-        streams: Callable[..., Any] | None = None,
+        channel: C,
+        address: str,
+        metadata: Callable[[], Metadata] | None,
+        *,
+        repeats: bool = True,
     ) -> None:
+        self.channel = channel
+        self.repeats = Repeats()
+        self.is_closed = False
         self._address = address
-        self._share = streams
-        self._streams: Any = None
         self._metadata = metadata
-        self._connect = connect
-        self._options = options
-        self._lock = threading.Lock()
-        self._closed = False
-        self.inherited = False
-        self._opened: dict[bool, tuple[Any, dict[str, Any]]] = {}
-        tell_of_forks(self)
+        self._repeats = repeats
 
-    def inherit(self) -> None:
-        self._lock = threading.Lock()
-        self._closed = self.inherited = True
+    def check_open(self) -> None:
+        """
+        Raises:
+            FailedPrecondition: the client is closed.
+        """
+        if self.is_closed:
+            raise client_closed()
 
-    @property
-    def channel(self) -> Any:
-        """The connection for most calls."""
-        return (self._opened.get(False) or self._open(once=False))[0]
-
-    def callable(self, method: str, *, once: bool = False) -> Any:
-        """gRPC's callable of a method.
+    def begin(self, name: str, *, once: bool) -> tuple[Method, Span | None, Metadata, bool]:
+        """What a call needs: its method, its span if the program traces, its metadata, and whether
+        it may be repeated.
 
         Raises:
-            FailedPrecondition: the client is closed, or belongs to the process that this one was
-                forked from.
+            FailedPrecondition: the client is closed.
         """
-        _, callables = self._opened.get(once) or self._open(once=once)
-        if self._closed:
-            raise self._refusal()
-        return traced(callables[method], _PREFIX + method, self._address)
+        self.check_open()
+        method = METHODS[name]
+        sent: Metadata = () if self._metadata is None else self._metadata()
+        span = begin(method.path, self._address)
+        if span is not None:
+            sent = (*sent, *span.metadata)
+        return method, span, sent, self._repeats and method.repeats and not once
 
-    def close(self) -> list[Any]:
-        """Ends the streams and returns the channels, for the caller to close. Idempotent. Inherited
-        ones are left alone."""
-        if self.inherited:
-            return []
-        if self._streams is not None:
-            self._streams.close()
-        with self._lock:
-            self._closed = True
-            return [channel for channel, _ in self._opened.values()]
 
-    def _refusal(self) -> Error:
-        return forked() if self.inherited else client_closed()
+class Bound:
+    """A method of one client, for threads.
 
-    def _open(self, *, once: bool) -> tuple[Any, dict[str, Any]]:
-        with self._lock:
-            if self._closed:
-                raise self._refusal()
-            if once not in self._opened:
-                channel = self._connect(self._options(once))
-                found = callables(channel)
-                if self._streams is None and self._share is not None:
-                    self._streams = self._share(
-                        partial(infer_stream, channel), self._metadata or tuple
-                    )
-                if (metadata := self._metadata) is not None:
-                    found = {name: Authorized(each, metadata) for name, each in found.items()}
-                if self._streams is not None:
-                    found["Infer"] = self._streams.infer(found["Infer"], once=once)
-                self._opened[once] = channel, found
-            return self._opened[once]
+    Args:
+        once: as in `plan.Call`.
+    """
+
+    __slots__ = ("_calls", "_name", "_once")
+
+    def __init__(self, calls: Calls[Channel], name: str, *, once: bool) -> None:
+        self._calls = calls
+        self._name = name
+        self._once = once
+
+    def ask(self, request: Any, *, timeout: float | None) -> tuple[Any, Metadata]:
+        """Makes a call. Returns the reply, or the list of all replies, and the metadata at the end.
+
+        Args:
+            request: a message, or an iterable of them if the method takes many.
+            timeout: in seconds; None for no limit.
+
+        Raises:
+            CallFailed: the call failed.
+        """
+        method, span, metadata, repeat = self._calls.begin(self._name, once=self._once)
+        code: grpc.StatusCode | None = None
+        try:
+            if method.streams_requests or method.streams_replies:
+                answer = self._converse(method, request, timeout, metadata, repeat=repeat)
+            else:
+                message, trailing = self._calls.channel.unary(
+                    method.path,
+                    method.serialize(request),
+                    timeout=timeout,
+                    metadata=metadata,
+                    repeat=repeat,
+                )
+                answer = method.deserialize(message), trailing
+            code = _OK
+            return answer
+        except CallFailed as failure:
+            code = failure.code
+            raise
+        finally:
+            if span is not None:
+                span.end(code)
+
+    def _converse(
+        self,
+        method: Method,
+        request: Any,
+        timeout: float | None,
+        metadata: Metadata,
+        *,
+        repeat: bool,
+    ) -> tuple[Any, Metadata]:
+        """Makes a call of many messages, from the beginning if it may be repeated and must be."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        attempts = Attempts(self._calls.repeats, repeat=repeat)
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            try:
+                stream = self._calls.channel.stream(method.path, timeout=left, metadata=metadata)
+                return _said(method, stream, request), stream.trailing
+            except CallFailed as failure:
+                pause = attempts.pause(failure, deadline) if repeat else None
+                if pause is None:
+                    raise
+            time.sleep(pause)
+
+    def start(self, request: Any, *, timeout: float | None) -> Call:
+        """Starts a call with one request and one reply, whose bytes are its result."""
+        method, span, metadata, repeat = self._calls.begin(self._name, once=self._once)
+        call = self._calls.channel.start(
+            method.path,
+            method.serialize(request),
+            timeout=timeout,
+            metadata=metadata,
+            repeat=repeat,
+        )
+        if span is not None:
+            call.add_done_callback(lambda ended: span.end(_code_of(ended)))
+        return call
+
+    def stream(self) -> Stream:
+        """Begins a call of messages that are read and written as bytes.
+
+        Raises:
+            CallFailed: the server cannot be reached.
+        """
+        method, span, metadata, _ = self._calls.begin(self._name, once=self._once)
+        try:
+            return self._calls.channel.stream(
+                method.path,
+                metadata=metadata,
+                ended=None if span is None else span.end,
+            )
+        except CallFailed as failure:
+            if span is not None:
+                span.end(failure.code)
+            raise
+
+
+class AsyncBound:
+    """A method of one client, for asyncio. The arguments and methods are those of `Bound`."""
+
+    __slots__ = ("_calls", "_name", "_once")
+
+    def __init__(self, calls: Calls[AsyncChannel], name: str, *, once: bool) -> None:
+        self._calls = calls
+        self._name = name
+        self._once = once
+
+    async def ask(self, request: Any, *, timeout: float | None) -> tuple[Any, Metadata]:
+        method, span, metadata, repeat = self._calls.begin(self._name, once=self._once)
+        code: grpc.StatusCode | None = grpc.StatusCode.CANCELLED
+        try:
+            if method.streams_requests or method.streams_replies:
+                answer = await self._converse(method, request, timeout, metadata, repeat=repeat)
+            else:
+                message, trailing = await self._calls.channel.unary(
+                    method.path,
+                    method.serialize(request),
+                    timeout=timeout,
+                    metadata=metadata,
+                    repeat=repeat,
+                )
+                answer = method.deserialize(message), trailing
+            code = _OK
+            return answer
+        except CallFailed as failure:
+            code = failure.code
+            raise
+        finally:
+            if span is not None:
+                span.end(code)
+
+    async def _converse(
+        self,
+        method: Method,
+        request: Any,
+        timeout: float | None,
+        metadata: Metadata,
+        *,
+        repeat: bool,
+    ) -> tuple[Any, Metadata]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        attempts = Attempts(self._calls.repeats, repeat=repeat)
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            try:
+                stream = await self._calls.channel.stream(
+                    method.path, timeout=left, metadata=metadata
+                )
+                return await _said_async(method, stream, request), stream.trailing
+            except CallFailed as failure:
+                pause = attempts.pause(failure, deadline) if repeat else None
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+
+    async def stream(self) -> AsyncStream:
+        method, span, metadata, _ = self._calls.begin(self._name, once=self._once)
+        try:
+            return await self._calls.channel.stream(
+                method.path,
+                metadata=metadata,
+                ended=None if span is None else span.end,
+            )
+        except CallFailed as failure:
+            if span is not None:
+                span.end(failure.code)
+            raise
+
+
+def _said(method: Method, stream: Stream, request: Any) -> Any:
+    """Sends all requests, and returns all replies, or the one."""
+    try:
+        for message in request if method.streams_requests else (request,):
+            stream.write(method.serialize(message))
+            if not stream.drain():
+                break
+        stream.end()
+        replies: list[Any] = []
+        while (reply := stream.read()) is not None:
+            replies.append(method.deserialize(reply))
+    except BaseException:
+        stream.cancel()
+        raise
+    return replies if method.streams_replies else _only(replies)
+
+
+async def _said_async(method: Method, stream: AsyncStream, request: Any) -> Any:
+    try:
+        for message in request if method.streams_requests else (request,):
+            if not await stream.write(method.serialize(message)):
+                break
+        stream.end()
+        replies: list[Any] = []
+        while (reply := await stream.read()) is not None:
+            replies.append(method.deserialize(reply))
+    except BaseException:
+        stream.cancel()
+        raise
+    return replies if method.streams_replies else _only(replies)
+
+
+def _only(replies: list[Any]) -> Any:
+    if len(replies) != 1:
+        why = f"the server sent {len(replies)} replies, and one was expected"
+        raise CallFailed(grpc.StatusCode.INTERNAL, why)
+    return replies[0]
+
+
+def _code_of(call: Call) -> grpc.StatusCode | None:
+    error = call.exception()
+    if error is None:
+        return _OK
+    return error.code if isinstance(error, CallFailed) else None
 
 
 def logs_requests() -> bool:
@@ -209,49 +364,9 @@ def logs_requests() -> bool:
     return _log.isEnabledFor(logging.DEBUG)
 
 
-def log_request(method: str, trailing: Iterable[tuple[str, str | bytes]] | None) -> None:
+def log_request(method: str, trailing: Metadata) -> None:
     """Logs, at level debug, the id of a successful call in the server's log. For an inference, the
     outputs have it as `request_id`. For an error, the details have it."""
-    for key, value in trailing or ():
+    for key, value in trailing:
         if key == REQUEST_ID_KEY:
             _log.debug("%s was request %s", method, value)
-
-
-def channel_options(
-    target: str, max_message_bytes: int, *, once: bool = False
-) -> list[tuple[str, Any]]:
-    """gRPC channel arguments: message limits, and the retry policy as a service configuration.
-
-    Connections to this machine do not use the environment's proxy, because it could not reach this
-    machine.
-
-    If the server could not take an idempotent call (UNAVAILABLE, or CANCELLED although nobody here
-    cancelled it), the call is sent up to four times within about two seconds, and never past its
-    deadline. With `once`, a call that may have reached the server is not sent again.
-    """
-    service_config = {
-        "methodConfig": [
-            {
-                "name": [{"service": _SERVICE.full_name, "method": name} for name in IDEMPOTENT],
-                "retryPolicy": {
-                    "maxAttempts": 4,
-                    "initialBackoff": "0.1s",
-                    "maxBackoff": "1s",
-                    "backoffMultiplier": 3,
-                    "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
-                },
-            }
-        ]
-    }
-    return [
-        ("grpc.enable_http_proxy", int(not parse(target).is_local)),
-        ("grpc.max_send_message_length", max_message_bytes),
-        ("grpc.max_receive_message_length", max_message_bytes),
-        ("grpc.enable_retries", 1),
-        ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
-        *([] if once else [("grpc.service_config", json.dumps(service_config))]),
-    ]
-
-
-def _arity(streaming: bool) -> str:
-    return "stream" if streaming else "unary"

@@ -25,9 +25,6 @@ from headrace.wire.codec import Buffer, CodecError
 
 Attachments: TypeAlias = Sequence[Buffer]
 
-Parsed: TypeAlias = tuple[pb.InferReply, Attachments]
-"""A reply and its attachments."""
-
 SMALL_BYTES: Final = 32 * 1024
 """Messages below this are parsed by protobuf alone."""
 
@@ -55,12 +52,9 @@ def parse_infer_request(data: bytes) -> tuple[pb.InferRequest, Attachments]:
     return parse_span(_Request, data, 0, len(data))
 
 
-def parse_infer_reply(data: bytes | Parsed) -> Parsed:
-    """The reply, and its attachments as views of `data`; see `parse_infer_request`.
-
-    A reply that came over a stream is parsed already, and is returned as it is.
-    """
-    return data if isinstance(data, tuple) else parse_span(_Reply, data, 0, len(data))
+def parse_infer_reply(data: bytes) -> tuple[pb.InferReply, Attachments]:
+    """The reply, and its attachments as views of `data`; see `parse_infer_request`."""
+    return parse_span(_Reply, data, 0, len(data))
 
 
 def serialize(message: pb.InferRequest | pb.InferReply, attachments: Attachments = ()) -> bytes:

@@ -150,8 +150,3 @@ def test_the_servers_refusals_have_classes_of_their_own(
     fake.failures.append(ErrorDetails(code, "no", reason="X"))
     with Client(fake.target) as client, pytest.raises(kind, match="no"):
         client.devices()
-
-
-def test_a_closed_port_takes_no_diagnosis() -> None:
-    assert Endpoint("127.0.0.1:1").explain("Connection refused") is None
-    assert Endpoint("127.0.0.1:1").explain("Socket closed") is None

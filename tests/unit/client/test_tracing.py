@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from opentelemetry import trace
@@ -17,8 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from headrace.client import aio, errors
-from headrace.client.tracing.calls import TracedCall, traced
-from headrace.v1 import inference_engine_pb2 as pb
+from headrace.client.tracing.calls import begin
 from tests.support.client_fake import (
     ENDLESS,
     KINDS,
@@ -127,31 +127,6 @@ def test_a_request_in_the_background_ends_its_span_when_it_is_cancelled(
     assert span.attributes["error.type"] == "CANCELLED"
 
 
-def test_requests_that_share_a_stream_have_spans_and_contexts_of_their_own(
-    client: Any, fake: Fake, traces: Traces
-) -> None:
-    fake.limits = pb.StreamLimits(in_flight=8)
-    network = client.network("echo")
-
-    def shared() -> list[pb.InferRequest]:
-        network.infer({"x": X})
-        return [each for message in fake.requests("message") for each in message.requests]
-
-    assert eventually(shared)
-    bad = {"x": np.full((1, 1), REFUSED, np.float32)}
-    with pytest.raises(errors.InvalidArgument):
-        network.infer(bad)
-    with pytest.raises(errors.InvalidArgument):
-        network.start_async(bad).result()
-    requests = shared()
-    spans = {f"{span.context.span_id:016x}": span for span in traces.of("Infer", len(requests))}
-    parents = [spans[each.traceparent.split("-")[2]] for each in requests]
-    codes = [(span.attributes or {})["rpc.response.status_code"] for span in parents]
-    assert codes.count("INVALID_ARGUMENT") == 2
-    assert codes.count("OK") == len(requests) - 2
-    assert len({span.context.trace_id for span in parents}) == len(requests)
-
-
 def test_a_stream_is_one_span(fake: Fake, traces: Traces) -> None:
     with connected("sync", fake.target) as client:
         results = list(client.network("echo").infer_many([{"x": X}] * 3))
@@ -160,46 +135,31 @@ def test_a_stream_is_one_span(fake: Fake, traces: Traces) -> None:
     assert span.status.status_code is StatusCode.UNSET
 
 
-class Sent:
-    """A channel's callable that keeps the metadata."""
-
-    def __init__(self) -> None:
-        self.metadata: dict[str, str] | None = None
-
-    def __call__(self, request: object, timeout: float, metadata: Any = None) -> str:
-        self.metadata = None if metadata is None else dict(metadata)
-        return "reply"
-
-
 def test_the_metadata_hold_the_context_and_no_baggage(traces: Traces) -> None:
     from opentelemetry import baggage, context
 
-    sent = Sent()
     token = context.attach(baggage.set_baggage("secret", "1"))
     try:
-        assert TracedCall(sent, trace, f"/{SERVICE}/Infer", "host:1")(b"", timeout=1) == "reply"
+        begun = begin(f"/{SERVICE}/Infer", "host:1")
     finally:
         context.detach(token)
+    assert begun is not None
+    begun.end(grpc.StatusCode.OK)
     (span,) = traces.of("Infer")
     assert span.context is not None
     ids = f"{span.context.trace_id:032x}-{span.context.span_id:016x}"
-    assert sent.metadata is not None
-    assert sent.metadata.keys() == {"traceparent"}
-    assert ids in sent.metadata["traceparent"]
+    sent = dict(begun.metadata)
+    assert sent.keys() == {"traceparent"}
+    assert ids in sent["traceparent"]
 
 
 def test_a_program_without_a_provider_sends_nothing_more() -> None:
-    sent = Sent()
-    assert TracedCall(sent, trace, f"/{SERVICE}/Infer", "host:1")(b"", timeout=1) == "reply"
-    assert sent.metadata is None
+    assert begin(f"/{SERVICE}/Infer", "host:1") is None
 
 
-def test_a_program_without_opentelemetry_calls_grpc_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_program_without_opentelemetry_has_no_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "opentelemetry.trace")
-    call = Sent()
-    assert traced(call, f"/{SERVICE}/Infer", "host:1") is call
+    assert begin(f"/{SERVICE}/Infer", "host:1") is None
 
 
 def test_the_client_does_not_import_opentelemetry() -> None:

@@ -10,18 +10,18 @@ import grpc
 import grpc.aio
 
 from headrace.client import errors, transport
-from headrace.client.aio import channel
-from headrace.client.aio.channels import LoopChannels
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
 from headrace.client.aio.session import Session
 from headrace.client.balancing.addresses import Targets
 from headrace.client.balancing.choice import Choosing
 from headrace.client.balancing.options import Balancing
+from headrace.client.channel.channel import AsyncChannel, CallFailed, Reply
 from headrace.client.channel.connecting.names import DEFAULT_TARGET
+from headrace.client.channel.grpcio import AsyncGrpcChannel
+from headrace.client.channel.tasks.channel import LoopChannel
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
-from headrace.client.multiplex.tasks.calls import SharedStreams
 from headrace.client.outputs import Outputs
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
@@ -73,10 +73,10 @@ def _network_method(
 
 
 class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
-    """A connection to a server, used on one event loop at a time.
+    """A connection to a server for each event loop that it is used on.
 
-    The first call connects. It may be made before there is a loop. When its loop has been closed, a
-    call on the next one connects again. The arguments are those of `headrace.client.Client`.
+    The first call connects. The client may be made before there is a loop. The arguments are those
+    of `headrace.client.Client`; `channel` is a `grpc.aio.Channel`.
     """
 
     def __init__(
@@ -93,13 +93,15 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         allow_insecure: bool = False,
         max_message_bytes: int = transport.DEFAULT_MESSAGE_BYTES,
         shared_memory: bool | None = None,
+        channel: grpc.aio.Channel | None = None,
     ) -> None:
         self.timeout_seconds = plan.checked_seconds(timeout)
         files = tls_ca, tls_cert, tls_key
-        self.endpoint = endpoint_of(target, credentials, *files, token, insecure=allow_insecure)
+        insecure = allow_insecure or channel is not None
+        self.endpoint = endpoint_of(target, credentials, *files, token, insecure=insecure)
         self.target = self.endpoint.address
-        self._channels = self.endpoint.channels(
-            channel, max_message_bytes, SharedStreams, LoopChannels
+        self._calls: transport.Calls[AsyncChannel] = self.endpoint.calls(
+            LoopChannel, AsyncGrpcChannel, grpc.aio, max_message_bytes, channel
         )
         self.pool = self.endpoint.pool(shared_memory)
         self._background: set[asyncio.Task[None]] = set()
@@ -137,18 +139,16 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         return [Network(self, network, pinned=network.version) for network in found]
 
     async def close(self) -> None:
-        """Closes the connection and cancels what is in flight. Idempotent."""
-        if self._channels.inherited:  # by a process that was forked
-            return
+        """Closes the connections and cancels what is in flight. Idempotent."""
         names = self.pool.close() if self.pool is not None else []
-        if names:
+        if names and not self._calls.is_closed:
             forget = self.callable("UnregisterSharedMemory")
             requests = transport.unregistrations(names)
-            calls = [forget(each, timeout=transport.FORGET_SECONDS) for each in requests]
+            calls = [forget.ask(each, timeout=transport.FORGET_SECONDS) for each in requests]
             # An error does no harm: the server forgets removed files by itself later.
             await asyncio.gather(*calls, return_exceptions=True)
-        for each in self._channels.close():
-            await each.close()
+        self._calls.is_closed = True
+        await self._calls.channel.close()
 
     async def __aenter__(self) -> Client:
         return self
@@ -156,17 +156,29 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def callable(self, method: str, *, once: bool = False) -> Any:
-        """gRPC's callable of a method; `once` is as in `Call`.
+    def callable(self, method: str, *, once: bool = False) -> transport.AsyncBound:
+        """A method to call; `once` is as in `Call`."""
+        return transport.AsyncBound(self._calls, method, once=once)
 
+    def check_open(self) -> None:
+        """
         Raises:
             FailedPrecondition: the client is closed.
         """
-        return self._channels.callable(method, once=once)
+        self._calls.check_open()
+
+    async def probe(self, seconds: float) -> Reply:
+        """Asks the server for its health.
+
+        Raises:
+            CallFailed: it does not tell.
+        """
+        self.check_open()
+        return await self._calls.channel.unary(transport.CHECK, b"", timeout=seconds)
 
     async def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
-        with Run(steps, self.timeout_seconds) as run:
+        with Run(steps) as run:
             while not run.over:
                 try:
                     reply = await self._do(run.step)
@@ -189,23 +201,14 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         if isinstance(step, Blocking):
             return await asyncio.to_thread(step.function)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
-        call = self.callable(step.method, once=step.once)(step.request, timeout=seconds)
+        method = self.callable(step.method, once=step.once)
         try:
-            if step.method in transport.SERVER_STREAMS:
-                reply: Any = [part async for part in call]
-            else:
-                reply = await call
-            if transport.logs_requests():
-                transport.log_request(step.method, await call.trailing_metadata())
-            return reply
-        except grpc.aio.AioRpcError as error:
-            raise await errors.from_aio_call(error, self.endpoint) from None
-        except asyncio.CancelledError:
-            # gRPC reports a status CANCELLED from the server in the same way as this task's end.
-            task = asyncio.current_task()
-            if task is None or task.cancelling() or not call.done():
-                raise
-            raise await errors.from_cancelled(call, self.endpoint) from None
+            reply, trailing = await method.ask(step.request, timeout=seconds)
+        except CallFailed as failure:
+            raise errors.from_call(failure, self.endpoint) from None
+        if trailing and transport.logs_requests():
+            transport.log_request(step.method, trailing)
+        return reply
 
 
 class Network(LoadedNetwork):
@@ -241,7 +244,7 @@ class Network(LoadedNetwork):
         Raises:
             InvalidArgument: an input does not fit the network. The result raises all other errors.
         """
-        self.client.callable("Infer")  # raises now if the client is closed, not with the result
+        self.client.check_open()  # not only with the result
         seconds = self.timeout_seconds if timeout is None else timeout
         packed = self.pack(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
@@ -317,5 +320,5 @@ class Network(LoadedNetwork):
         return self._many(conversation, inputs)
 
     def _many(self, conversation: Any, inputs: Any) -> InferMany:
-        call = self.client.callable("InferStream")
-        return InferMany(conversation, inputs, call, self.client.endpoint)
+        start = self.client.callable("InferStream").stream
+        return InferMany(conversation, inputs, start, self.client.endpoint)

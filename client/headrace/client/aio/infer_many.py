@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+)
 from typing import Any
 
-import grpc.aio
-
 from headrace.client import errors
+from headrace.client.channel.channel import AsyncStream, CallFailed
 from headrace.client.conversation import Conversation, Result
-from headrace.client.errors import Target
 
 _Inputs = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
 
@@ -18,18 +23,23 @@ _Inputs = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
 class InferMany(AsyncIterator[Result]):
     """Iterates over (index, outputs or error) in the order in which requests finish.
 
-    Three tasks share the conversation: one draws inputs while there is room, one sends what was
-    drawn meanwhile, one receives.
+    Tasks share the conversation: one draws inputs while there is room, one sends what was drawn
+    meanwhile, one receives.
     """
 
     def __init__(
-        self, conversation: Conversation, inputs: _Inputs, start: Callable[[], Any], target: Target
+        self,
+        conversation: Conversation,
+        inputs: _Inputs,
+        start: Callable[[], Awaitable[AsyncStream]],
+        target: object,
     ) -> None:
         self._conversation = conversation
         self._inputs = inputs
         self._start = start
         self._target = target
-        self._call: Any = None
+        self._call: AsyncStream | None = None
+        self._begun = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._results: asyncio.Queue[Result | BaseException | None] = asyncio.Queue()
         self._room = asyncio.Event()  # a result has come
@@ -43,12 +53,10 @@ class InferMany(AsyncIterator[Result]):
     async def __anext__(self) -> Result:
         if self._closed:
             raise StopAsyncIteration
-        if self._call is None:
-            self._call = self._start()
-            self._tasks = [
-                asyncio.ensure_future(self._guarded(step))
-                for step in (self._feed, self._send, self._receive)
-            ]
+        if not self._tasks:
+            steps = (self._feed, self._send, self._receive)
+            self._tasks = [asyncio.ensure_future(self._guarded(self._begin))]
+            self._tasks += [asyncio.ensure_future(self._guarded(step)) for step in steps]
         result = await self._results.get()
         if isinstance(result, tuple):
             return result
@@ -85,11 +93,8 @@ class InferMany(AsyncIterator[Result]):
         """Passes the error that stops a task to the iterating task."""
         try:
             await step()
-        except grpc.aio.AioRpcError as error:
-            self._results.put_nowait(await errors.from_aio_call(error, self._target))
-        except asyncio.CancelledError:
-            if not self._closed:  # by the server
-                self._results.put_nowait(await errors.from_cancelled(self._call, self._target))
+        except CallFailed as failure:
+            self._results.put_nowait(errors.from_call(failure, self._target))
         except Exception as error:  # noqa: BLE001 - the user's own iterable may raise anything
             self._results.put_nowait(error)
 
@@ -114,19 +119,24 @@ class InferMany(AsyncIterator[Result]):
         if self._conversation.has_full_message:
             await asyncio.sleep(0)  # let it go out before the next is drawn
 
+    async def _begin(self) -> None:
+        self._call = await self._start()
+        self._begun.set()
+
     async def _send(self) -> None:
+        await self._begun.wait()
+        assert self._call is not None
         while not (self._exhausted and not self._conversation.unanswered):
             await self._outgoing.wait()
             self._outgoing.clear()
             for message in self._conversation.all_messages():
-                try:
-                    await self._call.write(message)
-                except asyncio.InvalidStateError:
+                if not await self._call.write(message):
                     return  # the stream has ended; the receiver is told why
-        await self._call.done_writing()
+        self._call.end()
 
     async def _receive(self) -> None:
-        while (data := await self._read()) is not grpc.aio.EOF:
+        await self._begun.wait()
+        while (data := await self._read()) is not None:
             for result in self._conversation.receive(data):
                 self._results.put_nowait(result)
             await self._received()
@@ -135,7 +145,8 @@ class InferMany(AsyncIterator[Result]):
         self._results.put_nowait(self._conversation.ended())
 
     async def _read(self) -> Any:
-        """The next message of results, or gRPC's EOF."""
+        """The next message of results. None at the end."""
+        assert self._call is not None
         return await self._call.read()
 
     async def _received(self) -> None:

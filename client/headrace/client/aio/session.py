@@ -11,7 +11,7 @@ from headrace.client import errors
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
 from headrace.client.conversation import Conversation
-from headrace.client.errors import Error, Target
+from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
 from headrace.client.plans.plan import Budget, Plan
@@ -22,7 +22,7 @@ from headrace.client.shared_memory.sharing import Sharing
 
 class _Client(Protocol):
     @property
-    def endpoint(self) -> Target: ...
+    def endpoint(self) -> object: ...
 
     def callable(self, method: str, *, once: bool = False) -> Any: ...
     async def run(self, steps: Plan[Outputs]) -> Outputs: ...
@@ -135,9 +135,9 @@ class Session:
             timeout=timeout,
             performance_counts=performance_counts,
         )
-        call = self._client.callable("InferStream")
+        start = self._client.callable("InferStream").stream
         self._standing.begin_stream()
-        many = InferMany(conversation, inputs, call, self._client.endpoint)
+        many = InferMany(conversation, inputs, start, self._client.endpoint)
         self._many = many  # nobody else may keep it, and its tasks go on
         return many
 

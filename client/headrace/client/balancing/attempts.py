@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeVar
 
-from headrace.client.balancing import messages
+from google.protobuf.message import Message as PlainMessage
+
 from headrace.client.balancing.fleet import Fleet
 from headrace.client.balancing.server import Server
 from headrace.client.balancing.verdict import Mark, Verdict, judge
-from headrace.client.errors import Error, Unavailable
-from headrace.client.plans.plan import Blocking, Budget, Call, Pause, Plan, Run
+from headrace.client.errors import Error
+from headrace.client.plans.plan import Budget, Call, Pause, Plan, Run
 from headrace.wire.codec import CodecError
 from headrace.wire.message import parse_infer_reply
 
@@ -132,9 +132,6 @@ def routed(group: Any, call: Call, budget: Budget, attempts: Attempts) -> Plan[A
             given_up = server.gave_up(route) and not group.closed
             pause = attempts.failed(server, error, given_up=given_up)
             if pause is None or pause >= budget.left_seconds:
-                if isinstance(error, Unavailable):  # TLS may be the reason
-                    endpoint = group.endpoint_of(server)
-                    raise (yield Blocking(partial(messages.explained, error, endpoint))) from None
                 raise
             yield Pause(pause)
         except BaseException:
@@ -152,7 +149,7 @@ def at(client: Any, steps: Plan[T]) -> Plan[T]:
             step = run.step
             if isinstance(step, Call):
                 limit = step.timeout_seconds
-                step = At(step.method, step.request, limit, step.once, drops=0, client=client)
+                step = At(step.method, step.request, limit, step.once, client=client)
             try:
                 reply = yield step
             except (Error, OSError) as error:
@@ -173,9 +170,9 @@ def network_of(request: Any) -> str:
 
 
 def load_of(reply: Any) -> int | None:
-    """What an InferReply tells of its server's load, serialised or as it came over a stream. None
-    if the reply is broken, or another method's."""
-    if not isinstance(reply, bytes | tuple):
+    """What an InferReply tells of its server's load. None if the reply is broken, or another
+    method's."""
+    if isinstance(reply, PlainMessage):
         return None
     try:
         message, _ = parse_infer_reply(reply)

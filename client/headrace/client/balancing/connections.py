@@ -40,7 +40,6 @@ class Servers(Generic[C]):
         endpoint: what all servers have in common. str() of it names them all.
         name: host and port to look up in DNS; None if the target lists all servers.
         closed: whether the client is closed.
-        inherited: whether the client belongs to the process that this one was forked from.
 
     Raises:
         InvalidArgument: the target names no server, or an option does not go with several.
@@ -76,15 +75,15 @@ class Servers(Generic[C]):
         self._connect = connect
         self._lock = threading.Lock()
         self._pinned: dict[str, C] = {}
-        self.closed = self.inherited = False
+        self.closed = False
         options = balance if isinstance(balance, Balancing) else Balancing()
         self.fleet = Fleet(options, wake)
         self.take(addresses)
         tell_of_forks(self)
 
     def inherit(self) -> None:
-        self.closed = self.inherited = True
         self._lock = threading.Lock()
+        self.fleet.inherit()
 
     @property
     def addresses(self) -> list[str]:
@@ -166,7 +165,7 @@ class Servers(Generic[C]):
             FailedPrecondition: the client is closed.
         """
         if self.closed:
-            raise errors.forked() if self.inherited else errors.client_closed()
+            raise errors.client_closed()
 
     def give_up(self, server: Server) -> C | None:
         """Gives a silent server another route. Returns the old one for the caller to close, which

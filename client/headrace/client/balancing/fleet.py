@@ -55,6 +55,15 @@ class Fleet:
         self._asleep = True
         self._ticked_at = clock()
 
+    def inherit(self) -> None:
+        """Forgets what is in flight of the process that this one was forked from."""
+        self._lock = threading.Lock()
+        self._asleep = True
+        self._retired = []
+        for server in self._servers:
+            server.in_flight = 0
+            server.health.unasked()
+
     @property
     def servers(self) -> list[Server]:
         with self._lock:

@@ -10,13 +10,12 @@ import grpc
 from headrace.client import errors
 from headrace.client.balancing.health import Answer
 from headrace.client.balancing.server import Server
+from headrace.client.channel.channel import Message
 from headrace.client.errors import Error, FailedPrecondition, from_details
-from headrace.client.security import Endpoint
 from headrace.wire.errors import ErrorDetails
 
 ROUTED: Final = frozenset({"Infer", "GetNetwork", "ExportNetwork"})
 """The methods that any server answers alike, and that may be repeated."""
-CHECK: Final = "/grpc.health.v1.Health/Check"
 _SERVING: Final = b"\x08\x01"  # a HealthCheckResponse
 _SILENT: Final = (grpc.StatusCode.DEADLINE_EXCEEDED,)
 _NO_ANSWER: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
@@ -29,7 +28,7 @@ def unresolved(target: str, error: OSError) -> Error:
     return errors.from_details(details)
 
 
-def answer_of(code: grpc.StatusCode | None, reply: bytes | None) -> Answer:
+def answer_of(code: grpc.StatusCode | None, reply: Message | None) -> Answer:
     """What a probe's end means. A server without this service is healthy if it answers."""
     if code is grpc.StatusCode.OK:
         return Answer.SERVING if reply == _SERVING else Answer.NOT_SERVING
@@ -91,15 +90,3 @@ def agreed(results: Sequence[tuple[str, Any]]) -> list[Any]:
             metadata={"failed": ",".join(address for address, _ in failed)},
         )
     )
-
-
-def explained(error: Error, endpoint: Endpoint) -> Error:
-    """The error of a request's last attempt, with the reason if TLS is why there is no
-    connection."""
-    if error.code is not grpc.StatusCode.UNAVAILABLE or error.details.reason:
-        return error
-    why = endpoint.explain(str(error))
-    if why is None:
-        return error
-    message = f"cannot reach the server at {endpoint}: {why}"
-    return errors.from_details(ErrorDetails(grpc.StatusCode.UNAVAILABLE, message))

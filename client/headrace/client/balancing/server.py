@@ -20,7 +20,6 @@ class Server:
         route: the connection that requests to be balanced take. The client makes it, and makes it
             anew to give up what is in flight.
         in_flight: how many requests and streams of this client the server has.
-        streams: the asyncio client's streams, because closing gRPC's channel leaves them open.
     """
 
     __slots__ = (
@@ -33,7 +32,6 @@ class Server:
         "in_flight",
         "retired",
         "route",
-        "streams",
     )
 
     def __init__(self, address: str, options: Balancing) -> None:
@@ -43,7 +41,6 @@ class Server:
         self.in_flight = 0
         self.full_until = 0.0
         self.retired = False
-        self.streams: set[Any] = set()
         self._others = 0
         self._reported_at = -_STALE_SECONDS
         self._lacking: dict[str, float] = {}

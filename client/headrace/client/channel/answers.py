@@ -52,6 +52,11 @@ class Answer:
         self.is_over = False
         self._head: ResponseHead | None = None
 
+    @property
+    def code(self) -> grpc.StatusCode:
+        """The status of a call that is over."""
+        return _OK if self.failure is None else self.failure.code
+
     def take(self, event: Any) -> int:
         """Takes an event of the stream. Returns the bytes of a message that is read with that."""
         kind = type(event)

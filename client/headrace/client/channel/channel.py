@@ -16,7 +16,9 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview"
 Request: TypeAlias = "Buffer | Sequence[Buffer]"
 """One serialised message, or its parts in order, which are not joined. They must not change until
 the call has ended."""
-Message: TypeAlias = "bytes | memoryview"
+Message: TypeAlias = bytes
+"""One serialised message. A large one is a memoryview, which all readers of messages take, too."""
+Ended: TypeAlias = "Callable[[grpc.StatusCode], object]"
 
 CANCELLED_HERE: Final = "Locally cancelled by application!"
 """The text of a call that its caller has cancelled, as grpcio has it."""
@@ -57,9 +59,24 @@ def late() -> CallFailed:
     return CallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
 
+def unconnected(name: object) -> CallFailed:
+    """The failure of a call whose time is up before there is a connection."""
+    why = (
+        f"time was up before the server at {name} could be reached; see whether it is there, or "
+        "pass a longer timeout"
+    )
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    return CallFailed(code, why, begun=False, unreachable=True)
+
+
 def cancelled() -> CallFailed:
     """The failure of a call that its caller has cancelled."""
     return CallFailed(grpc.StatusCode.CANCELLED, CANCELLED_HERE)
+
+
+def closed() -> CallFailed:
+    """The failure of a call whose channel was closed."""
+    return CallFailed(grpc.StatusCode.CANCELLED, CLOSED_HERE)
 
 
 def check_size(request: Request, most: int) -> None:
@@ -119,8 +136,9 @@ class Stream(Protocol):
         """Sends a message. Does not wait: what the server's windows hold back is sent later. Does
         nothing if the stream has ended; `read` tells why."""
 
-    def drain(self) -> None:
-        """Waits until the server's windows hold nothing back, or the stream has ended."""
+    def drain(self) -> bool:
+        """Waits until the server's windows hold nothing back. Returns False if the stream has
+        ended."""
 
     def end(self) -> None:
         """Says that no message follows."""
@@ -183,9 +201,17 @@ class Channel(Protocol):
         """Sends one message and does not wait. The arguments are those of `unary`."""
 
     def stream(
-        self, method: str, *, timeout: float | None = None, metadata: Metadata = ()
+        self,
+        method: str,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata = (),
+        ended: Ended | None = None,
     ) -> Stream:
         """Begins a call with many messages, of one side or of both.
+
+        Args:
+            ended: is told the status when the stream has ended, in whatever way.
 
         Raises:
             CallFailed: the server cannot be reached.
@@ -202,8 +228,8 @@ class AsyncStream(Protocol):
     def trailing(self) -> Metadata:
         """The metadata at the stream's end."""
 
-    async def write(self, message: Request) -> None:
-        """Sends a message, and waits until the server's windows hold nothing back. Does nothing if
+    async def write(self, message: Request) -> bool:
+        """Sends a message, and waits until the server's windows hold nothing back. Returns False if
         the stream has ended; `read` tells why."""
 
     def end(self) -> None:
@@ -236,7 +262,12 @@ class AsyncChannel(Protocol):
         """As `Channel.unary`. If the task is cancelled, so is the call."""
 
     async def stream(
-        self, method: str, *, timeout: float | None = None, metadata: Metadata = ()
+        self,
+        method: str,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata = (),
+        ended: Ended | None = None,
     ) -> AsyncStream:
         """As `Channel.stream`."""
 

@@ -12,7 +12,7 @@ import grpc
 
 from headrace.client.channel import bounds
 from headrace.client.channel.answers import Answer, StreamAnswer
-from headrace.client.channel.channel import CANCELLED_HERE, CLOSED_HERE, Buffer, CallFailed, Request
+from headrace.client.channel.channel import Buffer, CallFailed, Request, cancelled
 from headrace.client.channel.cipher import Cipher
 from headrace.http2.connection import Connection as Wire
 from headrace.http2.connection import Event, GoneAway, Received, Reset, Sent
@@ -369,13 +369,10 @@ class Connection:
         """Closes the socket when nobody uses it any more."""
         self._socket.close()
 
-    def _closing(self) -> CallFailed:
-        return CallFailed(grpc.StatusCode.CANCELLED, CLOSED_HERE)
-
     def abandon(self) -> None:
         """Leaves the connection to the process that this one was forked from. Takes no lock."""
         self.is_open = False
-        self.lost = CallFailed(grpc.StatusCode.CANCELLED, CANCELLED_HERE)
+        self.lost = cancelled()
         for stream in list(self._wire.streams.values()):
             if stream.owner is not None:
                 stream.owner.answer.fail(self.lost)

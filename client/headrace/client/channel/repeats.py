@@ -11,7 +11,7 @@ from typing import Final
 import grpc
 
 from headrace.client.channel.budget import RetryBudget
-from headrace.client.channel.channel import CallFailed
+from headrace.client.channel.channel import CANCELLED_HERE, CLOSED_HERE, CallFailed
 
 ATTEMPTS: Final = 4
 """How often a call is sent that may be repeated."""
@@ -21,6 +21,7 @@ _FIRST_SECONDS: Final = 0.1
 _FACTOR: Final = 3.0
 _MOST_SECONDS: Final = 1.0
 _RATIO: Final = 0.2
+_HERE: Final = (CANCELLED_HERE, CLOSED_HERE)
 _REPEATED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
@@ -28,7 +29,7 @@ class Repeats:
     """The budget of a channel. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.Lock()
         self._budget = RetryBudget(_RATIO, clock())
 
@@ -42,7 +43,7 @@ class Repeats:
     def withdraw(self) -> bool:
         """Whether a call that a server may have begun is sent again, which then counts."""
         with self._lock:
-            return self._budget.withdraw(self._clock())
+            return self._budget.withdraw(self.clock())
 
 
 class Attempts:
@@ -60,14 +61,24 @@ class Attempts:
         self._failed = 0
         self._refused = 0
 
-    def pause(self, failure: CallFailed) -> float | None:
-        """After how many seconds the call is sent again; None if the failure is final."""
+    def pause(self, failure: CallFailed, deadline: float | None) -> float | None:
+        """After how many seconds the call is sent again; None if the failure is final.
+
+        Args:
+            deadline: the call's, on the channel's clock.
+        """
+        pause = self._pause(failure)
+        if pause is None or (deadline is not None and self._budget.clock() + pause >= deadline):
+            return None
+        return pause
+
+    def _pause(self, failure: CallFailed) -> float | None:
         if not failure.begun and not failure.unreachable:
             self._refused += 1
             if self._refused > _AT_ONCE:
                 return None
             return 0.0 if self._refused < 3 else _spread(0.01 * 2.0 ** (self._refused - 3))
-        if not self._repeat or failure.code not in _REPEATED:
+        if not self._repeat or failure.code not in _REPEATED or failure.message in _HERE:
             return None
         self._failed += 1
         if self._failed >= ATTEMPTS or (failure.begun and not self._budget.withdraw()):

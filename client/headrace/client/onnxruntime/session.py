@@ -27,9 +27,9 @@ from headrace.client.errors import (
     from_details,
     invalid,
 )
+from headrace.client.exits import close_at_exit
 from headrace.client.forks import process
 from headrace.client.model import Model, network_name, read_model
-from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.onnxruntime.description import ModelMetadata, NodeArg, metadata_of, node_arg
 from headrace.client.onnxruntime.options import RunOptions, SessionOptions
 from headrace.client.onnxruntime.refusals import METHODS, refusing

@@ -11,11 +11,11 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from headrace.client.errors import DROPPED, Error, invalid
+from headrace.client.errors import Error, invalid
 
 T = TypeVar("T")
 
@@ -33,19 +33,13 @@ class Call:
     Attributes:
         request: a message, or an iterable of them where the client streams.
         timeout_seconds: None for the client's own, infinite for none.
-        once: whether gRPC must not send the call again by itself, because the first one may have
-            taken effect.
-        drops: how often the call is sent again after the server has dropped it. gRPC itself does so
-            only until the reply begins.
-        made: when the call was made, in seconds of the monotonic clock.
+        once: whether the call must not be sent again, because the first one may have taken effect.
     """
 
     method: str
     request: Any
     timeout_seconds: float | None = None
     once: bool = False
-    drops: int = 3
-    made: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +131,6 @@ class Run(Generic[T]):
     """A plan that is being run. Whoever runs it does `step` and calls `answered` or `failed`, until
     the plan is `over`. Leaving the ``with`` block closes the plan.
 
-    Args:
-        default_seconds: the time limit of a call without one. A call that the server has dropped
-            is sent again within its limit. None: nothing is sent again.
-
     Attributes:
         step: what to do next.
         result: what the plan has returned.
@@ -149,14 +139,13 @@ class Run(Generic[T]):
         Error, OSError: the plan raises it, here and in all methods.
     """
 
-    __slots__ = ("_default_seconds", "_plan", "over", "result", "step")
+    __slots__ = ("_plan", "over", "result", "step")
 
     step: Step
     result: T
 
-    def __init__(self, plan: Plan[T], default_seconds: float | None = None) -> None:
+    def __init__(self, plan: Plan[T]) -> None:
         self._plan = plan
-        self._default_seconds = default_seconds
         self.over = False
         self._go(plan.send, None)
 
@@ -171,12 +160,8 @@ class Run(Generic[T]):
         self._go(self._plan.send, reply)
 
     def failed(self, error: Error | OSError) -> None:
-        """Goes on after the step's error: the same call if it may be sent again."""
-        again = self._again(error)
-        if again is None:
-            self._go(self._plan.throw, error)
-        else:
-            self.step = again
+        """Goes on after the step's error."""
+        self._go(self._plan.throw, error)
 
     def _go(self, resume: Callable[[Any], Step], value: Any) -> None:
         try:
@@ -184,23 +169,9 @@ class Run(Generic[T]):
         except StopIteration as end:
             self.over, self.result = True, end.value
 
-    def _again(self, error: Error | OSError) -> Call | None:
-        step, default = self.step, self._default_seconds
-        dropped = isinstance(error, Error) and error.details.reason == DROPPED
-        if default is None or not dropped or not isinstance(step, Call):
-            return None
-        if not step.drops or step.once or step.method not in IDEMPOTENT:
-            return None
-        limit = default if step.timeout_seconds is None else step.timeout_seconds
-        now = time.monotonic()
-        left = limit - (now - step.made)
-        if left <= 0:
-            return None
-        return replace(step, timeout_seconds=left, drops=step.drops - 1, made=now)
-
 
 def seconds(timeout: float | None, default: float) -> float | None:
-    """A call's time limit as gRPC wants it: None for none.
+    """A call's time limit as channels take it: None for none.
 
     Raises:
         InvalidArgument: it is not a number.

@@ -7,10 +7,8 @@ from concurrent import futures
 from functools import partial
 from typing import Any, Protocol
 
-import grpc
-
 from headrace.client import errors
-from headrace.client.errors import Target
+from headrace.client.channel.channel import CallFailed
 from headrace.client.outputs import Outputs, decode_reply
 from headrace.client.plans.plan import Budget, patience, seconds
 from headrace.client.request import InferRequest
@@ -22,7 +20,7 @@ class CallingClient(Protocol):
     """The part of a client that makes calls."""
 
     @property
-    def endpoint(self) -> Target: ...
+    def endpoint(self) -> object: ...
 
     def callable(self, method: str, *, once: bool = False) -> Any: ...
 
@@ -65,7 +63,7 @@ class SessionRequest(InferRequest):
             if not left:
                 raise errors.late(self._client.endpoint)
             infer = self._client.callable("Infer", once=True)
-            start = partial(infer.future, timeout=seconds(left, left))
+            start = partial(infer.start, timeout=seconds(left, left))
             call = started(start, self._packed, self._client.endpoint)
         except Exception as error:  # noqa: BLE001 - as the request's result
             self._forget()
@@ -112,11 +110,9 @@ class SessionRequest(InferRequest):
     def _answered(self, call: Any) -> None:
         try:
             found = call.result()
-            outputs = found if isinstance(found, Outputs) else decode_reply(found)
-        except grpc.FutureCancelledError:
-            self._fail(errors.cancelled())
-        except grpc.RpcError as error:
-            self._fail(errors.from_call(error, self._client.endpoint))
+            outputs = found if isinstance(found, Outputs) else decode_reply(found.message)
+        except CallFailed as failure:
+            self._fail(errors.from_call(failure, self._client.endpoint))
         except Exception as error:  # noqa: BLE001 - as the request's result
             self._fail(error)
         else:

@@ -158,7 +158,7 @@ class Session:
             timeout=timeout,
             performance_counts=performance_counts,
         )
-        start = self._client.callable("InferStream")
+        start = self._client.callable("InferStream").stream
         with self._lock:
             self._standing.begin_stream()
         many = InferMany(conversation, inputs, start, self._client.endpoint)

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-import grpc
-
 from headrace.client import errors
-from headrace.client.errors import Error, Target
+from headrace.client.channel.channel import CallFailed
+from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
 from headrace.client.request import OutcomeFuture
 from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.wire.message import serialize
 
 
-def started(start: Callable[[bytes], Any], packed: Packed, target: Target) -> Any:
-    """Starts a call. Returns gRPC's future, or a `LentCall` if the tensors are in shared memory."""
+def started(start: Callable[[bytes], Any], packed: Packed, target: object) -> Any:
+    """Starts a call. Returns a `LentCall` if the tensors are in shared memory."""
     return LentCall(start, packed, target) if isinstance(packed, Loan) else start(packed)
 
 
@@ -25,11 +24,11 @@ class LentCall(OutcomeFuture):
     """A request in shared memory. Its result is the outputs. If the server cannot use the memory,
     the request is sent again in a message. Thread-safe.
 
-    gRPC's thread copies the outputs out of the memory as soon as the reply is there. So the segment
-    is free again, even if nobody asks for the outputs.
+    The thread that reads the reply copies the outputs out of the memory at once. So the segment is
+    free again, even if nobody asks for the outputs.
     """
 
-    def __init__(self, start: Callable[[bytes], Any], loan: Loan, target: Target) -> None:
+    def __init__(self, start: Callable[[bytes], Any], loan: Loan, target: object) -> None:
         self._start = start
         self._target = target
         self._loan = loan
@@ -66,9 +65,7 @@ class LentCall(OutcomeFuture):
             Error: the error that ended the call.
         """
         try:
-            reply: bytes = call.result()
-        except grpc.FutureCancelledError:
-            raise errors.cancelled() from None
-        except grpc.RpcError as error:
-            raise errors.from_call(error, self._target) from None
+            reply: bytes = call.result().message
+        except CallFailed as failure:
+            raise errors.from_call(failure, self._target) from None
         return reply

@@ -48,6 +48,10 @@ class Handover:
         self._process = os.getpid()
         self._count = 0
 
+    def inherit(self) -> None:
+        """Leaves the connection to the process that this one was forked from."""
+        self._lock = threading.Lock()
+
     def make(self, size: int) -> HandedSegment:
         """New memory, which the server does not know yet.
 

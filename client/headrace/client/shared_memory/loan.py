@@ -44,7 +44,7 @@ class Loan:
         """The serialised request."""
         return self.request.SerializeToString()
 
-    def read(self, data: bytes | message.Parsed) -> Outputs:
+    def read(self, data: bytes) -> Outputs:
         """Does the same as `receive` with a reply as `decode_reply` takes it."""
         try:
             reply, received = message.parse_infer_reply(data)
@@ -77,7 +77,7 @@ class Loan:
         self._sizes.learn(self.request, outputs)
         return outputs
 
-    def read_message(self, data: bytes | message.Parsed) -> Outputs:
+    def read_message(self, data: bytes) -> Outputs:
         """The outputs of the reply to the request that was sent again.
 
         Raises:

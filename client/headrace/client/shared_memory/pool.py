@@ -60,6 +60,8 @@ class Pool:
     def inherit(self) -> None:
         self._end.detach()
         self._lock = threading.Lock()
+        if self._handover is not None:
+            self._handover.inherit()
 
     def take(self, size: int) -> Segment | None:
         """An idle segment of at least so many bytes; None if there is none."""

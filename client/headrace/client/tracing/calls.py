@@ -6,11 +6,9 @@ whether the program has, and does nothing otherwise.
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from functools import cache
-from types import ModuleType
 from typing import Any, Final
 
 import grpc
@@ -19,76 +17,58 @@ _API: Final = "opentelemetry.trace"
 _HOST_AND_PORT = re.compile(r"\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
 
 
-def traced(call: Any, path: str, address: str) -> Any:
-    """gRPC's callable of a method, with spans if the program uses OpenTelemetry.
+class Span:
+    """The span of one call.
 
-    Args:
-        path: of the method, as ``/package.Service/Method``.
-        address: the server's address, as gRPC takes it.
+    Attributes:
+        metadata: what the call sends, so that the server's spans belong to this one.
     """
-    api = sys.modules.get(_API)
-    return call if api is None else TracedCall(call, api, path, address)
 
+    __slots__ = ("_api", "_span", "metadata")
 
-class TracedCall:
-    """A channel's callable that makes a span of each call. It does nothing if no tracer provider
-    is set."""
+    def __init__(self, api: Any, span: Any, metadata: tuple[tuple[str, str], ...]) -> None:
+        self._api = api
+        self._span = span
+        self.metadata = metadata
 
-    __slots__ = ("_address", "_api", "_call", "_path")
-
-    def __init__(self, call: Any, api: ModuleType, path: str, address: str) -> None:
-        self._call = call
-        self._api: Any = api
-        self._path = path
-        self._address = address
-
-    def __call__(self, *request: Any, timeout: float | None = None) -> Any:
-        return self._traced(self._call, *request, timeout=timeout)
-
-    def with_call(self, request: Any, *, timeout: float | None = None) -> Any:
-        return self._traced(self._call.with_call, request, timeout=timeout)
-
-    def future(self, request: Any, *, timeout: float | None = None) -> Any:
-        return self._traced(self._call.future, request, timeout=timeout)
-
-    def _traced(self, start: Any, *request: Any, timeout: float | None) -> Any:
-        span = self._begin()
-        metadata: dict[str, str] = {}
-        _propagator().inject(metadata, self._api.set_span_in_context(span))
-        if not metadata:  # no provider is set, and the program is in no trace
-            return start(*request, timeout=timeout)
-        try:
-            result = start(*request, timeout=timeout, metadata=tuple(metadata.items()))
-        except BaseException as error:
-            self._end(span, error.code() if isinstance(error, grpc.RpcError) else None)
-            raise
-        if hasattr(result, "add_done_callback"):  # the call goes on
-            result.add_done_callback(lambda call: self._end(span, _code(call)))
-        else:
-            self._end(span, grpc.StatusCode.OK)
-        return result
-
-    def _begin(self) -> Any:
-        name = self._path[1:]
-        facts: dict[str, str | int] = {
-            "rpc.system.name": "grpc",
-            "rpc.method": name,
-            "server.address": self._address,
-        }
-        address = _HOST_AND_PORT.fullmatch(self._address)
-        if address is not None:
-            facts["server.address"] = address["host"]
-            facts["server.port"] = int(address["port"])
-        tracer = self._api.get_tracer("headrace.client")
-        return tracer.start_span(name, kind=self._api.SpanKind.CLIENT, attributes=facts)
-
-    def _end(self, span: Any, code: grpc.StatusCode | None) -> None:
+    def end(self, code: grpc.StatusCode | None) -> None:
+        """Ends the span with the call's status. None if the call ended without one."""
         name = "UNKNOWN" if code is None else code.name
+        span = self._span
         span.set_attribute("rpc.response.status_code", name)
         if code is not grpc.StatusCode.OK:
             span.set_attribute("error.type", name)
             span.set_status(self._api.StatusCode.ERROR)
         span.end()
+
+
+def begin(path: str, address: str) -> Span | None:
+    """A span for a call; None if the program does not trace.
+
+    Args:
+        path: of the method, as ``/package.Service/Method``.
+        address: the server's address, as gRPC takes it.
+    """
+    api: Any = sys.modules.get(_API)
+    if api is None:
+        return None
+    name = path[1:]
+    facts: dict[str, str | int] = {
+        "rpc.system.name": "grpc",
+        "rpc.method": name,
+        "server.address": address,
+    }
+    found = _HOST_AND_PORT.fullmatch(address)
+    if found is not None:
+        facts["server.address"] = found["host"]
+        facts["server.port"] = int(found["port"])
+    tracer = api.get_tracer("headrace.client")
+    span = tracer.start_span(name, kind=api.SpanKind.CLIENT, attributes=facts)
+    metadata: dict[str, str] = {}
+    _propagator().inject(metadata, api.set_span_in_context(span))
+    if not metadata:  # no provider is set, and the program is in no trace
+        return None
+    return Span(api, span, tuple(metadata.items()))
 
 
 @cache
@@ -97,18 +77,3 @@ def _propagator() -> Any:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     return TraceContextTextMapPropagator()
-
-
-def _code(call: Any) -> grpc.StatusCode | None:
-    """The status of a call that has ended. asyncio's calls give a coroutine, which then returns at
-    once."""
-    code = call.code()
-    if inspect.iscoroutine(code):
-        try:
-            code.send(None)
-        except StopIteration as end:
-            code = end.value
-        else:
-            code.close()
-            return None
-    return code if isinstance(code, grpc.StatusCode) else None

@@ -6,10 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-import grpc
-import grpc.aio
-
-from headrace.client import errors, transport
+from headrace.client import transport
 from headrace.client.aio import Client
 from headrace.client.balancing import messages
 from headrace.client.balancing.addresses import Targets, resolve
@@ -142,8 +139,6 @@ class BalancedClient(Client):
             self._resolved = True
 
     async def close(self) -> None:
-        if self.group.inherited:
-            return
         self._watch.stop()
         for client in self.group.close():
             await client.close()
@@ -161,6 +156,9 @@ class BalancedClient(Client):
         """
         self.group.check_open()
         messages.check_routed(method, self.fleet.servers, once=once)
+
+    def check_open(self) -> None:
+        self.group.check_open()
 
     def attempts(self, request: Any, tried: tuple[Server, ...] = ()) -> Attempts:
         return Attempts(self.fleet, request, tried)
@@ -186,10 +184,7 @@ class BalancedClient(Client):
 
     async def _do(self, step: Step) -> Any:
         if isinstance(step, At):
-            try:
-                return await step.client._do(step)
-            except grpc.aio.UsageError:  # the connection was closed before the call began
-                raise errors.client_closed() from None
+            return await step.client._do(step)
         if not isinstance(step, Call):
             return await super()._do(step)
         messages.check_routed(step.method, self.fleet.servers, once=step.once)

@@ -8,12 +8,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 import grpc
-import grpc.aio
 
 from headrace.client.balancing.fleet import TICK_SECONDS
 from headrace.client.balancing.health import Answer
-from headrace.client.balancing.messages import CHECK, answer_of
+from headrace.client.balancing.messages import answer_of
 from headrace.client.balancing.server import Server
+from headrace.client.channel.channel import CallFailed
+from headrace.client.errors import Error
 
 
 class Watch:
@@ -62,16 +63,14 @@ class Watch:
         answer = Answer.REFUSED
         group = self._client.group
         try:
-            check = server.route._channels.channel.unary_unary(CHECK)
-            call = check(b"", timeout=server.health.probe_seconds)
-            code = await call.code()
-            answer = answer_of(code, await call if code is grpc.StatusCode.OK else None)
-        except grpc.aio.UsageError:  # the route was closed meanwhile
+            reply = await server.route.probe(server.health.probe_seconds)
+            answer = answer_of(grpc.StatusCode.OK, reply.message)
+        except CallFailed as failure:
+            answer = answer_of(failure.code, None)
+        except Error:  # the route was closed meanwhile
             pass
         finally:
             silent = group.fleet.probed(server, answer)
         old = group.give_up(server) if silent else None
         if old is not None:
-            for stream in list(server.streams):
-                stream.cancel()
             await old.close()

@@ -11,7 +11,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, Self, TypeVar
 
-from headrace.client import errors, transport
+from headrace.client import transport
 from headrace.client.balancing import messages
 from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.attempts import At, Attempts, routed
@@ -23,8 +23,9 @@ from headrace.client.balancing.sync.network import BalancedNetwork
 from headrace.client.balancing.sync.request import BalancedFuture
 from headrace.client.balancing.sync.watch import Watch
 from headrace.client.errors import Error
+from headrace.client.exits import close_at_exit
+from headrace.client.forks import tell_of_forks
 from headrace.client.info import NetworkInfo, QueryResult
-from headrace.client.multiplex.threads.exits import close_at_exit
 from headrace.client.plans import client_plans, plan
 from headrace.client.plans.plan import Budget, Call, Plan, Step
 from headrace.client.sync import Client
@@ -90,6 +91,10 @@ class BalancedClient(Client):
         self._resolving = threading.Lock()  # one look-up at a time
         self._resolved = self.group.name is None
         close_at_exit(self)
+        tell_of_forks(self)
+
+    def inherit(self) -> None:
+        self._resolving = threading.Lock()
 
     load_network = _loading_on_all(client_plans.load_network)
     import_network = _loading_on_all(client_plans.import_network)
@@ -160,8 +165,6 @@ class BalancedClient(Client):
             old.close()
 
     def close(self) -> None:
-        if self.group.inherited:
-            return
         self._watch.stop()
         self._watch.wait()
         for client in self.group.close():
@@ -172,11 +175,14 @@ class BalancedClient(Client):
 
     # -- calls --
 
+    def check_open(self) -> None:
+        self.group.check_open()
+
     def callable(self, method: str, *, once: bool = False) -> Any:
-        """Starts calls of a method that any server answers, in the form of gRPC's callable."""
+        """A method that any server answers, to start calls of."""
         self.group.check_open()
         messages.check_routed(method, self.fleet.servers, once=once)
-        return SimpleNamespace(future=partial(self.started, method))
+        return SimpleNamespace(start=partial(self.started, method))
 
     def started(
         self, method: str, request: Any, *, timeout: float | None = None
@@ -219,10 +225,7 @@ class BalancedClient(Client):
 
     def _do(self, step: Step) -> Any:
         if isinstance(step, At):
-            try:
-                return step.client._do(step)
-            except ValueError:  # the connection was closed before the call began
-                raise errors.client_closed() from None
+            return step.client._do(step)
         if not isinstance(step, Call):
             return super()._do(step)
         messages.check_routed(step.method, self.fleet.servers, once=step.once)
@@ -235,6 +238,6 @@ class BalancedClient(Client):
     def _hedged(self, request: Any, seconds: float | None) -> Any:
         started = self.started("Infer", request, timeout=seconds)
         try:
-            return started.result()
+            return started.result().message
         finally:  # an interrupt
             started.cancel()

@@ -9,6 +9,7 @@ from concurrent import futures
 from typing import Any
 
 from headrace.client.balancing.sync.request import BalancedFuture
+from headrace.client.channel.channel import Reply
 from headrace.client.errors import Error
 from headrace.client.plans.plan import Budget
 from headrace.client.request import OutcomeFuture
@@ -29,7 +30,7 @@ class Hedged(OutcomeFuture):
         self._open = 1
         self._settled = False
         self._cancelled = False
-        self._outcome: futures.Future[bytes] = futures.Future()
+        self._outcome: futures.Future[Reply] = futures.Future()
         self._both = [BalancedFuture(client, "Infer", request, timeout)]
         self._both[0].add_done_callback(self._ended)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import queue
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.client import errors
 from headrace.client.balancing.moving import MovingConversation
 from headrace.client.balancing.place import Place
+from headrace.client.channel.channel import CallFailed, Stream
 from headrace.client.infer_many import InferMany
 
 
@@ -29,20 +29,32 @@ class MovingMany(InferMany):
         self._place = Place(client, network)
         conversation.attempts = client.fleet.options.attempts
         conversation.may_repeat = self._place.may_repeat
-        super().__init__(conversation, inputs, self._start, client.endpoint)
+        super().__init__(conversation, inputs, self._begun, client.endpoint)
 
     def close(self) -> None:
         super().close()
         self._place.end()
 
-    def _start(self, messages: Iterator[bytes]) -> Any:
+    def _begun(self) -> Stream:
+        """A stream on the first server that takes one.
+
+        Raises:
+            Error: none does.
+        """
         while True:
             route = self._place.take()
             try:
-                return route.callable("InferStream")(messages)
-            except (errors.FailedPrecondition, ValueError):  # the route is closed
+                stream: Stream = route.callable("InferStream").stream()
+                return stream
+            except errors.FailedPrecondition:  # the route is closed
                 if self._client.group.closed or self._place.lost(errors.cancelled()) is None:
                     raise errors.client_closed() from None
+            except CallFailed as failure:
+                error = errors.from_call(failure, route.endpoint)
+                pause = None if self._closed else self._place.lost(error)
+                if pause is None:
+                    raise error from None
+                time.sleep(pause)
 
     def _received(self) -> None:
         self._place.heard()
@@ -58,18 +70,18 @@ class MovingMany(InferMany):
 
     def _move(self, pause: float) -> None:
         """Begins a stream elsewhere, and sends there what is unanswered."""
-        self._outgoing.put(None)
-        self._call.cancel()
+        if self._call is not None:
+            self._call.cancel()
         time.sleep(pause)
-        with self._lock:
-            self._results.extend(self._conversation.move())
-            self._outgoing = queue.SimpleQueue()
-            self._send(self._conversation.all_messages())
         try:
-            self._call = self._start(iter(self._outgoing.get, None))
+            call = self._begun()
         except errors.Error:
             self.close()
             raise
+        with self._lock:
+            self._call = call
+            self._results.extend(self._conversation.move())
+            self._send(self._conversation.all_messages())
         if self._closed:  # meanwhile, by another thread
-            self._call.cancel()
+            call.cancel()
             self._place.end()

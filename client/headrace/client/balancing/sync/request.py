@@ -7,10 +7,9 @@ from concurrent import futures
 from functools import partial
 from typing import Any
 
-import grpc
-
 from headrace.client import errors
 from headrace.client.balancing.server import Server
+from headrace.client.channel.channel import CallFailed, Reply
 from headrace.client.errors import Error
 from headrace.client.plans.plan import Budget
 from headrace.client.request import OutcomeFuture
@@ -19,7 +18,7 @@ from headrace.client.request import OutcomeFuture
 class BalancedFuture(OutcomeFuture):
     """A request in flight, which is sent again if it fails on one server. Thread-safe.
 
-    One attempt follows another: the callback that ends one, on gRPC's thread, begins the next.
+    One attempt follows another: the callback that ends one begins the next.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class BalancedFuture(OutcomeFuture):
         self._attempts = client.attempts(request, tried)
         self._cancelled = False
         self._call: Any = None
-        self._outcome: futures.Future[bytes] = futures.Future()
+        self._outcome: futures.Future[Reply] = futures.Future()
         self.server: Server | None = None
         self._begin()
 
@@ -59,14 +58,13 @@ class BalancedFuture(OutcomeFuture):
         route = server.route
         try:
             timeout = None if left == float("inf") else left
-            call = route.callable(self._method, once=True).future(self._request, timeout=timeout)
-        except (Error, ValueError) as error:
+            call = route.callable(self._method, once=True).start(self._request, timeout=timeout)
+        except Error as error:
             if server.gave_up(route):  # it was closed before the call began
                 self._failed(server, errors.cancelled(), given_up=True)
             else:
                 self._attempts.released(server)
-                closed = error if isinstance(error, Error) else errors.client_closed()
-                self._outcome.set_exception(closed)
+                self._outcome.set_exception(error)
             return
         self._call = call
         if self._cancelled:
@@ -83,15 +81,11 @@ class BalancedFuture(OutcomeFuture):
     def _answered(self, server: Server, route: Any, call: Any) -> None:
         try:
             reply = call.result()
-        except grpc.FutureCancelledError:
-            self._failed(server, errors.cancelled(), given_up=server.gave_up(route))
-        except grpc.RpcError as error:
+        except CallFailed as failure:
             given_up = server.gave_up(route)
-            self._failed(server, errors.from_call(error, route.endpoint), given_up=given_up)
-        except Error as error:
-            self._failed(server, error, given_up=server.gave_up(route))
+            self._failed(server, errors.from_call(failure, route.endpoint), given_up=given_up)
         else:
-            self._attempts.answered(server, reply)
+            self._attempts.answered(server, reply.message)
             self._outcome.set_result(reply)
 
     def _failed(self, server: Server, error: Error, *, given_up: bool) -> None:

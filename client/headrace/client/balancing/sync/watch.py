@@ -8,11 +8,16 @@ from collections import deque
 from functools import partial
 from typing import Any
 
+import grpc
+
 from headrace.client.balancing.fleet import TICK_SECONDS
-from headrace.client.balancing.messages import CHECK, answer_of
+from headrace.client.balancing.messages import answer_of
 from headrace.client.balancing.server import Server
 from headrace.client.balancing.sync.hedge import Hedged, Hedges
-from headrace.client.multiplex.threads.exits import wait_for
+from headrace.client.channel.channel import Call, CallFailed
+from headrace.client.errors import Error
+from headrace.client.exits import wait_for
+from headrace.client.forks import tell_of_forks
 
 
 class Watch:
@@ -30,6 +35,15 @@ class Watch:
         self._hedges = Hedges()
         self._silent: deque[Server] = deque()  # whose requests are to be given up
         self._stopped = False
+        tell_of_forks(self)
+
+    def inherit(self) -> None:
+        """Begins anew in a process that was forked."""
+        self._lock = threading.Lock()
+        self._thread = None
+        self._woken = threading.Event()
+        self._hedges = Hedges()
+        self._silent.clear()
 
     def wake(self) -> None:
         """Notes that the client has work."""
@@ -98,21 +112,22 @@ class Watch:
         while self._silent:
             self._client.give_up(self._silent.popleft())
         for server in self._client.fleet.due():
-            route = server.route
-            check = route._channels.channel.unary_unary(CHECK)
             try:
-                call = check.future(b"", timeout=server.health.probe_seconds)
-            except ValueError:  # closed meanwhile
+                call = server.route.probe(server.health.probe_seconds)
+            except Error:  # closed meanwhile
                 self._client.fleet.unasked(server)
                 continue
             call.add_done_callback(partial(self._probed, server))
 
-    def _probed(self, server: Server, call: Any) -> None:
-        """Takes an answer, on gRPC's thread."""
+    def _probed(self, server: Server, call: Call) -> None:
+        """Takes an answer, on the thread that has read it."""
         try:
-            code = call.code()
-            reply = call.result() if code is not None and code.value[0] == 0 else None
-            if self._client.fleet.probed(server, answer_of(code, reply)):
+            failure = call.exception()
+            if isinstance(failure, CallFailed):
+                answer = answer_of(failure.code, None)
+            else:
+                answer = answer_of(grpc.StatusCode.OK, call.result().message)
+            if self._client.fleet.probed(server, answer):
                 # Closing a connection waits for this thread, so another one does it.
                 self._silent.append(server)
                 self._woken.set()

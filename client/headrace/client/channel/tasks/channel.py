@@ -15,16 +15,18 @@ import grpc
 from headrace.client.channel import bounds
 from headrace.client.channel.answers import Answer, StreamAnswer, unpacked
 from headrace.client.channel.channel import (
-    CLOSED_HERE,
     AsyncStream,
     CallFailed,
+    Ended,
     Message,
     Metadata,
     Reply,
     Request,
     cancelled,
     check_size,
+    closed,
     late,
+    unconnected,
 )
 from headrace.client.channel.cipher import Cipher
 from headrace.client.channel.connecting import Dialler, Name, Tls
@@ -112,22 +114,25 @@ class LoopChannel:
                 failure = error
             if attempts is None:
                 attempts = Attempts(self._repeats, repeat=repeat)
-            pause = attempts.pause(failure)
+            pause = attempts.pause(failure, deadline)
             if pause is None or self._closed:
-                raise failure
-            if deadline is not None and time.monotonic() + pause >= deadline:
                 raise failure
             if pause:
                 await asyncio.sleep(pause)
 
     async def stream(
-        self, method: str, *, timeout: float | None = None, metadata: Metadata = ()
+        self,
+        method: str,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata = (),
+        ended: Ended | None = None,
     ) -> AsyncStream:
         deadline = None if timeout is None else time.monotonic() + timeout
         connection = await self._connection(deadline, repeat=False)
         left = None if deadline is None else max(deadline - time.monotonic(), 1e-6)
         answer = StreamAnswer(self._blocks.block(method, left, metadata))
-        return LoopStream(connection, answer, left, self._max_message_bytes)
+        return LoopStream(connection, answer, left, self._max_message_bytes, ended)
 
     async def close(self) -> None:
         self._closed = True
@@ -157,13 +162,13 @@ class LoopChannel:
             CallFailed: there is none in time.
         """
         if self._closed:
-            raise CallFailed(grpc.StatusCode.CANCELLED, CLOSED_HERE)
+            raise closed()
         loop = asyncio.get_running_loop()
         here = self._loops.get(loop)
         if here is None:
             for other in [each for each in self._loops if each.is_closed()]:
                 self._loops.pop(other).close()
-            here = self._loops[loop] = _OnLoop(partial(self._opened, loop))
+            here = self._loops[loop] = _OnLoop(self._name, partial(self._opened, loop))
         connection = here.current
         if connection is not None and connection.may_take(repeat=repeat):
             return connection
@@ -186,7 +191,8 @@ class _OnLoop:
         current: takes new calls.
     """
 
-    def __init__(self, opened: Callable[[float], Any]) -> None:
+    def __init__(self, name: Name, opened: Callable[[float], Any]) -> None:
+        self._name = name
         self.current: LoopConnection | None = None
         self._opened = opened
         self._leaving: list[LoopConnection] = []
@@ -223,9 +229,9 @@ class _OnLoop:
             attempt = self._attempt
             done, _ = await asyncio.wait({attempt}, timeout=left)
             if not done:
-                raise late()
+                raise unconnected(self._name)
             if attempt.cancelled():
-                raise CallFailed(grpc.StatusCode.CANCELLED, CLOSED_HERE)
+                raise closed()
             attempt.result()
 
     async def _connect(self) -> LoopConnection:
@@ -287,8 +293,10 @@ class LoopStream:
         answer: StreamAnswer,
         seconds: float | None,
         max_message_bytes: int,
+        ended: Ended | None,
     ) -> None:
         self.answer = answer
+        self._ended = ended
         self._connection = connection
         self._max_message_bytes = max_message_bytes
         self._reader: asyncio.Future[None] | None = None
@@ -308,19 +316,21 @@ class LoopStream:
             _wake(self._writer)
             if self._timer is not None:
                 self._timer.cancel()
+            if self._ended is not None:
+                self._ended(self.answer.code)
 
     def sent(self) -> None:
         _wake(self._writer)
 
-    async def write(self, message: Request) -> None:
+    async def write(self, message: Request) -> bool:
         try:
             check_size(message, self._max_message_bytes)
         except CallFailed as failure:
             self._connection.give_up(self, failure)
-            return
         if not self._connection.say(self.answer, message):
             self._writer = self._connection.loop.create_future()
             await self._writer
+        return not self.answer.is_over
 
     def end(self) -> None:
         self._connection.finish(self.answer)

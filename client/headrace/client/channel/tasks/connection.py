@@ -8,7 +8,7 @@ from typing import Final
 
 from headrace.client.channel import bounds
 from headrace.client.channel.answers import StreamAnswer
-from headrace.client.channel.channel import CallFailed, Request
+from headrace.client.channel.channel import CallFailed, Request, closed
 from headrace.client.channel.cipher import Cipher
 from headrace.client.channel.connection import NOW, Connection, Exchange
 from headrace.http2.limits import Limits
@@ -81,7 +81,7 @@ class LoopConnection(Connection):
     def give_up(self, exchange: Exchange, failure: CallFailed) -> bool:
         """Ends a call from this side. Returns False if it has ended."""
         given_up = self._give_up(exchange, failure)
-        self._flush_soon()
+        self.flush()  # the loop may stop with the task that gave up
         return given_up
 
     def next_message(self, answer: StreamAnswer) -> object | None:
@@ -159,4 +159,4 @@ class LoopConnection(Connection):
 
     def close(self) -> None:
         """Ends the connection at once. Idempotent."""
-        self._end(self._closing())
+        self._end(closed())

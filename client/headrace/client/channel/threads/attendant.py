@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
+from headrace.client.channel.channel import CallFailed
 from headrace.client.channel.threads.connection import SharedConnection
 
 _MOST_SECONDS: Final = 3600.0
@@ -25,6 +26,9 @@ class Dated(Protocol):
 
     def on_due(self) -> None:
         """Does it."""
+
+    def end(self, failure: CallFailed) -> bool:
+        """Ends the call. Returns False if it has ended."""
 
 
 class Helper:
@@ -68,12 +72,13 @@ class Helper:
         with self._lock:
             self._calls.pop(call, None)
 
-    def stop(self) -> None:
-        """Ends the thread. Idempotent."""
+    def stop(self) -> list[Dated]:
+        """Ends the thread, and returns the calls that go on. Idempotent."""
         with self._lock:
             self._stopped = True
             if self._thread is not None:
                 self._ring()
+            return list(self._calls)
 
     def join(self, seconds: float) -> None:
         """Waits for the thread's end after `stop`."""

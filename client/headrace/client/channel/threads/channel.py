@@ -16,9 +16,9 @@ import grpc
 from headrace.client.channel import bounds
 from headrace.client.channel.answers import Answer, StreamAnswer, unpacked
 from headrace.client.channel.channel import (
-    CLOSED_HERE,
     Call,
     CallFailed,
+    Ended,
     Message,
     Metadata,
     Reply,
@@ -26,7 +26,9 @@ from headrace.client.channel.channel import (
     Stream,
     cancelled,
     check_size,
+    closed,
     late,
+    unconnected,
 )
 from headrace.client.channel.cipher import Cipher
 from headrace.client.channel.connecting import Dialler, Name, Tls
@@ -62,6 +64,7 @@ class SocketChannel:
         authority: str = "",
         max_message_bytes: int,
     ) -> None:
+        self._name = name
         self._dialler = Dialler(name, tls)
         scheme = "http" if tls is None else "https"
         self._blocks = Blocks(authority or name.authority, scheme, bounds.USER_AGENT)
@@ -143,10 +146,8 @@ class SocketChannel:
                 failure = error
             if attempts is None:
                 attempts = Attempts(self.repeats, repeat=repeat)
-            pause = attempts.pause(failure)
+            pause = attempts.pause(failure, deadline)
             if pause is None or self._closed:
-                raise failure
-            if deadline is not None and time.monotonic() + pause >= deadline:
                 raise failure
             if pause:
                 time.sleep(pause)
@@ -171,13 +172,18 @@ class SocketChannel:
         return call
 
     def stream(
-        self, method: str, *, timeout: float | None = None, metadata: Metadata = ()
+        self,
+        method: str,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata = (),
+        ended: Ended | None = None,
     ) -> Stream:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             connection = self.connection(deadline, repeat=False)
             block = self._blocks.block(method, _left(deadline), metadata)
-            stream = SocketStream(connection, StreamAnswer(block), deadline, self)
+            stream = SocketStream(self, connection, StreamAnswer(block), deadline, ended)
             if connection.begin(stream):
                 return stream
 
@@ -186,13 +192,15 @@ class SocketChannel:
             self._closed = True
             connections = [self._connection, *self._leaving]
             self._connection, self._leaving = None, []
-            starting, self._starting = self._starting, deque()
+            self._starting.clear()
+            if self._attempt is not None:
+                self._attempt.failure = closed()
+                self._attempt.over.set()
         for connection in connections:
             if connection is not None:
                 connection.close()
-        for call in starting:
-            call.failed(CallFailed(grpc.StatusCode.CANCELLED, CLOSED_HERE))
-        self.helper.stop()
+        for call in self.helper.stop():  # between two attempts, or before the first
+            call.end(closed())
         self.helper.join(_JOIN_SECONDS)
 
     def __del__(self) -> None:
@@ -206,7 +214,7 @@ class SocketChannel:
     # -- the connection --
 
     def connection(self, deadline: float | None, *, repeat: bool) -> SharedConnection:
-        """A connection that takes a call. Connects, or waits for a thread that does.
+        """A connection that takes a call; waits until there is one.
 
         Raises:
             CallFailed: there is none in time.
@@ -215,55 +223,65 @@ class SocketChannel:
             connection = self._connection
             if connection is not None and connection.may_take(repeat=repeat):
                 return connection
-            if deadline is not None and time.monotonic() >= deadline:
-                raise late()
             with self._lock:
-                if self._closed:
-                    raise CallFailed(grpc.StatusCode.CANCELLED, CLOSED_HERE, begun=True)
-                if self._connection is not connection:
-                    continue
-                if connection is not None:
-                    self._forget(connection)
-                attempt, mine = self._attempt, self._attempt is None
-                if attempt is None:
-                    attempt = self._attempt = _Attempt()
-            if mine:
-                self._make(attempt, deadline)
-            else:
-                attempt.over.wait(None if deadline is None else deadline - time.monotonic())
-            if attempt.failure is not None and (mine or not attempt.late):
+                attempt = self._connecting(connection)
+            if attempt is None:
+                continue
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            if not attempt.over.wait(left):
+                raise unconnected(self._name)
+            if attempt.failure is not None:
                 raise attempt.failure
 
-    def _forget(self, connection: SharedConnection) -> None:
-        """Takes no new calls on a connection that does not take them, with the lock held."""
-        self._connection = None
-        self._leaving = [each for each in self._leaving if each.has_calls]
-        if connection.has_calls:
-            self._leaving.append(connection)
+    def _connecting(self, unusable: SharedConnection | None) -> _Attempt | None:
+        """The attempt to connect, with the lock held. It begins if there is none. None if another
+        thread has connected meanwhile.
 
-    def _make(self, attempt: _Attempt, deadline: float | None) -> None:
-        """Makes the connection that an attempt is about."""
-        now = time.monotonic()
-        until = now + bounds.CONNECT_SECONDS
-        attempt.late = deadline is not None and deadline < until
+        Raises:
+            CallFailed: the channel is closed.
+        """
+        if self._closed:
+            raise closed()
+        if self._connection is not unusable:
+            return None
+        if unusable is not None:
+            self._connection = None
+            self._leaving = [each for each in self._leaving if each.has_calls]
+            if unusable.has_calls:
+                self._leaving.append(unusable)
+        if self._attempt is None:
+            self._attempt = _Attempt()
+            # No caller's time or interrupt ends what others wait for.
+            threading.Thread(target=self._connect, args=(self._attempt,), daemon=True).start()
+        return self._attempt
+
+    def _connect(self, attempt: _Attempt) -> None:
+        """Connects, on a thread that ends with that."""
         connection: SharedConnection | None = None
         try:
-            limit = until if deadline is None else min(deadline, until)
-            connection = run(opened(self._dialler, limit, self._made))
+            until = time.monotonic() + bounds.CONNECT_SECONDS
+            connection = run(opened(self._dialler, until, self._made))
             connection.share()
         except CallFailed as failure:
             attempt.failure = failure
-            attempt.late = attempt.late and deadline is not None and time.monotonic() >= deadline
-        finally:
-            with self._lock:
-                closed = self._closed or self._attempt is not attempt
+        except Exception as error:  # noqa: BLE001 - whoever waits is told
+            attempt.failure = CallFailed(grpc.StatusCode.INTERNAL, repr(error), begun=False)
+        with self._lock:
+            is_wanted = self._attempt is attempt and not self._closed
+            if self._attempt is attempt:
                 self._attempt = None
-                self._failed = connection is None
-                if not closed:
-                    self._connection = connection
-            if closed and connection is not None:
-                connection.close()
-            attempt.over.set()
+            self._failed = connection is None
+            if is_wanted:
+                self._connection = connection
+            starting, self._starting = self._starting, deque()
+        attempt.over.set()
+        if not is_wanted and connection is not None:
+            connection.close()
+        for call in starting:
+            if attempt.failure is None:
+                self.launch(call)
+            else:
+                call.failed(attempt.failure)
 
     def _made(self, connected: socket.socket, cipher: Cipher | None) -> SharedConnection:
         return SharedConnection(connected, cipher, self._limits, self.helper)
@@ -271,35 +289,21 @@ class SocketChannel:
     # -- started calls --
 
     def launch(self, call: StartedCall) -> None:
-        """Sends a started call. One thread connects for all that have no connection."""
-        connection = self._connection
-        if connection is not None and connection.may_take(repeat=True) and call.send(connection):
-            return
-        with self._lock:
-            if self._closed:
-                closed = True
-            else:
-                closed = False
-                self._starting.append(call)
-                first = len(self._starting) == 1
-        if closed:
-            call.failed(CallFailed(grpc.StatusCode.CANCELLED, CLOSED_HERE))
-        elif first:
-            threading.Thread(target=self._connect_for_started, daemon=True).start()
-
-    def _connect_for_started(self) -> None:
-        failure: CallFailed | None = None
-        try:
-            self.connection(None, repeat=True)
-        except CallFailed as error:
-            failure = error
-        with self._lock:
-            starting, self._starting = self._starting, deque()
-        for call in starting:
-            if failure is None:
-                self.launch(call)
-            else:
-                call.failed(failure)
+        """Sends a started call, as soon as there is a connection."""
+        while True:
+            connection = self._connection
+            if connection is not None and connection.may_take(repeat=True):
+                if call.send(connection):
+                    return
+                continue
+            try:
+                with self._lock:
+                    if self._connecting(connection) is not None:
+                        self._starting.append(call)
+                        return
+            except CallFailed as failure:
+                call.end(failure)
+                return
 
     def block(self, method: str, timeout: float | None, metadata: Metadata) -> bytes:
         """The header block of a call."""
@@ -307,12 +311,11 @@ class SocketChannel:
 
 
 class _Attempt:
-    """An attempt to connect, which several threads may wait for."""
+    """An attempt to connect, which threads wait for."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
         self.failure: CallFailed | None = None
-        self.late = False  # it failed because the time of the call was up that made it
 
 
 class _UnaryCall(Waiter):
@@ -362,28 +365,45 @@ class StartedCall:
         self._outcome: futures.Future[Reply] = futures.Future()
         self._unwanted: CallFailed | None = None
         self._pauses = False
+        self._waiters: list[Waiter] = []
         self.answer = Answer(b"", request)
 
     # -- what callers see --
 
     def result(self, timeout: float | None = None) -> Reply:
-        return self._outcome.result(timeout)
+        return self._outcome.result(self._read(timeout))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        return self._outcome.exception(timeout)
+        return self._outcome.exception(self._read(timeout))
+
+    def _read(self, timeout: float | None) -> float | None:
+        """Waits for the attempt that goes on, and reads if nobody else does. Returns how much time
+        is left. What follows an attempt is for whoever ended it."""
+        until = None if timeout is None else time.monotonic() + timeout
+        connection = self._connection
+        if connection is not None and not self._outcome.done():
+            waiter = Waiter()
+            self._waiters.append(waiter)
+            waiter.ready = self.answer.is_over
+            limit = self._deadline if until is None else min(until, self._deadline)
+            connection.wait(waiter, None if limit == float("inf") else limit)
+            self._waiters.remove(waiter)
+            if time.monotonic() >= self._deadline:  # the helper may be busy with a callback
+                self.end(late())
+        return None if until is None else max(until - time.monotonic(), 0.0)
 
     def done(self) -> bool:
         return self._outcome.done()
 
     def cancel(self) -> bool:
-        return self._end(cancelled())
+        return self.end(cancelled())
 
     def add_done_callback(self, callback: object) -> None:
         self._outcome.add_done_callback(lambda _: callback(self))  # type: ignore[operator]
 
     # -- inside --
 
-    def _end(self, failure: CallFailed) -> bool:
+    def end(self, failure: CallFailed) -> bool:
         """Ends the call from this side. Returns False if it has ended."""
         if self._outcome.done():
             return False
@@ -401,7 +421,7 @@ class StartedCall:
             self._channel.launch(self)
         else:
             self.due = float("inf")
-            self._end(late())
+            self.end(late())
 
     def send(self, connection: SharedConnection) -> bool:
         """Sends it. Returns False if the connection takes no calls."""
@@ -428,6 +448,8 @@ class StartedCall:
     def told(self) -> None:
         connection = self._connection
         if self.answer.is_over and connection is not None:
+            for waiter in self._waiters:
+                connection.wake(waiter)
             connection.unattended -= 1
             connection.later(partial(self._answered, self.answer))
 
@@ -446,13 +468,13 @@ class StartedCall:
     def failed(self, failure: CallFailed) -> None:
         """An attempt failed. It is sent again if it may be."""
         self._connection = None
-        pause = None if self._unwanted is not None else self._attempts.pause(failure)
-        now = time.monotonic()
-        if pause is None or now + pause >= self._deadline:
+        unwanted = self._unwanted is not None
+        pause = None if unwanted else self._attempts.pause(failure, self._deadline)
+        if pause is None:
             self._settle(failure)
         elif pause:
             self._pauses = True
-            self.due = now + pause
+            self.due = time.monotonic() + pause
             self._channel.helper.add(self)
         else:
             self._channel.launch(self)
@@ -472,15 +494,17 @@ class SocketStream:
 
     def __init__(
         self,
+        channel: SocketChannel,
         connection: SharedConnection,
         answer: StreamAnswer,
         deadline: float | None,
-        channel: SocketChannel,
+        ended: Ended | None,
     ) -> None:
         self.answer = answer
         self._connection = connection
         self._deadline = deadline
         self._channel = channel  # which would close the connection
+        self._ended = ended
         self._incoming = Waiter()
         self._outgoing = Waiter()
 
@@ -492,6 +516,8 @@ class SocketStream:
         self._connection.wake(self._incoming)
         if self.answer.is_over:
             self._connection.wake(self._outgoing)
+            if self._ended is not None:
+                self._connection.later(partial(self._ended, self.answer.code))
 
     def sent(self) -> None:
         self._connection.wake(self._outgoing)
@@ -504,9 +530,10 @@ class SocketStream:
             return
         self._connection.say(self.answer, message)
 
-    def drain(self) -> None:
+    def drain(self) -> bool:
         self._connection.holds_back(self.answer, self._outgoing)
         self._wait(self._outgoing)
+        return not self.answer.is_over
 
     def end(self) -> None:
         self._connection.finish(self.answer)

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from headrace.client.channel import bounds
 from headrace.client.channel.answers import StreamAnswer
-from headrace.client.channel.channel import CallFailed, Request
+from headrace.client.channel.channel import CallFailed, Request, closed
 from headrace.client.channel.cipher import Cipher
 from headrace.client.channel.connection import NOW, Connection, Exchange
 from headrace.http2.limits import Limits
@@ -77,7 +77,7 @@ class SharedConnection(Connection):
         self._attendant = attendant
         self._lock = threading.Lock()
         self._followers: dict[Waiter, None] = {}
-        self._due: list[Callable[[], None]] = []  # to be done without the lock
+        self._due: list[Callable[[], object]] = []  # to be done without the lock
         self._is_written = False
         self._patience = 0.0
 
@@ -192,7 +192,7 @@ class SharedConnection(Connection):
         followed = False
         while True:
             with self._lock:
-                if waiter.ready:
+                if waiter.ready or self.lost is not None:
                     if followed:
                         self._promote()  # it may have been this thread's turn to read
                     return True
@@ -246,7 +246,7 @@ class SharedConnection(Connection):
     def _lead(self, waiter: Waiter, deadline: float | None) -> bool:
         """Reads until the waiter is ready. Returns False when time is up."""
         try:
-            while not waiter.ready:
+            while not waiter.ready and self.lost is None:
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
                 self._read(deadline)
@@ -277,7 +277,7 @@ class SharedConnection(Connection):
         elif self.unattended or self.stuck:
             self._attendant.attend(self)
 
-    def later(self, do: Callable[[], None]) -> None:
+    def later(self, do: Callable[[], object]) -> None:
         """Has something done when the lock is free. Called with the lock."""
         self._due.append(do)
 
@@ -449,7 +449,7 @@ class SharedConnection(Connection):
     def close(self) -> None:
         """Ends the connection at once. Idempotent."""
         with self._lock:
-            self._end(self._closing())
+            self._end(closed())
         self._do_due()
 
     def abandon(self) -> None:

@@ -1,4 +1,4 @@
-"""Requests of one client that share a stream, against real servers: each keeps its own end."""
+"""Requests of many callers of one client, against real servers: each keeps its own end."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
 from headrace.client import Client, aio, errors
-from headrace.client.multiplex.gathering import HEAVY_BYTES, MAX_REQUEST_BYTES
 from headrace.server.access.token_file import add_token, revoke_token
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
@@ -58,16 +55,6 @@ def x(*values: float) -> dict[str, Any]:
     return {"x": np.array(values, np.float32)}
 
 
-def is_shared(outputs: Any) -> bool:
-    """Whether the request went over the shared stream, whose ids have a dash."""
-    return "-" in outputs.request_id
-
-
-def share(network: Any) -> None:
-    """Sends requests until they go over a stream."""
-    until(lambda: is_shared(network.infer(x(1.0))), "requests were to share a stream")
-
-
 @pytest.mark.parametrize("seed", [1])
 def test_threads_get_their_own_results_among_cancels_deadlines_and_bad_requests(
     server: Server, seed: int
@@ -101,38 +88,30 @@ def test_threads_get_their_own_results_among_cancels_deadlines_and_bad_requests(
                 continue
             if kind not in ("infer", "start") or list(found["y"]) != [mine, -mine]:
                 wrong.append((kind, mine, found))
-            seen[f"{kind} {'shared' if is_shared(found) else 'alone'}"] += 1
+            seen[kind] += 1
 
     with Client(server.address) as client, ThreadPoolExecutor(32) as threads:
-        share(client.network("echo"))
         with frequent_switches():
             for each in [threads.submit(ask, client, number) for number in range(32)]:
                 each.result(CALL_SECONDS)
         assert not wrong
-        alone = {"infer alone", "start alone"}  # while the server is asked again after a timeout
         ends = {"cancel Cancelled", "late DeadlineExceeded", "bad InvalidArgument"}
-        assert seen.keys() <= {"infer shared", "start shared"} | alone | ends
+        assert seen.keys() <= {"infer", "start"} | ends
         until(lambda: server.total("headrace_device_streams_busy", device="TEMPLATE") == 0)
 
 
 def test_tasks_get_their_own_results(server: Server) -> None:
-    async def ask(network: Any, number: int) -> int:
-        shared = 0
+    async def ask(network: Any, number: int) -> None:
         for step in range(20):
             mine = float(number * 1000 + step)
-            found = await network.infer(x(mine))
-            assert found["y"][0] == mine
-            shared += is_shared(found)
-        return shared
+            assert (await network.infer(x(mine)))["y"][0] == mine
 
-    async def main() -> int:
+    async def main() -> None:
         async with aio.Client(server.address) as client:
             network = await client.network("echo")
-            while not is_shared(await network.infer(x(1.0))):
-                pass
-            return sum(await asyncio.gather(*(ask(network, number) for number in range(32))))
+            await asyncio.gather(*(ask(network, number) for number in range(32)))
 
-    assert asyncio.run(asyncio.wait_for(main(), CALL_SECONDS)) == 32 * 20
+    asyncio.run(asyncio.wait_for(main(), CALL_SECONDS))
 
 
 @pytest.mark.parametrize(
@@ -141,10 +120,8 @@ def test_tasks_get_their_own_results(server: Server) -> None:
 def test_virtual_devices_answer_the_right_request(server: Server, device: str) -> None:
     with Client(server.address) as client, ThreadPoolExecutor(8) as threads:
         network = client.load_network(ECHO.model, device=device, name="virtual")
-        share(network)
         found = list(threads.map(lambda value: network.infer(x(value)), map(float, range(64))))
         assert [float(each["y"][0]) for each in found] == list(range(64))
-        assert all(map(is_shared, found))
         network.unload()
 
 
@@ -152,10 +129,7 @@ def test_sessions_stay_in_order_beside_each_other(server: Server) -> None:
     with Client(server.address) as client, ThreadPoolExecutor(8) as threads:
         network = client.load_network(SUMS, device="CPU", name="sums", config={"STATES": "h=n"})
 
-        share(client.network("echo"))
-
-        def run(step: float) -> list[bool]:
-            shared: list[bool] = []
+        def run(step: float) -> None:
             with network.session() as session:
                 for count in range(1, 20):
                     started = [session.start_async(x(step)) for _ in range(2)]
@@ -164,41 +138,14 @@ def test_sessions_stay_in_order_beside_each_other(server: Server) -> None:
                         step * (2 * count - 1),
                         step * 2 * count,
                     ]
-                    shared += map(is_shared, found)
-            return shared
 
-        found = [each for mine in threads.map(run, map(float, range(1, 9))) for each in mine]
-        assert all(found)
-        network.unload()
-
-
-def test_requests_at_the_limits_of_size(server: Server) -> None:
-    with Client(server.address) as client:
-        network = client.network("echo")
-        share(network)
-        for count in (MAX_REQUEST_BYTES // 4 - 64, MAX_REQUEST_BYTES // 4 + 64, 1 << 20):
-            values = np.arange(count, dtype=np.float32)
-            found = network.infer({"x": values})
-            assert np.array_equal(found["y"], values)
-            assert is_shared(found) == (count * 4 < MAX_REQUEST_BYTES)
-
-
-def test_heavy_replies_keep_others_from_waiting(server: Server) -> None:
-    with Client(server.address) as client:
-        network = client.load_network(WIDE.model, device="CPU", name="wide")
-        share(client.network("echo"))
-        values = np.ones(7000, np.float32)
-        found = [network.infer({"x": values}) for _ in range(3)]
-        assert all(each["y"].nbytes > HEAVY_BYTES for each in found)
-        assert [is_shared(each) for each in found] == [True, False, False]
-        assert is_shared(client.network("echo").infer(x(1.0)))
+        list(threads.map(run, map(float, range(1, 9))))
         network.unload()
 
 
 def test_a_request_that_waits_for_a_stream_does_not_hold_others_up(server: Server) -> None:
     with Client(server.address) as client:
         network, endless = client.network("echo"), client.network("endless")
-        share(network)
         stuck = [endless.start_async(ENDLESS.inputs) for _ in range(4)]
         until(lambda: is_running(server, "TEMPLATE"))
         assert float(network.infer(x(2.0))["y"][0]) == 2.0
@@ -211,7 +158,6 @@ def test_a_server_that_stops_gives_results_and_unavailable_only() -> None:
     with Server(*BASIC) as server, Client(server.address) as client:
         server.load(ECHO, "CPU")
         network = client.network("echo")
-        share(network)
         gone = threading.Event()
         seen: Counter[str] = Counter()
         answered = threading.Semaphore(0)
@@ -247,7 +193,6 @@ def test_a_revoked_token_ends_requests_and_a_new_one_goes_on(tmp_path: Path) -> 
         Client(server.address, token=lambda: current[0]) as client,
     ):
         network = client.load_network(ECHO.model, device="CPU", name="echo")
-        share(network)
         new = add_token(tokens, "b", ["manage"])
         revoke_token(tokens, "a")
 
@@ -268,47 +213,6 @@ def test_a_revoked_token_ends_requests_and_a_new_one_goes_on(tmp_path: Path) -> 
                 return False
 
         until(admitted)
-
-
-class Holding(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """A proxy that passes calls on, and holds back all messages of streams until they end."""
-
-    def __init__(self, address: str) -> None:
-        self._channel = grpc.insecure_channel(address)
-        self.streams = 0
-
-    def service(self, details: Any) -> Any:
-        path = details.method
-        if path.endswith("InferStream"):
-            return grpc.stream_stream_rpc_method_handler(self._hold)
-        forward = self._channel.unary_unary(path)
-        return grpc.unary_unary_rpc_method_handler(
-            lambda data, context: forward(data, timeout=CALL_SECONDS)
-        )
-
-    def _hold(self, messages: Iterator[bytes], _: Any) -> Iterator[bytes]:
-        self.streams += 1
-        for _ in messages:
-            pass
-        yield b""
-
-    def close(self) -> None:
-        self._channel.close()
-
-
-def test_a_proxy_that_holds_streams_back_costs_no_request_any_time(server: Server) -> None:
-    with closing(Holding(server.address)) as proxy, ThreadPoolExecutor(8) as threads:
-        front = grpc.server(threads, handlers=(proxy,))
-        port = front.add_insecure_port("127.0.0.1:0")
-        front.start()
-        with Client(f"127.0.0.1:{port}") as client:
-            network = client.network("echo")
-            for number in range(20):
-                found = network.infer(x(float(number)))
-                assert found["y"][0] == number
-                assert not is_shared(found)
-        until(lambda: proxy.streams)
-        front.stop(None).wait(CALL_SECONDS)
 
 
 def test_a_client_that_reads_nothing_is_told_its_limits_once(server: Server) -> None:
@@ -352,7 +256,6 @@ def test_a_caller_that_reads_no_results_holds_up_only_itself() -> None:
         server.load(WIDE, "CPU")
         server.load(ECHO, "CPU")
         network = client.network("echo")
-        share(network)
 
         def messages() -> Iterator[pb.InferStreamRequest]:
             for number in range(requests):
@@ -375,6 +278,5 @@ def test_a_caller_that_reads_no_results_holds_up_only_itself() -> None:
             if result.WhichOneof("result") == "reply"
         ]
         assert sorted(ended, key=int) == [str(number) for number in range(requests)]
-        assert is_shared(network.infer(x(1.0)))
         assert server.stop() == 0, server.log()
         assert "request failed" not in server.log()

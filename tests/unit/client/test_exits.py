@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.client.multiplex.threads import exits
+from headrace.client import exits
 
 
 class Opened:

@@ -1,16 +1,15 @@
 """Ends what is still open when the interpreter exits.
 
-The threads of calls are daemons, so that an open client keeps no program alive. At its exit, the
-interpreter freezes such threads where they are. If one of them then holds a lock of gRPC, the
-program never ends, because objects that are destroyed at the exit take that lock, too. So
-everything with such threads is closed before that, while the threads still run.
+The threads of clients are daemons, so that an open client keeps no program alive. At its exit, the
+interpreter freezes such threads where they are. If one of them then holds a lock, the program never
+ends, because objects that are destroyed at the exit take that lock, too. So everything with such
+threads is closed before that, while the threads still run.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import weakref
 from typing import Final, Protocol
@@ -65,5 +64,3 @@ def _close(each: Closable) -> None:
 
 # It runs when threads that are no daemons have ended, and before the others are frozen.
 atexit.register(_close_all)
-# The threads and connections of a process do not exist in its child.
-os.register_at_fork(after_in_child=_open.clear)

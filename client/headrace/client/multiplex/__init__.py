@@ -1,1 +1,0 @@
-"""Requests of one client that share a stream: what waits together travels together."""

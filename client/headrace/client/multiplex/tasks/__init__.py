@@ -1,1 +1,0 @@
-"""The shared stream of the asyncio client."""
