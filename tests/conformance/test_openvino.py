@@ -14,12 +14,15 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.device.services import Services
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.isolation.server.workers import Launch
 from headrace.runtime.network.values import Value
 from headrace.testing import DeviceConformance, networks
 from headrace.testing.case import Case, parse
+from headrace.testing.leaks import no_leaks
+from headrace.testing.services import services
 from headrace.testing.suite.concurrency import ConcurrencyConformance
 from headrace.testing.suite.deadlines import DeadlineConformance
 from headrace.testing.suite.fixtures import DeviceFixtures, Loader
@@ -46,6 +49,11 @@ def launch() -> Iterator[Launch]:
 
 
 class OpenVinoFixtures(DeviceFixtures):
+    @pytest.fixture
+    def services(self) -> Iterator[Services]:
+        with no_leaks(), services([installed_plugins()["CPU"]]) as offered:
+            yield offered
+
     fragile = Case("fragile", parse(_SUM), {"x": networks.random(4), "y": networks.random(4)})
     breaking: ClassVar[Mapping[str, Value]] = {"y": networks.random(3)}
 

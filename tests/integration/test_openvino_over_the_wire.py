@@ -19,7 +19,7 @@ from headrace.testing.compare import assert_same, assert_same_outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import decode_values
 from tests.integration.child_processes import children
-from tests.integration.harness import Server
+from tests.integration.harness import Server, until
 
 MAGIKA = Path(__file__).parents[2] / ".cache/magika/model.onnx"
 DEVICE = "OPENVINO"
@@ -98,7 +98,7 @@ def test_a_request_that_only_the_run_finds_wrong_fails_each_time_and_alone(loade
 
 
 def test_an_exported_network_is_imported_under_another_name(loaded: Server) -> None:
-    case = networks.image()
+    case = networks.typed(np.float32, "float")
     loaded.load(case, DEVICE)
     info = loaded.import_blob(loaded.export(case.name), "again")
     assert not [note for note in info.notes if "anew" in note]
@@ -112,7 +112,20 @@ def test_a_reply_says_what_each_layer_cost_in_the_networks_own_names(loaded: Ser
     layers = call.result().performance_counts
     names = {origin for layer in layers for origin in layer.original_layers}
     assert {"dense1", "relu1", "dense2", "dense3", "softmax"} <= names
-    assert all(layer.device.startswith(DEVICE) for layer in layers)
+    assert {layer.device.partition(".")[0] for layer in layers} <= {"CPU", DEVICE}
+
+
+def test_the_series_say_how_many_requests_cpu_ran(loaded: Server) -> None:
+    case = networks.mlp()
+    loaded.load(case, DEVICE)
+    for _ in range(2):
+        loaded.infer(case.name, case.inputs)
+
+    def counted() -> float:
+        labels = {"network": case.name, "device": "OPENVINO.CPU", "reason": "compiling"}
+        return loaded.total("headrace_fallback_requests_total", **labels)
+
+    until(lambda: counted() == 2, "the worker was to tell")
 
 
 def test_what_the_device_can_do_is_asked_by_its_id(server: Server) -> None:
@@ -151,7 +164,7 @@ def test_an_idle_server_has_not_loaded_the_library_until_a_network_needs_it() ->
 def test_an_operator_may_have_it_in_the_servers_own_process(tmp_path: Path) -> None:
     config = tmp_path / "headrace.toml"
     config.write_text('[plugins.OPENVINO.config]\nISOLATION = "NONE"\n')
-    with Server("--devices", "OPENVINO", "--config", str(config)) as server:
+    with Server("--devices", "CPU,OPENVINO", "--config", str(config)) as server:
         case = networks.image()
         server.load(case, DEVICE)
         assert_same_outputs(server.infer(case.name, case.inputs), case.expected(), TOLERANCE)

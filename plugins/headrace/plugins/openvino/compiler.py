@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from headrace.plugins.openvino.executable_network import RequestNetwork
+from headrace.plugins.openvino.backend.compilation import Compilation, read_stamp
+from headrace.plugins.openvino.backend.core import Runtime
+from headrace.plugins.openvino.backend.sizes import (
+    fixed_shapes,
+    likely_shapes,
+    sizing_inputs,
+    with_sizes,
+)
+from headrace.plugins.openvino.executable_network import OpenVinoNetwork
 from headrace.plugins.openvino.failures import why_not
-from headrace.plugins.openvino.graph.checkpoint import add_checkpoints
-from headrace.plugins.openvino.guards.guards import unstamped
-from headrace.plugins.openvino.guards.shapes import Shapes
-from headrace.plugins.openvino.library import openvino
-from headrace.plugins.openvino.session.requests import Compiled, bind
-from headrace.plugins.openvino.session.session import Runtime
+from headrace.plugins.openvino.running.compiles import Compiles
 from headrace.plugins.openvino.support import LayerSupport, known_limits, unsupported
 from headrace.runtime.config.schema import Configuration
-from headrace.runtime.errors import HeadraceError, UnsupportedLayers
+from headrace.runtime.errors import HeadraceError, UnsupportedLayer, UnsupportedLayers
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.streams_executor import StreamsExecutor
 from headrace.runtime.network.network import Network
@@ -41,15 +43,25 @@ class Compiler:
     def support(self, network: Network, device: str, properties: Properties) -> LayerSupport:
         """Tells which layers of a transformed network the device runs."""
 
-        def whole(model: ir.Model) -> str | None:
+        def whole(model: ir.Model) -> Mapping[str, str] | str | None:
             try:
-                self.compile(Network(model), device, properties)
+                self.check(Network(model), device, properties)
+            except UnsupportedLayers as error:
+                return {each.layer: each.reason for each in error.layers}
             except HeadraceError as error:
                 return why_not(error)
             return None
 
         capabilities = self.runtime.capabilities(device)
         return LayerSupport(network.model, self._trials[device], whole, capabilities)
+
+    def unclaimed(
+        self, network: Network, device: str, properties: Properties
+    ) -> list[UnsupportedLayer]:
+        """The layers that the device does not run."""
+        support = self.support(network, device, properties)
+        reasons = {node: why for node in network.model.graph if (why := support(node))}
+        return unsupported(reasons)
 
     def refuse_unsupported(self, network: Network, device: str, name: str) -> None:
         """
@@ -61,34 +73,80 @@ class Compiler:
         if reasons:
             raise UnsupportedLayers(name, unsupported(reasons))
 
+    def check(
+        self,
+        network: Network,
+        device: str,
+        properties: Properties,
+        token: CancelToken | None = None,
+    ) -> Compilation | None:
+        """Compiles a network once, to find out whether it compiles: with the sizes that it says, or
+        with likely ones.
+
+        Returns:
+            The compilation, if the network says all sizes of its inputs.
+
+        Raises:
+            HeadraceError: it compiles with none of the sizes. See `compile`.
+        """
+        if sizing_inputs(network):
+            return None  # nothing is known of their values
+        if fixed_shapes(network) is not None:
+            return self.compile(network, device, properties, token)
+        failure: HeadraceError | None = None
+        for likely in likely_shapes(network):
+            try:
+                self.compile(with_sizes(network, likely, {}), device, properties, token)
+            except HeadraceError as error:
+                if token is not None and token.error is not None:
+                    raise
+                failure = failure or error
+            else:
+                return None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # which keeps this frame, and the network with it
+        return None
+
     def compile(
         self,
         network: Network,
         device: str,
         properties: Properties,
         token: CancelToken | None = None,
-    ) -> Compiled:
+    ) -> Compilation:
         """
+        Args:
+            network: transformed, and with known sizes of its inputs.
+
         Raises:
+            UnsupportedLayers: OPENVINO does not run some layers with these sizes.
             HeadraceError: see `failures.load_failure`; or the error that `token` was cancelled
                 with.
         """
-        compiled, _ = self._compile(network, device, properties, token)
-        return compiled
-
-    def compile_again(self, network: Network, device: str, properties: Properties) -> Compiled:
-        """Compiles a network again after a run of it has failed. The result has `shapes`."""
-        compiled, converted = self._compile(network, device, properties, None)
-        inputs = [(port.name, port.index) for port in compiled.inputs]
-        return replace(compiled, shapes=Shapes(converted, compiled.model, inputs))
+        converted = self.runtime.convert(network.model)
+        if token is not None and token.error is not None:
+            raise token.error  # the compilation cannot be stopped once it has started
+        model = self.runtime.compile(converted.model, device, properties)
+        compilation = Compilation(network, model, converted.bound)
+        del converted
+        release_memory()  # which the conversion used
+        return compilation
 
     def restore(
         self, network: Network, native: bytes, device: str, properties: Properties
-    ) -> Compiled:
-        """Restores a network that was compiled and exported before. Raises the same errors as
-        `compile`, and an error if the network was exported with other guards."""
-        restored = self.runtime.restore(unstamped(native), device, properties)
-        return bind(network, restored, None)
+    ) -> Compilation:
+        """Restores a network that was compiled and exported before.
+
+        Raises:
+            InvalidArgument: another version exported it.
+            HeadraceError: see `failures.load_failure`.
+        """
+        bound, data = read_stamp(native)
+        model = self.runtime.restore(data, device, properties)
+        return Compilation(network, model, bound, native)
 
     def executable(
         self,
@@ -96,27 +154,20 @@ class Compiler:
         config: Configuration,
         executor: StreamsExecutor,
         share: int,
-        compiled: Compiled,
-        again: Callable[[], Compiled],
-    ) -> RequestNetwork:
-        """Makes the executable network. The arguments are those of `RequestNetwork`."""
-        release_memory()  # the memory that the conversion used
-        return RequestNetwork(network, config, executor, share, compiled, again)
-
-    def _compile(
-        self, network: Network, device: str, properties: Properties, token: CancelToken | None
-    ) -> tuple[Compiled, openvino.Model]:
-        model, checkpoints = add_checkpoints(network.model)
-        converted = self.runtime.convert(model, checkpoints)
-        if token is not None and token.error is not None:
-            raise token.error  # the compilation cannot be stopped once it has started
-        compiled = self.runtime.compile(converted, device, properties)
-        return bind(network, compiled, checkpoints), converted
+        compiles: Compiles,
+        compile_with: Callable[[Network], Compilation],
+        compilation: Compilation | None,
+        unclaimed: Sequence[UnsupportedLayer],
+    ) -> OpenVinoNetwork:
+        """Makes the executable network. The arguments are those of `OpenVinoNetwork`."""
+        return OpenVinoNetwork(
+            network, config, executor, share, compiles, compile_with, compilation, unclaimed
+        )
 
     def _trials_of(self, device: str) -> Trials:
         def ask(data: bytes) -> str | None:
             try:
-                self.runtime.compile(self.runtime.read(data), device, {})
+                self.runtime.try_layer(data, device)
             except HeadraceError as error:
                 return why_not(error)
             return None

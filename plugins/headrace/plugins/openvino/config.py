@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from headrace.runtime.config.hints import threads
+from headrace.runtime.config.key import Key
 from headrace.runtime.config.schema import ConfigSchema, Configuration
 from headrace.runtime.config.standard_keys import (
     CPU_BIND_THREAD,
@@ -15,7 +16,26 @@ from headrace.runtime.config.standard_keys import (
 )
 from headrace.runtime.errors import InvalidArgument
 
-SCHEMA = ConfigSchema(*STANDARD_KEYS)
+COMPILED_SHAPES: Final = Key(
+    "COMPILED_SHAPES",
+    int,
+    8,
+    "Tuples of input shapes that a network is compiled for, at most",
+    minimum=1,
+    maximum=1024,
+)
+SHAPES: Final = "SHAPES"
+ALL: Final = "ALL"
+NO: Final = "NO"
+FALLBACK: Final = Key(
+    "FALLBACK",
+    str,
+    SHAPES,
+    "What CPU runs: SHAPES that are not compiled, or slower on OpenVINO; ALL: also networks with "
+    "layers that OPENVINO does not claim; NO: nothing, and requests wait for compiles",
+    choices=(SHAPES, ALL, NO),
+)
+SCHEMA = ConfigSchema(*STANDARD_KEYS, COMPILED_SHAPES, FALLBACK)
 _CAPABILITY: Final[Mapping[str, str]] = MappingProxyType(
     {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
 )

@@ -6,35 +6,53 @@ Nothing here imports OpenVINO before it is needed. See `start`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
+from weakref import WeakSet
 
 import onnx_ir as ir
 
 from headrace.plugins.openvino import config as settings
+from headrace.plugins.openvino.running.compiles import Compiles
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
 from headrace.plugins.openvino.transformations import TRANSFORMATIONS
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
-from headrace.runtime.config.standard_keys import DEVICE_ID, INFERENCE_PRECISION_HINT
+from headrace.runtime.config.standard_keys import (
+    DEVICE_ID,
+    DISABLE_TRANSFORMATIONS,
+    INFERENCE_NUM_THREADS,
+    INFERENCE_PRECISION_HINT,
+    NUM_STREAMS,
+)
+from headrace.runtime.device.cached_load import Compile
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load, Loaded
 from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
+from headrace.runtime.errors import HeadraceError, UnsupportedLayer, UnsupportedLayers
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import name_layers
 from headrace.runtime.intake.provenance import Transformation, tracked
+from headrace.runtime.network.extension import merge_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.work import multiply_adds
 from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
 
 if TYPE_CHECKING:
+    from headrace.plugins.openvino.backend.compilation import Compilation
+    from headrace.plugins.openvino.backend.core import Runtime
     from headrace.plugins.openvino.compiler import Compiler
-    from headrace.plugins.openvino.session.requests import Compiled
-    from headrace.plugins.openvino.session.session import Runtime
+    from headrace.plugins.openvino.executable_network import OpenVinoNetwork
+
+_FOR_CPU: Final = (NUM_STREAMS, INFERENCE_NUM_THREADS, DISABLE_TRANSFORMATIONS)
 
 
 class OpenVinoPlugin(CompiledPlugin):
@@ -53,8 +71,8 @@ class OpenVinoPlugin(CompiledPlugin):
     """
 
     schema = settings.SCHEMA
-    imports_native = True
     compile_checks_support = True
+    imports_native = True
 
     def __init__(
         self,
@@ -69,6 +87,8 @@ class OpenVinoPlugin(CompiledPlugin):
             lambda compiler: self._places.announce(compiler.runtime.devices),
             lambda reason: services.states.set(name, DeviceState.DOWN, reason),
         )
+        self._compiles = Compiles()
+        self._networks: WeakSet[OpenVinoNetwork] = WeakSet()
         super().__init__(name, services, config)
 
     # -- description of the device --
@@ -160,13 +180,36 @@ class OpenVinoPlugin(CompiledPlugin):
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> ExecutableNetwork:
+        config = self._fitted(network, config)
+        try:
+            return self._executable(network, config, self._checked(network, config, token))
+        except UnsupportedLayers as error:
+            if config[settings.FALLBACK] != settings.ALL:
+                raise
+            return self._executable(network, config, None, error.layers)
+
+    def _checked(
+        self, network: Network, config: Configuration, token: CancelToken
+    ) -> Compilation | None:
+        """The compilation of a network that says all its sizes. Otherwise None: it compiles with
+        likely sizes, or may do so with others.
+
+        Raises:
+            HeadraceError: it does not.
+        """
         compiler, device = self._openvino.get(), self.device_id(config)
         compiler.refuse_unsupported(network, device, self.name)
-        config = self._fitted(network, config)
         properties = self._properties(config, device)
-        return self._executable(
-            network, config, compiler.compile(network, device, properties, token)
-        )
+        try:
+            return compiler.check(network, device, properties, token)
+        except UnsupportedLayers:
+            raise
+        except HeadraceError:
+            if token.error is not None:
+                raise
+            if refused := compiler.unclaimed(network, device, properties):
+                raise UnsupportedLayers(self.name, refused) from None
+            return None
 
     def _import(
         self, network: Network, native: bytes, config: Configuration, token: CancelToken
@@ -175,6 +218,61 @@ class OpenVinoPlugin(CompiledPlugin):
         properties = self._properties(config, device)
         restored = self._openvino.get().restore(network, native, device, properties)
         return self._executable(network, config, restored)
+
+    def _executable(
+        self,
+        network: Network,
+        config: Configuration,
+        compilation: Compilation | None,
+        unclaimed: Sequence[UnsupportedLayer] = (),
+    ) -> ExecutableNetwork:
+        compiler, device = self._openvino.get(), self.device_id(config)
+        share = self._at_once(config)
+        shown = hints.chosen(config, share)
+        computed = {INFERENCE_PRECISION_HINT.name: self._precision(config, device)}
+        made = compiler.executable(
+            network,
+            shown.schema.resolve(shown.explicit_strings(), computed),
+            self.executor(config),
+            share,
+            self._compiles,
+            partial(compiler.compile, device=device, properties=self._properties(config, device)),
+            compilation,
+            unclaimed,
+        )
+        self._networks.add(made)
+        return made
+
+    def _query(self, network: Network, transformed: Network, config: Configuration) -> QueryResult:
+        """What OPENVINO claims, without what CPU does not run: nothing would check the answers."""
+        found = super()._query(network, transformed, config)
+        if config[settings.FALLBACK] == settings.ALL:
+            supported = dict.fromkeys(network.layer_names, self.name)
+            found = replace(found, supported_layers=supported, unsupported=[])
+        refused = {each.layer: each for each in self._cpu.query_network(network, {}).unsupported}
+        told = "CPU has to run it, too, and does not: "
+        supported = {
+            name: device for name, device in found.supported_layers.items() if name not in refused
+        }
+        more = [
+            each._replace(reason=told + each.reason, device="")
+            for name, each in refused.items()
+            if name in found.supported_layers
+        ]
+        return replace(found, supported_layers=supported, unsupported=[*found.unsupported, *more])
+
+    def _compile_checked(self, load: Load, config: Configuration, make: Compile) -> Loaded:
+        made = super()._compile_checked(load, config, make)
+        try:
+            network = cast("OpenVinoNetwork", made.network)
+            network.stand_on(self._on_cpu(load, network.config))
+        except BaseException as error:
+            made.network.close()
+            if isinstance(error, UnsupportedLayers):
+                transformed = self._transformed(load.network, config, load.options)
+                self._refuse_unsupported(load.network, transformed, config)
+            raise
+        return replace(made, notes=(*made.notes, *network.load_notes))
 
     # -- inside --
 
@@ -194,18 +292,35 @@ class OpenVinoPlugin(CompiledPlugin):
     def _at_once(self, config: Configuration) -> int:
         return min(hints.streams(config), self.streams())
 
-    def _executable(
-        self, network: Network, config: Configuration, compiled: Compiled
-    ) -> ExecutableNetwork:
-        compiler = self._openvino.get()
-        device, share = self.device_id(config), self._at_once(config)
-        shown = hints.chosen(config, share)
-        computed = {INFERENCE_PRECISION_HINT.name: self._precision(config, device)}
-        return compiler.executable(
-            network,
-            shown.schema.resolve(shown.explicit_strings(), computed),
-            self.executor(config),
-            share,
-            compiled,
-            partial(compiler.compile_again, network, device, self._properties(config, device)),
+    def _on_cpu(self, load: Load, config: Configuration) -> ExecutableNetwork:
+        """The network on CPU, with as many streams and threads.
+
+        Raises:
+            HeadraceError: CPU does not load it.
+        """
+        given, functions = config.to_strings(), self._extensions.functions()
+        network = merge_functions(load.network, functions) if functions else load.network
+        passed = {key.name: given[key.name] for key in _FOR_CPU}
+        return self._cpu.load_network(Load(network, passed, load.options, token=load.token))
+
+    @property
+    def _cpu(self) -> Plugin:
+        """
+        Raises:
+            NotFound, Unavailable: the server has no CPU.
+        """
+        return self.services.devices.plugin("CPU")
+
+    def _memory_bytes(self, device_id: str) -> int:
+        """The weights, once for each compilation, and once for CPU, which may share them."""
+        device = f"{self.name}.{device_id}"
+        more = sum(
+            each.compilations * each.network.weight_bytes
+            for each in [*self._networks]
+            if each.place.device == device
         )
+        return super()._memory_bytes(device_id) + more
+
+    def _close(self) -> None:
+        self._compiles.stop()
+        super()._close()

@@ -43,8 +43,8 @@ def start_openvino() -> Compiler:
         Unavailable: the library cannot be imported, does not start, or finds no device.
     """
     try:
+        from headrace.plugins.openvino.backend.core import Runtime
         from headrace.plugins.openvino.compiler import Compiler
-        from headrace.plugins.openvino.session.session import Runtime
     except Exception as error:
         raise Unavailable(f"OpenVINO cannot be imported ({error}); {_REMEDY}") from error
     try:

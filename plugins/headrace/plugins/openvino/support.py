@@ -15,9 +15,8 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
+from headrace.plugins.openvino.backend import tensors
 from headrace.plugins.openvino.limits import limits
-from headrace.plugins.openvino.limits.older_sets import unknown_in_body
-from headrace.plugins.openvino.session import tensors
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.intake.naming import bodies, walk
 from headrace.runtime.network.constants import const_tensor
@@ -40,8 +39,6 @@ def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir
         reason = limits.reason(node, version, capabilities) or _unpassed(node)
         if any(bodies(node)):
             reason = _BODIES
-        if node.graph is not model.graph:
-            reason = reason or unknown_in_body(node, version)
         if reason is not None:
             found[node] = reason
     return found
@@ -58,8 +55,8 @@ class LayerSupport:
     Args:
         model: the transformed network, with its types inferred where possible.
         trials: the trials of single layers.
-        whole: compiles the network, or the rest of it, and returns the reason why it does not
-            compile. Returns None if it compiles.
+        whole: compiles the network, or the rest of it, with likely sizes. Returns the reason why it
+            does not compile, or the reasons by layer. Returns None if it compiles.
         capabilities: the device's OPTIMIZATION_CAPABILITIES.
     """
 
@@ -67,7 +64,7 @@ class LayerSupport:
         self,
         model: ir.Model,
         trials: Trials,
-        whole: Callable[[ir.Model], str | None],
+        whole: Callable[[ir.Model], Mapping[str, str] | str | None],
         capabilities: Collection[str] = (),
     ) -> None:
         self._model = model
@@ -82,18 +79,26 @@ class LayerSupport:
     @cached_property
     def _reasons(self) -> dict[ir.Node, str]:
         """The unsupported nodes. If each layer compiles alone but they do not compile together, the
-        layer at fault is unknown. Then all nodes are unsupported."""
+        layer at fault is unknown. Then all nodes are unsupported, unless other sizes may do."""
         reasons = known_limits(self._model, self._capabilities)
         left = _without(self._model, reasons) if reasons else self._model
         whole = self._whole(left) if left is not None else ""
         if whole is None:
             return reasons
+        if not isinstance(whole, str):
+            named = {node.name: node for node in self._model.graph}
+            reasons |= {named[name]: why for name, why in whole.items() if name in named}
+            return reasons or dict.fromkeys(walk(self._model.graph), next(iter(whole.values())))
         for node in self._model.graph:  # a body goes with its layer, because it never runs alone
             if _holds_any(node, reasons) or all(map(_stays_within, node.outputs)):
                 continue  # a constant is part of the trials of its readers
             if (reason := self._alone(node)) is not None:
                 reasons[node] = reason
-        return reasons or dict.fromkeys(walk(self._model.graph), whole)
+        if reasons or not all(
+            value.shape and value.shape.is_static() for value in self._model.graph.inputs
+        ):
+            return reasons
+        return dict.fromkeys(walk(self._model.graph), whole)
 
     def _alone(self, node: ir.Node) -> str | None:
         values = single_layer.outside_values(node)

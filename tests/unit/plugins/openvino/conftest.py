@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
+from headrace.plugins.openvino.running.shapes import ShapeTable
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.testing.services import services
 
 
@@ -21,5 +24,18 @@ def compiler() -> Compiler:
 
 @pytest.fixture
 def plugin(compiler: Compiler) -> Iterator[Plugin]:
-    with services() as offered:
-        yield OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
+    with services([installed_plugins()["CPU"]]) as offered:
+        plugin = OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
+        yield plugin
+        plugin.close()
+
+
+@pytest.fixture
+def openvino_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of such tiny networks say nothing."""
+    tried = ShapeTable.tried
+
+    def faster(table: Any, key: Any, compilation: Any, _: Any, *, equal: bool) -> str:
+        return tried(table, key, compilation, (1.0, 2.0), equal=equal)
+
+    monkeypatch.setattr(ShapeTable, "tried", faster)

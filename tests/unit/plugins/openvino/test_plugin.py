@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -17,11 +16,13 @@ import pytest
 from onnx import numpy_helper
 
 from headrace.plugins import openvino as openvino_plugin
+from headrace.plugins.openvino.backend import core
+from headrace.plugins.openvino.backend.core import Runtime
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.config import SCHEMA, precision, properties
 from headrace.plugins.openvino.library import openvino
-from headrace.plugins.openvino.session import session
-from headrace.plugins.openvino.session.session import Runtime
+from headrace.plugins.openvino.plugin import OpenVinoPlugin
+from headrace.plugins.openvino.running.shapes import TRIALS
 from headrace.runtime.device.api import PLUGIN_API_VERSION
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
@@ -44,20 +45,6 @@ def load(
 
 def infer(network: ExecutableNetwork, **inputs: Any) -> dict[str, Any]:
     return InferRequest(network).infer(inputs)
-
-
-# -- what is found in a run --
-
-
-@pytest.mark.parametrize("streams", ["1", "2"])
-@pytest.mark.parametrize("threads", ["1", "2"])
-def test_an_index_that_is_out_of_bounds_is_refused_on_every_thread(
-    plugin: Plugin, streams: str, threads: str
-) -> None:
-    text = "g (float[3,3] x, int64[17,3] i) => (float[17,3] y) { y = GatherElements(x, i) }"
-    network = load(plugin, text, {"NUM_STREAMS": streams, "INFERENCE_NUM_THREADS": threads})
-    with pytest.raises(InvalidArgument, match="out of bounds"):
-        infer(network, x=np.ones((3, 3), np.float32), i=np.full((17, 3), 17))
 
 
 # -- what it says of itself --
@@ -110,11 +97,14 @@ def matrices() -> Case:
 def worst(plugin: Plugin, config: dict[str, str]) -> float:
     """The largest error of a product of matrices, in units of its largest element."""
     case = matrices()
-    outputs = infer(plugin.load_network(Load(case.network, config)), **case.inputs)
+    network = plugin.load_network(Load(case.network, config))
+    for _ in range(1 + TRIALS):
+        outputs = infer(network, **case.inputs)
     expected = case.expected()["y"]
     return float(np.abs(outputs["y"] - expected).max() / np.abs(expected).max())
 
 
+@pytest.mark.usefixtures("openvino_is_faster")
 def test_a_network_computes_in_float32_unless_asked_otherwise(plugin: Plugin) -> None:
     assert worst(plugin, {}) < 1e-5
     assert (
@@ -125,6 +115,7 @@ def test_a_network_computes_in_float32_unless_asked_otherwise(plugin: Plugin) ->
     )
 
 
+@pytest.mark.usefixtures("openvino_is_faster")
 @pytest.mark.parametrize("hint", ["bf16", "f16"])
 def test_less_precision_is_there_for_who_asks_where_the_device_has_it(
     plugin: Plugin, hint: str
@@ -236,14 +227,6 @@ def test_inputs_are_told_apart_where_openvino_forgets_their_names(
     np.testing.assert_array_equal(outputs["z"], -one)
 
 
-def test_an_attention_with_a_scale_of_0_averages_all_values(plugin: Plugin) -> None:
-    text = "f (float[1,1,2,4] q, float[1,1,3,4] v) => (float[1,1,2,4] y) {"
-    network = load(plugin, text + " y = Attention<scale = 0.0>(q, v, v) }")
-    query, values = np.arange(8, dtype=np.float32), np.arange(12, dtype=np.float32)
-    y = infer(network, q=query.reshape(1, 1, 2, 4), v=values.reshape(1, 1, 3, 4))["y"]
-    np.testing.assert_allclose(y, [[[[4, 5, 6, 7]] * 2]])
-
-
 def test_one_tensor_may_be_several_outputs(plugin: Plugin) -> None:
     text = "f (float[2] x) => (float[2] y, float[2] z) { y = Neg(x)\n z = Identity(y) }"
     outputs = infer(load(plugin, text), x=np.ones(2, np.float32))
@@ -253,53 +236,33 @@ def test_one_tensor_may_be_several_outputs(plugin: Plugin) -> None:
     }
 
 
-def test_bfloat16_goes_in_and_out(plugin: Plugin) -> None:
-    network = load(plugin, "f (bfloat16[N] x) => (bfloat16[N] y) { y = Add(x, x) }")
-    x = np.array([1.5, -2], ml_dtypes.bfloat16)
-    (y,) = infer(network, x=x).values()
-    assert y.dtype == x.dtype
-    np.testing.assert_array_equal(y, x + x)
-
-
-@pytest.mark.parametrize(
-    ("type_name", "value"),
-    [("int64", 2**31), ("int64", -(2**31) - 1), ("uint64", 2**63), ("uint32", 2**31)],
-)
-def test_integers_that_it_would_cut_off_are_refused(
-    plugin: Plugin, type_name: str, value: int
-) -> None:
-    text = "f (int64[1] x) => (int64[1] y) { y = Add(x, x) }".replace("int64", type_name)
-    network = load(plugin, text)
-    with pytest.raises(InvalidArgument, match="beyond int32") as caught:
-        infer(network, x=np.array([value], type_name))
-    assert caught.value.field == "inputs['x']"
-    np.testing.assert_array_equal(infer(network, x=np.array([4], type_name))["y"], [8])
-
-
 # -- export and import --
 
 
 def test_an_exported_network_comes_back_without_being_compiled(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = networks.image()
+    case = matrices()
     native = plugin.load_network(Load(case.network)).export()
     assert native
     monkeypatch.delattr(Runtime, "convert")
     network = plugin.load_network(Load(case.network, native=native))
-    assert network.notes == ()
-    assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-4)
+    assert network.restored
+    assert network.export() == native
+    for _ in range(1 + TRIALS):
+        assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-4)
 
 
-def test_a_network_that_came_back_profiles_the_layers_that_it_had(plugin: Plugin) -> None:
-    case = networks.image()
-    first = plugin.load_network(Load(case.network))
-    second = plugin.load_network(Load(case.network, native=first.export()))
-    origins = [
-        {each for layer in network.layers() for each in layer.origins}
-        for network in (first, second)
-    ]
-    assert origins[0] == origins[1] >= {"conv0", "relu2", "dense"}
+def test_a_network_that_came_back_checks_requests_as_before(plugin: Plugin) -> None:
+    text = "f (float[4] x, int64[1] i) => (float[1] y) { y = Gather(x, i) }"
+    case = Case("f", parse(text), {})
+    native = plugin.load_network(Load(case.network)).export()
+    network = plugin.load_network(Load(case.network, {"FALLBACK": "NO"}, native=native))
+    x = np.arange(4, dtype=np.float32)
+    for _ in range(1 + TRIALS):
+        infer(network, x=x, i=np.array([3]))
+    with pytest.raises(InvalidArgument, match="out of bounds"):
+        infer(network, x=x, i=np.array([4]))
 
 
 def test_bytes_that_are_none_of_its_own_are_compiled_anew_and_it_says_so(plugin: Plugin) -> None:
@@ -309,27 +272,31 @@ def test_bytes_that_are_none_of_its_own_are_compiled_anew_and_it_says_so(plugin:
     assert_same_outputs(infer(network, **case.inputs), case.expected(), 1e-5)
 
 
-def test_a_network_that_was_imported_can_be_exported_and_imported_again(plugin: Plugin) -> None:
-    case = networks.mlp()
-    native = plugin.load_network(Load(case.network)).export()
-    restored = plugin.load_network(Load(case.network, native=native))
-    again = plugin.load_network(Load(case.network, native=restored.export()))
-    assert restored.restored
-    assert again.restored
-    assert again.notes == ()
-    assert_same_outputs(InferRequest(again).infer(case.inputs), case.expected(), 1e-4)
+def test_a_network_with_free_sizes_exports_nothing(plugin: Plugin) -> None:
+    assert plugin.load_network(Load(networks.mlp().network)).export() == b""
 
 
 # -- profiles --
 
 
-def test_a_profile_names_the_layers_that_were_fused(plugin: Plugin) -> None:
-    case = networks.image()
-    network = plugin.load_network(Load(case.network))
+def profiled(network: ExecutableNetwork, case: Case) -> Job:
     ended = threading.Event()
     job = Job(case.inputs, lambda _: ended.set(), profile=True)
     network.submit(job)
     assert ended.wait(60)
+    return job
+
+
+@pytest.mark.usefixtures("openvino_is_faster")
+def test_a_profile_names_the_layers_that_were_fused(plugin: Plugin) -> None:
+    case = networks.image()
+    network = plugin.load_network(Load(case.network))
+    assert isinstance(plugin, OpenVinoPlugin)
+    first = job = profiled(network, case)
+    for _ in range(2 + TRIALS):
+        job = profiled(network, case)
+        plugin._compiles.wait(network)
+    assert {layer.device for layer in first.layers} == {"CPU.0"}
     by_layer = {layer.layer: layer for layer in job.layers}
     assert set(by_layer["conv2"].origins) == {"conv2", "shortcut", "relu2"}
     assert all(layer.device.startswith("OPENVINO") for layer in job.layers)
@@ -339,16 +306,16 @@ def test_a_profile_names_the_layers_that_were_fused(plugin: Plugin) -> None:
 def test_large_weights_go_by_a_file_that_is_gone_then(
     plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_FILED_BYTES", 4096)
+    monkeypatch.setattr(core, "_FILED_BYTES", 4096)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     written: list[Path] = []
-    write = session._write
+    write = core._write
 
     def watched(model: ir.Model, folder: Path) -> Path:
         written.append(folder)
         return write(model, folder)
 
-    monkeypatch.setattr(session, "_write", watched)
+    monkeypatch.setattr(core, "_write", watched)
     rng = np.random.default_rng(0)
     weights = rng.random((64, 64), np.float32)
     more = rng.random((64, 64)).astype(np.float16)
@@ -366,26 +333,6 @@ def test_large_weights_go_by_a_file_that_is_gone_then(
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     np.testing.assert_allclose(infer(load(plugin, proto), x=x)["y"], expected, rtol=1e-4)
-
-
-@pytest.mark.parametrize(("axis", "runs"), [(0, False), (1, True)])
-def test_openvino_may_know_the_rank_of_an_older_softmax(
-    plugin: Plugin, axis: int, runs: bool
-) -> None:
-    model = parse(
-        "g (float[N,2,3] x) => (float[a,b] y) { zero = Constant<value = int64[1] {0}>()"
-        " one = Constant<value = int64[1] {1}>() rest = Constant<value = int64[1] {-1}>()"
-        " s = Shape(x) n = Slice(s, zero, one) c = Concat<axis = 0>(n, rest)"
-        f" t = Reshape(x, c) y = Softmax<axis = {axis}>(t) }}"
-    )
-    model.opset_import[0].version = 11
-    network = Network.from_bytes(model.SerializeToString())
-    assert bool(plugin.query_network(network, {}).unsupported) is not runs
-    if runs:
-        x = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
-        (y,) = InferRequest(plugin.load_network(Load(network))).infer({"x": x}).values()
-        wide = np.exp(x.reshape(2, 6))
-        np.testing.assert_allclose(np.asarray(y), wide / wide.sum(1, keepdims=True), rtol=1e-5)
 
 
 @pytest.mark.parametrize("case", networks.control_flow(), ids=lambda case: case.name)

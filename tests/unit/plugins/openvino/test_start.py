@@ -13,7 +13,7 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
 from headrace.runtime.device.load import Load
-from headrace.runtime.device.plugin_source import factory_source
+from headrace.runtime.device.plugin_source import factory_source, installed_plugins
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceEvent, DeviceState
 from headrace.runtime.errors import HeadraceError, NotInstalled, Unavailable
@@ -28,7 +28,7 @@ _CRASHING = "tests.support.crashing_device"
 
 @pytest.fixture
 def offered() -> Iterator[Services]:
-    with services() as made:
+    with services([installed_plugins()["CPU"]]) as made:
         yield made
 
 
@@ -86,7 +86,7 @@ def test_what_only_the_library_can_judge_starts_it_at_once(offered: Services) ->
 
 def test_a_start_that_fails_takes_the_device_down_with_its_reason(offered: Services) -> None:
     heard: list[DeviceEvent] = []
-    offered.states.subscribe(heard.append)
+    offered.states.subscribe(lambda each: None if each.device == "CPU" else heard.append(each))
     starts = Starts("OpenVINO finds no device on this machine")
     plugin = OpenVinoPlugin("OPENVINO", offered, {}, starts)
     for _ in range(2):
@@ -196,7 +196,7 @@ def test_a_reason_that_the_plugin_has_in_its_process_takes_the_device_down_for_g
     offered: Services,
 ) -> None:
     heard: list[DeviceEvent] = []
-    offered.states.subscribe(heard.append)
+    offered.states.subscribe(lambda each: None if each.device == "CPU" else heard.append(each))
     face = factory_source("LATE", f"{_CRASHING}:create_late").load()("LATE", offered, {})
     path = f"{_CRASHING}:create_without_driver"
     plugin = IsolatedPlugin("LATE", offered, {}, path, face=face)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.device.plugin_source import create_plugin, factory_source
+from headrace.runtime.device.plugin_source import (
+    create_plugin,
+    factory_source,
+    installed_plugins,
+)
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
 from headrace.runtime.errors import NotFound, Unavailable
@@ -33,6 +39,8 @@ from headrace.runtime.network.memory import Weights, forget_locals, use
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
 from headrace.runtime.transform.options import options_from_json
+
+_BESIDE: Final = frozenset(["CPU"])
 
 
 class Call(NamedTuple):
@@ -67,16 +75,18 @@ class WorkerDevice:
         isolated: bool = True,
     ) -> None:
         self._timer = Timer()
+        self._beside = _Beside()
         states = DeviceStates()
         services = Services(
             InlineExecutors(),
             self._timer,
             Counters(),
             states,
-            _NoDevices(),
+            self._beside,
             folder=folder,
             isolated=isolated,
         )
+        self._beside.services = replace(services, states=DeviceStates())
         try:
             source = factory_source(name, path).configured(name, config)
             self._plugin: Plugin = create_plugin(source, services)
@@ -105,6 +115,7 @@ class WorkerDevice:
         for number in list(self._networks):
             self._networks.pop(number).close()
         self._plugin.close()
+        self._beside.close()
         self._timer.stop()
 
     # -- calls; each returns a value for JSON --
@@ -212,14 +223,35 @@ class WorkerDevice:
         return {"device_ids": plugin.device_ids(), "default_streams": plugin.default_streams()}
 
 
-class _NoDevices:
-    """No other devices: a worker has one device, and virtual devices belong in the server."""
+class _Beside:
+    """The devices that the worker's device may use beside itself: those that compute in the process
+    that they are in, without their configuration in the server. Virtual devices belong in the
+    server. Thread-safe: `_lock` guards `_plugins`, and is held while one of them is made.
 
-    def plugin(self, device: str) -> NoReturn:
-        raise NotFound(
-            f"a device in a process of its own cannot use {device}; set ISOLATION for the "
-            f"devices that the virtual device uses, not for the virtual device"
-        )
+    Attributes:
+        services: for these devices.
+    """
+
+    services: Services
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plugins: dict[str, Plugin] = {}
+
+    def plugin(self, device: str) -> Plugin:
+        if device not in _BESIDE:
+            raise NotFound(
+                f"a device in a process of its own cannot use {device}; set ISOLATION for the "
+                f"devices that the virtual device uses, not for the virtual device"
+            )
+        with self._lock:
+            if device not in self._plugins:
+                self._plugins[device] = create_plugin(installed_plugins()[device], self.services)
+            return self._plugins[device]
+
+    def close(self) -> None:
+        for plugin in self._plugins.values():
+            plugin.close()
 
     def available(self) -> dict[str, list[str]]:
         return {}

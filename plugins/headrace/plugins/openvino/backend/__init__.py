@@ -1,0 +1,1 @@
+"""Compiles networks for one tuple of input shapes each, and runs them."""

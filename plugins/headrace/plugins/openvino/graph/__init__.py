@@ -1,1 +1,0 @@
-"""Changes to OpenVINO's graph of a network before the graph is compiled."""

@@ -1,0 +1,51 @@
+"""Tells whether OpenVINO has answered a request as CPU did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from headrace.runtime.network.values import Value
+
+_OF_PRECISION: Final[Mapping[str, float]] = MappingProxyType(
+    {"f32": 1e-3, "f16": 2e-2, "bf16": 5e-2}
+)
+_OF_TYPE: Final[Mapping[str, float]] = MappingProxyType({"float16": 1e-2, "bfloat16": 5e-2})
+_EIGHT_BITS: Final = ("int8", "uint8")
+
+
+def differing(found: Mapping[str, Value], right: Mapping[str, Value], precision: str) -> str | None:
+    """The name of an output that differs; None if none does.
+
+    Floating-point numbers may differ by 0.1 % of the output's largest in float32, by more where
+    less precision was asked for. They must be infinite and NaN in the same places. An integer of 8
+    bits may differ by 1, because a half may be rounded either way. All else must be equal.
+
+    Args:
+        precision: in which OpenVINO computes: f32, f16 or bf16.
+    """
+    for name, expected in right.items():
+        if not _alike(np.asarray(found[name]), np.asarray(expected), _OF_PRECISION[precision]):
+            return name
+    return None
+
+
+def _alike(found: Any, right: Any, tolerance: float) -> bool:
+    if found.shape != right.shape or found.dtype != right.dtype:
+        return False
+    kind = str(right.dtype)
+    if kind in _EIGHT_BITS:
+        return bool((np.abs(found.astype(np.int16) - right) <= 1).all())
+    if right.dtype.kind in "biu":
+        return bool(np.array_equal(found, right))
+    if found.dtype != np.float64:
+        found, right = found.astype(np.float32), right.astype(np.float32)
+    finite = np.isfinite(right)
+    if not np.array_equal(found[~finite], right[~finite], equal_nan=True):
+        return False
+    found, right = found[finite], right[finite]
+    most = np.abs(right).max(initial=0.0) * max(tolerance, _OF_TYPE.get(kind, 0.0))
+    return bool((np.abs(found - right) <= most).all())

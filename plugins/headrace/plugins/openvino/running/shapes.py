@@ -1,0 +1,201 @@
+"""Decides, for each tuple of shapes that requests have, whether OpenVINO or CPU runs them.
+
+A shape that CPU has answered twice is compiled. The first requests after that run on both, one
+after the other: CPU's answer is given, OpenVINO's is compared with it, and both are timed. From
+then on the faster one runs the shape. So a network whose shapes never repeat stays on CPU.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, TypeVar
+
+COMPILING: Final = "compiling"
+DIFFERED: Final = "differed"
+EMPTY: Final = "empty"
+SLOWER: Final = "slower"
+UNCLAIMED: Final = "unclaimed"
+VALUES: Final = "values"
+"""Why CPU runs a request: its shape has no compilation yet, was answered otherwise, has an empty
+axis, is slower, cannot be compiled, or holds values that OpenVINO may get wrong."""
+
+TRIALS: Final = 4
+"""How many requests of a shape run on both."""
+_REMEMBERED: Final = 4096
+"""The most shapes of a network that are remembered."""
+_SHARE: Final = 0.25
+_SAVED_SECONDS: Final = 10.0
+
+_K = TypeVar("_K", bound=Hashable)
+_C = TypeVar("_C")
+
+
+class Choice(NamedTuple, Generic[_C]):
+    """What to do with a request.
+
+    Attributes:
+        compilation: what runs it; None if CPU does.
+        reason: why CPU does.
+        trial: run it on both, and report what came out.
+    """
+
+    compilation: _C | None = None
+    reason: str = ""
+    trial: bool = False
+
+
+@dataclass(slots=True)
+class _Shape(Generic[_C]):
+    answers: int = 0
+    compilation: _C | None = None
+    why: str = ""  # CPU runs it for good
+    trials: list[tuple[float, float]] = field(default_factory=list)
+
+
+class CompileBudget:
+    """The time that may go into compiling shapes of one network: at first 10 seconds, then a
+    quarter of the time that passes, of which 10 seconds can be saved. The compile that overdraws it
+    is the last one for a while. Not thread-safe.
+
+    Args:
+        clock: tells the seconds since some moment.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left = _SAVED_SECONDS
+        self._counted_at = clock()
+
+    def has_some(self) -> bool:
+        """Whether a compile may begin."""
+        now = self._clock()
+        earned = (now - self._counted_at) * _SHARE
+        self._left, self._counted_at = min(self._left + earned, _SAVED_SECONDS), now
+        return self._left >= 0
+
+    def spend(self, seconds: float) -> None:
+        """Counts a compile that took so long."""
+        self._left -= seconds
+
+
+class ShapeTable(Generic[_K, _C]):
+    """The shapes of one network. Thread-safe: `_lock` guards all fields. It compiles nothing: one
+    caller at a time is told to.
+
+    Args:
+        most: how many compilations are kept. The one that was used least recently goes first.
+        budget: the time for compiles; None for no limit. Then a slower compilation stays, too.
+    """
+
+    def __init__(self, most: int, budget: CompileBudget | None) -> None:
+        self._most = most
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._shapes: OrderedDict[_K, _Shape[_C]] = OrderedDict()
+        self._compiling = False
+
+    def ask(self, key: _K) -> Choice[_C]:
+        """
+        Args:
+            key: the request's shapes.
+        """
+        with self._lock:
+            shape = self._shape(key)
+            if shape.compilation is not None:
+                return Choice(shape.compilation, trial=len(shape.trials) < TRIALS)
+            return Choice(reason=shape.why or COMPILING)
+
+    def answered(self, key: _K) -> bool:
+        """CPU has answered a request of a shape that has no compilation yet. Returns whether the
+        caller has to compile the shape now, and to report the outcome."""
+        with self._lock:
+            shape = self._shape(key)
+            shape.answers += 1
+            return shape.answers > 1 and self._begin(shape)
+
+    def begin(self, key: _K) -> bool:
+        """As `answered`, at once."""
+        with self._lock:
+            return self._begin(self._shape(key))
+
+    def _begin(self, shape: _Shape[_C]) -> bool:
+        if self._compiling or shape.compilation is not None or shape.why:
+            return False
+        self._compiling = self._budget is None or self._budget.has_some()
+        return self._compiling
+
+    def compiled(self, key: _K, compilation: _C, seconds: float) -> None:
+        """The shape has been compiled, which took so long. Its trials begin."""
+        with self._lock:
+            self._ended(seconds)
+            shape = self._shape(key)
+            shape.compilation, shape.trials = compilation, []
+            kept = [each for each in self._shapes.values() if each.compilation is not None]
+            for each in kept[: -self._most]:
+                each.compilation, each.answers = None, 1
+
+    def refused(self, key: _K, seconds: float) -> None:
+        """The shape cannot be compiled."""
+        with self._lock:
+            self._ended(seconds)
+            self._shape(key).why = UNCLAIMED
+
+    def tried(self, key: _K, compilation: _C, seconds: tuple[float, float], *, equal: bool) -> str:
+        """A request has run on both.
+
+        Args:
+            seconds: on OpenVINO, and on CPU.
+            equal: OpenVINO has answered as CPU did.
+
+        Returns:
+            Why CPU runs the shape from now on, if that was decided now; otherwise an empty text.
+        """
+        with self._lock:
+            shape = self._shapes.get(key)
+            if shape is None or shape.compilation is not compilation:
+                return ""
+            shape.trials.append(seconds)
+            if not equal:
+                shape.why = DIFFERED
+            elif len(shape.trials) == TRIALS and self._budget is not None:
+                ours, theirs = map(min, zip(*shape.trials, strict=True))
+                shape.why = SLOWER if ours > theirs else ""
+            if shape.why:
+                shape.compilation = None
+            return shape.why
+
+    def compilations(self) -> list[tuple[_K, _C]]:
+        """The shapes that are compiled, the one that was used least recently first."""
+        with self._lock:
+            found = list(self._shapes.items())
+        return [(key, each.compilation) for key, each in found if each.compilation is not None]
+
+    def left_to_cpu(self) -> Iterator[tuple[_K, str]]:
+        """The shapes that CPU runs for good, each with the reason."""
+        with self._lock:
+            found = list(self._shapes.items())
+        return ((key, each.why) for key, each in found if each.why)
+
+    def clear(self) -> None:
+        """Drops all compilations."""
+        with self._lock:
+            self._shapes.clear()
+
+    def _shape(self, key: _K) -> _Shape[_C]:
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = _Shape()
+            if len(self._shapes) > _REMEMBERED:
+                oldest = (k for k, each in self._shapes.items() if each.compilation is None)
+                del self._shapes[next(oldest)]
+        self._shapes.move_to_end(key)
+        return shape
+
+    def _ended(self, seconds: float) -> None:
+        self._compiling = False
+        if self._budget is not None:
+            self._budget.spend(seconds)

@@ -1,1 +1,0 @@
-"""Compiles and runs networks: the core, infer requests, tensors and profiles."""

@@ -1,0 +1,69 @@
+"""When two answers count as the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from headrace.plugins.openvino.running.comparison import differing
+
+FLOATS = np.array([100, -3, 0], np.float32)
+
+
+def same(found: Any, right: Any, precision: str = "f32") -> bool:
+    return differing({"y": found}, {"y": right}, precision) is None
+
+
+def test_floats_may_be_off_by_a_thousandth_of_the_largest() -> None:
+    assert same(FLOATS + np.float32(0.09), FLOATS)
+    assert not same(FLOATS + np.float32(0.11), FLOATS)
+
+
+def test_and_by_more_where_less_precision_was_asked_for() -> None:
+    assert same(FLOATS + 1, FLOATS, "f16")
+    assert same(FLOATS + 4, FLOATS, "bf16")
+    assert not same(FLOATS + 6, FLOATS, "bf16")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_and_where_the_network_has_less(dtype: Any) -> None:
+    right = np.array([100, 1], dtype)
+    assert same((right.astype(np.float32) + np.float32(0.5)).astype(dtype), right)
+    assert not same(right * dtype(2), right)
+
+
+def test_the_differing_output_is_named() -> None:
+    right = {"x": FLOATS, "y": FLOATS}
+    assert differing({"x": FLOATS, "y": 2 * FLOATS}, right, "f32") == "y"
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinities_are_in_the_same_places(special: float) -> None:
+    right = np.array([1, special, 2], np.float32)
+    assert same(right.copy(), right)
+    assert not same(np.array([1, 3e38, 2], np.float32), right)
+    assert not same(right, np.array([1, 3e38, 2], np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint16, np.bool_])
+def test_integers_are_equal(dtype: Any) -> None:
+    right = np.array([0, 1, 1]).astype(dtype)
+    assert same(right.copy(), right)
+    assert not same(right[::-1], right)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_but_those_of_8_bits_may_be_rounded_either_way(dtype: Any) -> None:
+    right = np.array([5, 100, np.iinfo(dtype).max], dtype)
+    assert same(np.array([6, 99, np.iinfo(dtype).max], dtype), right)
+    assert not same(np.array([7, 100, np.iinfo(dtype).max], dtype), right)
+    assert not same(np.array([5, 100, np.iinfo(dtype).min], dtype), right)
+
+
+def test_shapes_and_types_are_equal() -> None:
+    assert not same(FLOATS.reshape(1, 3), FLOATS)
+    assert not same(FLOATS.astype(np.float64), FLOATS)
+    assert same(np.float32(2), np.array(2, np.float32))

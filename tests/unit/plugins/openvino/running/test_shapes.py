@@ -1,0 +1,156 @@
+"""Which device runs which shape: a table that is told what happened, without threads or clocks."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.plugins.openvino.running.shapes import (
+    COMPILING,
+    DIFFERED,
+    SLOWER,
+    TRIALS,
+    UNCLAIMED,
+    CompileBudget,
+    ShapeTable,
+)
+
+Table = ShapeTable[str, str]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def table(most: int = 2) -> Table:
+    return Table(most, CompileBudget(Clock()))
+
+
+def compiled(shapes: Table, *keys: str) -> None:
+    for key in keys:
+        assert shapes.begin(key)
+        shapes.compiled(key, f"compilation of {key}", 0.1)
+
+
+def tried(shapes: Table, key: str, times: int, ours: float = 1, theirs: float = 2) -> str:
+    compilation = shapes.ask(key).compilation
+    assert compilation is not None
+    found = [shapes.tried(key, compilation, (ours, theirs), equal=True) for _ in range(times)]
+    return found[-1]
+
+
+def test_a_shape_is_compiled_when_cpu_has_answered_it_twice() -> None:
+    shapes = table()
+    assert [shapes.answered("a") for _ in range(2)] == [False, True]
+    assert shapes.ask("a") == (None, COMPILING, False)
+
+
+def test_shapes_that_never_repeat_are_not_compiled() -> None:
+    shapes = table()
+    assert not any(shapes.answered(str(number)) for number in range(10_000))
+
+
+def test_a_network_compiles_one_shape_at_a_time() -> None:
+    shapes = table()
+    assert shapes.begin("a")
+    assert not shapes.begin("b")
+    shapes.compiled("a", "compilation", 0.1)
+    assert shapes.begin("b")
+
+
+def test_what_is_compiled_runs_on_both_at_first() -> None:
+    shapes = table()
+    compiled(shapes, "a")
+    assert shapes.ask("a").trial
+    assert tried(shapes, "a", TRIALS) == ""
+    assert shapes.ask("a") == ("compilation of a", "", False)
+
+
+def test_what_is_slower_than_cpu_in_each_of_its_trials_stays_on_cpu() -> None:
+    shapes = table()
+    compiled(shapes, "a")
+    assert tried(shapes, "a", TRIALS, ours=2, theirs=1) == SLOWER
+    assert shapes.ask("a") == (None, SLOWER, False)
+    assert not shapes.answered("a")
+
+
+def test_the_fastest_trial_counts() -> None:
+    shapes = table()
+    compiled(shapes, "a")
+    assert tried(shapes, "a", TRIALS - 1, ours=9, theirs=2) == ""
+    assert tried(shapes, "a", 1, ours=1, theirs=9) == ""
+    assert shapes.ask("a").compilation
+
+
+def test_one_answer_that_differs_ends_it() -> None:
+    shapes = table()
+    compiled(shapes, "a")
+    compilation = shapes.ask("a").compilation
+    assert compilation is not None
+    assert shapes.tried("a", compilation, (1, 2), equal=False) == DIFFERED
+    assert shapes.ask("a") == (None, DIFFERED, False)
+    assert list(shapes.left_to_cpu()) == [("a", DIFFERED)]
+
+
+def test_a_late_report_of_an_earlier_compilation_counts_nothing() -> None:
+    shapes = table(most=1)
+    compiled(shapes, "a", "b", "a")
+    assert shapes.tried("a", "another", (1, 2), equal=False) == ""
+    assert shapes.ask("a").compilation
+
+
+def test_what_cannot_be_compiled_is_not_tried_again() -> None:
+    shapes = table()
+    assert shapes.begin("a")
+    shapes.refused("a", 0.1)
+    assert shapes.ask("a").reason == UNCLAIMED
+    assert not shapes.begin("a")
+    assert shapes.begin("b")
+
+
+def test_the_least_recently_used_compilation_goes_first() -> None:
+    shapes = table(most=2)
+    compiled(shapes, "a", "b")
+    shapes.ask("a")
+    compiled(shapes, "c")
+    assert [key for key, _ in shapes.compilations()] == ["a", "c"]
+    assert shapes.answered("b"), "it is compiled again as soon as it is seen again"
+
+
+def test_shapes_without_end_are_forgotten_and_compilations_are_not() -> None:
+    shapes = table()
+    compiled(shapes, "a")
+    for number in range(10_000):
+        shapes.ask(str(number))
+    assert len(shapes._shapes) <= 4096
+    assert shapes.ask("a").compilation
+
+
+def test_without_a_budget_a_slower_compilation_stays() -> None:
+    shapes = Table(2, None)
+    compiled(shapes, "a")
+    assert tried(shapes, "a", TRIALS, ours=2, theirs=1) == ""
+
+
+def test_compiles_get_a_quarter_of_the_time() -> None:
+    clock = Clock()
+    budget = CompileBudget(clock)
+    budget.spend(30)
+    assert not budget.has_some()
+    clock.now = 79
+    assert not budget.has_some()
+    clock.now = 80
+    assert budget.has_some()
+
+
+@pytest.mark.parametrize("idle", [1000, 100_000])
+def test_no_more_than_ten_seconds_are_saved(idle: float) -> None:
+    clock = Clock()
+    budget = CompileBudget(clock)
+    clock.now = idle
+    assert budget.has_some()
+    budget.spend(11)
+    assert not budget.has_some()

@@ -1,0 +1,310 @@
+"""OPENVINO runs the shapes that it has compiled, and CPU runs the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.plugins.openvino.backend.compilation import Compilation
+from headrace.plugins.openvino.executable_network import FALLBACK_REQUESTS, OpenVinoNetwork
+from headrace.plugins.openvino.plugin import OpenVinoPlugin
+from headrace.plugins.openvino.running import shapes
+from headrace.plugins.openvino.running.shapes import TRIALS
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import Plugin
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument, UnsupportedLayers
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.network.network import Network
+from headrace.testing.case import parse
+from headrace.testing.infer_request import InferRequest
+
+NEGATIVE = "f (float[N,M] x) => (float[N,M] y) { y = Neg(x) }"
+LOOKED_UP = "f (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }"
+
+
+pytestmark = pytest.mark.usefixtures("openvino_is_faster")
+
+
+class Rig:
+    """A loaded network, the device that runs each of its requests, and how often."""
+
+    def __init__(
+        self, plugin: Plugin, monkeypatch: pytest.MonkeyPatch, text: str, config: dict[str, str]
+    ) -> None:
+        network = Network.from_bytes(parse(text).SerializeToString())
+        loaded = plugin.load_network(Load(network, config))
+        assert isinstance(loaded, OpenVinoNetwork)
+        assert isinstance(plugin, OpenVinoPlugin)
+        self.network, self.plugin = loaded, plugin
+        self.counters = NetworkCounters("f", "OPENVINO")
+        loaded.count_as("f", self.counters)
+        self.ran: list[str] = []
+        self._watch(monkeypatch, type(loaded._cpu), "_infer", "CPU")
+        self._watch(monkeypatch, Compilation, "run", "OPENVINO")
+
+    def _watch(
+        self, monkeypatch: pytest.MonkeyPatch, owner: type, method: str, device: str
+    ) -> None:
+        watched = getattr(owner, method)
+
+        def run(*arguments: Any, **named: Any) -> Any:
+            self.ran.append(device)
+            return watched(*arguments, **named)
+
+        monkeypatch.setattr(owner, method, run)
+
+    def infer(self, **inputs: Any) -> Any:
+        """The answer of a request. What follows from it has been compiled then."""
+        self.ran.clear()
+        found = InferRequest(self.network).infer(inputs)["y"]
+        self.plugin._compiles.wait(self.network)
+        return found
+
+    def until_it_runs(self, **inputs: Any) -> None:
+        for _ in range(2 + TRIALS):
+            self.infer(**inputs)
+
+    @property
+    def reasons(self) -> dict[str, float]:
+        """How many requests CPU ran, by reason."""
+        return {
+            each.labels[-1]: each.value
+            for each in self.counters.series.snapshot()
+            if each.family is FALLBACK_REQUESTS and isinstance(each.value, float | int)
+        }
+
+
+@pytest.fixture
+def rig(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    made: list[Rig] = []
+
+    def make(text: str = NEGATIVE, **config: str) -> Rig:
+        made.append(Rig(plugin, monkeypatch, text, config))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.network.close()
+
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_a_shape_goes_from_cpu_over_trials_to_openvino(rig: Any) -> None:
+    network = rig()
+    devices = []
+    for _ in range(3 + TRIALS):
+        assert np.array_equal(network.infer(x=X), -X)
+        devices.append(list(network.ran))
+    both = [["CPU", "OPENVINO"]] * TRIALS
+    assert devices == [["CPU"], ["CPU"], *both, ["OPENVINO"]]
+    assert network.reasons == {"compiling": 2}
+    assert network.network.get_metric("COMPILED_SHAPES") == ["2x3"]
+    assert network.network.get_metric("FALLBACK_SHAPES") == []
+    assert network.network.get_metric("FALLBACK_LAYERS") == []
+
+
+def test_a_network_that_says_its_sizes_is_compiled_at_the_load(rig: Any) -> None:
+    network = rig("f (float[2,3] x) => (float[2,3] y) { y = Neg(x) }")
+    assert network.network.get_metric("COMPILED_SHAPES") == ["2x3"]
+    assert np.array_equal(network.infer(x=X), -X)
+    assert network.ran == ["CPU", "OPENVINO"]
+
+
+def test_cpu_answers_other_shapes_meanwhile(rig: Any) -> None:
+    network = rig()
+    network.until_it_runs(x=X)
+    assert network.infer(x=X.T).shape == (3, 2)
+    assert network.ran == ["CPU"]
+
+
+def test_no_more_shapes_are_compiled_than_asked_for(rig: Any) -> None:
+    network = rig(COMPILED_SHAPES="2")
+    for size in (1, 2, 3):
+        network.until_it_runs(x=np.ones((size, 3), np.float32))
+    assert network.network.get_metric("COMPILED_SHAPES") == ["2x3", "3x3"]
+    assert network.network.compilations == 2
+
+
+def test_a_shape_that_is_answered_otherwise_stays_on_cpu(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Compilation.run
+    monkeypatch.setattr(
+        Compilation,
+        "run",
+        lambda *given, **named: {
+            name: value * 1.01 for name, value in run(*given, **named).items()
+        },
+    )
+    network = rig()
+    for _ in range(5):
+        assert np.array_equal(network.infer(x=X), -X)
+    assert network.ran == ["CPU"]
+    assert network.reasons == {"compiling": 2, "differed": 2}
+    assert network.network.get_metric("COMPILED_SHAPES") == []
+    (told,) = network.network.get_metric("FALLBACK_SHAPES")
+    assert told == "2x3: differed: output 'y' differs from CPU's"
+
+
+def test_so_does_one_that_cannot_be_compiled(rig: Any) -> None:
+    text = """f (float[N,2] x) => (float[A,2] y) { s = Shape<end = 1>(x)
+        three = Constant<value = int64[1] {3}>() m = Sub(s, three)
+        a = Constant<value = int64[1] {0}>() z = Constant<value = int64[1] {0}>()
+        e = Slice(x, z, m, a) y = Concat<axis = 0>(e, x) }"""
+    network = rig(text)
+    x = np.ones((3, 2), np.float32)
+    for _ in range(3):
+        assert network.infer(x=x).shape == (3, 2)
+    assert network.ran == ["CPU"]
+    assert network.reasons == {"compiling": 2, "unclaimed": 1}
+    (told,) = network.network.get_metric("FALLBACK_SHAPES")
+    assert "without elements" in told
+
+
+def test_a_request_without_elements_runs_on_cpu(rig: Any) -> None:
+    network = rig()
+    for _ in range(4):
+        assert network.infer(x=np.ones((0, 3), np.float32)).shape == (0, 3)
+    assert network.ran == ["CPU"]
+    assert network.reasons == {"empty": 4}
+
+
+def test_values_that_are_none_for_openvino_run_on_cpu(rig: Any) -> None:
+    network = rig("f (int64[N] x) => (int64[N] y) { y = Add(x, x) }")
+    network.until_it_runs(x=np.array([1, 2]))
+    assert network.infer(x=np.array([2**40, 1])).tolist() == [2**41, 2]
+    assert network.ran == ["OPENVINO", "CPU"]
+    assert network.reasons == {"compiling": 2, "values": 1}
+    assert network.infer(x=np.array([3, 4])).tolist() == [6, 8]
+    assert network.ran == ["OPENVINO"]
+
+
+def test_cpu_says_what_is_wrong_with_a_request(rig: Any) -> None:
+    network = rig(LOOKED_UP)
+    x = np.arange(4, dtype=np.float32)
+    network.until_it_runs(x=x, i=np.array([3]))
+    with pytest.raises(InvalidArgument, match="within the inclusive range"):
+        network.infer(x=x, i=np.array([4]))
+    assert network.infer(x=x, i=np.array([1])).tolist() == [1]
+
+
+def test_a_shape_that_cpu_refuses_is_never_compiled(rig: Any) -> None:
+    network = rig("f (float[N] x, float[M] z) => (float[K] y) { y = Add(x, z) }")
+    for _ in range(4):
+        with pytest.raises(InvalidArgument):
+            network.infer(x=np.ones(3, np.float32), z=np.ones(4, np.float32))
+    assert network.network.get_metric("FALLBACK_SHAPES") == []
+    assert network.network.get_metric("COMPILED_SHAPES") == []
+
+
+def test_sizes_that_a_request_gives_as_values_are_a_part_of_its_shape(rig: Any) -> None:
+    network = rig("f (float[N] x, int64[2] p) => (float[A,B] y) { y = Reshape(x, p) }")
+    x = np.arange(6, dtype=np.float32)
+    for shape in ((2, 3), (3, 2)):
+        network.until_it_runs(x=x, p=np.array(shape))
+        assert network.infer(x=x, p=np.array(shape)).shape == shape
+        assert network.ran == ["OPENVINO"]
+    with pytest.raises(InvalidArgument):
+        network.infer(x=x, p=np.array([4, 2]))
+
+
+def test_without_a_fallback_requests_wait_for_the_compile(rig: Any) -> None:
+    network = rig(FALLBACK="NO")
+    assert np.array_equal(network.infer(x=X), -X)
+    assert network.ran == ["CPU", "OPENVINO"]  # CPU checks
+    assert network.reasons == {}
+    with pytest.raises(FailedPrecondition, match="no elements"):
+        network.infer(x=np.ones((0, 3), np.float32))
+
+
+def test_then_values_that_are_none_for_openvino_are_refused(rig: Any) -> None:
+    network = rig("f (int64[N] x) => (int64[N] y) { y = Add(x, x) }", FALLBACK="NO")
+    network.until_it_runs(x=np.array([1, 2]))
+    with pytest.raises(InvalidArgument, match="beyond"):
+        network.infer(x=np.array([2**40, 1]))
+
+
+def test_what_cpu_does_not_run_is_refused(plugin: Plugin) -> None:
+    model = parse("f (bfloat16[N] x) => (bfloat16[N] y) { y = Add(x, x) }")
+    network = Network.from_bytes(model.SerializeToString())
+    assert plugin.query_network(network, {}).unsupported
+    with pytest.raises(UnsupportedLayers, match="CPU has to run it"):
+        plugin.load_network(Load(network))
+
+
+def test_an_unload_waits_for_the_compile(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, goes_on = threading.Event(), threading.Event()
+    network = rig()
+    compile_with = network.network._compile_with
+
+    def slowly(*given: Any) -> Any:
+        began.set()
+        assert goes_on.wait(30)
+        return compile_with(*given)
+
+    monkeypatch.setattr(network.network, "_compile_with", slowly)
+    for _ in range(2):
+        InferRequest(network.network).infer({"x": X})
+    assert began.wait(30)
+    closed = threading.Thread(target=network.network.close)
+    closed.start()
+    assert closed.is_alive()
+    goes_on.set()
+    closed.join(30)
+    assert not closed.is_alive()
+
+
+def test_a_compilation_counts_as_memory(rig: Any, plugin: Plugin) -> None:
+    weights = (
+        "f (float[N,4] x) => (float[N,4] y) <float[4,4] w = {1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4}>"
+    )
+    network = rig(weights + " { y = MatMul(x, w) }")
+    before = plugin.memory_bytes("CPU")
+    network.until_it_runs(x=np.ones((2, 4), np.float32))
+    assert plugin.memory_bytes("CPU") == before + network.network.network.weight_bytes
+
+
+def test_the_reasons_are_those_that_the_table_names() -> None:
+    known = {shapes.COMPILING, shapes.DIFFERED, shapes.EMPTY, shapes.SLOWER, shapes.UNCLAIMED}
+    assert all(each in FALLBACK_REQUESTS.help for each in known | {shapes.VALUES})
+
+
+UNCLAIMED = "f (float[N] x) => (int64[1,M] y) { a = Neg(x) y = NonZero(a) }"
+
+
+def test_layers_that_openvino_does_not_claim_are_refused(plugin: Plugin) -> None:
+    network = Network.from_bytes(parse(UNCLAIMED).SerializeToString())
+    found = plugin.query_network(network, {})
+    assert [each.op_type for each in found.unsupported] == ["NonZero"]
+    with pytest.raises(UnsupportedLayers, match="follow from values"):
+        plugin.load_network(Load(network))
+
+
+def test_with_all_as_the_fallback_cpu_runs_such_a_network(rig: Any) -> None:
+    network = rig(UNCLAIMED, FALLBACK="ALL")
+    for _ in range(3):
+        assert network.infer(x=np.array([0, 3, 0, 4], np.float32)).tolist() == [[1, 3]]
+    assert network.ran == ["CPU"]
+    assert network.reasons == {"unclaimed": 3}
+    (told,) = network.network.get_metric("FALLBACK_LAYERS")
+    assert "(NonZero): its sizes follow from values" in told
+    assert any("CPU runs the whole network" in note for note in network.network.notes)
+
+
+def test_then_a_query_says_so(plugin: Plugin) -> None:
+    network = Network.from_bytes(parse(UNCLAIMED).SerializeToString())
+    found = plugin.query_network(network, {"FALLBACK": "ALL"})
+    assert not found.unsupported
+    assert len(found.supported_layers) == 2
+
+
+def test_then_other_networks_run_as_usual(rig: Any) -> None:
+    network = rig(FALLBACK="ALL")
+    network.until_it_runs(x=X)
+    network.infer(x=X)
+    assert network.ran == ["OPENVINO"]
