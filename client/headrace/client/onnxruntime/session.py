@@ -259,9 +259,10 @@ def _end(made_in: object, network: Network | None, client: Client | None) -> Non
 
 
 def _end_aside(*what: Any) -> None:
-    """Ends a session that nobody uses any more. Wherever Python finds that out, nobody can wait."""
+    """Ends a session that nobody uses any more. Wherever Python finds that out, nobody can wait; a
+    program that ends does, for a thread that is no daemon."""
     with suppress(RuntimeError):  # no thread begins at the interpreter's exit
-        threading.Thread(target=_end, args=what, daemon=True).start()
+        threading.Thread(target=_end, args=what).start()
 
 
 def _connected(target: str | None) -> Client:
