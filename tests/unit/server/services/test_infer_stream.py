@@ -65,6 +65,15 @@ class Echo:
         return job
 
 
+class Endless(Echo):
+    """Inference whose requests never end."""
+
+    def start(
+        self, request: Any, _inputs: Any, _remaining: Any, done: Callable[[Job], None]
+    ) -> Job:
+        return Job({}, done, output_names=("y",))
+
+
 class Texts(Echo):
     """Inference whose first request is completed with many texts, and each later one with none."""
 
@@ -469,3 +478,23 @@ def test_a_message_of_many_requests_leaves_turns_of_the_loop_to_other_callers() 
         assert begun[-1] == 500
 
     asyncio.run(scenario())
+
+
+def test_refusals_among_many_requests_of_a_message_come_while_the_stream_is_open() -> None:
+    class Quick(Caller):
+        def try_write(self, message: bytes) -> bool:
+            self.results += parse_infer_stream_reply(message).results
+            return True
+
+    async def scenario() -> None:
+        caller = Quick(message(*["same"] * 200), more=True)
+        held: Any = Endless((1,), (1,))
+        owner = InferStreams(held, Boundary(Counters(), 100), 4096, 1 << 30)
+        stream = asyncio.create_task(owner.serve(caller))
+        while len(caller.results) < 199:
+            await asyncio.sleep(0)
+        assert {code(each) for each in caller.results} == {"INVALID_ARGUMENT"}
+        stream.cancel()
+        await asyncio.gather(stream, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
