@@ -20,6 +20,12 @@ CALL = b"\x83\x86" + block(
 )
 
 
+def test_a_server_ends_well() -> None:
+    with Server(*BASIC, "--front-end", "grpcio") as server:
+        assert server.stop() == 0
+        assert "Traceback" not in server.log(), server.log()
+
+
 def test_a_server_whose_port_is_lost_ends_and_says_so() -> None:
     with Server(*BASIC, "--front-end", "grpcio") as server:
         host, _, port = server.address.rpartition(":")

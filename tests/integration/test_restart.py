@@ -188,10 +188,10 @@ def test_a_kill_during_a_load_leaves_all_of_the_network_or_nothing(
         while set(folder.iterdir()) <= known and not call.done():
             pause.wait(1e-4)  # the moment is a short one
         server.kill()
-        with pytest.raises(grpc.RpcError):
-            call.result()
+        told = call.exception() is None  # in time, on a busy machine
     with Server(*BASIC, *state) as server:
         there = server.networks()
+        assert not told or "large" in there
         assert set(there) - {"large"} == {"add"}
         np.testing.assert_array_equal(
             server.infer("add", before.inputs)["z"], before.expected()["z"]

@@ -182,12 +182,11 @@ class GrpcioFrontEnd:
 
     async def lost(self) -> None:
         """As `FrontEnd.lost`. A client can do that, by a call whose path is not UTF-8."""
-        try:
-            await self._server.wait_for_termination()
-        except Exception:  # noqa: BLE001 - whatever ended gRPC's task that accepts calls
-            _log.critical("gRPC's server has failed and takes no more calls", exc_info=True)
-            return
-        await asyncio.get_running_loop().create_future()  # it was stopped
+        ended = asyncio.ensure_future(self._server.wait_for_termination())
+        await asyncio.wait({ended})  # to cancel `ended` would cancel gRPC's own stop
+        if (error := ended.exception()) is None:
+            await asyncio.get_running_loop().create_future()  # it was stopped
+        _log.critical("gRPC's server has failed and takes no more calls", exc_info=error)
 
     async def stop(self, seconds: float) -> None:
         """As `FrontEnd.stop`."""
