@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -193,22 +193,40 @@ class HeteroPlugin(VirtualPlugin):
         answers = Answers(whole, resolved.targets, load.token)
         for device, why in ended.items():
             answers.end(device, why)
+        with _kept(whole):
+            planned, loaded = self._settle(load, resolved, answers)
+        whole.derived(key, lambda: planned)
+        notes = (f"nothing runs on {device}: {why}" for device, why in answers.ended.items())
+        return replace(loaded, notes=(*notes, *loaded.notes))
+
+    def _settle(self, load: Load, resolved: _Resolved, answers: Answers) -> tuple[Plan, Loaded]:
+        """Plans and loads until no device refuses a layer of its part."""
         while True:
             planned = self._plan(load, resolved, answers)
             if planned.unsupported:
                 raise UnsupportedLayers(resolved.name, planned.unsupported)
             try:
-                loaded = _load(load, planned, resolved)
-                break
+                return planned, _load(load, planned, resolved)
             except EndedWorker as error:
                 answers.end(error.metadata["device"], error.message)
             except UnsupportedLayers as error:
                 news = answers.refuse(error.metadata["device"], error.layers)
                 if load.token.error is not None or not news:
                     raise
-        whole.derived(key, lambda: planned)
-        notes = (f"nothing runs on {device}: {why}" for device, why in answers.ended.items())
-        return replace(loaded, notes=(*notes, *loaded.notes))
+
+
+@contextmanager
+def _kept(network: Network) -> Iterator[None]:
+    """Keeps what devices make of the network when they are asked, because they need it again for
+    their parts, of which many a network has only one."""
+    if network.is_kept:
+        yield
+        return
+    network.keep()
+    try:
+        yield
+    finally:
+        network.forget()
 
 
 def _load(load: Load, planned: Plan, resolved: _Resolved) -> Loaded:

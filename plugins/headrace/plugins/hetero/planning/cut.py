@@ -27,7 +27,8 @@ class Piece:
 
     Attributes:
         affinity: the device that it is for.
-        network: with the layers' own names; its ports have the names of the tensors.
+        network: with the layers' own names; its ports have the names of the tensors. It is the one
+            that was cut if the part is all of it.
         nodes: nodes of the network that was cut. They include only constants that are outputs.
     """
 
@@ -107,6 +108,8 @@ class Cutter:
             for index in wanted(part.nodes)
             if not is_constant(node := self._nodes[index]) or node.outputs[0].is_graph_output()
         ]
+        if len(members) == len(self._nodes) and _makes_its_outputs(self._model.graph):
+            return Piece(part.affinity, self._network, tuple(ours))
         outputs = [
             value for node in wanted(ours) for value in node.outputs if self._leaves(value, members)
         ]
@@ -151,6 +154,10 @@ class Cutter:
             fresh = (called & known.keys()) - needed
             needed |= fresh
         return [function.clone() for key, function in known.items() if key in needed]
+
+
+def _makes_its_outputs(graph: ir.Graph) -> bool:
+    return all(value.producer() is not None for value in graph.outputs)
 
 
 def _enters(value: ir.Value, own: set[ir.Node]) -> bool:

@@ -169,3 +169,9 @@ def test_the_network_stays_as_it_was() -> None:
     layers = [node.name or "" for node in network.model.graph]
     pieces(network, layers[:9], layers[9:])
     assert network.to_bytes() == before
+
+
+def test_a_part_that_is_all_of_a_network_is_the_network() -> None:
+    network = prepared(networks.relu_relu())
+    (whole,) = pieces(network, ["sum", "inner", "outer"])
+    assert whole is network
