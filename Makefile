@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo   classify real files over gRPC, in under two minutes'
@@ -50,6 +50,7 @@ more:
 	@echo 'make conformance         run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
 	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
 	@echo 'make fuzz-devices        look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
+	@echo 'make fuzz-networks       compare whole small networks on all devices with ONNX Runtime for twenty minutes; ARGS="--device OPENVINO --seconds 3600 --seed 1"'
 	@echo 'make fuzz-rest           send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
 	@echo 'make fuzz-rewritings     compare what ONNX Runtime rewrites with networks as they were written; ARGS="--seconds 3600 --seed 1"'
 	@echo 'make fuzz-wire           send mutated messages to every method, and mutated frames of HTTP/2; ARGS="--messages 100000 --frames 20000 --seed 1 --front-end native"'
@@ -224,7 +225,10 @@ zoo: $(INSTALLED) $(ZOO)
 
 # A failure's smallest network and request are kept in .cache/fuzz, and make the exit status 1.
 fuzz-devices: $(INSTALLED)
-	@$(BIN)/python -m headrace.testing.fuzz --seconds 600 --out .cache/fuzz $(ARGS)
+	@$(BIN)/python -m tests.fuzz.devices --seconds 600 --out .cache/fuzz $(ARGS)
+
+fuzz-networks: $(INSTALLED)
+	@$(BIN)/python -m tests.fuzz.devices --networks --seconds 1200 --out .cache/fuzz $(ARGS)
 
 # Five minutes of one core; --bare asks ONNX Runtime alone, and names the rewritings that are wrong.
 fuzz-rewritings: $(INSTALLED)

@@ -9,17 +9,19 @@ import pytest
 
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
-from headrace.testing.fuzz import report
-from headrace.testing.fuzz.campaign import Fuzzer
-from headrace.testing.fuzz.generator import VariantGenerator
-from headrace.testing.fuzz.lane import Lane
-from headrace.testing.fuzz.sweep.further_cases import further_cases
-from headrace.testing.fuzz.sweep.ranks import RankSweep
-from headrace.testing.fuzz.worker import run_device, run_reference
+from tests.fuzz.devices import report
+from tests.fuzz.devices.campaign import Fuzzer
+from tests.fuzz.devices.generator import VariantGenerator
+from tests.fuzz.devices.lane import Lane
+from tests.fuzz.devices.networks.generator import NetworkGenerator
+from tests.fuzz.devices.sweep.further_cases import further_cases
+from tests.fuzz.devices.sweep.ranks import RankSweep
+from tests.fuzz.devices.worker import run_device, run_device_together, run_reference, run_runtime
 
 SEED = 20
 LIMIT_SECONDS = 60.0
 SWEPT = ("Attention", "DFT", "QLinearConv", "STFT", "SequenceInsert", "ai.onnx.ml.Normalizer")
+NETWORKS = {"CPU": 15, "OPENVINO": 10, "HETERO:OPENVINO,CPU": 6, "BATCH:CPU(4)": 10}
 SAMPLES = {"CPU": 40, "OPENVINO": 20, "TEMPLATE": 20}
 
 
@@ -74,4 +76,19 @@ def test_no_rank_and_no_length_ends_the_process(cases: list[BackendCase], refere
     finally:
         device.stop()
     assert campaign.networks
+    assert not campaign.failures, report.failures(campaign)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_device_computes_networks_as_onnx_runtime_does(name: str, reference: Lane) -> None:
+    device = Lane(name, run_device_together, (DeviceUnderTest(name),), LIMIT_SECONDS)
+    runtime = Lane("ONNX Runtime", run_runtime, (), LIMIT_SECONDS)
+    fuzzer = Fuzzer(device, runtime, reference, shrink_seconds=0)
+    variants = map(NetworkGenerator(SEED).variant, range(NETWORKS[name]))
+    try:
+        campaign = fuzzer.run(variants, time.monotonic() + 100)
+    finally:
+        device.stop()
+        runtime.stop()
+    assert campaign.requests
     assert not campaign.failures, report.failures(campaign)

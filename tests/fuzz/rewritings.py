@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,15 +35,18 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 from headrace.testing.backend_cases.cases import BackendCase
 from headrace.testing.backend_cases.worker import DeviceUnderTest
-from headrace.testing.fuzz import mutations
-from headrace.testing.fuzz.mutations import Draft
-from headrace.testing.fuzz.sweep.further_cases import further_cases, fusion_case
-from headrace.testing.fuzz.sweep.fusions import lines_of
-from headrace.testing.fuzz.sweep.ranks import FUSION
-from headrace.testing.fuzz.values import resized
 from headrace.testing.infer_request import InferRequest
-from tests.fuzz.rewritten import FURTHER
+from tests.fuzz.devices import mutations
+from tests.fuzz.devices.mutations import Draft
+from tests.fuzz.devices.sweep.further_cases import (
+    further_cases,
+    fusion_case,
+    lines_of,
+)
+from tests.fuzz.devices.sweep.ranks import FUSION
+from tests.fuzz.devices.values import resized
 
+_FURTHER: Final = Path(__file__).with_name("rewritten.txt")
 REWRITINGS: Final = """
     BiasGeluFusion BiasSoftmaxFusion CastElimination ClipQuantRewrite CommonSubexpressionElimination
     ConstantFolding ConstantSharing ConvActivationFusion ConvAddActivationFusion ConvAddFusion
@@ -89,9 +93,10 @@ class Neighbour(NamedTuple):
 
 
 def cases(patterns: Sequence[str]) -> list[BackendCase]:
-    """Networks that ONNX Runtime rewrites: those of the sweep of ranks, and `FURTHER`."""
+    """Networks that ONNX Runtime rewrites: those of the sweep of ranks, and
+    ``rewritten.txt``."""
     found = [each for each in further_cases() if each.kind == FUSION]
-    found += [fusion_case(1000 + at, line) for at, line in enumerate(lines_of(FURTHER))]
+    found += [fusion_case(1000 + at, line) for at, line in enumerate(lines_of(_FURTHER))]
     return [
         case
         for case in found

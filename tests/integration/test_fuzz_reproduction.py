@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.testing.backend_cases.cases import BackendCase, collect
-from headrace.testing.fuzz.compare import differs
-from headrace.testing.fuzz.variant import Variant, snippet
+from tests.fuzz.devices.compare import differs
+from tests.fuzz.devices.variant import Variant, snippet
 from tests.integration.harness import Server
 
 pytestmark = pytest.mark.timeout(120)

@@ -1,5 +1,5 @@
 """Cases of operators that ONNX Runtime has and ONNX's own cases lack, and of layers that it fuses:
-for the sweep of ranks alone.
+for the sweep of ranks alone. The tables beside this module hold them.
 
 They have no expected outputs. Operators of the domain ``com.microsoft`` have no reference either:
 only ends of the process, foreign memory and internal errors show there.
@@ -8,8 +8,9 @@ only ends of the process, foreign memory and internal errors show there.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,9 @@ import onnx
 from onnx import helper
 
 from headrace.testing.backend_cases.cases import BackendCase
-from headrace.testing.fuzz.sweep.contributed import CONTRIBUTED
-from headrace.testing.fuzz.sweep.fusions import FUSIONS
-from headrace.testing.fuzz.sweep.operators import OPERATORS
-from headrace.testing.fuzz.sweep.ranks import FUSION
+from tests.fuzz.devices.sweep.ranks import FUSION
 
+_TABLES = Path(__file__).parent
 _LINE = re.compile(r"\((.*?)\) => \((.*?)\)\s+(.*)", re.DOTALL)
 _NETWORK = re.compile(
     r"\((.*?)\)\s+(?:=> \((.*?)\)\s+)?(?:<(.*?)>\s+)?(\{.*\})(?: @(\d+))?", re.DOTALL
@@ -32,15 +31,27 @@ _OPSETS = {"": 17, "ai.onnx.ml": 3, "com.microsoft": 1, "com.microsoft.nchwc": 1
 
 def further_cases(patterns: Sequence[str] = ()) -> list[BackendCase]:
     """A case for each line of the tables, or those whose name matches one of the patterns."""
-    found = [_case(number, *line) for number, line in enumerate((*OPERATORS, *CONTRIBUTED))]
-    found += [fusion_case(number, line) for number, line in enumerate(FUSIONS)]
+    single = [line for name in ("operators", "contributed") for line in _table(name)]
+    found = [_case(number, line) for number, line in enumerate(single)]
+    found += [fusion_case(number, line) for number, line in enumerate(_table("fusions"))]
     wanted = (lambda name: any(fnmatchcase(name, each) for each in patterns)) if patterns else bool
     return [case for case in found if wanted(case.name)]
 
 
-def _case(number: int, text: str, values: Mapping[str, Any]) -> BackendCase:
-    found = _LINE.fullmatch(text)
-    assert found is not None
+def lines_of(path: Path) -> list[str]:
+    """The lines of a table without comments. A line goes on in the next one if that begins with a
+    space."""
+    lines = re.split(r"\n(?! )", path.read_text(encoding="utf-8").strip())
+    return [" ".join(line.split()) for line in lines if not line.startswith("#")]
+
+
+def _table(name: str) -> list[str]:
+    return lines_of(_TABLES / f"{name}.txt")
+
+
+def _case(number: int, line: str) -> BackendCase:
+    found = _LINE.fullmatch(line)
+    assert found is not None, line
     ports, results, call = found.groups()
     inputs = _PORT.findall(ports)
     outputs = [each.split()[-1] for each in results.split(",")]
@@ -48,22 +59,20 @@ def _case(number: int, text: str, values: Mapping[str, Any]) -> BackendCase:
     operator = call.partition("<")[0]
     domain = operator.rpartition(".")[0]
     layers = f"{{ {', '.join(outputs)} = {call}({given}) }}"
-    model = _parsed(ports, results, layers)
+    model = _parsed(_without_values(ports), results, layers)
     if not domain and operator not in ("GlobalLpPool", "MaxRoiPool"):
         model.opset_import[0].version = 9  # ONNX dropped them
-    feed = {name: _values(kind, sizes, values.get(name)) for kind, sizes, name, _ in inputs}
     name = f"further_{number}_{operator}"
     data = model.SerializeToString()
-    return BackendCase(name, "node", operator, data, ((feed, {}),), 1e-3, 1e-7)
+    return BackendCase(name, "node", operator, data, ((_given(ports), {}),), 1e-3, 1e-7)
 
 
 def fusion_case(number: int, line: str) -> BackendCase:
-    """The case of a line as in `fusions`."""
-    found = _NETWORK.fullmatch(" ".join(line.split()))
+    """The case of a line as in ``fusions.txt``."""
+    found = _NETWORK.fullmatch(line)
     assert found is not None, line
     ports, results, weights, layers, opset = found.groups(default="")
-    inputs = re.sub(r" = [^,]*", "", ports)
-    model = _parsed(inputs, results or "float y", layers)
+    model = _parsed(_without_values(ports), results or "float y", layers)
     model.opset_import[0].version = int(opset or _OPSETS[""])
     for name, value in _given(weights).items():
         model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
@@ -79,6 +88,10 @@ def _given(ports: str) -> dict[str, Any]:
         name: _values(kind, sizes, value.split() if value else None)
         for kind, sizes, name, value in _PORT.findall(ports)
     }
+
+
+def _without_values(ports: str) -> str:
+    return re.sub(r" = [^,]*", "", ports)
 
 
 def _parsed(ports: str, results: str, layers: str) -> onnx.ModelProto:

@@ -17,8 +17,8 @@ import onnx.numpy_helper
 from onnx import helper
 
 from headrace.testing.backend_cases.cases import BackendCase
-from headrace.testing.fuzz.values import resized
-from headrace.testing.fuzz.variant import Feed, Variant
+from tests.fuzz.devices.values import resized
+from tests.fuzz.devices.variant import Feed, Variant
 
 FUSION = "fusion"
 """The kind of cases of several nodes that the sweep takes."""

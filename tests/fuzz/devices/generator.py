@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 
 from headrace.testing.backend_cases.cases import BackendCase
-from headrace.testing.fuzz import mutations
-from headrace.testing.fuzz.mutations import Draft
-from headrace.testing.fuzz.sweep.ranks import FUSION
-from headrace.testing.fuzz.variant import Feed, Variant
+from tests.fuzz.devices import mutations
+from tests.fuzz.devices.mutations import Draft
+from tests.fuzz.devices.sweep.ranks import FUSION
+from tests.fuzz.devices.variant import Feed, Variant
 
 _FEEDS = 5
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from headrace.testing.backend_cases.outcome import difference
-from headrace.testing.fuzz.answer import Large
-from headrace.testing.fuzz.values import is_float
+from tests.fuzz.devices.answer import Large
+from tests.fuzz.devices.values import is_float
 
 TOLERANCES = {"float64": 1e-6, "float32": 2e-3, "float16": 2e-2, "bfloat16": 6e-2}
 """The largest error of a right answer by type, relative to the largest finite element. It is wide:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from headrace.testing.backend_cases.cases import BackendCase, collect
-from headrace.testing.fuzz.__main__ import main
-from headrace.testing.fuzz.sweep.further_cases import further_cases
-from headrace.testing.fuzz.sweep.ranks import RankSweep, forms
-from headrace.testing.fuzz.variant import Variant
-from headrace.testing.fuzz.worker import reference_answer
+from tests.fuzz.devices.__main__ import main
+from tests.fuzz.devices.sweep.further_cases import further_cases
+from tests.fuzz.devices.sweep.ranks import RankSweep, forms
+from tests.fuzz.devices.variant import Variant
+from tests.fuzz.devices.worker import reference_answer
 
 UNSOUND = "tests.support.unsound_device:create_plugin"
 

@@ -17,21 +17,21 @@ from headrace.runtime.errors import Unavailable
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 from headrace.testing.case import parse
-from headrace.testing.fuzz import lane, mutations, report
-from headrace.testing.fuzz.__main__ import main
-from headrace.testing.fuzz.answer import Answer, How, Large, Reply, Stage, portable
-from headrace.testing.fuzz.campaign import Campaign, Fuzzer
-from headrace.testing.fuzz.canaries import PATTERNS, UNWRITTEN, GuardedArray, shown
-from headrace.testing.fuzz.compare import differs
-from headrace.testing.fuzz.generator import VariantGenerator
-from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
-from headrace.testing.fuzz.lane import Lane
-from headrace.testing.fuzz.mutations import Draft
-from headrace.testing.fuzz.shrink import shrunk, simplifications
-from headrace.testing.fuzz.undefined import reasons as undefined
-from headrace.testing.fuzz.values import changed, converted, resized, rounded
-from headrace.testing.fuzz.variant import Feed, Variant, input_names, read, snippet, write
-from headrace.testing.fuzz.worker import reference_answer, run_device, run_reference
+from tests.fuzz.devices import lane, mutations, report
+from tests.fuzz.devices.__main__ import main
+from tests.fuzz.devices.answer import Answer, How, Large, Reply, Stage, portable
+from tests.fuzz.devices.campaign import Campaign, Fuzzer
+from tests.fuzz.devices.canaries import PATTERNS, UNWRITTEN, GuardedArray, shown
+from tests.fuzz.devices.compare import differs
+from tests.fuzz.devices.generator import VariantGenerator
+from tests.fuzz.devices.judge import FAILURES, Finding, Verdict, judge
+from tests.fuzz.devices.lane import Lane
+from tests.fuzz.devices.mutations import Draft
+from tests.fuzz.devices.shrink import shrunk, simplifications
+from tests.fuzz.devices.undefined import reasons as undefined
+from tests.fuzz.devices.values import changed, converted, resized, rounded
+from tests.fuzz.devices.variant import Feed, Variant, input_names, read, snippet, write
+from tests.fuzz.devices.worker import reference_answer, run_device, run_reference
 
 UNSOUND = "tests.support.unsound_device:create_plugin"
 ONE = np.ones(2, np.float32)
@@ -741,7 +741,7 @@ def test_the_command_line_fails_where_a_device_does(
     collected: list[BackendCase],
 ) -> None:
     sine = [case for case in collected if case.name == "test_sin"]
-    monkeypatch.setattr("headrace.testing.fuzz.__main__.collect", lambda _: sine)
+    monkeypatch.setattr("tests.fuzz.devices.__main__.collect", lambda _: sine)
     device = ["--device", "UNSOUND", "--factory", UNSOUND]
     more = ["--count", "3", "--seconds", "3600", "--out", str(tmp_path)]
     assert main([*device, *more]) == 1
@@ -753,7 +753,7 @@ def test_the_command_line_fails_where_a_device_does(
 
 
 def test_a_pattern_that_no_case_has_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.testing.fuzz.__main__.collect", lambda _: [])
+    monkeypatch.setattr("tests.fuzz.devices.__main__.collect", lambda _: [])
     with pytest.raises(SystemExit, match="2"):
         main(["--device", "CPU", "--cases", "no such case"])
 

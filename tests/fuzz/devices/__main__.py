@@ -17,16 +17,26 @@ from headrace.testing.backend_cases.cases import collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 from headrace.testing.command_line import pair as _pair
 from headrace.testing.command_line import say as _say
-from headrace.testing.fuzz import canaries, report
-from headrace.testing.fuzz.campaign import Campaign, Failure, Fuzzer
-from headrace.testing.fuzz.generator import VariantGenerator
-from headrace.testing.fuzz.judge import FAILURES
-from headrace.testing.fuzz.lane import Lane
-from headrace.testing.fuzz.sweep.further_cases import further_cases
-from headrace.testing.fuzz.sweep.ranks import FUSION, RankSweep
-from headrace.testing.fuzz.variant import Variant, read, snippet
-from headrace.testing.fuzz.worker import run_device, run_reference
+from tests.fuzz.devices import canaries, report
+from tests.fuzz.devices.campaign import Campaign, Failure, Fuzzer
+from tests.fuzz.devices.generator import VariantGenerator
+from tests.fuzz.devices.judge import FAILURES
+from tests.fuzz.devices.lane import Lane
+from tests.fuzz.devices.networks.generator import NetworkGenerator
+from tests.fuzz.devices.sweep.further_cases import further_cases
+from tests.fuzz.devices.sweep.ranks import FUSION, RankSweep
+from tests.fuzz.devices.variant import Variant, read, snippet
+from tests.fuzz.devices.worker import (
+    run_device,
+    run_device_together,
+    run_reference,
+    run_runtime,
+)
 
+_VIRTUAL = (
+    *("HETERO:OPENVINO,CPU", "HETERO:CPU,TEMPLATE", "BATCH:CPU(4)", "BATCH:OPENVINO(4)"),
+    *("MULTI:CPU,OPENVINO", "AUTO:CPU,OPENVINO"),
+)
 _SECONDS = 60.0
 _REFERENCE_SECONDS = 5.0
 """That the reference may take for a variant. One that takes longer is a loop without an end."""
@@ -39,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ.update(canaries.ENVIRONMENT)  # of the processes that are started
     devices = options.device or sorted({*installed_plugins()} - {*VIRTUAL_TYPES})
+    if options.networks and not options.device:
+        devices = [*devices, *_VIRTUAL]
     if options.replay:
         good = [_replay(name, options) for name in devices]
         return int(not all(good))
@@ -70,18 +82,24 @@ def _reporter(name: str, options: argparse.Namespace) -> Callable[[Failure], Non
     return report_failure
 
 
-class _lanes:  # noqa: N801 - a context manager
+class _lanes:
     """The processes of a device, of the reference and of another device."""
 
     def __init__(self, name: str, options: argparse.Namespace) -> None:
+        self._all: tuple[Lane, Lane, Lane | None]
+        if options.networks:
+            self._all = (
+                Lane(name, run_device_together, (_tested(name, options),), options.limit),
+                Lane("ONNX Runtime", run_runtime, (), options.limit),
+                Lane("reference", run_reference, (), min(options.limit, _REFERENCE_SECONDS)),
+            )
+            return
         other = options.second or ("OPENVINO" if name.startswith("CPU") else "CPU")
         second = None
         if other in installed_plugins():
             second = Lane(other, run_device, (DeviceUnderTest(other),), options.limit)
-        config, settings = dict(options.config), dict(options.device_config)
-        device = DeviceUnderTest(name, config, options.factory, settings)
         self._all = (
-            Lane(name, run_device, (device,), options.limit),
+            Lane(name, run_device, (_tested(name, options),), options.limit),
             Lane("reference", run_reference, (), min(options.limit, _REFERENCE_SECONDS)),
             second,
         )
@@ -95,8 +113,16 @@ class _lanes:  # noqa: N801 - a context manager
                 lane.stop()
 
 
-def _generator(series: str, options: argparse.Namespace) -> VariantGenerator | RankSweep:
+def _tested(name: str, options: argparse.Namespace) -> DeviceUnderTest:
+    return DeviceUnderTest(name, dict(options.config), options.factory, dict(options.device_config))
+
+
+def _generator(
+    series: str, options: argparse.Namespace
+) -> VariantGenerator | RankSweep | NetworkGenerator:
     """What makes the variants of a series: of a seed, or of a sweep."""
+    if options.networks:
+        return NetworkGenerator(int(series))
     cases, further = collect(options.cases), further_cases(options.cases)
     if series == "ranks":
         return RankSweep([*cases, *further])
@@ -105,7 +131,7 @@ def _generator(series: str, options: argparse.Namespace) -> VariantGenerator | R
 
 
 def _variants(
-    generator: VariantGenerator | RankSweep, options: argparse.Namespace
+    generator: VariantGenerator | RankSweep | NetworkGenerator, options: argparse.Namespace
 ) -> Iterator[Variant]:
     numbers: Iterator[int] = count(options.first)
     if isinstance(generator, RankSweep):
@@ -152,7 +178,7 @@ def _summarise(campaigns: Sequence[Campaign], options: argparse.Namespace) -> No
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m headrace.testing.fuzz",
+        prog="python -m tests.fuzz.devices",
         description="Run mutated networks and requests on devices, and look for failures.",
     )
     add = parser.add_argument
@@ -161,6 +187,12 @@ def _parser() -> argparse.ArgumentParser:
         "--sweep",
         choices=["ranks"],
         help="instead of random changes, give every input of every case wrong ranks and lengths",
+    )
+    add(
+        "--networks",
+        action="store_true",
+        help="instead of ONNX's cases, run networks of 2 to 8 layers, and compare them with ONNX "
+        "Runtime; default devices: also some virtual ones",
     )
     add(
         "--seconds",

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
+import onnxruntime
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
@@ -33,11 +34,11 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.backend_cases.worker import DeviceUnderTest, wait_until_up
-from headrace.testing.fuzz import canaries
-from headrace.testing.fuzz.answer import TWO_ANSWERS, Answer, How, Reply, Stage, portable
-from headrace.testing.fuzz.compare import differs
-from headrace.testing.fuzz.variant import Feed, Variant, input_names
 from headrace.testing.infer_request import InferRequest
+from tests.fuzz.devices import canaries
+from tests.fuzz.devices.answer import TWO_ANSWERS, Answer, How, Reply, Stage, portable
+from tests.fuzz.devices.compare import differs
+from tests.fuzz.devices.variant import Feed, Variant, input_names
 
 MEMORY_BYTES = 3 << 30
 _FAULTLESS = (InvalidArgument, FailedPrecondition, NotFound, Unimplemented)
@@ -47,7 +48,7 @@ _TRACES = ("Traceback (most recent call last)", 'File "')
 Tell: TypeAlias = Callable[[Stage], None]
 
 
-def run_device(device: DeviceUnderTest, connection: Connection) -> None:
+def run_device(device: DeviceUnderTest, connection: Connection, together: bool = False) -> None:
     """Answers each variant that arrives with an `Answer`, and before that with each stage.
 
     First it sends the backend's version, or the error that kept the device from starting. It ends
@@ -68,10 +69,23 @@ def run_device(device: DeviceUnderTest, connection: Connection) -> None:
         }
         connection.send(plugin.backend_version)
         _be_silent()
-        runner = DeviceRunner(core, name, {**one, **device.config})
+        runner = DeviceRunner(core, name, {**one, **device.config}, together)
         _serve(connection, lambda variant: runner.run(variant, connection.send))
     finally:
         core.stop()
+
+
+def run_device_together(device: DeviceUnderTest, connection: Connection) -> None:
+    """As `run_device`, and the second time all requests of a variant run at once."""
+    run_device(device, connection, together=True)
+
+
+def run_runtime(connection: Connection) -> None:
+    """As `run_device`, by ONNX Runtime as it is, without any rewriting of networks."""
+    _prepare()
+    connection.send(f"ONNX Runtime {onnxruntime.__version__}")
+    _be_silent()
+    _serve(connection, runtime_answer)
 
 
 def run_reference(connection: Connection) -> None:
@@ -124,10 +138,13 @@ def _serve(connection: Connection, run: Callable[[Variant], Answer]) -> None:
 class DeviceRunner:
     """Queries, loads and runs variants on one device, each request twice."""
 
-    def __init__(self, core: Core, device: DeviceName, config: Mapping[str, str]) -> None:
+    def __init__(
+        self, core: Core, device: DeviceName, config: Mapping[str, str], together: bool = False
+    ) -> None:
         self._core = core
         self._device = device
         self._config = config
+        self._together = together
 
     def run(self, variant: Variant, tell: Tell = lambda _: None) -> Answer:
         stage, claimed = Stage.QUERY, False
@@ -151,40 +168,62 @@ class DeviceRunner:
         try:
             tell(Stage.RUN)
             assert entry.executable is not None
-            replies = run_twice(entry.executable, variant.feeds)
+            replies = run_twice(entry.executable, variant.feeds, self._together)
         finally:
             self._core.unload_network("fuzz").result()
         return Answer(How.ANSWERED, Stage.RUN, claimed, replies=tuple(replies))
 
 
-def run_twice(network: ExecutableNetwork, feeds: tuple[Feed, ...]) -> list[Reply]:
-    """Runs all requests, and then all again in the opposite order with other bytes around them."""
+def run_twice(
+    network: ExecutableNetwork, feeds: tuple[Feed, ...], together: bool = False
+) -> list[Reply]:
+    """Runs all requests, and then all again in the opposite order with other bytes around them.
+
+    Args:
+        together: the second time, all of them start before any is waited for.
+    """
     earlier: list[canaries.GuardedArray] = []
     canaries.fill_heap(0)
-    first = [_run(network, feed, 0, earlier) for feed in feeds]
+    first = [_started(network, feed, 0, earlier)() for feed in feeds]
     canaries.fill_heap(1)
-    second = [_run(network, feed, 1, earlier) for feed in reversed(feeds)][::-1]
+    if together:
+        started = [_started(network, feed, 1, earlier) for feed in reversed(feeds)]
+        second = [end() for end in started][::-1]
+    else:
+        second = [_started(network, feed, 1, earlier)() for feed in reversed(feeds)][::-1]
     return [_joined(one, other) for one, other in zip(first, second, strict=True)]
 
 
-def _run(
+def _started(
     network: ExecutableNetwork, feed: Feed, run: int, earlier: list[canaries.GuardedArray]
-) -> Reply:
-    """
+) -> Callable[[], Reply]:
+    """Starts a request. What it returns waits for the reply.
+
     Args:
         earlier: what guards the memory of earlier requests, to which this one's is added.
     """
     parts = {name: canaries.guarded(value, run) for name, value in feed.items()}
     earlier += (guard for _, guards in parts.values() for guard in guards)
+    request, failure = InferRequest(network), None
     try:
-        outputs = InferRequest(network).infer({name: part for name, (part, _) in parts.items()})
+        request.start_async({name: part for name, (part, _) in parts.items()})
     except Exception as error:  # noqa: BLE001 - whatever a device raises is its answer
-        return Reply(_how(error), text=_text(error))
-    foreign = canaries.shown(outputs, run)
-    if not all(guard.is_intact() for guard in earlier):
-        foreign = "memory of this or an earlier request, or next to it, was written to"
-    # Outputs may share memory with inputs, or with what the backend uses again.
-    return Reply(How.ANSWERED, _copied(portable(outputs)), foreign=foreign)
+        failure = Reply(_how(error), text=_text(error))
+
+    def reply() -> Reply:
+        if failure is not None:
+            return failure
+        try:
+            outputs = request.result()
+        except Exception as error:  # noqa: BLE001 - whatever a device raises is its answer
+            return Reply(_how(error), text=_text(error))
+        foreign = canaries.shown(outputs, run)
+        if not all(guard.is_intact() for guard in earlier):
+            foreign = "memory of this or an earlier request, or next to it, was written to"
+        # Outputs may share memory with inputs, or with what the backend uses again.
+        return Reply(How.ANSWERED, _copied(portable(outputs)), foreign=foreign)
+
+    return reply
 
 
 def _copied(value: Any) -> Any:
@@ -208,6 +247,29 @@ def _joined(first: Reply, second: Reply) -> Reply:
         if (found := differs(second.outputs, first.outputs)) is not None:
             return replace(first, unsteady=f"{TWO_ANSWERS}: {found[1]}")
     return first
+
+
+def runtime_answer(variant: Variant) -> Answer:
+    """What ONNX Runtime makes of a variant without rewriting its network."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    try:
+        session = onnxruntime.InferenceSession(variant.model, options, ["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001 - it raises errors of many kinds
+        return Answer(How.REFUSED, Stage.LOAD, text=_text(error))
+    names = [port.name for port in session.get_outputs()]
+    replies = []
+    for feed in variant.feeds:
+        try:
+            outputs = session.run(None, dict(feed))
+        except Exception as error:  # noqa: BLE001 - it raises errors of many kinds
+            replies.append(Reply(How.REFUSED, text=_text(error)))
+        else:
+            named = dict(zip(names, outputs, strict=True))
+            replies.append(Reply(How.ANSWERED, _copied(portable(named))))
+    return Answer(How.ANSWERED, Stage.RUN, True, replies=tuple(replies))
 
 
 def reference_answer(variant: Variant) -> Answer:

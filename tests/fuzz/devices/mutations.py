@@ -11,8 +11,8 @@ import onnx
 import onnx.numpy_helper
 from onnx import defs, helper
 
-from headrace.testing.fuzz.values import INTEGERS, Generator, changed, converted, resized
-from headrace.testing.fuzz.variant import input_names
+from tests.fuzz.devices.values import INTEGERS, Generator, changed, converted, resized
+from tests.fuzz.devices.variant import input_names
 
 SIZES = (0, 0, 0, 1, 1, 2, 3, 5, 7, 17, 33)
 MOST_ELEMENTS = 40_000

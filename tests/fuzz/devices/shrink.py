@@ -11,8 +11,8 @@ import onnx
 import onnx.numpy_helper
 from onnx import helper
 
-from headrace.testing.fuzz.values import resized
-from headrace.testing.fuzz.variant import Feed, Variant, inferred
+from tests.fuzz.devices.values import resized
+from tests.fuzz.devices.variant import Feed, Variant, inferred
 
 _MOST_VALUES = 12
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.runtime.errors import HeadraceError, Unavailable
-from headrace.testing.fuzz.answer import Answer, How, Stage
-from headrace.testing.fuzz.variant import Variant
 from headrace.testing.guarded import GuardedProcess
+from tests.fuzz.devices.answer import Answer, How, Stage
+from tests.fuzz.devices.variant import Variant
 
 _START_SECONDS = 120.0
 _EXCEPTION = "exit status"  # in what an end is called, if it was an exception that nobody caught

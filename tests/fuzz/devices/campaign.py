@@ -11,12 +11,12 @@ from functools import cache
 import numpy as np
 
 from headrace.runtime.errors import HeadraceError
-from headrace.testing.fuzz.answer import Answer, How
-from headrace.testing.fuzz.judge import FAILURES, Finding, Verdict, judge
-from headrace.testing.fuzz.lane import Lane
-from headrace.testing.fuzz.shrink import shrunk
-from headrace.testing.fuzz.values import rounded
-from headrace.testing.fuzz.variant import Variant
+from tests.fuzz.devices.answer import Answer, How
+from tests.fuzz.devices.judge import FAILURES, Finding, Verdict, judge
+from tests.fuzz.devices.lane import Lane
+from tests.fuzz.devices.shrink import shrunk
+from tests.fuzz.devices.values import rounded
+from tests.fuzz.devices.variant import Variant
 
 _MOST_ENDINGS = 3
 _MOST_KEPT = 5

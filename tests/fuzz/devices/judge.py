@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headrace.testing.fuzz import canaries
-from headrace.testing.fuzz.answer import TWO_ANSWERS, Answer, How, Reply
-from headrace.testing.fuzz.compare import differs
-from headrace.testing.fuzz.undefined import reasons as undefined
-from headrace.testing.fuzz.values import is_float, wide
-from headrace.testing.fuzz.variant import Feed, Variant
+from tests.fuzz.devices import canaries
+from tests.fuzz.devices.answer import TWO_ANSWERS, Answer, How, Reply
+from tests.fuzz.devices.compare import differs
+from tests.fuzz.devices.undefined import reasons as undefined
+from tests.fuzz.devices.values import is_float, wide
+from tests.fuzz.devices.variant import Feed, Variant
 
 
 class Verdict(enum.Enum):

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.testing.fuzz.campaign import Campaign, Failure
-from headrace.testing.fuzz.judge import FAILURES, Verdict
-from headrace.testing.fuzz.variant import snippet, write
+from tests.fuzz.devices.campaign import Campaign, Failure
+from tests.fuzz.devices.judge import FAILURES, Verdict
+from tests.fuzz.devices.variant import snippet, write
 
 _MOST_LINES = 40
 

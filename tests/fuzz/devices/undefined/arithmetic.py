@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.testing.fuzz.values import (
+from tests.fuzz.devices.values import (
     bounds,
     has_nan,
     is_extreme,

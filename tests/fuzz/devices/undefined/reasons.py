@@ -15,10 +15,10 @@ import onnx
 import onnx.numpy_helper
 from onnx import helper
 
-from headrace.testing.fuzz.compare import error_of
-from headrace.testing.fuzz.undefined.arithmetic import POINTWISE, RULES, Array
-from headrace.testing.fuzz.values import bounds, is_float, is_integer, wide
-from headrace.testing.fuzz.variant import Feed, Variant, inferred
+from tests.fuzz.devices.compare import error_of
+from tests.fuzz.devices.undefined.arithmetic import POINTWISE, RULES, Array
+from tests.fuzz.devices.values import bounds, is_float, is_integer, wide
+from tests.fuzz.devices.variant import Feed, Variant, inferred
 
 _QUANTISING = frozenset(
     ["DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul"]

@@ -1,1 +1,0 @@
-"""Variants that are not random: wrong ranks and lengths of every input."""

@@ -1,1 +1,0 @@
-"""Finds outputs whose values ONNX does not define, or leaves to the arithmetic."""
