@@ -72,8 +72,10 @@ ELSEWHERE = {
 
 
 def small_model() -> onnx.ModelProto:
-    """float32[1, 16] "x" → its softmax "y"."""
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16]) for name in ("x", "y")]
+    """float32[N, 16] "x" → its softmax "y"."""
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 16]) for name in ("x", "y")
+    ]
     graph = helper.make_graph(
         [helper.make_node("Softmax", ["x"], ["y"], "softmax")], "m", ends[:1], ends[1:]
     )
@@ -228,7 +230,7 @@ def test_the_requests_of_curl_and_the_program_of_rest_do_what_they_should(
     load, ask, leave = (run_curl(server, block) for block in blocks(page, "sh"))
     assert load() == ["{}"]
     described, computed = ask()
-    assert json.loads(described)["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [1, 16]}]
+    assert json.loads(described)["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 16]}]
     (shown,) = blocks(page, "json")
     assert json.loads(computed) == json.loads(shown)
     (program,) = blocks(page, "python")
