@@ -232,6 +232,8 @@ class RequestStream(ABC):
         self._reading, started = True, 0
         try:
             for data in messages:
+                if self._fatal is not None:  # the task is cancelled where it waits
+                    return _NEXT_TURN
                 recheck()  # as a call of its own would be checked
                 requests = self._requests(data)
                 if not isinstance(requests, list):
@@ -239,8 +241,6 @@ class RequestStream(ABC):
                 size = len(data) // len(requests) if requests else 0
                 left = iter(requests)
                 for request in left:
-                    if self._fatal is not None:  # the task is cancelled where it waits
-                        return _NEXT_TURN
                     if started == _AT_ONCE or not self._start(request, size):
                         return self._start_rest(chain((request,), left), size)
                     started += 1
