@@ -1,22 +1,24 @@
-"""Why no connection comes about: each cause over a real socket."""
+"""Why no connection comes about: each row of the table in docs/clients.md, over a real socket."""
 
 from __future__ import annotations
 
 import re
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import grpc
 import pytest
 
-from headrace.client.channel.connecting import Dialler, Link, Unreachable, parse, run
+from headrace.client.channel import bounds
+from headrace.client.channel.channel import CallFailed
+from headrace.client.channel.connecting import Dialler, Unreachable, parse, run
 from headrace.client.security import Endpoint
-from headrace.http2.frames import PREFACE
 from tests.support.certificates import Authority
+from tests.support.channel_callers import calling
 from tests.support.listeners import (
     closed_port,
     greeting,
@@ -29,12 +31,21 @@ from tests.support.listeners import (
 
 OURS, OTHERS = Authority(), Authority("Somebody else's authority")
 HOUR = timedelta(hours=1)
+SECONDS = 20.0
+TABLE: Final = re.findall(
+    r"^\| (.+?) \|.*\|.*\|$",
+    Path("docs/clients.md").read_text().partition("<!-- no connection -->")[2].partition("<!--")[0],
+    re.MULTILINE,
+)[2:]
 
 
 class World:
     """What a client comes to, and what it has."""
 
-    def __init__(self, stack: ExitStack, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, kind: str, stack: ExitStack, folder: Path, patch: pytest.MonkeyPatch
+    ) -> None:
+        self._kind = kind
         self._enter = stack.enter_context
         self._folder = folder
         self._patch = patch
@@ -53,13 +64,15 @@ class World:
         if authority := files.pop("authority", None):
             files["tls_ca"] = authority.write(self._folder)
         endpoint = Endpoint(target, **files)
-        environ = {"https_proxy": proxy} if proxy else {}
-        dialler = Dialler(endpoint.name, endpoint.tls, environ)
-        try:
-            link = run(dialler.dial(0.5))
-        except Unreachable as error:
-            return str(error)
-        return str(run(dialler.explain(link, *spoken(link))))
+        if proxy:
+            self._patch.setenv("https_proxy", proxy)
+        with (
+            calling(self._kind, target, tls=endpoint.tls) as callers,
+            pytest.raises(CallFailed) as failed,
+        ):
+            callers.one("/t/M", timeout=SECONDS)
+        assert failed.value.code is grpc.StatusCode.UNAVAILABLE
+        return failed.value.message
 
     def at(self, talk: Any, **options: Any) -> str:
         return self.error(f"localhost:{self._enter(listening(talk))}", **options)
@@ -84,35 +97,6 @@ class World:
     def without_name_servers(self) -> str:
         self.looks_up(socket.EAI_AGAIN)
         return self.error("server.test")
-
-
-def spoken(link: Link) -> tuple[BaseException | None, bytes]:
-    """Does what a channel does: a handshake, HTTP/2's preface, and the wait for an answer."""
-    link.socket.settimeout(1)
-    with link.socket as opened:
-        try:
-            if link.tls is None:
-                opened.sendall(PREFACE)
-                return None, opened.recv(100)
-            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            connection = link.tls.wrap(incoming, outgoing)
-            said: Callable[[], object] = connection.do_handshake
-            while True:
-                try:
-                    said()
-                except ssl.SSLWantReadError:
-                    opened.sendall(outgoing.read())
-                    incoming.write(data := opened.recv(10000))
-                    if not data:
-                        incoming.write_eof()
-                else:
-                    if said == connection.read:
-                        return None, b""
-                    link.check_protocol(connection)
-                    connection.write(PREFACE)
-                    said = connection.read
-        except OSError as error:
-            return error, b""
 
 
 def server(**options: Any) -> Any:
@@ -163,10 +147,13 @@ CAUSES: Final[dict[str, Callable[[World], str]]] = {
 }
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+@pytest.fixture(params=["threads", "tasks"])
+def world(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    monkeypatch.setattr(bounds, "CONNECT_SECONDS", 0.5)
     with ExitStack() as stack:
-        yield World(stack, tmp_path, monkeypatch)
+        yield World(request.param, stack, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -176,6 +163,15 @@ def test_the_error_tells_the_cause_the_address_and_the_time(cause: str, world: W
     assert re.match(r"cannot reach the server at \S+: ", told)
     where = "" if "DNS" in cause or "name server" in cause else r"tried \S.*; "
     assert re.search(rf"\({where}\d+(\.\d)? (ms|s)\)$", told), told
+
+
+@pytest.mark.parametrize("text", TABLE)
+def test_the_manual_tells_what_errors_say(text: str) -> None:
+    assert text.strip("`… ") in CAUSES
+
+
+def test_the_manual_tells_of_every_cause() -> None:
+    assert {text.strip("`… ") for text in TABLE} == CAUSES.keys()
 
 
 def test_a_cause_that_holds_for_several_addresses_is_told_once(
