@@ -128,6 +128,38 @@ class Sending:
         self._send_block(number, block, end=False)
         return stream
 
+    def call(self, block: bytes, message: Buffer, now: float) -> Stream:
+        """Opens a stream (at a client) for a call that sends one message, as one piece if the
+        windows allow.
+
+        Raises:
+            OverflowError: as `open`.
+        """
+        size = len(message)
+        whole = size + PREFIX_BYTES
+        number, window = self._next, self._peer_window
+        if (
+            size > _JOINED_BYTES
+            or whole > window
+            or whole > self._send_window
+            or whole > self.peer_frame_bytes
+            or len(block) > self.peer_frame_bytes
+            or number > MAX_STREAM
+            or self.paused
+        ):
+            stream = self.open(block, now)
+            self.send_message(stream, message, last=True)
+            return stream
+        self._next += 2
+        stream = Stream(number, window - whole, self._bounds.window_bytes, now)
+        stream.local_ended = True
+        self.streams[number] = stream
+        self._send_window -= whole
+        head = frames.frame(frames.HEADERS, frames.END_HEADERS, number, block)
+        self.out.append(head + frames.message_head(size, frames.END_STREAM, number) + message)
+        self._patience.left += SENT_GAIN
+        return stream
+
     def send_head(self, stream: Stream, block: bytes = RESPONSE) -> None:
         """Sends the beginning of a response."""
         if stream.is_open:

@@ -28,6 +28,9 @@ Attachments: TypeAlias = Sequence[Buffer]
 SMALL_BYTES: Final = 32 * 1024
 """Messages below this are parsed by protobuf alone."""
 
+_PARTS_BYTES: Final = 128 * 1024
+"""From here on, a copy costs more than a message in parts."""
+
 _UNREADABLE: Final = (DecodeError, UnicodeDecodeError)
 """The exceptions that protobuf raises; the second one comes from its implementation in Python."""
 _Request = pb.InferRequest
@@ -68,6 +71,14 @@ def serialize(message: pb.InferRequest | pb.InferReply, attachments: Attachments
     return writer.to_bytes()
 
 
+def serialize_request(message: pb.InferRequest, attachments: Attachments) -> bytes | list[Buffer]:
+    """As `serialize`. A large message is a list of its parts, without a copy of the attachments,
+    which must not change until it has been sent."""
+    if sum(map(len, attachments)) < _PARTS_BYTES:
+        return serialize(message, attachments)
+    return serialize_parts(message, attachments)
+
+
 def is_in_place(head: bytes, attachments: Attachments) -> bool:
     """Whether the receiver takes the attachments where they lie, and so wants them aligned.
 
@@ -77,7 +88,9 @@ def is_in_place(head: bytes, attachments: Attachments) -> bool:
     return len(head) + sum(map(len, attachments)) >= SMALL_BYTES
 
 
-def serialize_parts(message: pb.InferReply, attachments: Attachments) -> list[Buffer]:
+def serialize_parts(
+    message: pb.InferRequest | pb.InferReply, attachments: Attachments
+) -> list[Buffer]:
     """As `serialize`, without a copy of the attachments, which must not change."""
     writer = framing.Writer()
     writer.put(message.SerializeToString())

@@ -116,6 +116,14 @@ def test_arrays_may_change_once_the_request_has_started(network: Any) -> None:
     assert value(request.result()) == 7
 
 
+def test_a_large_request_is_sent_in_parts_and_arrives_whole(network: Any, fake: Fake) -> None:
+    """The arrays are not copied into the message."""
+    large = np.arange(300_000, dtype=np.float32).reshape(1, -1)
+    assert np.array_equal(network.infer({"x": large})["y"], large)
+    fake.failures.append(ErrorDetails(grpc.StatusCode.UNAVAILABLE, "again"))
+    assert np.array_equal(network.infer({"x": large})["y"], large)
+
+
 # ---- infer_many ----
 
 

@@ -75,6 +75,27 @@ def test_a_client_sends_the_preface_and_settings_first() -> None:
     assert second.kind == WINDOW_UPDATE
 
 
+@pytest.mark.parametrize("size", [0, 8, 20_000, 70_000])
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_call_in_one_piece_is_the_same_bytes_as_a_stream_and_its_message(
+    size: int, paused: bool
+) -> None:
+    apart, whole = Client(), Client()
+    for each in (apart, whole):
+        each.sent()
+        each.wire.paused = paused
+    stream = apart.wire.open(CALL, 0.0)
+    apart.wire.send_message(stream, b"x" * size, last=True)
+    other = whole.wire.call(CALL, b"x" * size, 0.0)
+    for one in (apart, whole):
+        one.wire.paused = False
+        one.wire.flush([])
+    sent = [b"".join(map(bytes, each.wire.take())) for each in (apart, whole)]
+    assert sent[0] == sent[1]
+    for name in ("send_window", "local_ended", "pending_bytes"):
+        assert getattr(stream, name) == getattr(other, name)
+
+
 def test_a_call_is_sent_and_its_reply_read() -> None:
     client, stream = calling()
     events = client.read(head(), data(1, message(b"answer")), trailers())

@@ -161,6 +161,8 @@ def at(client: Any, steps: Plan[T]) -> Plan[T]:
 
 def network_of(request: Any) -> str:
     """The name of the network that a request is for; empty if it is not known."""
+    if isinstance(request, list):  # in parts
+        request = bytes(request[0])
     if not isinstance(request, bytes):
         return str(getattr(request, "name", ""))
     # Our own encoder writes the name first. It has at most 128 characters.

@@ -91,9 +91,13 @@ class Connection:
             self._open(exchange)
 
     def _open(self, exchange: Exchange) -> None:
-        answer, wire = exchange.answer, self._wire
+        answer, wire, request = exchange.answer, self._wire, exchange.answer.request
+        now = time.monotonic()
         try:
-            stream = wire.open(answer.block, time.monotonic())
+            if isinstance(request, bytes):
+                stream = wire.call(answer.block, request, now)
+            else:
+                stream = wire.open(answer.block, now)
         except OverflowError:
             answer.refused("the connection has carried as many calls as it can")
             exchange.told()
@@ -101,14 +105,14 @@ class Connection:
             return
         stream.owner = exchange
         answer.stream = stream
-        if answer.request is not None:
-            self._message(answer, answer.request, last=True)
-        elif isinstance(answer, StreamAnswer):
+        if isinstance(answer, StreamAnswer):
             for message in answer.early:
                 self._message(answer, message)
             answer.early.clear()
             if answer.ends:
                 wire.end(stream)
+        elif request is not None and not isinstance(request, bytes):
+            self._message(answer, request, last=True)
 
     def _message(self, answer: Answer, message: Request, *, last: bool = False) -> None:
         assert answer.stream is not None

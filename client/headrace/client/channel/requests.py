@@ -52,5 +52,7 @@ class Blocks:
 def _rounded(seconds: float) -> float:
     """A timeout of three digits, not shorter, as gRPC's own clients round theirs. The client's own
     clock keeps the exact one."""
+    if 10.0 <= seconds < 100.0:
+        return math.ceil(seconds * 10) / 10  # most timeouts: without a logarithm
     step = 10.0 ** (math.floor(math.log10(max(seconds, 1e-9))) - _DIGITS)
     return math.ceil(seconds / step) * step

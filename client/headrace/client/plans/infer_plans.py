@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from headrace.client.channel.channel import Request
 from headrace.client.errors import Error, ResourceExhausted
 from headrace.client.outputs import Outputs, decode_reply
 from headrace.client.plans.plan import Budget, Call, Pause, Plan
@@ -32,7 +33,7 @@ def infer_packed(packed: Packed, timeout_seconds: float, *, once: bool = False) 
 
 
 def infer_encoded(
-    data: bytes, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
+    data: Request, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
 ) -> Plan[Outputs]:
     """Sends a serialised request; see `infer`. `once` is as in `Call`."""
     budget = Budget(timeout_seconds)
@@ -58,7 +59,7 @@ def infer_lent(
 
 
 def _infer(
-    data: bytes, budget: Budget, retry_when_full: bool, *, once: bool = False
+    data: Request, budget: Budget, retry_when_full: bool, *, once: bool = False
 ) -> Plan[bytes]:
     while True:
         try:

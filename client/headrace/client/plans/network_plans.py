@@ -24,7 +24,7 @@ from headrace.client.shared_memory.loan import Packed
 from headrace.client.shared_memory.pool import Pool
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.message import serialize
+from headrace.wire.message import serialize_request
 from headrace.wire.parameters import ParameterValue
 
 _LOOK_SECONDS: Final = 1.0
@@ -241,7 +241,7 @@ def _infer(
         seconds = budget.left_seconds
         if loan is not None:
             return (yield from infer_lent(loan, seconds, retry_when_full=retry_when_full))
-    data = serialize(request, attachments)
+    data = serialize_request(request, attachments)
     found = yield from infer_encoded(data, seconds, retry_when_full=retry_when_full)
     if sharing is not None:
         sharing.learn(request, found)
