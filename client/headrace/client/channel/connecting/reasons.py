@@ -145,7 +145,7 @@ def of_failure(tls: Tls | None, error: BaseException | None, received: bytes) ->
         error: what the socket or TLS raised. None if the server ended the connection.
         received: the server's first bytes, deciphered.
     """
-    if received.startswith(b"HTTP/"):
+    if received.startswith((b"HTTP/", b"<")):  # the oldest HTTP answers by a page alone
         return _HTTP
     if is_tls(received):
         return SPEAKS_TLS
