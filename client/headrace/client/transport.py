@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from headrace.client.channel.channel import (
     AsyncChannel,
@@ -67,6 +68,23 @@ def _same(message: Any) -> Any:
     return message
 
 
+def _reader(kind: Any) -> Callable[[bytes], Any]:
+    """Reads replies of a kind.
+
+    Raises:
+        CallFailed: from what is returned, if a server has sent something else.
+    """
+
+    def read(data: bytes) -> Any:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            why = f"the server sent a reply that is no {kind.DESCRIPTOR.name}"
+            raise CallFailed(grpc.StatusCode.INTERNAL, why) from None
+
+    return read
+
+
 METHODS: Final = {
     method.name: Method(
         f"/{_SERVICE.full_name}/{method.name}",
@@ -74,7 +92,7 @@ METHODS: Final = {
         method.client_streaming,
         method.server_streaming,
         _same if method.name in _RAW else getattr(pb, method.input_type.name).SerializeToString,
-        _same if method.name in _RAW else getattr(pb, method.output_type.name).FromString,
+        _same if method.name in _RAW else _reader(getattr(pb, method.output_type.name)),
     )
     for method in _SERVICE.methods
 }

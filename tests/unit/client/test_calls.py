@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 
 from headrace.client import Client, Network, Range, RepositoryVersion, aio, errors, replies
+from headrace.client.channel.channel import CallFailed
 from headrace.client.channel.connecting.names import parse
 from headrace.client.model import CHUNK_BYTES, INLINE_BYTES
+from headrace.client.transport import METHODS
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import KINDS, Fake, connected, running
@@ -757,3 +759,11 @@ def test_a_port_that_answers_in_http_is_told(kind: str, handler: Any) -> None:
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_reply_that_is_no_message_is_an_internal_error() -> None:
+    for method in METHODS.values():
+        if method.path.rpartition("/")[2] not in ("Infer", "InferStream"):  # the codec reads these
+            with pytest.raises(CallFailed, match="a reply that is no") as failed:
+                method.deserialize(b"\xff\xff")
+            assert failed.value.code is grpc.StatusCode.INTERNAL
