@@ -11,7 +11,7 @@ from typing import Final
 from headrace.plugins.openvino.backend.compilation import Compilation
 from headrace.plugins.openvino.backend.sizes import Key, key_of, of_key, sizing_inputs, text_of
 from headrace.plugins.openvino.config import COMPILED_SHAPES, FALLBACK, NO
-from headrace.plugins.openvino.running.comparison import differing
+from headrace.plugins.openvino.running.comparison import differing, tells
 from headrace.plugins.openvino.running.compiles import Compiles
 from headrace.plugins.openvino.running.shapes import (
     COMPILING,
@@ -135,6 +135,8 @@ class OpenVinoNetwork(ExecutableNetwork):
             self._run_on_cpu(job, choice.reason, self._why.get(key, choice.reason))
             if choice.reason == COMPILING and self._shapes.answered(key):
                 self._compile_later(key, job)
+        elif choice.trial and not self._waits and not tells(job.inputs):
+            self._run_on_cpu(job, COMPILING, COMPILING)
         elif choice.trial:
             self._try(job, key, choice.compilation)
         else:

@@ -15,8 +15,8 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
+from headrace.plugins.openvino import limits
 from headrace.plugins.openvino.backend import tensors
-from headrace.plugins.openvino.limits import limits
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.intake.naming import bodies, walk
 from headrace.runtime.network.constants import const_tensor
@@ -35,8 +35,7 @@ def known_limits(model: ir.Model, capabilities: Collection[str] = ()) -> dict[ir
     wrongly, or whose values cannot be passed to it, each with the reason."""
     found: dict[ir.Node, str] = {}
     for node in walk(model.graph):
-        version = model.opset_imports.get(node.domain, 1)
-        reason = limits.reason(node, version, capabilities) or _unpassed(node)
+        reason = limits.reason(node, capabilities) or _unpassed(node)
         if any(bodies(node)):
             reason = _BODIES
         if reason is not None:

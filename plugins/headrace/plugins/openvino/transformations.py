@@ -52,44 +52,6 @@ def _is_false(value: ir.Value) -> bool:
     return tensor is not None and not tensor.numpy().any()
 
 
-def pool_means(node: ir.Node) -> bool:
-    """Changes a GlobalAveragePool to an AveragePool if the image's size is known. OpenVINO computes
-    a GlobalAveragePool as a mean over axes. The kernel of that mean adds up some channels in
-    another order than others, so that equal channels get unequal means: test_squeezenet."""
-    if node.op_type != "GlobalAveragePool" or node.domain not in ("", "ai.onnx"):
-        return False
-    source = node.inputs[0]
-    shape = source.shape if source is not None else None
-    window = [] if shape is None else [size for size in shape[2:] if isinstance(size, int) and size]
-    if shape is None or len(window) != shape.rank() - 2 or not 1 <= len(window) <= 3:
-        return False
-    node.op_type = "AveragePool"
-    node.attributes["kernel_shape"] = ir.AttrInt64s("kernel_shape", window)
-    return True
-
-
-def sampled_regions(node: ir.Node) -> bool:
-    """Gives a RoiAlign without a sampling_ratio the default of ONNX. That default is 0, which means
-    as many points as a region needs. OpenVINO's default is 1."""
-    if node.op_type != "RoiAlign" or node.domain not in ("", "ai.onnx"):
-        return False
-    if "sampling_ratio" in node.attributes:
-        return False
-    node.attributes["sampling_ratio"] = ir.AttrInt64("sampling_ratio", 0)
-    return True
-
-
-def scaled_attention(node: ir.Node) -> bool:
-    """Changes an Attention's scale of 0 to the least normal number of float32. OpenVINO takes 0 for
-    a scale that is not given, and uses the default."""
-    if node.op_type != "Attention" or node.domain not in ("", "ai.onnx"):
-        return False
-    if node.attributes.get_float("scale", 1.0) != 0:
-        return False
-    node.attributes["scale"] = ir.AttrFloat32("scale", _LEAST_NORMAL)
-    return True
-
-
 def bound_clips(model: ir.Model) -> bool:
     """Gives a Clip the ends of its type for the bounds that it lacks. OpenVINO looks for them too,
     but also if it has not read the layer before and so does not know the type. Then it ends the
@@ -172,9 +134,6 @@ def _is_normalization(node: ir.Node) -> bool:
 
 TRANSFORMATIONS: Final = (
     _changing(still_dropout),
-    _changing(pool_means),
-    _changing(sampled_regions),
-    _changing(scaled_attention),
     bound_clips,
     divide_by_norms,
 )

@@ -23,7 +23,7 @@ from headrace.plugins.openvino.backend.settling import settle
 from headrace.plugins.openvino.failures import NATIVE, load_failure
 from headrace.plugins.openvino.library import FrontEndManager, openvino
 from headrace.plugins.openvino.library import operations as opset
-from headrace.plugins.openvino.limits.limits import SSE4
+from headrace.plugins.openvino.limits import SSE4
 from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.system.buffers import joined

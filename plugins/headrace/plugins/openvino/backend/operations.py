@@ -122,7 +122,6 @@ _COMPUTED: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
                 "IDFT",
                 "DFT",
                 "Interpolate",
-                "LRN",
                 "MVN",
                 "MaxPool",
                 "NormalizeL2",

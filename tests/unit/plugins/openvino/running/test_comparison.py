@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.plugins.openvino.running.comparison import differing
+from headrace.plugins.openvino.running.comparison import differing, tells
 
 FLOATS = np.array([100, -3, 0], np.float32)
 
@@ -67,3 +67,10 @@ def test_shapes_and_types_are_equal() -> None:
     assert not same(FLOATS.reshape(1, 3), FLOATS)
     assert not same(FLOATS.astype(np.float64), FLOATS)
     assert same(np.float32(2), np.array(2, np.float32))
+
+
+def test_a_request_of_equal_floats_shows_nothing() -> None:
+    assert tells({"x": FLOATS, "i": np.zeros(3, np.int64)})
+    assert not tells({"x": FLOATS, "z": np.zeros((2, 2), np.float32)})
+    assert not tells({"x": np.ones(2, ml_dtypes.bfloat16)})
+    assert tells({"x": np.float32(3), "y": np.ones(1, np.float32)})

@@ -1,1 +1,0 @@
-"""Constants that OpenVINO reads wrongly, and facts about values that are known before a run."""

@@ -1,1 +1,0 @@
-"""What OpenVINO accepts, but does not compute as ONNX says."""
