@@ -70,8 +70,6 @@ class Guard(Inserted):
     def judged(self, kind: str, *conditions: tuple[Holds, Unsure, Unsure]) -> bool:
         """Requires that all conditions hold of a request's shapes. Returns False, and requires
         nothing, if one does not follow from them, or if the layer need not run in each request."""
-        if self.node.graph is not self.network.graph:
-            return False
         found = []
         for holds, one, other in conditions:
             if one is None or other is None:
@@ -79,6 +77,8 @@ class Guard(Inserted):
             if not (isinstance(one, int) and isinstance(other, int) and holds(one, other)):
                 layer = self.node.name or ""
                 found.append(Requirement(layer, reason(kind), holds, one, other))
+        if found and self.node.graph is not self.network.graph:
+            return False
         self.network.requirements.update(dict.fromkeys(found))
         return True
 

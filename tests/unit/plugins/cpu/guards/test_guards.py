@@ -482,6 +482,21 @@ def test_sizes_in_a_branch_that_does_not_run_may_be_any(plugin: Plugin) -> None:
         run(plugin, given, np.array(True), empty)
 
 
+def test_sizes_that_are_known_in_a_branch_need_no_guard_layers(plugin: Plugin) -> None:
+    given = network(
+        """g (bool go, float[2, n] x) => (float[a, b] y) {
+            y = If(go) <
+                then_branch = t () => (float[c, d] r) { r = Concat<axis = 0>(x, x) },
+                else_branch = o () => (float[e, f] q) { q = Concat<axis = 1>(k, k) }
+            >
+        }""",
+        k=ones(2, 3),
+    )
+    compiled = plugin.load_network(Load(given))
+    assert not any(SUFFIX in (node.name or "") for node in compiled.network.nodes())
+    compiled.close()
+
+
 def test_a_shape_that_is_only_declared_is_not_believed(plugin: Plugin) -> None:
     model = parse(
         "g (float[n] x, int64[4] e) => (float[a,b,c,d] y) <float[1,1,2,2] t>"
