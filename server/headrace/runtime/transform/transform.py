@@ -36,7 +36,7 @@ def transform_network(
 
     Args:
         preprocess: options by input and by output. They become nodes at the network's ends.
-        common: runs the transformations that suit every device.
+        common: runs the transformations that suit every device, after `fp16_to_fp32`.
         fp16_to_fp32: computes in float32 what the network computes in float16.
         device_passes: the device's own transformations. They run last, in order.
 
@@ -50,8 +50,6 @@ def transform_network(
     infer_types(model)
     add_preprocessing(model, inputs)
     add_postprocessing(model, outputs)
-    if common:
-        tracked(model, simplify)
     notes: tuple[str, ...] = ()
     if fp16_to_fp32:
         converted = to_float32(model)
@@ -61,7 +59,7 @@ def transform_network(
         elif converted.computes:
             notes = ("float16 layers are computed in float32, because the device lacks float16",)
     ports = _port_names(model)
-    tracked(model, *device_passes)
+    tracked(model, *((simplify,) if common else ()), *device_passes)
     _restore_outputs(model, ports)
     infer_types(model)
     naming.name_layers(model.graph)
