@@ -22,10 +22,10 @@ import onnxruntime
 from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu.backend import custom_ops, failures, rewritings, tensors
+from headrace.plugins.cpu.backend.structure import structure
 from headrace.runtime.errors import HeadraceError, Internal, InvalidModel, Unavailable
 from headrace.runtime.execution.cancel import CancelToken, current_token
 from headrace.runtime.intake.naming import walk
-from headrace.runtime.intake.onnx_bytes import serialize_without
 from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.values import Array
 from headrace.runtime.system.interruption import check
@@ -297,7 +297,7 @@ def _without_weights(model: ir.Model) -> tuple[bytes, dict[str, tuple[Array, ir.
     }
     unaligned = sum(tensor.nbytes for tensor in large.values() if not tensor.numpy().flags.aligned)
     # Protobuf reads concatenated messages as one message with merged fields.
-    pieces = [serialize_without(model, large).SerializeToString()]
+    pieces = [structure(model, large).SerializeToString()]
     weights: dict[str, tuple[Array, ir.DataType]] = {}
     for name, tensor in large.items():
         array = tensor.numpy()
