@@ -250,12 +250,21 @@ class Upsample(OpResize):
 
 
 def _by_corners(run: Callable[..., Any], x: Any, scales: Any, mode: str) -> tuple[Any, ...]:
-    """A Resize before operator set 11, which puts the corners of images above each other. ONNX does
-    not say which of two elements is the nearest one if there are fewer than before."""
-    if mode == "nearest" and (np.asarray(scales) < 1).any():
-        raise NotImplementedError("the nearest element by a scale below 1")
+    """A Resize before operator set 11, which puts the corners of images above each other."""
+    scales = np.asarray(scales, np.float32)
+    if mode == "nearest":
+        return (_nearest(x, scales),)
     options = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    return (*run(x, None, np.asarray(scales, np.float32), mode=mode, **options),)
+    return (*run(x, None, scales, mode=mode, **options),)
+
+
+def _nearest(x: Any, scales: Any) -> Any:
+    """Takes the element before each place, or the one after it along axes that get shorter. ONNX
+    does not say which one, but its case of set 10 does, and ONNX Runtime takes the same."""
+    for axis, scale in enumerate(scales):
+        places = np.arange(int(x.shape[axis] * scale), dtype=np.float32) / scale
+        x = np.take(x, (np.ceil(places) if scale < 1 else places).astype(np.int64), axis)
+    return x
 
 
 class Pad(OpRun):

@@ -403,6 +403,21 @@ def test_old_operators_enlarge_images_from_their_corners(opset: int, layer: str,
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [0.3, 0.5, 0.6, 0.7, 0.9])
+def test_a_resize_of_set_10_takes_the_element_after_each_place_if_there_are_fewer(
+    scale: float,
+) -> None:
+    """As in ONNX's case `resize_downsample_scales_nearest` of that set."""
+    call = 'Resize<mode = "nearest">(x, s)'
+    model = parsed(10, f"g (float[1,1,9,8] x) => (float[a,b,c,d] y) {{ y = {call} }}")
+    scales = onnx.numpy_helper.from_array(np.array([1, 1, 2, scale], np.float32), "s")
+    model.graph.initializer.append(scales)
+    x = np.arange(72, dtype=np.float32).reshape(1, 1, 9, 8)
+    (found,) = CorrectedEvaluator(model).run(None, {"x": x})
+    (expected,) = InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
 def test_an_overload_of_a_function_is_the_one_that_is_called() -> None:
     text = """g (float[2] x) => (float[2] y, float[2] z) {
         y = own.Scale:twice(x) z = own.Scale:squared(x)
