@@ -270,6 +270,9 @@ def _connected(target: str | None) -> Client:
     environ = os.environ
     token = environ.get("HEADRACE_TOKEN")
     if file := environ.get("HEADRACE_TOKEN_FILE"):
+        if token:
+            two = "there are two tokens: HEADRACE_TOKEN and HEADRACE_TOKEN_FILE; set one of them"
+            raise invalid("token", two)
         try:
             token = Path(file).read_text().strip()
         except OSError as error:
