@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from headrace.plugins.openvino.backend.compilation import Compilation, read_stamp
 from headrace.plugins.openvino.backend.core import Runtime
+from headrace.plugins.openvino.backend.operations import EMPTY
 from headrace.plugins.openvino.backend.sizes import (
     fixed_shapes,
     likely_shapes,
@@ -100,6 +101,8 @@ class Compiler:
             except HeadraceError as error:
                 if token is not None and token.error is not None:
                     raise
+                if _depends_on_sizes(error):
+                    return None
                 failure = failure or error
             else:
                 return None
@@ -173,3 +176,9 @@ class Compiler:
             return None
 
         return Trials(ask)
+
+
+def _depends_on_sizes(error: HeadraceError) -> bool:
+    """Whether the layers are only refused for tensors that have elements with other sizes."""
+    reasons = {each.reason for each in error.layers} if isinstance(error, UnsupportedLayers) else ()
+    return reasons == {EMPTY}

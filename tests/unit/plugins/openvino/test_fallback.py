@@ -318,3 +318,14 @@ def test_zeros_are_no_trial(rig: Any) -> None:
     assert network.ran == ["CPU"]
     network.infer(x=X)
     assert network.ran == ["CPU", "OPENVINO"]
+
+
+def test_a_network_may_load_whose_tensors_lack_elements_with_likely_sizes(rig: Any) -> None:
+    text = """f (float[N,M] x) => (float[A,B] y) <int64[1] s = {900}, int64[1] e = {2000},
+        int64[1] a = {1}> { p = Slice(x, s, e, a) y = Concat<axis = 1>(p, x) }"""
+    network = rig(text)
+    for _ in range(3):
+        assert network.infer(x=X).shape == (2, 3)
+    assert network.ran == ["CPU"]
+    network.until_it_runs(x=np.ones((1, 1000), np.float32) * np.arange(1000, dtype=np.float32))
+    assert network.ran[-1] == "OPENVINO"

@@ -16,6 +16,7 @@ from typing import Final
 
 from headrace.plugins.openvino.library import openvino
 
+EMPTY: Final = "it makes or reads a tensor without elements"
 _MOST_ELEMENTS: Final = 2**31 - 1
 """OpenVINO does not notice that it gets no memory for a larger tensor, and writes."""
 _MOST_AXES: Final = 32
@@ -211,7 +212,7 @@ def _of_shapes(operation: openvino.Node) -> str | None:
         if elements > _MOST_ELEMENTS:
             return f"it makes a tensor of more than {_MOST_ELEMENTS:,} elements"
         if not elements and not _is_list_of_axes(output):
-            return "it makes or reads a tensor without elements"
+            return EMPTY
     return None
 
 

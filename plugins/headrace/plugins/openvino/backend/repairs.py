@@ -56,6 +56,21 @@ def _extreme(operation: openvino.Node) -> openvino.Node | None:
     return operations.select(beyond, infinity, reduce(data, axes, keeps))
 
 
+def _apart(reduce: Callable[..., openvino.Node]) -> Callable[[openvino.Node], openvino.Node | None]:
+    """The compiler joins reductions with operations behind them to a Softmax, an MVN or an RMS,
+    which differ by how far a sum or a variance is from 0. It looks for reductions that remove their
+    axes, too. So the axes are kept, and removed afterwards. No case shows it."""
+
+    def repaired(operation: openvino.Node) -> openvino.Node | None:
+        data, axes = operation.input_values()
+        constant = axes.get_node().get_type_name() == "Constant"
+        if operation.get_attributes()["keep_dims"] or not constant or not axes.get_node().data.size:
+            return None
+        return operations.squeeze(reduce(data, axes, True), axes)
+
+    return repaired
+
+
 def _divide(operation: openvino.Node) -> None:
     """ONNX drops the fraction of a quotient of integers. The core rounds down when it computes a
     quotient of sizes. No case shows it."""
@@ -81,7 +96,9 @@ _REPAIRS: Final[Mapping[str, Callable[[openvino.Node], openvino.Node | None]]] =
     {
         "Divide": _divide,
         "ReduceMax": _extreme,
+        "ReduceMean": _apart(operations.reduce_mean),
         "ReduceMin": _extreme,
+        "ReduceSum": _apart(operations.reduce_sum),
         "Slice": _slice,
         "TopK": _top_k,
     }
