@@ -98,7 +98,10 @@ class LoopChannel:
         while True:
             failure: CallFailed | None
             try:
-                connection = await self._connection(deadline, repeat=repeat)
+                here = self._loops.get(asyncio.get_running_loop())
+                connection = None if here is None else here.current
+                if connection is None or not connection.may_take(repeat=repeat):
+                    connection = await self._connection(deadline, repeat=repeat)
                 left = None if deadline is None else max(deadline - time.monotonic(), 1e-6)
                 answer = Answer(self._blocks.block(method, left, metadata), request)
                 await _Call(connection, answer).over(left)
@@ -169,9 +172,6 @@ class LoopChannel:
             for other in [each for each in self._loops if each.is_closed()]:
                 self._loops.pop(other).close()
             here = self._loops[loop] = _OnLoop(self._name, partial(self._opened, loop))
-        connection = here.current
-        if connection is not None and connection.may_take(repeat=repeat):
-            return connection
         return await here.connection(deadline, repeat=repeat)
 
     async def _opened(self, loop: asyncio.AbstractEventLoop, until: float) -> LoopConnection:
