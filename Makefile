@@ -27,7 +27,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
 
 help:
 	@echo 'make demo   classify real files over gRPC, in under two minutes'
@@ -42,11 +42,13 @@ help:
 
 # What a run of minutes or hours finds out, or what asks for downloads and programs of its own.
 more:
+	@echo 'make backend-versions    show what other versions of backends change; VERSIONS="onnxruntime==1.32.0 openvino==2026.4.1"'
 	@echo 'make benchmark           run the benchmarks'
 	@echo 'make benchmark-loads     processor time of loads of real networks beside ONNX Runtime alone; downloads 410 MB'
 	@echo 'make benchmark-peers     processor time per request beside KServe'\''s SDK and MLServer; downloads 300 MB'
 	@echo 'make benchmark-ray       processor time per request on Ray Serve, beside a server alone and behind Serve'\''s own proxy; downloads 150 MB'
 	@echo 'make benchmark-report    measure how the cost of a request grows, and write the tables and plots of docs/performance.md'
+	@echo 'make claims              try single layers on OpenVINO alone, and write the list of what OPENVINO claims; ARGS="--device GPU" on a machine that has one'
 	@echo 'make conformance         run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
 	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
 	@echo 'make fuzz-devices        look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
@@ -219,6 +221,14 @@ conformance-hetero: $(INSTALLED)
 	@$(BIN)/python -m headrace.testing.backend_cases --device HETERO:OPENVINO,TEMPLATE \
 	    --as-good-as TEMPLATE --expectations tests/conformance/backend_cases $(ARGS)
 
+# Half an hour of two cores. ARGS="--operator 'Reduce*'" tries a part, and keeps the rest of the list.
+claims: $(INSTALLED)
+	@$(BIN)/python -m tests.claims --report .cache/claims.txt $(ARGS)
+
+# Two hours of two cores; shows what changed, and leaves it in the working tree.
+backend-versions: $(ZOO)
+	@scripts/backend_versions.sh $(VERSIONS)
+
 # ARGS="--network 'silero*' --device CPU" runs a part, and keeps the other results.
 zoo: $(INSTALLED) $(ZOO)
 	@$(BIN)/python -m tests.zoo --results .cache/zoo-results.json --table docs/zoo.md $(ARGS)
@@ -245,7 +255,7 @@ release: $(INSTALLED) .venv-release/.installed
 	@scripts/release.sh $(BIN)/python .venv-release
 
 clean:
-	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-cuda .venv-kserve .venv-mlserver .venv-libraries .venv-sslyze .venv-ray .venv-page .venv-release .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PROTO_VENV) $(CLIENTS_VENV) .venv-backends .venv-cuda .venv-kserve .venv-mlserver .venv-libraries .venv-sslyze .venv-ray .venv-page .venv-release .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml

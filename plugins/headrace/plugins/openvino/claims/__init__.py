@@ -1,0 +1,1 @@
+"""Which layers OPENVINO claims: those of a form that bare OpenVINO was seen to compute right."""

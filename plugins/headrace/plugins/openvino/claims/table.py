@@ -1,0 +1,113 @@
+"""The list of claims, and how it is written: a line for each operator and choice of types.
+
+    Clip | 11 12 13 | f32,f32,f32>f32 | 000 011 | - | 0 1 2 3 4
+
+says in which operator sets it last changed, which types it has, which inputs may be constants,
+which attributes were tried (a hyphen stands for none), and with how many axes. Types that end in
+``@24`` or ``@31`` are right only for integers below two to that power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headrace.plugins.openvino.claims.forms import Form, covers
+
+_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was proven of an operator on some types.
+
+    Attributes:
+        bits: integers must be below two to this power; None if they may have any value.
+    """
+
+    operator: str
+    since: frozenset[int]
+    types: str
+    constants: frozenset[str]
+    profiles: frozenset[str]
+    ranks: frozenset[int]
+    bits: int | None = None
+
+    def __str__(self) -> str:
+        bits = "" if self.bits is None else f"@{self.bits}"
+        fields = [
+            self.operator,
+            " ".join(map(str, sorted(self.since))),
+            self.types + bits,
+            " ".join(sorted(self.constants)),
+            " ".join(sorted(self.profiles)),
+            " ".join(map(str, sorted(self.ranks))),
+        ]
+        return " | ".join(fields)
+
+    @classmethod
+    def parse(cls, line: str) -> Row:
+        operator, since, types, constants, profiles, ranks = line.split(" | ")
+        types, _, bits = types.partition("@")
+        return cls(
+            operator,
+            frozenset(map(int, since.split())),
+            types,
+            frozenset(constants.split()),
+            frozenset(profiles.split()),
+            frozenset(map(int, ranks.split())),
+            int(bits) if bits else None,
+        )
+
+
+class Claims:
+    """Answers whether a form is on a list.
+
+    Args:
+        text: the lines of the list.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.rows: Mapping[tuple[str, str], Row] = {
+            (row.operator, row.types): row for row in map(Row.parse, text.strip().splitlines())
+        }
+        self._operators = {operator for operator, _ in self.rows}
+
+    def row(self, form: Form) -> Row | None:
+        """What is known about the operator and the types of the form."""
+        return self.rows.get((form.operator, form.types))
+
+    def why_not(self, form: Form) -> str | None:
+        """Why a form is not on the list. None if it is."""
+        row = self.row(form)
+        if row is None:
+            types = "" if form.operator not in self._operators else f" on {_spelled(form.types)}"
+            return f"OPENVINO does not claim {form.operator}{types}"
+        what = f"OPENVINO does not claim {form.operator}"
+        if form.since not in row.since:
+            return f"{what} of set {form.since}"
+        if form.profile not in row.profiles:
+            return f"{what} with {'its defaults' if form.profile == '-' else form.profile}"
+        if form.rank not in row.ranks:
+            return f"{what} of tensors of {form.rank} axes"
+        if not covers(row.constants, form.constants):
+            places = [str(at) for at, each in enumerate(form.constants) if each == "1"]
+            told = f"constants as inputs {', '.join(places)}" if places else "no constant inputs"
+            return f"{what} with {told}"
+        return None
+
+
+def _spelled(types: str) -> str:
+    inputs = types.partition(">")[0].split(",")
+    return ", ".join(_NAMES.get(each, _integer(each)) for each in inputs)
+
+
+def _integer(short: str) -> str:
+    if short[:1] in ("i", "u") and short[1:].rstrip("*").isdigit():
+        return ("int" if short[0] == "i" else "uint") + short[1:]
+    return short
+
+
+def written(rows: Iterable[Row]) -> str:
+    """The rows as lines, in order."""
+    return "\n".join(sorted(map(str, rows)))

@@ -1,0 +1,106 @@
+"""The list of what OPENVINO claims is what `make claims` writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.plugins.openvino.claims.allowed import ALLOWED
+from headrace.plugins.openvino.claims.forms import Form
+from headrace.plugins.openvino.claims.table import Claims, Row
+from tests.claims.__main__ import layers
+from tests.claims.layer import Layer
+from tests.claims.neighbours import neighbours
+from tests.claims.pool import try_all
+from tests.claims.seeds import seed
+from tests.claims.summary import row, rows
+from tests.claims.trial import Trial, Verdict
+
+OPERATOR = "LogSoftmax"
+
+
+def test_a_sample_of_the_list_is_made_again_as_it_is() -> None:
+    trials: list[Trial] = []
+    try_all(layers([OPERATOR]), "CPU", 1, lambda _, trial: trials.append(trial))
+    listed = [each for each in Claims(ALLOWED).rows.values() if each.operator == OPERATOR]
+    assert sorted(map(str, rows(trials))) == sorted(map(str, listed))
+
+
+def test_neighbours_are_of_other_sets_types_ranks_and_constants() -> None:
+    relu = seed("(float[2,3]) => (y) Relu @14")
+    found = [*neighbours(relu, {})]
+    assert {each.opset for each in found} == {14, 13, 12}
+    assert len({each.inputs[0].dtype for each in found if each.inputs[0] is not None}) > 3
+    assert {each.inputs[0].ndim for each in found if each.inputs[0] is not None} >= {0, 1, 2, 6}
+    assert {each.constants for each in found} == {frozenset(), frozenset([0])}
+
+
+def test_what_became_an_input_is_an_attribute_in_older_sets() -> None:
+    summed = seed("(float[2,3]; int64[1] = 1) => (y) ReduceSum @13")
+    older = [each for each in neighbours(summed, {}) if each.opset == 12]
+    assert older
+    assert all(len(each.inputs) == 1 for each in older)
+    assert [1] in [each.attribute("axes") for each in older]
+
+
+@pytest.fixture
+def right() -> list[Trial]:
+    return [trial(since, rank) for since in (7, 13) for rank in (1, 2, 3)]
+
+
+def trial(
+    since: int, rank: int, verdict: Verdict = Verdict.RIGHT, magnitude: int = 0, bits: int = 0
+) -> Trial:
+    form = Form("Foo", since, "i64>i64" if bits else "f32>f32", "0", "-", rank)
+    return Trial(verdict, form, magnitude, bits)
+
+
+def test_what_is_wrong_in_one_set_is_not_claimed_in_that_set(right: list[Trial]) -> None:
+    found = row("Foo", "f32>f32", [*right, trial(7, 1, Verdict.WRONG), trial(7, 2, Verdict.WRONG)])
+    assert found is not None
+    assert found.since == {13}
+    assert found.ranks == {1, 2, 3}
+
+
+def test_what_is_wrong_with_some_axes_is_not_claimed_with_them(right: list[Trial]) -> None:
+    wrong = [trial(since, 5, Verdict.ENDED) for since in (7, 13)]
+    found = row("Foo", "f32>f32", [*right, *wrong])
+    assert found is not None
+    assert found.since == {7, 13}
+    assert 5 not in found.ranks
+
+
+def test_a_refusal_before_a_run_harms_nothing_and_proves_nothing(right: list[Trial]) -> None:
+    found = row("Foo", "f32>f32", [*right, trial(14, 2, Verdict.REFUSED)])
+    assert found is not None
+    assert found.since == {7, 13}
+    assert row("Foo", "f32>f32", [trial(7, 1, Verdict.REFUSED)]) is None
+
+
+@pytest.mark.parametrize(
+    ("wide", "bits"),
+    [
+        ((), 24),
+        (((2**30, Verdict.RIGHT),), 31),
+        (((2**30, Verdict.WRONG),), 24),
+        (((2**30, Verdict.RIGHT), (2**40, Verdict.WRONG)), 31),
+        (((2**30, Verdict.RIGHT), (2**40, Verdict.RIGHT)), None),
+    ],
+)
+def test_integers_are_claimed_as_wide_as_they_were_right(
+    wide: tuple[tuple[int, Verdict], ...], bits: int | None
+) -> None:
+    group = [trial(7, 1, magnitude=100, bits=64)]
+    group += [trial(7, 1, verdict, magnitude, 64) for magnitude, verdict in wide]
+    found = row("Foo", "i64>i64", group)
+    assert isinstance(found, Row)
+    assert found.bits == bits
+
+
+def test_a_layer_keeps_the_values_of_its_text() -> None:
+    layer: Layer = seed("(int64[4] = 1 2 3 4; int64 = 2) => (y) Gather<axis=0> @13")
+    first, second = layer.inputs
+    assert first is not None
+    assert second is not None
+    assert first.tolist() == [1, 2, 3, 4]
+    assert second == 2
+    assert layer.attribute("axis") == 0

@@ -1,0 +1,146 @@
+"""Which layers OPENVINO claims, and the reasons that it gives for the others."""
+
+from __future__ import annotations
+
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+from headrace.plugins.openvino.claims.allowed import VERSION
+from headrace.plugins.openvino.claims.forms import covers, form_of
+from headrace.plugins.openvino.claims.table import Claims, Row
+from headrace.plugins.openvino.claims.unclaimed import claims_of, unclaimed
+from headrace.plugins.openvino.start import installed_version
+from headrace.runtime.network.type_inference import infer_types
+from headrace.testing.backend_cases.cases import BackendCase, collect
+
+WRONG = (
+    "test_attention_3d_local_window",
+    "test_attention_4d_diff_heads_mask4d_padded_kv",
+    "test_bitshift_left_int32_shift_ge_width",
+    "test_cast_FLOAT_to_FLOAT8E4M3FN",
+    "test_dft",
+    "test_lstm_with_peepholes",
+    "test_reduce_max_empty_set",
+    "test_resize_downsample_scales_linear_antialias",
+    "test_resize_tf_crop_and_resize",
+    "test_tile",
+    "test_top_k_uint64",
+)
+RIGHT = ("test_relu", "test_conv_with_strides_padding", "test_gemm_all_attributes", "test_erf")
+
+
+def parsed(text: str, opset: int = 17) -> ir.Model:
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]> g {text}')
+    model = ir.from_proto(proto)
+    infer_types(model)
+    return model
+
+
+def reasons(text: str, opset: int = 17, **further: object) -> list[str]:
+    return [*unclaimed(parsed(text, opset), **further).values()]  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, BackendCase]:
+    return {case.name: case for case in collect([*WRONG, *RIGHT])}
+
+
+def sized(case: BackendCase) -> ir.Model:
+    model = ir.from_proto(onnx.load_from_string(case.model))
+    infer_types(model)
+    return model
+
+
+def test_the_list_was_made_with_the_installed_openvino() -> None:
+    assert installed_version() == VERSION, "run `make claims`, or `make backend-versions`"
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_case_that_openvino_alone_gets_wrong_is_not_claimed(
+    name: str, cases: dict[str, BackendCase]
+) -> None:
+    assert unclaimed(sized(cases[name]))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_case_that_openvino_alone_gets_right_is_claimed(
+    name: str, cases: dict[str, BackendCase]
+) -> None:
+    assert not unclaimed(sized(cases[name]))
+
+
+def test_a_network_of_usual_layers_is_claimed_with_all_sizes_known() -> None:
+    text = """(float[1,3,8,8] x, float[4,3,3,3] w, float[5] b) => (float[n,5] y)
+        <float[64,5] m>
+        { c = Conv(x, w) r = Relu(c) p = MaxPool<kernel_shape=[2,2]>(r) f = Flatten(p)
+          s = Softmax<axis=1>(f) y = Identity(s) }"""
+    found = unclaimed(parsed(text.replace("<float[64,5] m>", "").replace("[n,5]", "")))
+    assert {node.op_type for node in found} <= {"Flatten"}
+
+
+def test_an_unknown_size_is_named() -> None:
+    assert reasons("(float[n] x) => (float[n] y) { y = Relu(x) }") == [
+        "the size of 'x' is not known"
+    ]
+
+
+def test_an_operator_that_was_not_tried_is_named() -> None:
+    (reason,) = reasons("(float[2] x) => (float[2] y) { y = own.Unheard(x) }")
+    assert "the type" not in reason
+    assert reason == "OPENVINO does not claim own.Unheard"
+
+
+def test_integers_of_many_bits_are_claimed_only_within_proven_bounds() -> None:
+    text = "(int64[2] x, int64[2] z) => (int64[2] y) { y = Add(x, z) }"
+    (reason,) = reasons(text)
+    assert "int64 in fewer bits" in reason
+    assert not reasons(text, bounds=lambda _: 1000)
+
+
+def test_a_layer_of_constants_is_not_judged() -> None:
+    text = "(float[2] x) => (float[2] y) <int64[1] c = {3}> { d = own.Unheard(c) y = Relu(x) }"
+    model = parsed(text)
+    first = next(iter(model.graph))
+    assert [*unclaimed(model)] == [first]
+    first.outputs[0].const_value = ir.tensor([3])
+    assert not unclaimed(model)
+
+
+def test_a_device_without_a_list_claims_nothing() -> None:
+    model = parsed("(float[2] x) => (float[2] y) { y = Relu(x) }")
+    (reason,) = unclaimed(model, "GPU.0").values()
+    assert reason == "OPENVINO does not claim Relu"
+    assert not claims_of("NPU").rows
+
+
+LINE = "Clip | 11 12 13 | i64,i64,i64>i64@24 | 000 011 | - mode=a | 0 1 2"
+
+
+def test_a_line_of_the_list_is_read_as_it_was_written() -> None:
+    row = Row.parse(LINE)
+    assert str(row) == LINE
+    assert row.bits == 24
+    assert row.since == {11, 12, 13}
+    assert row.ranks == {0, 1, 2}
+
+
+def test_each_reason_says_what_was_not_tried() -> None:
+    claims = Claims("Relu | 14 | f32>f32 | 0 | - | 1 2")
+    form = form_of(next(iter(parsed("(float[2] x) => (float[2] y) { y = Relu(x) }").graph)), 17)
+    assert claims.why_not(form) is None
+    for text, opset, told in (
+        ("(float[2] x) => (float[2] y) { y = Relu(x) }", 13, "of set 13"),
+        ("(int8[2] x) => (int8[2] y) { y = Relu(x) }", 14, "on int8"),
+        ("(float x) => (float y) { y = Relu(x) }", 14, "of tensors of 0 axes"),
+    ):
+        node = next(iter(parsed(text, opset).graph))
+        assert str(claims.why_not(form_of(node, opset))).endswith(told)
+
+
+def test_constants_between_two_choices_that_were_tried_are_covered() -> None:
+    tried = ["000", "011", "110"]
+    assert covers(tried, "010")
+    assert covers(tried, "011")
+    assert not covers(tried, "111")
+    assert not covers(["011"], "001")
