@@ -217,7 +217,9 @@ def _of_shapes(operation: openvino.Node) -> str | None:
 
 
 def _is_list_of_axes(output: openvino.Output) -> bool:
-    """Whether the output is a constant that only says axes or sizes, of which there may be none."""
+    """Whether the output is a constant that only says axes or sizes, of which there may be none.
+    A Broadcast to no axes ends the process."""
     readers = output.get_target_inputs()
     constant = output.get_node().get_type_name() == "Constant"
-    return constant and not any(map(is_data, readers))
+    broadcast = any(each.get_node().get_type_name() == "Broadcast" for each in readers)
+    return constant and not broadcast and not any(map(is_data, readers))

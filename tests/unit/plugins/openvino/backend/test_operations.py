@@ -56,6 +56,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"x": X},
         NOTHING,
     ),
+    "a_broadcast_to_no_axes": (
+        "(float x) => (float y) { s = Shape(x) y = Expand(x, s) }",
+        {"x": np.array(1, np.float32)},
+        NOTHING,
+    ),
 }
 
 
