@@ -41,10 +41,9 @@ _HOLDING_SIZES: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
     }
 )
 """The inputs of layers from which sizes follow."""
-_LIKELY: Final = (64, 800)
-"""Sizes that axes are given to find out whether a network compiles: as of an image, and of a
-sound."""
-_LIKELY_ROWS: Final = 2
+_LIKELY: Final = ((2, 64), (1, 64), (2, 800), (1, 800))
+"""Sizes that first axes and others are given to find out whether a network compiles: as of images,
+and of sounds, of which some networks take one at a time."""
 
 
 def sizing_inputs(network: Network) -> frozenset[str]:
@@ -125,7 +124,7 @@ def fixed_shapes(network: Network) -> Shapes | None:
 
 def likely_shapes(network: Network) -> Iterator[Shapes]:
     """Shapes that requests to the network may have. Axes of one symbol have one size."""
-    for likely in _LIKELY:
+    for rows, likely in _LIKELY:
         sizes: dict[str, int] = {}
         found = {}
         for port in network.inputs:
@@ -134,7 +133,7 @@ def likely_shapes(network: Network) -> Iterator[Shapes]:
             found[port.name] = tuple(
                 size
                 if isinstance(size, int)
-                else sizes.setdefault(str(size or (port.name, at)), likely if at else _LIKELY_ROWS)
+                else sizes.setdefault(str(size or (port.name, at)), likely if at else rows)
                 for at, size in enumerate(port.shape)
             )
         yield found
