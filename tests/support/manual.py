@@ -29,6 +29,7 @@ from headrace.server.http.metrics import metrics_table
 from headrace.server.repository.description import keys_table
 from headrace.server.settings.settings import settings_table
 from tests.support import access_table, openapi
+from tests.support.reference import reference
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")))
@@ -136,6 +137,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "metrics": lambda: metrics_table(OWN_SERIES),
     "errors": _errors_table,
     "commands": _commands_table,
+    "reference": reference,
     "access of calls": access_table.calls_table,
     "access of paths": access_table.paths_table,
 }

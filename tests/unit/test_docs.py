@@ -39,7 +39,7 @@ def test_a_table_is_the_one_that_the_code_generates(name: str) -> None:
     assert shown == [TABLES[name]()], "run: .venv/bin/python -m tests.support.manual"
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", sorted({*TABLES} - {"reference"}))  # it has no rows
 def test_every_row_says_what_it_means(name: str) -> None:
     rows = [row for row in TABLES[name]().splitlines() if row.startswith("|")]
     assert rows
