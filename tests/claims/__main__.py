@@ -26,7 +26,7 @@ from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.start import installed_version
 from headrace.testing.command_line import say
 from tests.claims.layer import Layer
-from tests.claims.neighbours import neighbours, pool_of
+from tests.claims.neighbours import masked, neighbours, pool_of
 from tests.claims.pool import try_all
 from tests.claims.seeds import seeds
 from tests.claims.summary import rows
@@ -65,13 +65,14 @@ def layers(patterns: Sequence[str] = ()) -> Iterator[list[Layer]]:
             mine = [seed for seed in known if seed.operator == operator]
             step = -(-len(mine) // _MOST_SEEDS)
             made = (each for seed in mine[::step] for each in neighbours(seed, pools[operator]))
-            for chosen in _chosen(mine, made):
+            always = [each for seed in mine for each in masked(seed)]
+            for chosen in _chosen(always, made):
                 for start in range(0, len(chosen), _BATCH):
                     yield chosen[start : start + _BATCH]
 
 
-def _chosen(seeds: Sequence[Layer], candidates: Iterable[Layer]) -> Iterator[list[Layer]]:
-    """The layers to try in each operator set: all seeds, and of the others as many as may be."""
+def _chosen(always: Sequence[Layer], candidates: Iterable[Layer]) -> Iterator[list[Layer]]:
+    """The layers to try in each operator set: those that always are, and some of the others."""
     alike: Counter[object] = Counter()
     sets: dict[int, list[tuple[int, bool, int, Layer]]] = {}
     for order, layer in enumerate(candidates):
@@ -79,9 +80,9 @@ def _chosen(seeds: Sequence[Layer], candidates: Iterable[Layer]) -> Iterator[lis
         alike[kind] += 1
         typed = "types" in layer.way
         sets.setdefault(layer.opset, []).append((alike[kind], typed, order, layer))
-    for opset in sorted({seed.opset for seed in seeds} | sets.keys(), reverse=True):
+    for opset in sorted({layer.opset for layer in always} | sets.keys(), reverse=True):
         found = sorted(sets.get(opset, ()), key=lambda each: each[:3])[:_MOST]
-        yield [seed for seed in seeds if seed.opset == opset]
+        yield [layer for layer in always if layer.opset == opset]
         yield [layer for *_, layer in found if layer.way]
 
 

@@ -51,7 +51,7 @@ def neighbours(seed: Layer, others: Mapping[str, Sequence[Any]]) -> Iterator[Lay
     """
     for at, older in enumerate(_sets(seed)):
         for typed in _typed(older):
-            yield from _masked(typed)
+            yield from masked(typed)
             # All that differs in more than types is tried in the newest set, and for the types that
             # the seed has in all sets.
             if at == 0 or not typed.way.endswith("types"):
@@ -71,7 +71,8 @@ def _alike(layer: Layer, others: Mapping[str, Sequence[Any]]) -> Iterator[Layer]
 # ---- constants ----
 
 
-def _masked(layer: Layer) -> Iterator[Layer]:
+def masked(layer: Layer) -> Iterator[Layer]:
+    """The layer with other inputs constant: none, all but the first, sizes, the first, all."""
     present = frozenset(at for at, value in enumerate(layer.inputs) if value is not None)
     first = frozenset(sorted(present)[:1])
     masks = {

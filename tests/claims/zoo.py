@@ -68,7 +68,6 @@ def fold(model: ir.Model) -> None:
             value.const_value = ir.tensor(contents, name=value.name)
             value.type = ir.TensorType(value.const_value.dtype)
             value.shape = ir.Shape(contents.shape)
-            inference.values[value] = contents
 
 
 def _contents(node: ir.Node, model: ir.Model) -> list[np.ndarray[Any, Any]]:

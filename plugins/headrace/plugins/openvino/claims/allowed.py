@@ -12,11 +12,11 @@ REFERENCE: Final = "onnx 1.23.2, ONNX Runtime 1.31.1"
 
 ALLOWED: Final = """
 Add | 14 | i16,i16>i16 | 00 01 10 11 | - | 2 3 4 5
-Add | 14 | i32,i32>i32@24 | 00 | - | 2
+Add | 14 | i32,i32>i32@24 | 00 01 10 11 | - | 2
 Add | 14 | i64,i64>i64@24 | 00 01 10 11 | - | 1 2 3 4 5
-Add | 14 | i8,i8>i8 | 00 | - | 3
+Add | 14 | i8,i8>i8 | 00 01 10 11 | - | 3
 Add | 14 | u16,u16>u16 | 00 01 10 11 | - | 2 3 4 5
-Add | 14 | u8,u8>u8 | 00 | - | 3
+Add | 14 | u8,u8>u8 | 00 01 10 11 | - | 3
 Add | 7 13 14 | f32,f32>f32 | 00 01 10 11 | - | 1 2 3 4 5
 Add | 7 13 14 | u32,u32>u32@24 | 00 01 10 11 | - | 2 3 4 5
 Add | 7 13 14 | u64,u64>u64@24 | 00 01 10 11 | - | 2 3 4 5
@@ -30,45 +30,48 @@ BatchNormalization | 14 | f32,f32,f32,f32,f32>f32,f32,f32 | 00000 | training_mod
 BatchNormalization | 7 9 14 15 | f32,f32,f32,f32,f32>f32 | 00000 01111 10000 11111 | - | 3 4
 BatchNormalization | 7 9 14 | f16,f16,f16,f16,f16>f16 | 00000 01111 10000 11111 | - | 3 4
 Cast | 13 19 21 23 24 25 28 | bf16>f32 | 0 1 | - | 1 2 3 4
-Cast | 13 25 28 | f16>f32 | 0 | - | 2
+Cast | 13 25 28 | f16>f32 | 0 1 | - | 2
 Cast | 13 25 28 | f32>f16 | 0 1 | - | 1 2 3 4
 Cast | 13 25 | bool>bool | 0 1 | - | 1 2 3 4
-Cast | 13 25 | bool>f32 | 0 | - | 2
-Cast | 13 25 | bool>i32 | 0 | - | 2
+Cast | 13 25 | bool>f32 | 0 1 | - | 2 3
+Cast | 13 25 | bool>i32 | 0 1 | - | 2
 Cast | 13 25 | f32>bool | 0 1 | - | 1 2 3 4
 Cast | 13 25 | f32>f32 | 0 1 | - | 1 2 3 4
 Cast | 13 25 | f32>i32 | 0 1 | - | 1 2 3 4
 Cast | 13 25 | f32>i64 | 0 1 | - | 1 2 3 4
 Cast | 13 25 | f32>u8 | 0 1 | - | 1 2 3 4
-Cast | 13 25 | i32>f32@24 | 0 | - | 2
+Cast | 13 25 | i32>f32@24 | 0 1 | - | 2
 Cast | 13 25 | i64>bool@24 | 0 1 | - | 2 3
 Cast | 13 25 | i64>f32 | 0 1 | - | 1 2 3 4
 Cast | 13 25 | i64>i32 | 0 1 | - | 1 2 3 4
-Cast | 13 25 | i8>f32 | 0 | - | 2
+Cast | 13 25 | i8>f32 | 0 1 | - | 2
 Cast | 13 | f32>f64 | 0 | - | 1
 Cast | 13 | f32>i8 | 0 1 | - | 1 2 3 4
 Cast | 13 | i64>i64@31 | 0 1 | - | 1 2 3 4
-Cast | 21 23 24 28 | i4>f16 | 1 | - | 2
-Cast | 21 23 28 | u4>f32 | 1 | - | 2
-Cast | 25 28 | f16>float8e4m3fn | 0 | saturate=0 | 2
-Cast | 25 28 | f16>float8e5m2 | 0 | saturate=0 | 2
-Cast | 25 28 | f32>bf16 | 0 | - | 2
-Cast | 25 28 | f32>float8e4m3fn | 0 | saturate=0 | 2
-Cast | 25 28 | f32>float8e5m2 | 0 | saturate=0 | 2
-Cast | 25 28 | f64>f16 | 0 | - | 2
-Cast | 25 28 | float8e4m3fn>f16 | 0 | - | 2
-Cast | 25 28 | float8e4m3fn>f32 | 0 | - | 2
-Cast | 25 28 | float8e5m2>f16 | 0 | - | 2
-Cast | 25 28 | float8e5m2>f32 | 0 | - | 2
-Cast | 25 | bool>i64 | 0 | - | 2
-Cast | 25 | float4e2m1>f32 | 1 | - | 2
-Cast | 25 | i32>i64@24 | 0 | - | 2
-Cast | 25 | i4>f32 | 1 | - | 2
-Cast | 25 | u4>f16 | 1 | - | 2
-Cast | 25 | u8>f32 | 0 | - | 2
-Cast | 28 | float4e2m1>f16 | 1 | - | 2
-Cast | 28 | float8e8m0>f16 | 0 | - | 2
-Cast | 28 | float8e8m0>f32 | 0 | - | 2
+Cast | 21 23 24 25 28 | i4>f16 | 1 | - | 2
+Cast | 21 23 25 28 | u4>f32 | 1 | - | 2
+Cast | 25 28 | f16>float8e4m3fn | 0 1 | saturate=0 | 2
+Cast | 25 28 | f16>float8e5m2 | 0 1 | saturate=0 | 2
+Cast | 25 28 | f32>bf16 | 0 1 | - | 2
+Cast | 25 28 | f32>float8e4m3fn | 0 1 | saturate=0 | 2
+Cast | 25 28 | f32>float8e5m2 | 0 1 | saturate=0 | 2
+Cast | 25 28 | f64>f16 | 0 1 | - | 2
+Cast | 25 28 | f64>f32 | 1 | - | 2
+Cast | 25 28 | float4e2m1>f16 | 1 | - | 2
+Cast | 25 28 | float4e2m1>f32 | 1 | - | 2
+Cast | 25 28 | float8e4m3fn>f16 | 0 1 | - | 2
+Cast | 25 28 | float8e4m3fn>f32 | 0 1 | - | 2
+Cast | 25 28 | float8e5m2>f16 | 0 1 | - | 2
+Cast | 25 28 | float8e5m2>f32 | 0 1 | - | 2
+Cast | 25 28 | i4>f32 | 1 | - | 2
+Cast | 25 28 | i4>i8 | 1 | - | 2
+Cast | 25 28 | u4>f16 | 1 | - | 2
+Cast | 25 28 | u4>u8 | 1 | - | 2
+Cast | 25 | bool>i64 | 0 1 | - | 2
+Cast | 25 | i32>i64@24 | 0 1 | - | 2
+Cast | 25 | u8>f32 | 0 1 | - | 2
+Cast | 28 | float8e8m0>f16 | 0 1 | - | 2
+Cast | 28 | float8e8m0>f32 | 0 1 | - | 2
 Clip | 11 12 13 | f16,f16,f16>f16 | 000 011 100 111 | - | 0 1 2 3 4 5
 Clip | 11 12 13 | f32,-,f32>f32 | 000 001 100 101 | - | 0 1 2 3 4 5 6
 Clip | 11 12 13 | f32,f32,f32>f32 | 000 011 100 111 | - | 0 1 2 3 4 5 6
@@ -105,8 +108,8 @@ Concat | 4 11 | u16*>u16 | 0 1 | - | 1 2
 Concat | 4 11 | u32*>u32@24 | 0 1 | - | 1 2
 Concat | 4 11 | u64*>u64@24 | 0 1 | - | 1 2
 Conv | 1 11 22 | f16,f16>f16 | 00 01 10 11 | - | 4
-Conv | 1 11 22 | f32,f32,f32>f32 | 000 011 100 111 | - | 3 4 5
-Conv | 1 11 22 | f32,f32>f32 | 00 01 10 11 | - auto_pad=SAME_LOWER auto_pad=SAME_UPPER auto_pad=VALID | 4
+Conv | 1 11 22 | f32,f32,f32>f32 | 000 011 100 111 | - auto_pad=SAME_UPPER auto_pad=VALID | 3 4 5
+Conv | 1 11 22 | f32,f32>f32 | 00 01 10 11 | - auto_pad=SAME_LOWER auto_pad=SAME_UPPER auto_pad=VALID | 3 4
 Conv | 1 11 | f16,f16,f16>f16 | 000 011 100 111 | - | 4
 ConvTranspose | 1 11 22 | f16,f16>f16 | 00 01 10 11 | - auto_pad=SAME_UPPER | 3 4 5
 ConvTranspose | 1 11 22 | f32,f32,f32>f32 | 000 011 100 111 | - auto_pad=SAME_UPPER | 4
@@ -135,14 +138,16 @@ Div | 7 13 14 | i32,i32>i32 | 00 01 | - | 0 1 2 3
 Div | 7 13 14 | u32,u32>u32@24 | 00 01 10 11 | - | 2 3 4 5
 Div | 7 13 14 | u64,u64>u64@24 | 00 01 10 11 | - | 2 3 4 5
 Equal | 11 13 19 | i16,i16>bool | 00 01 10 11 | - | 2 3 4 5
-Equal | 11 13 19 | i8,i8>bool | 00 | - | 2 3 4 5
+Equal | 11 13 19 | i8,i8>bool | 00 01 10 11 | - | 2 3 4 5
 Equal | 11 13 19 | u16,u16>bool | 00 01 10 11 | - | 2 3 4 5
 Equal | 11 13 19 | u32,u32>bool | 00 01 10 11 | - | 2 3 4 5
 Equal | 11 13 19 | u64,u64>bool | 00 01 10 11 | - | 2 3 4 5
-Equal | 19 | f32,f32>bool | 00 01 10 11 | - | 1 3
-Equal | 19 | i64,i64>bool@24 | 00 | - | 0
-Equal | 19 | u8,u8>bool | 00 | - | 3
-Equal | 7 11 13 19 | i32,i32>bool | 00 01 10 11 | - | 1 2 3 4 5
+Equal | 13 19 | f32,f32>bool | 00 01 10 11 | - | 0 1 2 3 4
+Equal | 13 19 | i64,i64>bool | 00 01 10 11 | - | 0 1 2 3 4
+Equal | 13 19 | u8,u8>bool | 00 01 10 11 | - | 0 1 2 3 4
+Equal | 13 | bool,bool>bool | 00 01 10 11 | - | 0 1 2 3 4
+Equal | 13 | f16,f16>bool | 00 01 10 11 | - | 0 1 2 3 4
+Equal | 7 11 13 19 | i32,i32>bool | 00 01 10 11 | - | 0 1 2 3 4 5
 Erf | 9 13 | f16>f16 | 0 1 | - | 0 1 2 3 4 5 6
 Erf | 9 13 | f32>f32 | 0 1 | - | 0 1 2 3 4 5 6
 Exp | 6 13 | f16>f16 | 0 1 | - | 0 1 2 3 4 5 6
@@ -244,17 +249,17 @@ IsNaN | 9 13 20 | f64>bool | 0 1 | - | 0 1 2 3 4 5 6
 LSTM | 14 22 | f32,f32,f32>f32,f32 | 000 | - | 4
 LSTM | 14 | f16,f16,f16,f16,-,f16,f16>f16 | 0000000 0111011 1000000 1111011 | - direction=reverse | 4
 LSTM | 14 | f32,f32,f32,f32,-,f32,f32>-,f32 | 0000000 | - | 3
-LSTM | 14 | f32,f32,f32,f32,-,f32,f32>-,f32,f32 | 0000000 | - | 3
+LSTM | 14 | f32,f32,f32,f32,-,f32,f32>-,f32,f32 | 0000000 0111011 1000000 1111011 | - | 3
 LSTM | 14 | f32,f32,f32,f32,-,f32,f32>f32 | 0000000 0111011 1000000 1111011 | - direction=bidirectional direction=reverse | 4
-LSTM | 22 | f32,f32,f32,f32,i32,f32,f32>f32,f32,f32 | 0000000 | - direction=bidirectional | 4
-LSTM | 22 | f32,f32,f32,f32>f32,f32,f32 | 0000 | - direction=bidirectional | 4
+LSTM | 22 | f32,f32,f32,f32,i32,f32,f32>f32,f32,f32 | 0000000 0000100 0111111 1000000 1111111 | - direction=bidirectional | 4
+LSTM | 22 | f32,f32,f32,f32>f32,f32,f32 | 0000 0111 1000 1111 | - direction=bidirectional | 4
 LSTM | 7 14 22 | f32,f32,f32,f32>-,f32 | 0000 0111 1000 1111 | - direction=reverse input_forget=1 | 3
-LSTM | 7 22 | f32,f32,f32,f32,-,f32,f32>f32,f32,f32 | 0000000 0111011 | - direction=bidirectional direction=reverse | 4
-LSTM | 7 22 | f32,f32,f32>-,f32 | 000 | - direction=bidirectional | 3
+LSTM | 7 22 | f32,f32,f32,f32,-,f32,f32>f32,f32,f32 | 0000000 0111011 1000000 1111011 | - direction=bidirectional direction=reverse | 4
+LSTM | 7 22 | f32,f32,f32>-,f32 | 000 011 100 111 | - direction=bidirectional | 3
 LSTM | 7 22 | f32,f32,f32>-,f32,f32 | 000 011 100 111 | direction=bidirectional direction=reverse | 3
 LayerNormalization | 17 | f16,f16,f16>f16,f32 | 000 | - | 2
-LayerNormalization | 17 | f16,f16,f16>f16,f32,f32 | 000 011 100 111 | - | 1 2 3
-LayerNormalization | 17 | f32,f32,f32>f32 | 000 | - | 3
+LayerNormalization | 17 | f16,f16,f16>f16,f32,f32 | 000 011 100 111 | - | 1 2
+LayerNormalization | 17 | f32,f32,f32>f32 | 000 011 100 111 | - | 3
 LayerNormalization | 17 | f32,f32,f32>f32,f32 | 000 | - | 2
 LayerNormalization | 17 | f32,f32,f32>f32,f32,f32 | 000 011 100 111 | - | 1 2 3 4
 LeakyRelu | 6 16 | f16>f16 | 0 1 | - | 0 1 2 3 4 5 6
@@ -309,18 +314,18 @@ Neg | 6 13 | i16>i16 | 0 1 | - | 0 1 2 3 4 5 6
 Neg | 6 13 | i32>i32 | 0 1 | - | 0 1 2 3 4 5 6
 Neg | 6 13 | i64>i64@31 | 0 1 | - | 0 1 2 3 4 5 6
 Not | 1 | bool>bool | 0 1 | - | 0 1 2 3 4 5 6
-Pad | 11 13 18 19 21 23 24 25 | f32,i64,f32>f32 | 010 | mode=edge mode=reflect | 4
+Pad | 11 13 18 19 21 23 24 25 | f32,i64,f32>f32 | 011 111 | - | 4
+Pad | 11 13 18 19 21 23 24 25 | f32,i64>f32 | 01 11 | - mode=edge mode=reflect | 2 3 4
 Pad | 11 13 18 19 21 23 24 25 | i32,i64,i32>i32@24 | 011 111 | - | 4
 Pad | 11 13 18 19 21 23 24 25 | i32,i64>i32 | 01 11 | - mode=edge mode=reflect | 4
 Pad | 11 13 18 19 21 23 24 25 | i64,i64,i64>i64@24 | 011 111 | - mode=edge mode=reflect | 4
 Pad | 11 13 18 19 21 23 24 | f16,i64,f16>f16 | 011 111 | - | 4
-Pad | 11 13 18 19 21 23 24 | f32,i64>f32 | 01 11 | - mode=edge mode=reflect | 3 4
 Pad | 11 13 | i64,i64>i64@24 | 01 11 | mode=edge | 4
 Pad | 11 13 | i8,i64,i8>i8 | 011 111 | - | 4
 Pad | 11 13 | u8,i64,u8>u8 | 011 111 | - | 4
 Pad | 11 | f16,i64>f16 | 01 11 | mode=edge | 4
 Pad | 13 18 19 21 23 24 | bool,i64,bool>bool | 011 111 | - | 4
-Pad | 18 19 21 23 24 25 | f32,i64,f32,i64>f32 | 0101 | mode=edge mode=reflect | 4
+Pad | 18 19 21 23 24 25 | f32,i64,f32,i64>f32 | 0111 1111 | - | 4
 Pad | 2 | f16>f16 | 0 1 | mode=edge mode=reflect | 4
 Pad | 2 | f32>f32 | 0 1 | - mode=edge mode=reflect | 2 3 4
 Pow | 12 13 15 | f32,f16>f32 | 00 01 10 11 | - | 2 3 4 5
@@ -384,7 +389,7 @@ ReduceSum | 1 11 | f32>f32 | 0 1 | - keepdims=0 | 1 2 3 4 5 6
 ReduceSum | 1 11 | i32>i32@24 | 0 1 | keepdims=0 | 3
 ReduceSum | 1 11 | i64>i64@24 | 0 1 | keepdims=0 | 3
 ReduceSum | 13 | f16,i64>f16 | 01 11 | - keepdims=0 noop_with_empty_axes=1 | 1 2 3 4 5
-ReduceSum | 13 | f32,i64>f32 | 01 11 | - keepdims=0 noop_with_empty_axes=1 | 1 2 3 4 5
+ReduceSum | 13 | f32,i64>f32 | 01 11 | - keepdims=0 keepdims=0,noop_with_empty_axes=1 noop_with_empty_axes=1 | 1 2 3 4 5
 ReduceSum | 13 | f64,i64>f64 | 01 | noop_with_empty_axes=1 | 3
 ReduceSum | 13 | i32,i64>i32 | 01 11 | - keepdims=0 noop_with_empty_axes=1 | 1 2 3 4 5
 ReduceSum | 13 | i64,i64>i64@24 | 01 11 | - keepdims=0 noop_with_empty_axes=1 | 1 2 3 4 5
@@ -416,8 +421,11 @@ Resize | 10 | f16,f32>f16 | 01 11 | mode=linear | 4
 Resize | 10 | f32,f32>f32 | 01 11 | - mode=linear | 4
 Resize | 10 | i8,f32>i8 | 11 | mode=linear | 4
 Resize | 10 | u8,f32>u8 | 11 | mode=linear | 4
-Resize | 13 18 19 | f32,-,-,i64>f32 | 0001 1001 | - coordinate_transformation_mode=align_corners,mode=linear coordinate_transformation_mode=asymmetric,mode=linear coordinate_transformation_mode=pytorch_half_pixel coordinate_transformation_mode=pytorch_half_pixel,mode=cubic coordinate_transformation_mode=pytorch_half_pixel,mode=linear coordinate_transformation_mode=pytorch_half_pixel,mode=linear,nearest_mode=ceil coordinate_transformation_mode=pytorch_half_pixel,mode=linear,nearest_mode=floor coordinate_transformation_mode=pytorch_half_pixel,mode=linear,nearest_mode=round_prefer_ceil mode=cubic mode=linear | 4
-Resize | 13 18 19 | f32,-,f32>f32 | 001 101 | mode=cubic | 4
+Resize | 11 13 18 19 | f32,f32,f32>f32 | 011 111 | coordinate_transformation_mode=asymmetric,nearest_mode=floor | 4
+Resize | 11 13 | f32,f16,f32>f32 | 011 111 | coordinate_transformation_mode=asymmetric,nearest_mode=floor | 4
+Resize | 11 13 | f32,f64,f32>f32 | 011 111 | coordinate_transformation_mode=asymmetric,nearest_mode=floor | 4
+Resize | 13 18 19 | f32,-,-,i64>f32 | 0001 1001 | - coordinate_transformation_mode=align_corners,mode=linear coordinate_transformation_mode=align_corners,nearest_mode=floor coordinate_transformation_mode=asymmetric,mode=linear coordinate_transformation_mode=asymmetric,nearest_mode=round_prefer_ceil coordinate_transformation_mode=pytorch_half_pixel coordinate_transformation_mode=pytorch_half_pixel,mode=cubic coordinate_transformation_mode=pytorch_half_pixel,mode=linear coordinate_transformation_mode=pytorch_half_pixel,mode=linear,nearest_mode=ceil coordinate_transformation_mode=pytorch_half_pixel,mode=linear,nearest_mode=floor coordinate_transformation_mode=pytorch_half_pixel,mode=linear,nearest_mode=round_prefer_ceil mode=cubic mode=linear nearest_mode=ceil | 4
+Resize | 13 18 19 | f32,-,f32>f32 | 001 101 | - coordinate_transformation_mode=asymmetric,mode=cubic coordinate_transformation_mode=asymmetric,nearest_mode=floor mode=cubic mode=linear | 4
 Resize | 13 | f32,f32,-,i64>f32 | 0001 | coordinate_transformation_mode=align_corners,mode=linear coordinate_transformation_mode=asymmetric,mode=linear coordinate_transformation_mode=pytorch_half_pixel,mode=linear mode=linear | 4
 ScatterElements | 11 13 16 18 | f32,i32,f32>f32 | 000 011 100 111 | - reduction=add reduction=max reduction=min reduction=mul | 1 2 3 4
 ScatterElements | 11 13 16 18 | f32,i64,f32>f32 | 000 011 100 111 | - reduction=add reduction=max reduction=min reduction=mul | 1 2 3 4 5 6
@@ -453,8 +461,8 @@ Slice | 1 | i64>i64@31 | 0 1 | - | 1 2 3
 Slice | 1 | i8>i8 | 0 1 | - | 1 2 3
 Slice | 1 | u8>u8 | 0 1 | - | 1 2 3
 Slice | 10 11 13 | f32,i32,i32,i32,i32>f32 | 01111 11111 | - | 2 3 4 5
-Slice | 10 11 13 | f32,i64,i64,i64,i64>f32 | 01111 11111 | - | 2 3 4 5
-Slice | 10 11 13 | f32,i64,i64,i64>f32 | 0111 1111 | - | 3 4 5
+Slice | 10 11 13 | f32,i64,i64,i64,i64>f32 | 01111 11111 | - | 1 2 3 4 5
+Slice | 10 11 13 | f32,i64,i64,i64>f32 | 0111 1111 | - | 2 3 4 5
 Slice | 10 11 13 | f32,i64,i64>f32 | 011 111 | - | 3 4 5
 Slice | 10 11 13 | i64,i64,i64,i64,i64>i64@31 | 01111 11111 | - | 2 3 4 5
 Slice | 10 11 | bool,i32,i32,i32,i32>bool | 01111 11111 | - | 3
