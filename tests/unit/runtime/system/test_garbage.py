@@ -62,7 +62,7 @@ def core() -> Iterator[Core]:
 
 def chain(*operators: str) -> Network:
     names = ["x", *(f"v{at}" for at in range(LAYERS - 1)), "y"]
-    kinds = itertools.cycle(operators or ["Sigmoid"])
+    kinds = itertools.cycle(operators or ["Elu"])  # rows stay apart
     nodes = [
         node(next(kinds), [names[at]], [names[at + 1]], name=f"layer{at}") for at in range(LAYERS)
     ]
