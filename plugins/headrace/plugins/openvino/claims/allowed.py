@@ -30,7 +30,7 @@ BatchNormalization | 14 | f32,f32,f32,f32,f32>f32,f32,f32 | 00000 | training_mod
 BatchNormalization | 7 9 14 15 | f32,f32,f32,f32,f32>f32 | 00000 01111 10000 11111 | - | 3 4
 BatchNormalization | 7 9 14 | f16,f16,f16,f16,f16>f16 | 00000 01111 10000 11111 | - | 3 4
 Cast | 13 19 21 23 24 25 28 | bf16>f32 | 0 1 | - | 1 2 3 4
-Cast | 13 25 28 | f16>f32 | 0 1 | - | 2
+Cast | 13 25 28 | f16>f32 | 0 1 | - | 2 3
 Cast | 13 25 28 | f32>f16 | 0 1 | - | 1 2 3 4
 Cast | 13 25 | bool>bool | 0 1 | - | 1 2 3 4
 Cast | 13 25 | bool>f32 | 0 1 | - | 2 3
@@ -40,7 +40,7 @@ Cast | 13 25 | f32>f32 | 0 1 | - | 1 2 3 4
 Cast | 13 25 | f32>i32 | 0 1 | - | 1 2 3 4
 Cast | 13 25 | f32>i64 | 0 1 | - | 1 2 3 4
 Cast | 13 25 | f32>u8 | 0 1 | - | 1 2 3 4
-Cast | 13 25 | i32>f32@24 | 0 1 | - | 2
+Cast | 13 25 | i32>f32@24 | 0 1 | - | 2 3
 Cast | 13 25 | i64>bool@24 | 0 1 | - | 2 3
 Cast | 13 25 | i64>f32 | 0 1 | - | 1 2 3 4
 Cast | 13 25 | i64>i32 | 0 1 | - | 1 2 3 4
@@ -171,19 +171,14 @@ GRU | 7 22 | f32,f32,f32,f32,-,f32>f32,f32 | 000000 | direction=bidirectional di
 GRU | 7 22 | f32,f32,f32,f32,i32,f32>f32,f32 | 000000 000010 011111 100000 | linear_before_reset=1 | 4
 GRU | 7 | f16,f16,f16,f16,-,f16>f16 | 000000 011101 100000 111101 | direction=bidirectional direction=bidirectional,linear_before_reset=1 | 4
 GRU | 7 | f32,f32,f32>f32 | 000 | direction=bidirectional | 4
-Gather | 1 11 13 | f32,i32>f32 | 00 01 10 11 | - | 4 5 6
+Gather | 1 11 13 | f32,i32>f32 | 00 01 10 11 | - | 1 2 3 4 5 6
 Gather | 1 11 13 | f32,i64>f32 | 00 01 10 11 | - | 1 2 3 4 5 6 7
-Gather | 1 11 13 | i64,i32>i64@24 | 00 01 10 11 | - | 4 5 6
+Gather | 1 11 13 | i64,i32>i64@24 | 00 01 10 11 | - | 4 5
 Gather | 1 11 13 | i64,i64>i64@31 | 00 01 10 11 | - | 1 2 3 4 5 6
-Gather | 1 11 | bool,i32>bool | 00 01 10 11 | - | 4
+Gather | 1 11 | bool,i32>bool | 00 01 | - | 4
 Gather | 1 11 | bool,i64>bool | 00 01 10 11 | - | 4
-Gather | 1 11 | f16,i32>f16 | 00 01 10 11 | - | 4
-Gather | 1 11 | f16,i64>f16 | 00 01 10 11 | - | 4
 Gather | 1 11 | i32,i32>i32@24 | 00 01 10 11 | - | 4
 Gather | 1 11 | i32,i64>i32@24 | 00 01 10 11 | - | 4
-Gather | 1 11 | i8,i64>i8 | 00 | - | 4
-Gather | 1 11 | u8,i32>u8 | 00 01 10 11 | - | 4
-Gather | 1 11 | u8,i64>u8 | 00 01 10 11 | - | 4
 GatherElements | 11 13 | bool,i32>bool | 00 01 10 11 | - | 1 2 3 4
 GatherElements | 11 13 | bool,i64>bool | 00 01 10 11 | - | 1 2 3 4
 GatherElements | 11 13 | f32,i32>f32 | 00 01 10 11 | - | 1 2 3 4
@@ -259,7 +254,7 @@ LSTM | 7 22 | f32,f32,f32>-,f32 | 000 011 100 111 | - direction=bidirectional | 
 LSTM | 7 22 | f32,f32,f32>-,f32,f32 | 000 011 100 111 | direction=bidirectional direction=reverse | 3
 LayerNormalization | 17 | f16,f16,f16>f16,f32 | 000 | - | 2
 LayerNormalization | 17 | f16,f16,f16>f16,f32,f32 | 000 011 100 111 | - | 1 2
-LayerNormalization | 17 | f32,f32,f32>f32 | 000 011 100 111 | - | 3
+LayerNormalization | 17 | f32,f32,f32>f32 | 000 011 100 111 | - | 2 3
 LayerNormalization | 17 | f32,f32,f32>f32,f32 | 000 | - | 2
 LayerNormalization | 17 | f32,f32,f32>f32,f32,f32 | 000 011 100 111 | - | 1 2 3 4
 LeakyRelu | 6 16 | f16>f16 | 0 1 | - | 0 1 2 3 4 5 6
@@ -479,25 +474,17 @@ Softmax | 1 11 13 | f32>f32 | 0 1 | - | 1 2 3 4 5 6
 Split | 13 18 | f32,i64>f32* | 01 11 | - | 1 2 3 4
 Split | 13 | bool,i64>bool* | 01 11 | - | 1 2
 Split | 13 | f16,i64>f16* | 01 11 | - | 1 2
-Split | 13 | i16,i64>i16* | 01 11 | - | 1 2
 Split | 13 | i32,i64>i32*@24 | 01 11 | - | 1 2
 Split | 13 | i64,i64>i64*@24 | 01 11 | - | 1 2
-Split | 13 | i8,i64>i8* | 01 11 | - | 1 2
-Split | 13 | u16,i64>u16* | 01 11 | - | 1 2
-Split | 13 | u32,i64>u32*@24 | 01 11 | - | 1 2
-Split | 13 | u64,i64>u64*@24 | 01 11 | - | 1 2
+Split | 13 | i8,i64>i8* | 01 11 | - | 1
 Split | 13 | u8,i64>u8* | 01 11 | - | 1 2
 Split | 2 11 13 18 | bool>bool* | 0 1 | - | 1 2 3
 Split | 2 11 13 18 | f16>f16* | 0 1 | - | 1 2 3
 Split | 2 11 13 18 | i32>i32* | 0 1 | - | 1 2 3
 Split | 2 11 13 18 | i64>i64*@31 | 0 1 | - | 1 2 3
-Split | 2 11 13 18 | i8>i8* | 0 1 | - | 1 2 3
-Split | 2 11 13 18 | u8>u8* | 0 1 | - | 1 2 3
 Split | 2 11 13 | f32>f32* | 0 1 | - | 1 2 3 4 5 6
-Split | 2 11 13 | i16>i16* | 0 1 | - | 1 2 3
-Split | 2 11 | u16>u16* | 0 1 | - | 1 2
-Split | 2 11 | u32>u32*@24 | 0 1 | - | 1 2
-Split | 2 11 | u64>u64*@24 | 0 1 | - | 1 2
+Split | 2 11 13 | u8>u8* | 0 1 | - | 1 2
+Split | 2 11 | i8>i8* | 0 1 | - | 1 2
 Sqrt | 6 13 | f16>f16 | 0 1 | - | 0 1 2 3 4 5 6
 Sqrt | 6 13 | f32>f32 | 0 1 | - | 0 1 2 3 4 5 6
 Squeeze | 1 11 13 | f32>f32 | 0 1 | - | 1 2 3 4 5 6
