@@ -161,15 +161,15 @@ test-dashboards: $(INSTALLED)
 
 # Some five minutes of two cores.
 fuzz-wire: $(INSTALLED)
-	@$(BIN)/python -m tests.fuzz.wire $(ARGS)
+	@$(BIN)/python -m tools.fuzz.wire $(ARGS)
 
 # Some five minutes of two cores.
 fuzz-rest: $(INSTALLED)
-	@$(BIN)/python -m tests.fuzz.rest $(ARGS)
+	@$(BIN)/python -m tools.fuzz.rest $(ARGS)
 
 # An hour of two cores. Only root gets the small disk that is filled.
 soak: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
-	@SOAK='$(SOAK)' $(BIN)/python -m tests.soak
+	@SOAK='$(SOAK)' $(BIN)/python -m tools.soak
 
 serve: $(SERVER)
 	@exec $(BIN)/headrace serve $(ARGS)
@@ -178,34 +178,34 @@ lint: $(INSTALLED) docs
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/mypy --no-error-summary tests deploy/dashboards $(wildcard examples .ci/*.py scripts/*.py)
+	@$(BIN)/mypy --no-error-summary tests tools deploy/dashboards $(wildcard examples .ci/*.py scripts/*.py)
 
 # A link that leads nowhere, or a page that no other page lists, is an error.
 docs: $(INSTALLED)
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
-	@set -e; for each in $(filter-out %bench_loads.py %bench_peers.py %bench_ray.py,$(wildcard tests/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+	@set -e; for each in $(filter-out %bench_loads.py %bench_peers.py %bench_ray.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
 
 # A minute and a half of two cores.
 profile: $(INSTALLED)
-	@$(BIN)/python tests/benchmark/sample.py
+	@$(BIN)/python tools/benchmark/sample.py
 
 # A quarter of an hour of two cores, with nothing else on them. ARGS=--quick takes two minutes and only
 # shows that all works. The peers' rows need `make benchmark-peers`.
 benchmark-report: $(INSTALLED)
-	@$(BIN)/python -m tests.benchmark.report $(ARGS) docs/performance.md docs/_static/performance
+	@$(BIN)/python -m tools.benchmark.report $(ARGS) docs/performance.md docs/_static/performance
 
 # A quarter of an hour of two cores; ARGS="--networks 12" takes two minutes.
 benchmark-loads: $(INSTALLED) $(ZOO)
-	@$(BIN)/python tests/benchmark/bench_loads.py $(ARGS)
+	@$(BIN)/python tools/benchmark/bench_loads.py $(ARGS)
 
 benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed
-	@$(BIN)/python tests/benchmark/bench_peers.py $(ARGS)
+	@$(BIN)/python tools/benchmark/bench_peers.py $(ARGS)
 
 # Two minutes of two cores.
 benchmark-ray: .venv-ray/.installed
-	@.venv-ray/bin/python tests/benchmark/bench_ray.py
+	@.venv-ray/bin/python tools/benchmark/bench_ray.py
 
 # Two minutes on two idle cores for CPU and TEMPLATE. ARGS="--device CPU" asks one device alone,
 # ARGS=--update takes what it finds for what is expected.
@@ -223,7 +223,7 @@ conformance-hetero: $(INSTALLED)
 
 # Half an hour of two cores. ARGS="--operator 'Reduce*'" tries a part, and keeps the rest of the list.
 claims: $(INSTALLED)
-	@$(BIN)/python -m tests.claims --report .cache/claims.txt $(ARGS)
+	@$(BIN)/python -m tools.claims --report .cache/claims.txt $(ARGS)
 
 # Two hours of two cores; shows what changed, and leaves it in the working tree.
 backend-versions: $(ZOO)
@@ -231,18 +231,18 @@ backend-versions: $(ZOO)
 
 # ARGS="--network 'silero*' --device CPU" runs a part, and keeps the other results.
 zoo: $(INSTALLED) $(ZOO)
-	@$(BIN)/python -m tests.zoo --results .cache/zoo-results.json --table docs/zoo.md $(ARGS)
+	@$(BIN)/python -m tools.zoo --results .cache/zoo-results.json --table docs/zoo.md $(ARGS)
 
 # A failure's smallest network and request are kept in .cache/fuzz, and make the exit status 1.
 fuzz-devices: $(INSTALLED)
-	@$(BIN)/python -m tests.fuzz.devices --seconds 600 --out .cache/fuzz $(ARGS)
+	@$(BIN)/python -m tools.fuzz.devices --seconds 600 --out .cache/fuzz $(ARGS)
 
 fuzz-networks: $(INSTALLED)
-	@$(BIN)/python -m tests.fuzz.devices --networks --seconds 1200 --out .cache/fuzz $(ARGS)
+	@$(BIN)/python -m tools.fuzz.devices --networks --seconds 1200 --out .cache/fuzz $(ARGS)
 
 # Five minutes of one core; --bare asks ONNX Runtime alone, and names the rewritings that are wrong.
 fuzz-rewritings: $(INSTALLED)
-	@$(BIN)/python -m tests.fuzz.rewritings $(ARGS)
+	@$(BIN)/python -m tools.fuzz.rewritings $(ARGS)
 
 proto: $(PROTO_INSTALLED)
 	@set -e; \
@@ -316,8 +316,8 @@ $(KUBECTL): | $(INSTALLED)
 $(MAGIKA): | $(SERVER)
 	@scripts/fetch_magika.sh $(BIN)/python $(MAGIKA_VERSION) $(dir $@)
 
-$(ZOO): tests/zoo/wheels.txt tests/zoo/small.txt | $(INSTALLED)
+$(ZOO): tools/zoo/wheels.txt tools/zoo/small.txt | $(INSTALLED)
 	@scripts/fetch_zoo.sh $(BIN)/python $< $@
 
-$(SMALL_ZOO): tests/zoo/small.txt | $(INSTALLED)
+$(SMALL_ZOO): tools/zoo/small.txt | $(INSTALLED)
 	@scripts/fetch_zoo.sh $(BIN)/python $< $@

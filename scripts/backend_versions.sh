@@ -23,10 +23,10 @@ echo "ONNX's cases"
 $python -m headrace.testing.backend_cases $devices \
     --expectations tests/conformance/backend_cases --update --table docs/conformance.md || failed=yes
 echo "what OPENVINO claims"
-$python -m tests.claims --report .cache/claims.txt || failed=yes
+$python -m tools.claims --report .cache/claims.txt || failed=yes
 echo "real networks"
-$python -m tests.claims.zoo || failed=yes
-$python -m tests.zoo --results .cache/backend-versions-zoo.json --table docs/zoo.md || failed=yes
+$python -m tools.claims.zoo || failed=yes
+$python -m tools.zoo --results .cache/backend-versions-zoo.json --table docs/zoo.md || failed=yes
 # shellcheck disable=SC2086 # a list of paths
 git --no-pager diff $written
 # shellcheck disable=SC2086

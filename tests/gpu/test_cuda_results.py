@@ -23,7 +23,7 @@ from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
-from tests.benchmark.resnet50 import resnet50
+from tools.benchmark.resnet50 import resnet50
 
 TOLERANCE = 1e-3
 FIXED = (

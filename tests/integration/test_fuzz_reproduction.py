@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from headrace.testing.backend_cases.cases import BackendCase, collect
-from tests.fuzz.devices.compare import differs
-from tests.fuzz.devices.variant import Variant, snippet
 from tests.integration.harness import Server
+from tools.fuzz.devices.compare import differs
+from tools.fuzz.devices.variant import Variant, snippet
 
 pytestmark = pytest.mark.timeout(120)
 NAMES = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.fuzz import rest
-from tests.fuzz.frames import fuzz_frames
-from tests.fuzz.wire import DEVICES, fuzz, resources
 from tests.integration.harness import Server, assert_settled
+from tools.fuzz import rest
+from tools.fuzz.frames import fuzz_frames
+from tools.fuzz.wire import DEVICES, fuzz, resources
 
 
 def test_every_mutated_message_of_every_method_ends_with_a_status_that_it_deserves() -> None:

@@ -12,11 +12,11 @@ import onnx
 import pytest
 
 from headrace.testing.case import parse
-from tests.zoo.__main__ import main
-from tests.zoo.inputs import Inputs
-from tests.zoo.reference import Answer
-from tests.zoo.servers import Servers
-from tests.zoo.trial import FATAL, Limits, Outcome, Result, Trial
+from tools.zoo.__main__ import main
+from tools.zoo.inputs import Inputs
+from tools.zoo.reference import Answer
+from tools.zoo.servers import Servers
+from tools.zoo.trial import FATAL, Limits, Outcome, Result, Trial
 
 SMALL = Path(__file__).parents[2] / ".cache/small-zoo"
 UNSOUND = """

@@ -10,15 +10,15 @@ from unittest.mock import ANY
 
 import pytest
 
-from tests.benchmark.bench_connections import Memory, OpenLoop
-from tests.benchmark.bench_networks import CASES as NETWORKS
-from tests.benchmark.bench_networks import Figures as NetworkFigures
-from tests.benchmark.bench_requests import CASES
-from tests.benchmark.report import growth, page, peers
-from tests.benchmark.report.__main__ import SECTIONS, joined, section_names
-from tests.benchmark.report.requests import KSERVE, WAYS
-from tests.benchmark.report.section import Goal, Pictures
-from tests.benchmark.servers import Compared, compared
+from tools.benchmark.bench_connections import Memory, OpenLoop
+from tools.benchmark.bench_networks import CASES as NETWORKS
+from tools.benchmark.bench_networks import Figures as NetworkFigures
+from tools.benchmark.bench_requests import CASES
+from tools.benchmark.report import growth, page, peers
+from tools.benchmark.report.__main__ import SECTIONS, joined, section_names
+from tools.benchmark.report.requests import KSERVE, WAYS
+from tools.benchmark.report.section import Goal, Pictures
+from tools.benchmark.servers import Compared, compared
 
 REPOSITORY = Path(__file__).parents[2]
 TWICE = Compared(100.0, 200.0, 2.0)

@@ -17,18 +17,18 @@ from grpc import StatusCode
 from headrace.client.errors import DeadlineExceeded
 from headrace.testing.case import parse
 from headrace.wire.errors import ErrorDetails
-from tests.zoo.__main__ import DEVICES, main
-from tests.zoo.collection import JOINED, networks, unpack
-from tests.zoo.comparison import CLOSE, RIGHT, largest_error, mismatch
-from tests.zoo.hints import HINTS, hint_for
-from tests.zoo.inputs import Hint, Inputs, all_sizes, always, generate, lengths_of, ports
-from tests.zoo.page import Row, Zoo, failure, markdown
-from tests.zoo.reference import answers, own_error
-from tests.zoo.results import add, merged, read
-from tests.zoo.trial import FAILURES, Limits, Outcome, Result, Trial
+from tools.zoo.__main__ import DEVICES, main
+from tools.zoo.collection import JOINED, networks, unpack
+from tools.zoo.comparison import CLOSE, RIGHT, largest_error, mismatch
+from tools.zoo.hints import HINTS, hint_for
+from tools.zoo.inputs import Hint, Inputs, all_sizes, always, generate, lengths_of, ports
+from tools.zoo.page import Row, Zoo, failure, markdown
+from tools.zoo.reference import answers, own_error
+from tools.zoo.results import add, merged, read
+from tools.zoo.trial import FAILURES, Limits, Outcome, Result, Trial
 
 REPOSITORY = Path(__file__).parents[2]
-LISTS = (REPOSITORY / "tests/zoo/small.txt", REPOSITORY / "tests/zoo/wheels.txt")
+LISTS = (REPOSITORY / "tools/zoo/small.txt", REPOSITORY / "tools/zoo/wheels.txt")
 RELU = parse("relu (float[N] x) => (float[N] y) { y = Relu (x) }")
 TOKENS = parse(
     "tokens (int64[batch, words] ids, bool[batch, words] mask, float[2, batch, 3] state)"

@@ -17,21 +17,21 @@ from headrace.runtime.errors import Unavailable
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 from headrace.testing.case import parse
-from tests.fuzz.devices import lane, mutations, report
-from tests.fuzz.devices.__main__ import main
-from tests.fuzz.devices.answer import Answer, How, Large, Reply, Stage, portable
-from tests.fuzz.devices.campaign import Campaign, Fuzzer
-from tests.fuzz.devices.canaries import PATTERNS, UNWRITTEN, GuardedArray, shown
-from tests.fuzz.devices.compare import differs
-from tests.fuzz.devices.generator import VariantGenerator
-from tests.fuzz.devices.judge import FAILURES, Finding, Verdict, judge
-from tests.fuzz.devices.lane import Lane
-from tests.fuzz.devices.mutations import Draft
-from tests.fuzz.devices.shrink import shrunk, simplifications
-from tests.fuzz.devices.undefined import reasons as undefined
-from tests.fuzz.devices.values import changed, converted, resized, rounded
-from tests.fuzz.devices.variant import Feed, Variant, input_names, read, snippet, write
-from tests.fuzz.devices.worker import reference_answer, run_device, run_reference
+from tools.fuzz.devices import lane, mutations, report
+from tools.fuzz.devices.__main__ import main
+from tools.fuzz.devices.answer import Answer, How, Large, Reply, Stage, portable
+from tools.fuzz.devices.campaign import Campaign, Fuzzer
+from tools.fuzz.devices.canaries import PATTERNS, UNWRITTEN, GuardedArray, shown
+from tools.fuzz.devices.compare import differs
+from tools.fuzz.devices.generator import VariantGenerator
+from tools.fuzz.devices.judge import FAILURES, Finding, Verdict, judge
+from tools.fuzz.devices.lane import Lane
+from tools.fuzz.devices.mutations import Draft
+from tools.fuzz.devices.shrink import shrunk, simplifications
+from tools.fuzz.devices.undefined import reasons as undefined
+from tools.fuzz.devices.values import changed, converted, resized, rounded
+from tools.fuzz.devices.variant import Feed, Variant, input_names, read, snippet, write
+from tools.fuzz.devices.worker import reference_answer, run_device, run_reference
 
 UNSOUND = "tests.support.unsound_device:create_plugin"
 ONE = np.ones(2, np.float32)
@@ -741,7 +741,7 @@ def test_the_command_line_fails_where_a_device_does(
     collected: list[BackendCase],
 ) -> None:
     sine = [case for case in collected if case.name == "test_sin"]
-    monkeypatch.setattr("tests.fuzz.devices.__main__.collect", lambda _: sine)
+    monkeypatch.setattr("tools.fuzz.devices.__main__.collect", lambda _: sine)
     device = ["--device", "UNSOUND", "--factory", UNSOUND]
     more = ["--count", "3", "--seconds", "3600", "--out", str(tmp_path)]
     assert main([*device, *more]) == 1
@@ -753,7 +753,7 @@ def test_the_command_line_fails_where_a_device_does(
 
 
 def test_a_pattern_that_no_case_has_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.fuzz.devices.__main__.collect", lambda _: [])
+    monkeypatch.setattr("tools.fuzz.devices.__main__.collect", lambda _: [])
     with pytest.raises(SystemExit, match="2"):
         main(["--device", "CPU", "--cases", "no such case"])
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from headrace.testing.backend_cases.worker import DeviceUnderTest
-from tests.fuzz.devices.answer import How
-from tests.fuzz.devices.campaign import Fuzzer
-from tests.fuzz.devices.judge import Verdict
-from tests.fuzz.devices.lane import Lane
-from tests.fuzz.devices.networks.generator import NetworkGenerator
-from tests.fuzz.devices.variant import Variant, input_names
-from tests.fuzz.devices.worker import run_device_together, run_runtime, runtime_answer
+from tools.fuzz.devices.answer import How
+from tools.fuzz.devices.campaign import Fuzzer
+from tools.fuzz.devices.judge import Verdict
+from tools.fuzz.devices.lane import Lane
+from tools.fuzz.devices.networks.generator import NetworkGenerator
+from tools.fuzz.devices.variant import Variant, input_names
+from tools.fuzz.devices.worker import run_device_together, run_runtime, runtime_answer
 
 SEED = 5
 UNSOUND = "tests.support.unsound_device:create_plugin"

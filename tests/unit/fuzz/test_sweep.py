@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from headrace.testing.backend_cases.cases import BackendCase, collect
-from tests.fuzz.devices.__main__ import main
-from tests.fuzz.devices.sweep.further_cases import further_cases
-from tests.fuzz.devices.sweep.ranks import RankSweep, forms
-from tests.fuzz.devices.variant import Variant
-from tests.fuzz.devices.worker import reference_answer
+from tools.fuzz.devices.__main__ import main
+from tools.fuzz.devices.sweep.further_cases import further_cases
+from tools.fuzz.devices.sweep.ranks import RankSweep, forms
+from tools.fuzz.devices.variant import Variant
+from tools.fuzz.devices.worker import reference_answer
 
 UNSOUND = "tests.support.unsound_device:create_plugin"
 

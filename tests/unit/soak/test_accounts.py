@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.accounts import differences, unsettled
-from tests.soak.ledger import Counts, End, Ledger, Row, in_flight, read, total
+from tools.soak.accounts import differences, unsettled
+from tools.soak.ledger import Counts, End, Ledger, Row, in_flight, read, total
 
 UNARY, STREAM = Row("unary", "net"), Row("stream", "net")
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.soak.timeline import SLACK_SECONDS, Rule, Window, bad_lines, unexplained
+from tools.soak.timeline import SLACK_SECONDS, Rule, Window, bad_lines, unexplained
 
 KILL = Window("killed worker", 100.0, 110.0)
 RULES = [Rule("killed worker", "UNAVAILABLE|503", client="own-.*", network="net")]

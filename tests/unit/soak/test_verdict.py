@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.soak.verdict import FEW, Reading, Sample, compared, growth
+from tools.soak.verdict import FEW, Reading, Sample, compared, growth
 
 MIB = 1 << 20
 

@@ -10,7 +10,7 @@ from headrace.runtime.network.data_oblivious import is_data_oblivious
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.testing.case import parse
-from tests.benchmark.mobilenet_v2 import mobilenet_v2
+from tools.benchmark.mobilenet_v2 import mobilenet_v2
 
 OBLIVIOUS = {
     "arithmetic": "n (float[N,4] x) => (float[N,4] y) { z = Mul(x, x) y = Relu(z) }",

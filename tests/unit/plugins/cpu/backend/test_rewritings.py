@@ -19,7 +19,7 @@ from headrace.runtime.network.type_inference import infer_types
 from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
-from tests.fuzz.rewritings import main
+from tools.fuzz.rewritings import main
 
 NORMS = {"LayerNormFusionL1", "LayerNormFusionL2", "SimplifiedLayerNormFusion"}
 

@@ -23,7 +23,7 @@ from headrace.runtime.network.network import Network
 from headrace.testing.backend_cases.cases import BackendCase
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
-from tests.fuzz.devices.sweep.further_cases import further_cases
+from tools.fuzz.devices.sweep.further_cases import further_cases
 
 CASES = [case for case in further_cases() if case.operator.startswith(contributed.DOMAIN)]
 

@@ -7,13 +7,13 @@ import pytest
 from headrace.plugins.openvino.claims.allowed import ALLOWED
 from headrace.plugins.openvino.claims.forms import Form
 from headrace.plugins.openvino.claims.table import Claims, Row
-from tests.claims.__main__ import layers
-from tests.claims.layer import Layer
-from tests.claims.neighbours import neighbours
-from tests.claims.pool import try_all
-from tests.claims.seeds import seed
-from tests.claims.summary import row, rows
-from tests.claims.trial import Trial, Verdict
+from tools.claims.__main__ import layers
+from tools.claims.layer import Layer
+from tools.claims.neighbours import neighbours
+from tools.claims.pool import try_all
+from tools.claims.seeds import seed
+from tools.claims.summary import row, rows
+from tools.claims.trial import Trial, Verdict
 
 OPERATOR = "LogSoftmax"
 

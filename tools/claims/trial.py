@@ -1,0 +1,249 @@
+"""A process that tries layers: what ONNX Runtime and OpenVINO alone make of each."""
+
+from __future__ import annotations
+
+import enum
+import resource
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+
+from headrace.plugins.openvino.backend import tensors
+from headrace.plugins.openvino.claims.attributes import limit
+from headrace.plugins.openvino.claims.forms import Form, form_of
+from headrace.plugins.openvino.library import openvino
+from headrace.runtime.network.type_inference import infer_types
+from tools.claims.layer import Array, Layer, dtype_of
+from tools.claims.neighbours import data_places
+
+_TOLERANCES: Final = {"float64": (1e-10, 1e-12), "float16": (1e-2, 2e-3), "bfloat16": (4e-2, 2e-2)}
+_USUAL: Final = (1e-3, 1e-5)
+_WIDE_BITS: Final = 16
+_MEMORY_BYTES: Final = 2**30
+
+
+class Verdict(enum.Enum):
+    RIGHT = "right"
+    WRONG = "wrong"  # other values, types or shapes
+    FAILED = "failed"  # an error in a run
+    REFUSED = "refused"  # an error before a run, which harms nobody
+    ENDED = "ended"
+    INVALID = "invalid"  # ONNX Runtime does not run it, or its sizes are not known
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """
+    Attributes:
+        form: None if the layer is invalid.
+        magnitude: the largest integer of more than 16 bits among its inputs and outputs.
+        bits: of the integers that it computes with; 0 if it computes with none.
+        excluded: `attributes.limit` excludes it.
+    """
+
+    verdict: Verdict
+    form: Form | None = None
+    magnitude: int = 0
+    bits: int = 0
+    detail: str = ""
+    excluded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A valid layer with what is right for it."""
+
+    layer: Layer
+    trial: Trial
+    expected: Mapping[str, Array]
+
+
+def run_worker(device: str, connection: Connection) -> None:
+    """Answers each list of layers that arrives with their trials. Before it gives them to OpenVINO,
+    it answers with the trials that stand if this process ends."""
+    onnxruntime.set_default_logger_severity(4)
+    core = openvino.Core()
+    _limit_memory()
+    try:
+        while True:
+            layers: list[Layer] = connection.recv()
+            ready = [_prepared(layer) for layer in layers]
+            connection.send([each.trial if each else Trial(Verdict.INVALID) for each in ready])
+            found = _verdicts(core, device, [each for each in ready if each])
+            connection.send([next(found) if each else Trial(Verdict.INVALID) for each in ready])
+    except (EOFError, BrokenPipeError):
+        return
+
+
+def _limit_memory() -> None:
+    """Some values are sizes in some layers: a tensor of many gigabytes is not worth its time."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limit = pages * resource.getpagesize() + _MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _prepared(layer: Layer) -> _Ready | None:
+    model = layer.model()
+    expected = layer.expected or _reference(model.SerializeToString(), layer.feeds)
+    inferred = None if expected is None else known(model, expected)
+    if inferred is None or expected is None:
+        return None
+    node = next(iter(inferred.graph))
+    values = [value for value in (*layer.inputs, *expected.values()) if value is not None]
+    form = form_of(node, layer.opset)
+    trial = Trial(
+        Verdict.ENDED,
+        form,
+        max(map(_magnitude, values), default=0),
+        max(map(_bits, (layer.inputs[at] for at in data_places(layer))), default=0),
+        excluded=limit(node, form.since) is not None,
+    )
+    return _Ready(layer, trial, expected)
+
+
+def _verdicts(core: Any, device: str, ready: Sequence[_Ready]) -> Iterator[Trial]:
+    """The trials in order. Layers that are right in one network are right; others run alone."""
+    if len(ready) > 1 and _verdict(core, device, *_joined(ready))[0] is Verdict.RIGHT:
+        yield from (replace(each.trial, verdict=Verdict.RIGHT) for each in ready)
+        return
+    for each in ready:
+        verdict, detail = _verdict(core, device, *_joined([each]))
+        yield replace(each.trial, verdict=verdict, detail=detail)
+
+
+def _joined(ready: Sequence[_Ready]) -> tuple[bytes, dict[str, Array], dict[str, Array]]:
+    """One network of all layers side by side, its inputs, and its right outputs."""
+    whole = ready[0].layer.model()
+    for name in ("node", "input", "output", "initializer"):
+        whole.graph.ClearField(name)
+    feeds: dict[str, Array] = {}
+    outputs: dict[str, Array] = {}
+    for at, each in enumerate(ready):
+        graph, prefix = each.layer.model().graph, f"l{at}_"
+        for node in graph.node:
+            node.name = prefix + node.name
+            node.input[:] = [name and prefix + name for name in node.input]
+            node.output[:] = [name and prefix + name for name in node.output]
+        for ports in (graph.input, graph.output, graph.initializer):
+            for port in ports:
+                port.name = prefix + port.name
+        whole.graph.node.extend(graph.node)
+        whole.graph.input.extend(graph.input)
+        whole.graph.output.extend(graph.output)
+        whole.graph.initializer.extend(graph.initializer)
+        feeds |= {prefix + name: value for name, value in each.layer.feeds.items()}
+        outputs |= {prefix + name: value for name, value in each.expected.items()}
+    return whole.SerializeToString(), feeds, outputs
+
+
+def _reference(data: bytes, feeds: Mapping[str, Array]) -> dict[str, Array] | None:
+    """What ONNX Runtime computes without rewriting anything."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    try:
+        session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
+        names = [each.name for each in session.get_outputs()]
+        given = {
+            name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+                np.ascontiguousarray(value), int(dtype_of(value))
+            )
+            if value.dtype.kind == "V"
+            else onnxruntime.OrtValue.ortvalue_from_numpy(
+                np.ascontiguousarray(value).reshape(value.shape)
+            )
+            for name, value in feeds.items()
+        }
+        found = session.run_with_ort_values(names, given)
+        kinds = [each.data_type() for each in found]
+        if any(kind == "tensor(bfloat16)" or not kind.startswith("tensor") for kind in kinds):
+            return None
+        return {name: each.numpy() for name, each in zip(names, found, strict=True)}
+    except Exception:  # noqa: BLE001 - whatever it does not take is not tried
+        return None
+
+
+def known(network: onnx.ModelProto, expected: Mapping[str, Array]) -> ir.Model | None:
+    """The network with its types and sizes. None if they are not known before a run."""
+    model = ir.serde.deserialize_model(network)
+    infer_types(model)
+    for value in model.graph.outputs:
+        array = expected.get(value.name or "")
+        static = value.type is not None and value.shape is not None and value.shape.is_static()
+        if array is None:
+            return None
+        if not static:
+            if next(iter(model.graph)).domain in ("", "ai.onnx"):
+                return None
+            value.type, value.shape = ir.TensorType(dtype_of(array)), ir.Shape(array.shape)
+    return model
+
+
+def _bits(value: Array | None) -> int:
+    return value.dtype.itemsize * 8 if value is not None and value.dtype.kind in "iu" else 0
+
+
+def _magnitude(value: Array) -> int:
+    if value.dtype.kind not in "iu" or value.dtype.itemsize * 8 <= _WIDE_BITS or not value.size:
+        return 0
+    return max(abs(int(value.min())), abs(int(value.max())))
+
+
+def _verdict(
+    core: Any,
+    device: str,
+    data: bytes,
+    feeds: Mapping[str, Array],
+    expected: Mapping[str, Array],
+) -> tuple[Verdict, str]:
+    try:
+        read = core.read_model(data)
+        threads = {"INFERENCE_NUM_THREADS": 1} if device == "CPU" else {}
+        compiled = core.compile_model(read, device, {"INFERENCE_PRECISION_HINT": "f32", **threads})
+        request = compiled.create_infer_request()
+        passed = {name: tensors.tensor(value, dtype_of(value)) for name, value in feeds.items()}
+    except Exception as error:  # noqa: BLE001
+        return Verdict.REFUSED, str(error)[-300:]
+    try:
+        taken = {name for port in compiled.inputs for name in port.names}
+        for name, (tensor, _) in passed.items():
+            if name in taken:  # OpenVINO drops inputs that nothing reads
+                request.set_tensor(name, tensor)
+        request.infer()
+        found = {
+            name: tensors.array(request.get_tensor(name), dtype_of(value)).copy()
+            for name, value in expected.items()
+        }
+    except Exception as error:  # noqa: BLE001
+        return Verdict.FAILED, str(error)[-300:]
+    for name, value in expected.items():
+        if (detail := difference(found[name], value)) is not None:
+            return Verdict.WRONG, f"{name}: {detail}"
+    return Verdict.RIGHT, ""
+
+
+def difference(found: Array, expected: Array) -> str | None:
+    """How two values differ; None if they do not, within what the type can show."""
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return f"{found.dtype}{found.shape}, not {expected.dtype}{expected.shape}"
+    if expected.dtype.kind in "iub":
+        return None if np.array_equal(found, expected) else "other numbers"
+    info: Any = ml_dtypes.finfo(expected.dtype)  # type: ignore[no-untyped-call]
+    one, other = found.astype(np.float64), expected.astype(np.float64)
+    relative, absolute = _TOLERANCES.get(expected.dtype.name, _USUAL)
+    finite = np.abs(other[np.isfinite(other)])
+    scale = min(float(finite.max(initial=0.0)), float(info.max))
+    with np.errstate(all="ignore"):
+        close = np.isclose(one, other, relative, absolute * scale + 1e-30, equal_nan=True)
+        if close.all():
+            return None
+        return f"{(~close).sum()} of {close.size} numbers, by {np.abs(one - other)[~close].max()}"
