@@ -9,10 +9,10 @@ import threading
 from collections.abc import Mapping
 
 from headrace.plugins.template.config import SCHEMA
-from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.plugins.template.plugin import TemplatePlugin
 from headrace.runtime.config.schema import ConfigSchema, Configuration, Key
 from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.execution.cancel import CancelToken
@@ -37,7 +37,7 @@ class GatedPlugin(TemplatePlugin):
 
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
-    ) -> TemplateNetwork:
+    ) -> ExecutableNetwork:
         if config[DEAF]:
             self._gate.wait()
         token.attach(self._gate.set)

@@ -22,6 +22,7 @@ import psutil
 
 from headrace.client import Client
 from headrace.plugins.cuda.backend.machine import PROVIDER, this_machine
+from headrace.plugins.cuda.plugin import open_smallest
 from headrace.runtime.errors import Unavailable
 from tools.benchmark.busy import keep_busy
 from tools.benchmark.resnet50 import resnet50
@@ -36,7 +37,7 @@ CALLERS = 4
 
 
 def alone(path: str, batch: int, seconds: float) -> None:
-    this_machine()  # which loads the libraries that lie among Python's packages
+    this_machine(open_smallest)  # which loads the libraries that lie among Python's packages
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     providers = [(PROVIDER, {"device_id": "0", "use_tf32": "0"})]
@@ -87,7 +88,7 @@ def compare(address: str, server: psutil.Process, folder: Path, batch: int) -> N
 
 def main() -> None:
     try:
-        this_machine()
+        this_machine(open_smallest)
     except Unavailable as error:
         print(f"CUDA is not measured: {error}")
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,13 +43,13 @@ def compile_for(compiler: Compiler) -> Compile:
 
 def run(
     compilation: Compilation,
-    inputs: dict[str, Value],
+    inputs: Mapping[str, Value],
     *names: str,
     room: dict[str, Array] | None = None,
     trial: bool = False,
 ) -> dict[str, Any]:
     """What OpenVINO answers."""
-    job = Job(inputs, lambda _: None, output_names=names or ("y",))
+    job = Job(dict(inputs), lambda _: None, output_names=names or ("y",))
     job.room = room
     found = compilation.run(job, "OPENVINO.CPU", trial=trial)
     assert all(isinstance(value, np.ndarray) for value in found.values())

@@ -113,8 +113,8 @@ def test_small_inputs_that_nobody_may_write_to_are_new_each_time(
     """They keep their memory from one request to the next."""
     value = onnx.helper.make_tensor_value_info
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
-    ports = ([value(name, int(dtype), ["N"])] for name in "xy")
-    graph = onnx.helper.make_graph([node], "f", *ports)
+    inputs, outputs = ([value(name, int(dtype), ["N"])] for name in "xy")
+    graph = onnx.helper.make_graph([node], "f", inputs, outputs)
     opsets = [onnx.helper.make_opsetid("", 21)]
     model = onnx.helper.make_model(graph, ir_version=10, opset_imports=opsets)
     compilation = compile_for(model, {"x": np.ones(4, dtype.numpy())})

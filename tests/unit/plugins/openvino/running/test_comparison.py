@@ -73,4 +73,4 @@ def test_a_request_of_equal_floats_shows_nothing() -> None:
     assert tells({"x": FLOATS, "i": np.zeros(3, np.int64)})
     assert not tells({"x": FLOATS, "z": np.zeros((2, 2), np.float32)})
     assert not tells({"x": np.ones(2, ml_dtypes.bfloat16)})
-    assert tells({"x": np.float32(3), "y": np.ones(1, np.float32)})
+    assert tells({"x": np.array(3, np.float32), "y": np.ones(1, np.float32)})
