@@ -47,9 +47,9 @@ more:
 	@echo 'make benchmark-loads     processor time of loads of real networks beside ONNX Runtime alone; downloads 410 MB'
 	@echo 'make benchmark-peers     processor time per request beside KServe'\''s SDK and MLServer; downloads 300 MB'
 	@echo 'make benchmark-ray       processor time per request on Ray Serve, beside a server alone and behind Serve'\''s own proxy; downloads 150 MB'
-	@echo 'make benchmark-report    measure how the cost of a request grows, and write the tables and plots of docs/performance.md'
+	@echo 'make benchmark-report    measure how the cost of a request grows, and write the tables and plots of docs/results/performance.md'
 	@echo 'make claims              try single layers on OpenVINO alone, and write the list of what OPENVINO claims; ARGS="--device GPU" on a machine that has one'
-	@echo 'make conformance         run ONNX'\''s backend cases on all devices, and write docs/conformance.md'
+	@echo 'make conformance         run ONNX'\''s backend cases on all devices, and write docs/results/conformance.md'
 	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
 	@echo 'make fuzz-devices        look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
 	@echo 'make fuzz-networks       compare whole small networks on all devices with ONNX Runtime for twenty minutes; ARGS="--device OPENVINO --seconds 3600 --seed 1"'
@@ -76,7 +76,7 @@ more:
 	@echo 'make test-stop           stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-absences  stop, freeze, kill and replace a server a hundred times under calls of our channels, and fork a thousand times; ABSENCES=20 FORKS=100 is shorter'
 	@echo 'make test-tls            replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
-	@echo 'make zoo                 run real networks on all devices, and write docs/zoo.md; downloads 410 MB'
+	@echo 'make zoo                 run real networks on all devices, and write docs/results/zoo.md; downloads 410 MB'
 
 demo: $(SERVER) $(MAGIKA)
 	@$(BIN)/python examples/demo.py $(ARGS)
@@ -194,7 +194,7 @@ profile: $(INSTALLED)
 # A quarter of an hour of two cores, with nothing else on them. ARGS=--quick takes two minutes and only
 # shows that all works. The peers' rows need `make benchmark-peers`.
 benchmark-report: $(INSTALLED)
-	@$(BIN)/python -m tools.benchmark.report $(ARGS) docs/performance.md docs/_static/performance
+	@$(BIN)/python -m tools.benchmark.report $(ARGS) docs/results/performance.md docs/_static/performance
 
 # A quarter of an hour of two cores; ARGS="--networks 12" takes two minutes.
 benchmark-loads: $(INSTALLED) $(ZOO)
@@ -211,7 +211,7 @@ benchmark-ray: .venv-ray/.installed
 # ARGS=--update takes what it finds for what is expected.
 conformance: $(INSTALLED)
 	@KERNELS=all $(BIN)/pytest -q tests/conformance/test_opencl.py
-	@$(BIN)/python -m headrace.testing.backend_cases --table docs/conformance.md \
+	@$(BIN)/python -m headrace.testing.backend_cases --table docs/results/conformance.md \
 	    --expectations tests/conformance/backend_cases $(ARGS)
 
 # Half an hour of two cores.
@@ -231,7 +231,7 @@ backend-versions: $(ZOO)
 
 # ARGS="--network 'silero*' --device CPU" runs a part, and keeps the other results.
 zoo: $(INSTALLED) $(ZOO)
-	@$(BIN)/python -m tools.zoo --results .cache/zoo-results.json --table docs/zoo.md $(ARGS)
+	@$(BIN)/python -m tools.zoo --results .cache/zoo-results.json --table docs/results/zoo.md $(ARGS)
 
 # A failure's smallest network and request are kept in .cache/fuzz, and make the exit status 1.
 fuzz-devices: $(INSTALLED)

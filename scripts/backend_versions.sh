@@ -11,7 +11,7 @@ set -eu
 [ $# -gt 0 ] || { echo "name at least one version, as onnxruntime==1.32.0" >&2; exit 2; }
 python=.venv-backends/bin/python
 devices='--device CPU --device OPENVINO --device TEMPLATE'
-written='tests/conformance/backend_cases docs/conformance.md docs/zoo.md
+written='tests/conformance/backend_cases docs/results/conformance.md docs/results/zoo.md
     plugins/headrace/plugins/openvino/claims'
 
 scripts/venv.sh .venv-backends --editable '.[dev]'
@@ -21,12 +21,12 @@ $python -m pip install --quiet --disable-pip-version-check --no-deps "$@"
 failed=
 echo "ONNX's cases"
 $python -m headrace.testing.backend_cases $devices \
-    --expectations tests/conformance/backend_cases --update --table docs/conformance.md || failed=yes
+    --expectations tests/conformance/backend_cases --update --table docs/results/conformance.md || failed=yes
 echo "what OPENVINO claims"
 $python -m tools.claims --report .cache/claims.txt || failed=yes
 echo "real networks"
 $python -m tools.claims.zoo || failed=yes
-$python -m tools.zoo --results .cache/backend-versions-zoo.json --table docs/zoo.md || failed=yes
+$python -m tools.zoo --results .cache/backend-versions-zoo.json --table docs/results/zoo.md || failed=yes
 # shellcheck disable=SC2086 # a list of paths
 git --no-pager diff $written
 # shellcheck disable=SC2086

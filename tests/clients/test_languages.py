@@ -14,7 +14,7 @@ import pytest
 
 from tests.clients.conftest import REPOSITORY, Serving, load_over_rest
 
-PAGE = REPOSITORY.joinpath("docs/other-languages.md").read_text("utf-8")
+PAGE = REPOSITORY.joinpath("docs/use/other-languages.md").read_text("utf-8")
 SECONDS = 300
 LARGEST = "0.6321"
 """Of the softmax of 0 to 15: 1 - 1/e, nearly."""

@@ -16,7 +16,7 @@ def test_the_example_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    page = REPOSITORY.joinpath("docs/open-inference.md").read_text("utf-8")
+    page = REPOSITORY.joinpath("docs/use/open-inference.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     tmp_path.joinpath("model.onnx").write_bytes(serving.models["softmax"])
     monkeypatch.chdir(tmp_path)

@@ -41,7 +41,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Busy]:
 @pytest.fixture(scope="module")
 def prometheus(server: Busy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Configured as the manual says for a server with tokens."""
-    (shown,) = (each for each in blocks("docs/monitoring.md", "yaml") if "credentials_file" in each)
+    (shown,) = (
+        each for each in blocks("docs/run/monitoring.md", "yaml") if "credentials_file" in each
+    )
     job = yaml.safe_load(shown)
     assert job["authorization"]["credentials_file"] == "/secrets/prometheus.token"
     job["authorization"]["credentials_file"] = str(server.token)

@@ -74,7 +74,7 @@ def test_the_manuals_program_runs(
 ) -> None:
     (tmp_path / "model.onnx").write_bytes(MODEL)
     monkeypatch.chdir(tmp_path)
-    (program,) = blocks("docs/cluster.md", "python")
+    (program,) = blocks("docs/run/cluster.md", "python")
     program = program.replace("localhost:9000", cluster.replicas[0].address)
     exec(compile(program, "cluster.md", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out == f"{cluster.holders('m')}\n"

@@ -23,7 +23,7 @@ from tests.support.manual import commands
 
 pytestmark = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 
-PAGE = "docs/command-line.md"
+PAGE = "docs/use/command-line.md"
 SECONDS = 600.0
 SVG = "{http://www.w3.org/2000/svg}"
 TITLE = "{http://www.w3.org/1999/xlink}title"

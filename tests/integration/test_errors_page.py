@@ -18,7 +18,9 @@ from tests.support.manual import text_of
 MODEL = parse("quoted (float[1,16] x) => (float[1,16] y) { y = Softmax(x) }")
 TEXTS = parse("texts (string[n] x) => (string[n] y) { y = Identity(x) }")
 X = np.ones((1, 16), np.float32)
-QUOTED = re.findall(r"^\| `([^|]*…[^|]*|[a-z][^|]*)` \|", text_of("docs/errors.md"), re.MULTILINE)
+QUOTED = re.findall(
+    r"^\| `([^|]*…[^|]*|[a-z][^|]*)` \|", text_of("docs/use/errors.md"), re.MULTILINE
+)
 
 Provoke = Callable[[Client, Network], object]
 

@@ -472,7 +472,7 @@ def test_a_server_may_have_a_unix_socket_alone_and_replaces_a_killed_one_s(
     assert list(short_folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("page", ["docs/operations.md", "docs/shared-memory.md"])
+@pytest.mark.parametrize("page", ["docs/run/operations.md", "docs/use/shared-memory.md"])
 def test_the_commands_of_the_manual_work(
     server: Server, page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,46 +27,46 @@ SECONDS = 600.0
 MAGIKA = REPOSITORY / ".cache/magika"
 PROGRAMS = (
     "README.md",
-    "docs/first-steps.md",
-    "docs/clients.md",
-    "docs/sequences.md",
-    "docs/shared-memory.md",
-    "docs/hetero.md",
-    "docs/multi-and-auto.md",
+    "docs/use/first-steps.md",
+    "docs/use/clients.md",
+    "docs/use/sequences.md",
+    "docs/use/shared-memory.md",
+    "docs/use/hetero.md",
+    "docs/use/multi-and-auto.md",
 )
 """Pages whose Python blocks are one program."""
 SCRIPTS = (
-    "docs/access.md",
-    "docs/first-steps.md",
-    "docs/command-line.md",
-    "docs/runbook.md",
-    "docs/sequences.md",
-    "docs/hetero.md",
-    "docs/multi-and-auto.md",
-    "docs/batch.md",
-    "docs/hints.md",
-    "docs/monitoring.md",
+    "docs/run/access.md",
+    "docs/use/first-steps.md",
+    "docs/use/command-line.md",
+    "docs/run/runbook.md",
+    "docs/use/sequences.md",
+    "docs/use/hetero.md",
+    "docs/use/multi-and-auto.md",
+    "docs/use/batch.md",
+    "docs/use/hints.md",
+    "docs/run/monitoring.md",
 )
 """Pages whose `headrace` commands are one script."""
 ELSEWHERE = {
-    "docs/cluster.md": "test_cluster runs its program, on three replicas",
-    "docs/balancing.md": "test_replicas runs its program, on three servers",
-    "docs/repository.md": "test_repository runs them, on a server with a model repository",
-    "docs/rest.md": "its programs and requests of curl alternate",
-    "docs/tracing.md": "test_tracing runs its program, with a collector",
-    "docs/openvino.md": "it takes devices that not every machine has",
-    "docs/opencl.md": "it takes a device that not every machine has",
-    "docs/writing-a-plugin.md": "its code is quoted, and test_plugin_project runs its commands",
-    "docs/testing-a-plugin.md": "its code is quoted",
-    "docs/shared-memory.md": "test_local_clients runs its command, and its program is run here",
-    "docs/operations.md": "test_local_clients runs its commands, on a Unix socket",
-    "docs/security.md": "test_token_file runs its commands, test_tls its program",
-    "docs/tabular.md": "test_tabular runs its client; its converter is not installed here",
-    "docs/pytorch.md": "test_pytorch runs its client; its exporter is not installed here",
+    "docs/run/cluster.md": "test_cluster runs its program, on three replicas",
+    "docs/use/balancing.md": "test_replicas runs its program, on three servers",
+    "docs/use/repository.md": "test_repository runs them, on a server with a model repository",
+    "docs/use/rest.md": "its programs and requests of curl alternate",
+    "docs/run/tracing.md": "test_tracing runs its program, with a collector",
+    "docs/use/openvino.md": "it takes devices that not every machine has",
+    "docs/use/opencl.md": "it takes a device that not every machine has",
+    "docs/develop/writing-a-plugin.md": "quoted; test_plugin_project runs its commands",
+    "docs/develop/testing-a-plugin.md": "its code is quoted",
+    "docs/use/shared-memory.md": "test_local_clients runs its command, and its program is run here",
+    "docs/run/operations.md": "test_local_clients runs its commands, on a Unix socket",
+    "docs/run/security.md": "test_token_file runs its commands, test_tls its program",
+    "docs/use/tabular.md": "test_tabular runs its client; its converter is not installed here",
+    "docs/use/pytorch.md": "test_pytorch runs its client; its exporter is not installed here",
     "README.md": "its command serves the folder whose network is loaded here",
-    "docs/from-triton.md": "its command serves a folder of the reader's",
-    "docs/from-ovms.md": "its command serves a folder of the reader's",
-    "docs/open-inference.md": "its client cannot be here beside ours; tests/clients runs it",
+    "docs/use/from-triton.md": "its command serves a folder of the reader's",
+    "docs/use/from-ovms.md": "its command serves a folder of the reader's",
+    "docs/use/open-inference.md": "its client cannot be here beside ours; tests/clients runs it",
 }
 """Pages whose examples are not run here, and why."""
 
@@ -149,7 +149,7 @@ def run_script(page: str) -> str:
     return "".join(printed)
 
 
-@pytest.mark.parametrize("page", sorted({*PROGRAMS} - {"README.md", "docs/first-steps.md"}))
+@pytest.mark.parametrize("page", sorted({*PROGRAMS} - {"README.md", "docs/use/first-steps.md"}))
 def test_the_programs_of_a_page_run_and_leave_no_network_behind(
     server: Server, folder: Path, page: str
 ) -> None:
@@ -157,7 +157,7 @@ def test_the_programs_of_a_page_run_and_leave_no_network_behind(
     assert not {"m", "model"} & {*server.networks()}
 
 
-@pytest.mark.parametrize("page", sorted({*SCRIPTS} - {"docs/first-steps.md"}))
+@pytest.mark.parametrize("page", sorted({*SCRIPTS} - {"docs/use/first-steps.md"}))
 def test_the_commands_of_a_page_run_and_leave_no_network_behind(
     server: Server, folder: Path, page: str
 ) -> None:
@@ -166,7 +166,7 @@ def test_the_commands_of_a_page_run_and_leave_no_network_behind(
 
 
 def test_the_commands_print_what_they_should(folder: Path) -> None:
-    printed = run_script("docs/command-line.md")
+    printed = run_script("docs/use/command-line.md")
     assert "float32[1,16]" in printed
     assert re.search(r"^  0,15 ", printed, re.MULTILINE), "the largest of the softmax"
     assert (folder / "m.blob").stat().st_size > 0
@@ -175,7 +175,7 @@ def test_the_commands_print_what_they_should(folder: Path) -> None:
 def test_a_stream_answers_every_request(
     server: Server, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_program("docs/clients.md", server)
+    run_program("docs/use/clients.md", server)
     printed = capsys.readouterr().out
     assert {int(k) for k in re.findall(r"^(\d+) \{'y'", printed, re.MULTILINE)} == {*range(100)}
 
@@ -211,8 +211,8 @@ def test_the_first_steps_lead_somewhere(
     load = ["load", str(magika), "--name", "magika"]
     assert CliRunner().invoke(make_app(load), load).exit_code == 0
     try:
-        assert "target_label" in run_script("docs/first-steps.md")
-        run_program("docs/first-steps.md", server)
+        assert "target_label" in run_script("docs/use/first-steps.md")
+        run_program("docs/use/first-steps.md", server)
     finally:
         server.unload("magika")
     assert "target_label" in capsys.readouterr().out
@@ -224,7 +224,7 @@ def test_the_requests_of_curl_and_the_program_of_rest_do_what_they_should(
 ) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    page = "docs/rest.md"
+    page = "docs/use/rest.md"
     in_order = re.findall("^```(sh|python)$", (REPOSITORY / page).read_text(), re.MULTILINE)
     assert in_order == ["sh", "sh", "python", "sh"]
     load, ask, leave = (run_curl(server, block) for block in blocks(page, "sh"))

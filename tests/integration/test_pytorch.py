@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_page_s_client_has_the_answers_of_pytorch(
     server: Server, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (program,) = (each for each in blocks("docs/pytorch.md", "python") if "Client(" in each)
+    (program,) = (each for each in blocks("docs/use/pytorch.md", "python") if "Client(" in each)
     exec(program.replace("localhost:9000", server.address), {})
     scores = np.load(folder / "expected.npy")
     assert capsys.readouterr().out.splitlines()[-1] == str(scores.argmax(axis=1))

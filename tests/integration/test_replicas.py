@@ -1,6 +1,6 @@
 """Three servers that share one model repository, and clients that balance over them.
 
-What a client may see while the folder changes is in docs/balancing.md.
+What a client may see while the folder changes is in docs/use/balancing.md.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def test_the_command_line_shares_calls_among_the_servers_of_a_name(
 def test_the_manuals_program_runs(
     servers: list[Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (program,) = blocks("docs/balancing.md", "python")
+    (program,) = blocks("docs/use/balancing.md", "python")
     for name, server in zip("abc", servers, strict=True):
         program = program.replace(f"{name}:9000", server.address)
     (tmp_path / "model.onnx").write_bytes(small_model().SerializeToString())
@@ -216,7 +216,7 @@ def test_the_manuals_program_runs(
 def test_grpcs_own_balancing_works_with_the_manuals_service_configuration(
     client: Client, servers: list[Server]
 ) -> None:
-    (configuration,) = blocks("docs/balancing.md", "json")
+    (configuration,) = blocks("docs/use/balancing.md", "json")
     client.load_network(adds(6), name="by_grpc")
     target = "ipv4:" + ",".join(server.address for server in servers)
     with grpc.insecure_channel(target, [("grpc.service_config", configuration)]) as channel:

@@ -304,11 +304,11 @@ def test_the_examples_of_the_manual_run(
     monkeypatch.setenv("HEADRACE_SERVER", server.address)
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", np.zeros((1, 224, 224, 3), np.uint8))
-    (code,) = blocks("docs/repository.md", "python")
+    (code,) = blocks("docs/use/repository.md", "python")
     code = code.replace("localhost:9000", server.address)
-    exec(compile(code, "docs/repository.md", "exec"), {"__name__": "__main__"})
+    exec(compile(code, "docs/use/repository.md", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.startswith("2\n1\n")
-    shown = commands("docs/repository.md")
+    shown = commands("docs/use/repository.md")
     assert len(shown) == 5
     for words in shown:
         result = CliRunner().invoke(make_app(words), words)

@@ -118,8 +118,8 @@ def test_the_page_s_program_prints_what_the_page_shows(
     """With the network that the page's first program made."""
     (tmp_path / "iris.onnx").write_bytes((_FOLDER / "iris.onnx").read_bytes())
     monkeypatch.chdir(tmp_path)
-    (program,) = (each for each in blocks("docs/tabular.md", "python") if "Client(" in each)
+    (program,) = (each for each in blocks("docs/use/tabular.md", "python") if "Client(" in each)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(program.replace("localhost:9000", server.address), {})
-    assert [printed.getvalue()] == blocks("docs/tabular.md", "text")
+    assert [printed.getvalue()] == blocks("docs/use/tabular.md", "text")

@@ -173,9 +173,9 @@ def test_the_manuals_certificates_and_program_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (making,) = (each for each in blocks("docs/security.md", "sh") if "openssl" in each)
+    (making,) = (each for each in blocks("docs/run/security.md", "sh") if "openssl" in each)
     subprocess.run(["sh", "-ec", making], check=True, capture_output=True)
-    (program,) = (each for each in blocks("docs/security.md", "python") if "tls_ca" in each)
+    (program,) = (each for each in blocks("docs/run/security.md", "python") if "tls_ca" in each)
     options = ("--tls-cert", "server.crt", "--tls-key", "server.key", "--tokens", "tokens.toml")
     program = program.replace("the token", add_token(Path("tokens.toml"), "manual", ["read"]))
     with Server(*BASIC, *options) as server:

@@ -326,7 +326,7 @@ def test_a_run_in_a_worker_process_is_a_span_of_the_server(
 def test_the_program_of_the_manual_makes_one_trace_with_the_server(
     server: Server, collector: Collector, tmp_path: Path
 ) -> None:
-    (program,) = blocks("docs/tracing.md", "python")
+    (program,) = blocks("docs/run/tracing.md", "python")
     for shown, here in (
         ("http://localhost:4317", collector.url),
         ("localhost:9000", server.address),

@@ -32,7 +32,10 @@ from tests.support import access_table, openapi
 from tests.support.reference import reference
 
 REPOSITORY = Path(__file__).parents[2]
-PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")))
+PAGES = (
+    "README.md",
+    *sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "docs").rglob("*.md")),
+)
 _DEVICES_WITH_KEYS = ("CPU", "TEMPLATE", "OPENCL", "CUDA", "HETERO", "MULTI", "AUTO")
 OWN_SERIES = (
     NOTES,

@@ -17,7 +17,7 @@ from tests.support.queries import RULES, Rule, exposed, labels_of, rules
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "tests" / "support" / "alerts.yml"
-RUNBOOK = "docs/runbook.md"
+RUNBOOK = "docs/run/runbook.md"
 ALERTS = [each for each in rules() if each.alert]
 ALERT_IDS = [f"{each.name}-{each.labels.get('severity')}" for each in ALERTS]
 

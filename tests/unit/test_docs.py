@@ -23,7 +23,7 @@ from headrace.wire import bounds, codec, framing
 from tests.support.manual import PAGES, REPOSITORY, TABLES, blocks, section, text_of
 
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
-INSIDE = ("ARCHITECTURE.md", "docs/inside.md")
+INSIDE = ("ARCHITECTURE.md", "docs/develop/inside.md")
 ROOTS = ("proto", "server", "plugins", "client")
 
 
@@ -47,7 +47,7 @@ def test_every_row_says_what_it_means(name: str) -> None:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    table = section("limits", text_of("docs/limits.md"))
+    table = section("limits", text_of("docs/run/limits.md"))
     assert table is not None
     rows = table.splitlines()[2:]
     assert [int(row.split("|")[2].replace(",", "")) for row in rows] == [
@@ -65,7 +65,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         assert f" {limit:,}" in contract
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/devices.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/use/devices.md"])
 def test_the_table_of_devices_names_every_plugin(page: str) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     table = section("devices", text_of(page))
@@ -76,7 +76,7 @@ def test_the_table_of_devices_names_every_plugin(page: str) -> None:
 
 def test_the_table_of_extras_names_every_extra() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
-    table = text_of("docs/install.md").partition("| extra |")[2].partition("\n\n")[0]
+    table = text_of("docs/use/install.md").partition("| extra |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == {
         *project["optional-dependencies"]
     }
@@ -87,7 +87,7 @@ def test_the_first_page_is_short() -> None:
 
 
 def test_the_first_page_links_every_page() -> None:
-    linked = set(re.findall(r"\((docs/[\w-]+\.md)", text_of("README.md")))
+    linked = set(re.findall(r"\((docs/[\w/-]+\.md)", text_of("README.md")))
     assert linked == {*PAGES} - {"README.md", "docs/index.md"}
 
 

@@ -57,7 +57,7 @@ def test_what_pip_says_is_shown_if_it_fails(environment: Path) -> None:
 def test_the_makefile_and_the_documents_tell_the_same_sizes() -> None:
     makefile, readme, manual = (
         (REPOSITORY / name).read_text("utf-8")
-        for name in ("Makefile", "README.md", "docs/install.md")
+        for name in ("Makefile", "README.md", "docs/use/install.md")
     )
     told = re.findall(r"downloads about (\d+) MB, takes about (\d+) MB on disk", makefile)
     assert len(told) == 2

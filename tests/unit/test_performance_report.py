@@ -148,7 +148,7 @@ def test_a_ratio_is_the_median_of_the_rounds_own_ratios() -> None:
 
 
 def test_the_manual_has_the_marks_and_a_page_without_them_is_refused() -> None:
-    text = (REPOSITORY / "docs" / "performance.md").read_text()
+    text = (REPOSITORY / "docs" / "results" / "performance.md").read_text()
     assert text.count(page.BEGIN) == text.count(page.END) == 1
     new = page.replace(text, "new\n")
     assert page.BEGIN + "new\n" + page.END in new

@@ -13,8 +13,8 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job
 
 REPOSITORY = Path(__file__).parents[2]
-PAGES = ("writing-a-plugin.md", "testing-a-plugin.md")
-TEXT = "".join((REPOSITORY / "docs" / page).read_text(encoding="utf-8") for page in PAGES)
+PAGES = ("docs/develop/writing-a-plugin.md", "docs/develop/testing-a-plugin.md")
+TEXT = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in PAGES)
 QUOTES = re.findall(r"<!-- (\S+) -->\n```python\n(.*?)```", TEXT, re.DOTALL)
 
 

@@ -34,12 +34,12 @@ class Checkout:
         self.write("pyproject.toml", '[project]\nname = "headrace"\nversion = "1.2.3"\n')
         self.write("CHANGELOG.md", "# Changelog\n\n## 1.2.3, 2027-01-31\n\n- Faster.\n")
         self.write("deploy/kustomization.yaml", "images: [{name: headrace, newTag: 1.2.3}]\n")
-        self.write("docs/install.md", "docker run headrace:1.2.3-cuda\n")
+        self.write("docs/use/install.md", "docker run headrace:1.2.3-cuda\n")
         self.commit()
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
 
     def git(self, *arguments: str) -> None:

@@ -2,7 +2,7 @@
 
 Clients send requests in loops: message after message is the same except for its tensors' bytes and
 its id. A server compares everything else with an earlier message, and if it is the same, reads the
-request without parsing it. docs/performance.md says what that gains and costs.
+request without parsing it. docs/results/performance.md says what that gains and costs.
 """
 
 from __future__ import annotations

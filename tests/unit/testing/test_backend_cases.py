@@ -307,7 +307,7 @@ def test_what_is_expected_of_a_device_has_no_fault(
 
 def test_the_published_table_is_that_of_the_expectations(cases: dict[str, BackendCase]) -> None:
     known = [Expectation.read(path) for path in EXPECTATIONS.glob("*.toml")]
-    published = (REPOSITORY / "docs/conformance.md").read_text(encoding="utf-8")
+    published = (REPOSITORY / "docs/results/conformance.md").read_text(encoding="utf-8")
     assert published == markdown(list(cases.values()), known), "run make conformance"
 
 

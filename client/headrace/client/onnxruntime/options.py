@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.client.onnxruntime.refusals import refusing
 
-_OPERATORS = "the server has custom operators; see docs/custom-operators.md"
+_OPERATORS = "the server has custom operators; see docs/use/custom-operators.md"
 _WEIGHTS = "put the weights into the model, or beside it as external data"
 
 

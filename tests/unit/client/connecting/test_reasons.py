@@ -1,4 +1,4 @@
-"""Why no connection comes about: each row of the table in docs/clients.md, over a real socket."""
+"""Why no connection comes about: each row of docs/use/clients.md's table, over a real socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ HOUR = timedelta(hours=1)
 SECONDS = 20.0
 TABLE: Final = re.findall(
     r"^\| (.+?) \|.*\|.*\|$",
-    Path("docs/clients.md").read_text().partition("<!-- no connection -->")[2].partition("<!--")[0],
+    Path("docs/use/clients.md")
+    .read_text()
+    .partition("<!-- no connection -->")[2]
+    .partition("<!--")[0],
     re.MULTILINE,
 )[2:]
 

@@ -166,7 +166,7 @@ def test_commands_at_the_same_time_lose_no_change(path: Path) -> None:
 
 def test_the_commands_of_the_manual_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = [words for words in commands("docs/security.md") if words[0] in ("token", "serve")]
+    shown = [words for words in commands("docs/run/security.md") if words[0] in ("token", "serve")]
     tokens = [words[1:] for words in shown if words[0] == "token"]
     served = [words[1:] for words in shown if words[0] == "serve"]
     for words in tokens:
@@ -182,7 +182,7 @@ def test_the_commands_of_the_manual_work(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_entries_of_the_manual_are_valid() -> None:
-    shown = [each for each in blocks("docs/security.md", "toml") if "roles = " in each]
+    shown = [each for each in blocks("docs/run/security.md", "toml") if "roles = " in each]
     assert len(shown) >= 2
     for each in shown:
         parse_entries(each.replace("…", token_hash("secret")).encode())
