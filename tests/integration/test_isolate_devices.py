@@ -27,12 +27,9 @@ factory = "tests.support.crashing_device:create_plugin"
 factory = "tests.support.unguarded_cpu:create_plugin"
 """
 _DEVICES = "CPU,TEMPLATE,FRAGILE,UNGUARDED,HETERO,MULTI,AUTO,BATCH"
-_ATTENTION = """
-attention (float[b,h,s,d] q, float[b,h,t,d] k, float[b,h,t,d] v) => (float[w,x,y,z] o) {
-    o = Attention(q, k, v)
-}"""
-_NO_HEADS = np.ones((1, 0, 2, 4), np.float32)
-"""ONNX Runtime divides by their number."""
+_DIVISION = "division (int32[n] x, int32[n] y) => (int32[n] z) { z = Div(x, y) }"
+_TOO_LARGE = {"x": np.array([-(2**31)], np.int32), "y": np.array([-1], np.int32)}
+"""Their quotient has more than 32 bits, and processors end a program for it."""
 
 
 def relu(name: str, layer: str = "") -> Case:
@@ -128,10 +125,8 @@ def test_a_request_that_ends_a_worker_is_told_so(server: Server, device: str) ->
         server.load(relu("victim"), device)
         inputs, signal = {"x": np.array([CRASH], np.float32)}, "SIGSEGV"
     else:
-        model = parse(_ATTENTION)
-        model.opset_import[0].version = 23
-        server.load(Case("victim", model, {}), device)
-        inputs, signal = dict.fromkeys("qkv", _NO_HEADS), "SIGFPE"
+        server.load(Case("victim", parse(_DIVISION), {}), device)
+        inputs, signal = _TOO_LARGE, "SIGFPE"
     told = refusal(lambda: server.infer("victim", inputs))
     assert told.code is grpc.StatusCode.FAILED_PRECONDITION
     assert f"this request ended the worker process of device {device} ({signal})" in told.message

@@ -146,6 +146,7 @@ class Sending:
             or len(block) > self.peer_frame_bytes
             or number > MAX_STREAM
             or self.paused
+            or self._shrinks_table
         ):
             stream = self.open(block, now)
             self.send_message(stream, message, last=True)

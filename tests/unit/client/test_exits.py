@@ -22,7 +22,7 @@ class Opened:
 
 @pytest.fixture(autouse=True)
 def nothing_else_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exits, "_open", set())
+    monkeypatch.setattr(exits, "_open", {})
 
 
 def test_all_are_closed_once_whatever_one_of_them_raises() -> None:

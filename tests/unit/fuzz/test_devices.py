@@ -216,10 +216,10 @@ def test_an_answer_is_judged_beside_two_others(
 
 
 def test_what_the_reference_does_not_implement_is_no_refusal() -> None:
-    opset10 = parse("g (float[1,1,4,4] x, float[4] s) => (float y) { y = Resize(x, s) }")
-    opset10.opset_import[0].version = 10
-    feed = {"x": np.ones((1, 1, 4, 4), np.float32), "s": np.array([1, 1, 0.6, 0.6], np.float32)}
-    given = Variant("0:0", "test", "Resize", opset10.SerializeToString(), (feed,))
+    normal = "y = LayerNormalization<stash_type = 10>(x, s)"
+    model = parse(f"g (float[2,3] x, float[3] s) => (float[2,3] y) {{ {normal} }}")
+    feed = {"x": np.ones((2, 3), np.float32), "s": np.ones(3, np.float32)}
+    given = Variant("0:0", "test", "LayerNormalization", model.SerializeToString(), (feed,))
     assert reference_answer(given).replies[0].how is How.UNABLE
 
 

@@ -234,16 +234,18 @@ def test_a_literal_is_read_by_hpack(length: int) -> None:
     assert found == [(b"x" * 130, b"y" * length)]
 
 
-@pytest.mark.parametrize("ways", ["answer", "finish", "open"])
+@pytest.mark.parametrize("ways", ["answer", "finish", "open", "call"])
 def test_a_peer_that_wants_a_smaller_table_is_told_by_the_next_block(ways: str) -> None:
     """4.2: decoders insist on it, as nghttp2's, even if no block ever uses the table."""
     decoder = hpack.Decoder()
-    end = Client() if ways == "open" else Server()
+    end = Client() if ways in ("open", "call") else Server()
     for stream, size in ((1, 4096), (3, 100), (5, 4096), (7, 0)):
         end.read(settings((1, size)))
         decoder.max_allowed_table_size = size
-        if isinstance(end, Client):
+        if ways == "open":
             end.wire.open(literal(b"some", b"field"), end.now)
+        elif ways == "call":
+            end.wire.call(literal(b"some", b"field"), b"", end.now)
         elif ways == "answer":
             end.wire.answer(end.open(stream, end=True), b"")
         else:

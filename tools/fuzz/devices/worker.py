@@ -20,6 +20,7 @@ import onnxruntime
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import (
     FailedPrecondition,
     HeadraceError,
@@ -55,7 +56,10 @@ def run_device(device: DeviceUnderTest, connection: Connection, together: bool =
     when the other end of the connection closes.
     """
     _prepare()
-    core = Core(_in_this_process(device).sources(), blob_key=b"fuzz")
+    sources = _in_this_process(device).sources()
+    if all(each.device != "CPU" for each in sources):  # which OPENVINO has behind it
+        sources.append(installed_plugins()["CPU"])
+    core = Core(sources, blob_key=b"fuzz")
     try:
         name = DeviceName.parse(device.name)
         try:
