@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -27,8 +28,9 @@ factory = "tests.support.crashing_device:create_plugin"
 factory = "tests.support.unguarded_cpu:create_plugin"
 """
 _DEVICES = "CPU,TEMPLATE,FRAGILE,UNGUARDED,HETERO,MULTI,AUTO,BATCH"
+_CRASH: dict[str, Any] = {"x": np.array([CRASH], np.float32)}
 _DIVISION = "division (int32[n] x, int32[n] y) => (int32[n] z) { z = Div(x, y) }"
-_TOO_LARGE = {"x": np.array([-(2**31)], np.int32), "y": np.array([-1], np.int32)}
+_TOO_LARGE: dict[str, Any] = {"x": np.array([-(2**31)], np.int32), "y": np.array([-1], np.int32)}
 """Their quotient has more than 32 bits, and processors end a program for it."""
 
 
@@ -123,7 +125,7 @@ def test_a_model_that_ends_a_worker_is_told_so_and_refused_there_alone(
 def test_a_request_that_ends_a_worker_is_told_so(server: Server, device: str) -> None:
     if device == "FRAGILE":
         server.load(relu("victim"), device)
-        inputs, signal = {"x": np.array([CRASH], np.float32)}, "SIGSEGV"
+        inputs, signal = _CRASH, "SIGSEGV"
     else:
         server.load(Case("victim", parse(_DIVISION), {}), device)
         inputs, signal = _TOO_LARGE, "SIGFPE"
