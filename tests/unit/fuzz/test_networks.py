@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from tools.fuzz.devices.answer import How
 from tools.fuzz.devices.campaign import Fuzzer
 from tools.fuzz.devices.judge import Verdict
 from tools.fuzz.devices.lane import Lane
+from tools.fuzz.devices.networks import guarded
 from tools.fuzz.devices.networks.generator import NetworkGenerator
 from tools.fuzz.devices.variant import Variant, input_names
 from tools.fuzz.devices.worker import run_device_together, run_runtime, runtime_answer
@@ -72,3 +75,34 @@ def test_a_device_that_fails_after_a_load_is_found() -> None:
         device.stop()
         runtime.stop()
     assert Verdict.INTERNAL in found
+
+
+def test_a_network_whose_making_ends_the_process_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Process:
+        """Ends at each second number."""
+
+        def __init__(self, *_: object) -> None:
+            self.connection = self
+            self._asked = 0
+
+        def send(self, number: int) -> None:
+            self._asked = number
+
+        def recv(self) -> int:
+            if self._asked % 2:
+                raise EOFError
+            return self._asked
+
+        def kill(self) -> None:
+            pass
+
+    monkeypatch.setattr(guarded, "GuardedProcess", Process)
+    made: list[Any] = [*guarded.networks(SEED, range(5))]
+    assert made == [0, 2, 4]
+
+
+def test_a_process_of_its_own_makes_the_same_networks(variants: list[Variant]) -> None:
+    made = guarded.networks(SEED, (3, 7))
+    assert [each.model for each in made] == [variants[3].model, variants[7].model]

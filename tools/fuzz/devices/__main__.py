@@ -23,6 +23,7 @@ from tools.fuzz.devices.generator import VariantGenerator
 from tools.fuzz.devices.judge import FAILURES
 from tools.fuzz.devices.lane import Lane
 from tools.fuzz.devices.networks.generator import NetworkGenerator
+from tools.fuzz.devices.networks.guarded import networks
 from tools.fuzz.devices.sweep.further_cases import further_cases
 from tools.fuzz.devices.sweep.ranks import FUSION, RankSweep
 from tools.fuzz.devices.variant import Variant, read, snippet
@@ -136,7 +137,11 @@ def _variants(
     numbers: Iterator[int] = count(options.first)
     if isinstance(generator, RankSweep):
         numbers = iter(range(options.first, len(generator)))
-    yield from map(generator.variant, islice(numbers, options.count))
+    chosen = islice(numbers, options.count)
+    if isinstance(generator, NetworkGenerator):
+        yield from networks(generator.seed, chosen)
+    else:
+        yield from map(generator.variant, chosen)
 
 
 def _replay(name: str, options: argparse.Namespace) -> bool:

@@ -618,11 +618,12 @@ def _computed(function: Callable[[Formulas, Unsure, Unsure], Unsure]) -> Listed:
         one, other = given.elements(0), given.elements(1)
         if one is None or other is None:
             return None
-        length = max(len(one), len(other))
-        if not {len(one), len(other)} <= {1, length}:
+        lengths = {len(one), len(other)} - {1}
+        if len(lengths) > 1:
             return None
-        pairs = zip(one * (length // len(one)), other * (length // len(other)), strict=True)
-        found = [function(given.formulas, *pair) for pair in pairs]
+        length = lengths.pop() if lengths else 1  # which may be 0
+        repeated = (each * length if len(each) == 1 else each for each in (one, other))
+        found = [function(given.formulas, *pair) for pair in zip(*repeated, strict=True)]
         # Constants may have 32 bits. What follows from a shape has 64.
         return tuple(None if isinstance(each, int) and abs(each) > _END else each for each in found)
 

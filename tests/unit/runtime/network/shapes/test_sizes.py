@@ -238,3 +238,13 @@ def test_a_network_has_so_many_formulas_at_most(monkeypatch: pytest.MonkeyPatch)
     )
     assert numbers(sizes, values["x2"], x0=(5,)) == [20]
     assert sizes.of(values["y"]) == (None,)
+
+
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("order", ["c, s", "s, c"])
+def test_a_list_without_elements_meets_one_of_one_element(operator: str, order: str) -> None:
+    sizes, values = sizes_of(
+        f"g (float[N] x) => (int64[M] y) {{ s = Shape(x) y = {operator}({order}) }}",
+        c=np.zeros(0, np.int64),
+    )
+    assert sizes.elements(values["y"]) == ()
