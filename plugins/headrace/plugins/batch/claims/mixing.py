@@ -58,6 +58,10 @@ def check_ports(network: Network) -> None:
     if len({first for first in firsts if isinstance(first, str)}) > 1:
         named = ", ".join(f"{port.name!r} {_first(port) or '?'}" for port in network.inputs)
         raise CannotBatch(f"its inputs do not share a first dimension: {named}")
+    for port in network.inputs:
+        for size in (port.shape or ())[1:]:
+            if isinstance(size, str) and size in firsts:  # so more rows make it longer
+                raise CannotBatch(f"another dimension of input {port.name!r} is {size} as well")
 
 
 def check_layers(network: Network) -> None:

@@ -45,6 +45,10 @@ def test_a_network_with_a_batch_dimension_is_left_to_the_trial() -> None:
             "do not share a first dimension: 'x' N, 'z' M",
         ),
         (
+            "m (float[N,N] x) => (float[N] y) <int64 i = {-1}> { y = Gather<axis = -2>(x, i) }",
+            "another dimension of input 'x' is N as well",
+        ),
+        (
             "m (float[N,2] x, float[1,2] z) => (float[N,2] y) { y = Add(x, z) }",
             "of input 'z' is fixed at 1",
         ),
