@@ -226,7 +226,8 @@ def test_virtual_devices_have_their_networks_from_the_cache(tmp_path: Path) -> N
     pytest.importorskip("openvino")
     case = networks.typed(np.float32, "float")  # OPENVINO exports fixed sizes
     options = [
-        *("--devices", "OPENVINO,CPU,HETERO,MULTI,AUTO"),
+        "--devices",
+        "OPENVINO,CPU,HETERO,MULTI,AUTO",
         *("--cache-dir", str(tmp_path / "cache")),
         *("--state-dir", str(tmp_path / "state")),
     ]

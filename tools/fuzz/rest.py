@@ -101,10 +101,20 @@ def seeds() -> list[Sent]:
         "/v2/trace/setting": {"trace_level": ["OFF"]},
     }
     asked = (
-        *("/v2", "/v2/health/live", "/v2/health/ready", f"/v2/models/{VICTIM}", "/v2/models/stats"),
+        "/v2",
+        "/v2/health/live",
+        "/v2/health/ready",
+        f"/v2/models/{VICTIM}",
+        "/v2/models/stats",
         *(f"/v2/models/{VICTIM}/versions/1/{each}" for each in ("ready", "config", "stats")),
-        *("/v2/systemsharedmemory/status", "/v2/cudasharedmemory/region/r/status", "/v2/logging"),
-        *("/v2/openapi.json", "/v2/docs", "/metrics", "/healthz", "/readyz"),
+        "/v2/systemsharedmemory/status",
+        "/v2/cudasharedmemory/region/r/status",
+        "/v2/logging",
+        "/v2/openapi.json",
+        "/v2/docs",
+        "/metrics",
+        "/healthz",
+        "/readyz",
     )
     return [
         Sent("POST", infer, {}, json.dumps(full).encode()),

@@ -57,7 +57,9 @@ class World:
             *("--tokens", str(self.tokens), "--audit-log", str(self.disk / "audit.jsonl")),
             *("--state-dir", str(self.disk / "state"), "--cache-dir", str(self.disk / "cache")),
             *("--model-repository", str(folder / "repository")),
-            *("--repository-poll-seconds", "0.5", "--allow-client-shared-memory"),
+            "--repository-poll-seconds",
+            "0.5",
+            "--allow-client-shared-memory",
             *("--log-format", "json", "--max-cache-bytes", str(16 << 20)),
             environment={"TMPDIR": str(folder / "temporary")},
         )

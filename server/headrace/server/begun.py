@@ -38,6 +38,6 @@ class Rest(Generic[T]):
 
 
 def cancel_soon(task: asyncio.Task[Any]) -> None:
-    """Cancels a task after its first step. Before that it would run nothing of what it awaits, not
-    even to give back what that holds."""
+    """Cancels a task after its first step. If it were cancelled before that, its coroutine would
+    never run, and give back nothing of what it holds."""
     task.get_loop().call_soon(task.cancel)

@@ -33,13 +33,20 @@ def text(found: Any, pictures: Pictures) -> str:
             name,
             *(micros(processor.floor), micros(processor.ours), f"{processor.ratio:.2f}"),
             *(micros(bare.floor), f"{bare.ratio:.2f}"),
-            *(f"{rate.floor:.1f}", f"{rate.ours:.1f}"),
+            f"{rate.floor:.1f}",
+            f"{rate.ours:.1f}",
         )
         for name, (processor, rate, bare) in figures(found).items()
     ]
     head = (
-        *("network and input", "alone", "headrace", "ratio"),
-        *("bare server", "ratio", "alone", "headrace"),
+        "network and input",
+        "alone",
+        "headrace",
+        "ratio",
+        "bare server",
+        "ratio",
+        "alone",
+        "headrace",
     )
     return (
         "Processor time of a request, and requests a second. ONNX Runtime runs alone in a program "

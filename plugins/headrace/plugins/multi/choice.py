@@ -178,7 +178,7 @@ class Choice:
     def up(
         self, devices: Collection[str], serving: Collection[str], now: float
     ) -> list[Instruction]:
-        """Handles the event that these may work now. The next delay is no shorter for it."""
+        """Handles the event that these may work now. If one fails again, its delay grows on."""
         for name in devices:
             device = self._devices.get(name)
             if device is not None and device.due < math.inf:

@@ -62,8 +62,8 @@ they need.
 
 
 def holder_of(peer: str) -> str:
-    """Whose part of what all share a call takes, in the form that `Shares` counts by: that of its
-    connection, and of the caller's identity, or of its address if it has none.
+    """The name under which `Shares` counts what a call takes. It holds the connection, and the
+    caller's identity, or the address of a caller without one.
 
     Args:
         peer: the address in gRPC's form.

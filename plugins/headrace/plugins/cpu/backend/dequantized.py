@@ -17,8 +17,17 @@ from headrace.runtime.intake.naming import walk
 
 DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
 _MOVING: Final = (
-    *("Cast", "Dropout", "Expand", "Flatten", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze"),
-    *("Transpose", "Unsqueeze"),
+    "Cast",
+    "Dropout",
+    "Expand",
+    "Flatten",
+    "Identity",
+    "MaxPool",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
 )
 _MULTIPLYING: Final = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 

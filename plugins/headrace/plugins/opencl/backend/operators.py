@@ -28,8 +28,12 @@ HOST_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
 _VARYING: Final = frozenset(
     (
         "NonZero",  # the shape of its output depends on values that are read back from the device
-        *("Bernoulli", "Multinomial"),
-        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
     )
 )
 

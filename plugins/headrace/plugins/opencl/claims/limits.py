@@ -15,14 +15,21 @@ _TRAINING: Final = "ai.onnx.preview.training"
 _OTHERWISE: Final = frozenset(
     (
         "ArgMin",  # the smallest integer
-        *("Attention", "LpNormalization"),  # masks; norms of zeros
-        *("CenterCropPad", "Upsample"),  # odd sizes; corners of pixels
-        *("ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"),  # zero points of axes
-        *("DynamicQuantizeLinear", "Mod"),  # quotients are rounded otherwise; signs
+        "Attention",  # masks
+        "LpNormalization",  # norms of zeros
+        "CenterCropPad",  # odd sizes
+        "Upsample",  # corners of pixels
+        "ConvInteger",  # zero points of axes
+        "MatMulInteger",  # zero points of axes
+        "QLinearConv",  # zero points of axes
+        "QLinearMatMul",  # zero points of axes
+        "DynamicQuantizeLinear",  # quotients are rounded otherwise
+        "Mod",  # signs
         "Hardmax",
         "MaxUnpool",  # indices count in the whole tensor
         "NonZero",  # of a single number
-        *("ScatterND", "TensorScatter"),  # they assign to their input
+        "ScatterND",  # they assign to their input
+        "TensorScatter",  # they assign to their input
     )
 )
 

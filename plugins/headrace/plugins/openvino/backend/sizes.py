@@ -15,7 +15,7 @@ from headrace.runtime.network.values import Array, Value
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """By name of input."""
 Key: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
-"""Of each input the shape, and its elements if sizes may follow from them."""
+"""For each input its shape, and the bytes of its elements if sizes may follow from them."""
 
 _MOST_SIZES: Final = 64
 """The most elements of an input that holds sizes."""
