@@ -21,7 +21,7 @@ from tools.fuzz.devices.worker import run_device, run_device_together, run_refer
 SEED = 20
 LIMIT_SECONDS = 60.0
 SWEPT = ("Attention", "DFT", "QLinearConv", "STFT", "SequenceInsert", "ai.onnx.ml.Normalizer")
-NETWORKS = {"CPU": 15, "OPENVINO": 10, "HETERO:OPENVINO,CPU": 6, "BATCH:CPU(4)": 10}
+NETWORKS = {"CPU": 15, "OPENVINO": 10, "HETERO:OPENVINO,CPU": 6, "BATCH:CPU(4)": 80}
 SAMPLES = {"CPU": 40, "OPENVINO": 20, "TEMPLATE": 20}
 
 

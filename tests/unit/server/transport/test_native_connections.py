@@ -48,6 +48,10 @@ class Transport:
         for each in parts:
             self.write(each)
 
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
     def close(self) -> None:
         self.closed = True
 
