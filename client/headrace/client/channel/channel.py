@@ -35,6 +35,7 @@ class CallFailed(Exception):
         trailing: the metadata that the server sent with it.
         begun: whether the server may have begun the call.
         unreachable: whether no connection came about. `message` then says why.
+        lasts: whether connecting again is of no use.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class CallFailed(Exception):
         *,
         begun: bool = True,
         unreachable: bool = False,
+        lasts: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -52,6 +54,7 @@ class CallFailed(Exception):
         self.trailing = trailing
         self.begun = begun
         self.unreachable = unreachable
+        self.lasts = lasts
 
 
 def late() -> CallFailed:

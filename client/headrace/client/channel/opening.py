@@ -64,4 +64,4 @@ def _cipher(link: Link, until: float) -> Steps[Cipher | None]:
 
 def _failure(error: Unreachable) -> CallFailed:
     code = grpc.StatusCode.UNAVAILABLE
-    return CallFailed(code, str(error), begun=False, unreachable=True)
+    return CallFailed(code, str(error), begun=False, unreachable=True, lasts=error.lasts)

@@ -80,6 +80,8 @@ class Attempts:
             return 0.0 if self._refused < 3 else _spread(0.01 * 2.0 ** (self._refused - 3))
         if not self._repeat or failure.code not in _REPEATED or failure.message in _HERE:
             return None
+        if failure.lasts:
+            return None
         self._failed += 1
         if self._failed >= ATTEMPTS or (failure.begun and not self._budget.withdraw()):
             return None

@@ -13,7 +13,7 @@ from typing import Any, Final
 import grpc
 import pytest
 
-from headrace.client.channel import bounds
+from headrace.client.channel import bounds, repeats
 from headrace.client.channel.channel import CallFailed
 from headrace.client.channel.connecting import Dialler, Unreachable, parse, run
 from headrace.client.security import Endpoint
@@ -52,6 +52,14 @@ class World:
         self._enter = stack.enter_context
         self._folder = folder
         self._patch = patch
+        self.pauses: list[float] = []
+        """Before each time that a call was tried again."""
+        self.repeat = False
+        patch.setattr(repeats, "_spread", self._pause)
+
+    def _pause(self, seconds: float) -> float:
+        self.pauses.append(seconds)
+        return 0.001
 
     def looks_up(self, code: int) -> None:
         def unknown(*_: Any, **__: Any) -> Any:
@@ -73,7 +81,7 @@ class World:
             calling(self._kind, target, tls=endpoint.tls) as callers,
             pytest.raises(CallFailed) as failed,
         ):
-            callers.one("/t/M", timeout=SECONDS)
+            callers.one("/t/M", timeout=SECONDS, repeat=self.repeat)
         assert failed.value.code is grpc.StatusCode.UNAVAILABLE
         return failed.value.message
 
@@ -149,6 +157,28 @@ CAUSES: Final[dict[str, Callable[[World], str]]] = {
     "is no HTTP proxy": lambda world: world.behind(ended),
 }
 
+LASTING: Final = (
+    "this client plain text",
+    "the server speaks no TLS on this port",
+    "an authority that the client does not know",
+    "the server's certificate is not for",
+    "the server's certificate has expired",
+    "the server's certificate is not valid yet",
+    "the server asks for a client certificate",
+    "the server refuses the client certificate",
+    "the server speaks TLS, but not gRPC",
+    "an HTTP/1 server answered",
+    "does not speak HTTP/2",
+    "answered HTTP 407",
+    "answered HTTP 403",
+)
+PASSING: Final = (
+    "nobody listens there",
+    "DNS knows no host",
+    "the server ended the connection at once",
+    "it has no connection to",
+)
+
 
 @pytest.fixture(params=["threads", "tasks"])
 def world(
@@ -166,6 +196,13 @@ def test_the_error_tells_the_cause_the_address_and_the_time(cause: str, world: W
     assert re.match(r"cannot reach the server at \S+: ", told)
     where = "" if "DNS" in cause or "name server" in cause else r"tried \S.*; "
     assert re.search(rf"\({where}\d+(\.\d)? (ms|s)\)$", told), told
+
+
+@pytest.mark.parametrize("cause", LASTING + PASSING)
+def test_only_what_may_pass_is_tried_again(cause: str, world: World) -> None:
+    world.repeat = True
+    CAUSES[cause](world)
+    assert len(world.pauses) == (0 if cause in LASTING else repeats.ATTEMPTS - 1)
 
 
 @pytest.mark.parametrize("text", TABLE)
