@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from headrace.cluster import networks
 from headrace.cluster.desired import Value
 from headrace.cluster.shared.objects import Objects
 from headrace.cluster.store import DEVICE, extension_name, model_name
@@ -18,6 +17,13 @@ from headrace.runtime.core import Core
 from headrace.runtime.errors import AlreadyExists, NotFound
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
+from headrace.server.reconcile import (
+    ChangeConfig,
+    LoadVersion,
+    ShareRequests,
+    Step,
+    UnloadVersion,
+)
 from headrace.server.services.targets import configure
 
 _BUSY_SECONDS: Final = 0.1
@@ -45,18 +51,19 @@ class Actions:
             device = DeviceName.parse(key.split("/")[1])
             await asyncio.to_thread(self._extend, device, want["digest"])
 
-    async def take(self, step: networks.Step, name: str) -> None:
-        """Takes one of the steps of a network."""
+    async def take(self, step: Step, name: str, want: Value | None) -> None:
+        """Takes one of the steps of a network to the desired state."""
         match step:
-            case networks.Load(_, facts, alone):
-                await self._load(name, facts, alone=alone)
-            case networks.Configure(version, changes):
+            case LoadVersion(version):
+                assert want is not None
+                await self._load(name, want["versions"][version], alone=want["alone"])
+            case ChangeConfig(version, changes):
                 await asyncio.to_thread(self._configure, name, version, changes)
-            case networks.Unload(version):
+            case UnloadVersion(version):
                 with suppress(NotFound):
                     unloaded = await asyncio.to_thread(self._core.unload_network, name, version)
                     await asyncio.wrap_future(unloaded)
-            case networks.Share(shares):
+            case ShareRequests(shares):
                 await asyncio.to_thread(self._core.set_traffic, name, shares)
 
     async def _load(self, name: str, facts: Mapping[str, Any], *, alone: bool) -> None:

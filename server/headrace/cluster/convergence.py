@@ -26,6 +26,7 @@ from headrace.cluster.placement.directory import Directory
 from headrace.cluster.store import ClusterStore, converging
 from headrace.runtime.errors import HeadraceError, Internal
 from headrace.runtime.system.backoff import Backoff
+from headrace.server.reconcile import steps
 
 _log = logging.getLogger(__name__)
 
@@ -249,8 +250,9 @@ class Convergence:
             await asyncio.wait(others)
         try:
             async with self._at_once:
-                for step in networks.steps(self._store.has(key), want):
-                    await self._actions.take(step, name)
+                have = networks.have(self._store.has(key))
+                for step in steps(have, networks.want(want)):
+                    await self._actions.take(step, name, want)
         finally:
             self._changed(name)
 

@@ -1,4 +1,4 @@
-"""A network in the desired state, and the steps that take a replica to it.
+"""A network in the desired state.
 
 alone       whether the only version replaces all others of the name
 versions    by version: the request to load it, the model's digest, the stamp of this load, and
@@ -9,11 +9,11 @@ replicas    how many replicas have it; 0 stands for all
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from headrace.cluster.desired import Value
+from headrace.server.reconcile import NOTHING, Have, LastLoad, Want, WantedVersion
 
 PREFIX = "network/"
 
@@ -90,56 +90,22 @@ def bytes_of(value: Value) -> int:
     return sum(int(each.get("bytes", 0)) for each in value["versions"].values())
 
 
-@dataclass(frozen=True)
-class Load:
-    """Load a version. It replaces the network that serves under its name."""
-
-    version: str
-    facts: Mapping[str, Any]
-    alone: bool
-
-
-@dataclass(frozen=True)
-class Configure:
-    """Change keys of a loaded version."""
-
-    version: str
-    changes: Mapping[str, str]
+def have(value: Value | None) -> Have:
+    """What a replica has of a network that it took over as `value`."""
+    if value is None:
+        return NOTHING
+    loads = {v: LastLoad(each["stamp"], config=each["config"]) for v, each in _versions(value)}
+    return Have(loads, value["shares"])
 
 
-@dataclass(frozen=True)
-class Unload:
-    """Unload a version; an empty one stands for the whole network."""
-
-    version: str = ""
-
-
-@dataclass(frozen=True)
-class Share:
-    """Share the requests between the versions."""
-
-    shares: Mapping[str, int]
+def want(value: Value | None) -> Want | None:
+    """What a replica should have of a network whose desired state is `value`."""
+    if value is None:
+        return None
+    versions = {v: WantedVersion(each["stamp"], each["config"]) for v, each in _versions(value)}
+    return Want(versions, value["shares"], alone=value["alone"])
 
 
-Step: TypeAlias = Load | Configure | Unload | Share
-
-
-def steps(have: Value | None, want: Value | None) -> list[Step]:
-    """What a replica does with a network, in this order. Whatever is replaced serves until the new
-    one is ready."""
-    if want is None:
-        return [Unload()]
-    before: Mapping[str, Any] = have["versions"] if have is not None else {}
-    after: Mapping[str, Any] = want["versions"]
-    found: list[Step] = []
-    for version in sorted(after, key=int):
-        old, new = before.get(version), after[version]
-        if old is None or old["stamp"] != new["stamp"]:
-            found.append(Load(version, new, want["alone"]))
-        elif old["config"] != new["config"]:
-            found.append(Configure(version, new["config"]))
-    if not want["alone"]:  # otherwise the load replaces them
-        found += [Unload(version) for version in sorted(before.keys() - after.keys(), key=int)]
-    if want["shares"] != (have["shares"] if have is not None else {}):
-        found.append(Share(want["shares"]))
-    return found
+def _versions(value: Value) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    versions: Mapping[str, Mapping[str, Any]] = value["versions"]
+    return versions.items()

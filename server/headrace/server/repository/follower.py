@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
@@ -25,6 +26,19 @@ from headrace.runtime.loading.entry import FIRST_VERSION
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.logs import log_internal_error
+from headrace.server.reconcile import (
+    AwaitFiles,
+    Condition,
+    Have,
+    LastLoad,
+    LoadVersion,
+    ShareRequests,
+    TakeOver,
+    UnloadVersion,
+    Want,
+    WantedVersion,
+    steps,
+)
 from headrace.server.repository.description import Description
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import NetworkFolder, Signature
@@ -72,12 +86,9 @@ class Follower:
         """
         now = self._files.look()
         begun = []
-        for name, said in shares.items():
-            with self.lock:
-                self.statuses.setdefault(name, Status()).shares = dict(said)
-                self._core.networks.share(name, said, ahead=True)
         for name, found in now.items():
             with self.lock:
+                self.statuses.setdefault(name, Status()).shares = dict(shares.get(name, {}))
                 begun += self._follow(name, found, at_rest=True)
         return begun
 
@@ -142,7 +153,7 @@ class Follower:
         before, status.seen = status.seen, now
         if now is None:
             if before is None and not status.loading:  # the folder was missing in two looks
-                self._forget(name, status)
+                self._forget(name)
             return []
         if self.is_clients(name) and not status.takes_over:
             if status.reasons.get("") != CLIENTS:
@@ -160,7 +171,12 @@ class Follower:
             status.reasons[""] = COPYING
             return []
         status.reasons.pop("", None)
-        return self._begin_all(name, status, now, before, description, at_rest, strict)
+        status.want = self._want(status, now, before, description, at_rest=at_rest)
+        for version in status.reasons.keys() - now.versions.keys() - {""}:
+            del status.reasons[version]
+        for version in status.tried.keys() - status.want.versions.keys():
+            del status.tried[version]
+        return self._take_steps(name, status, retry=True, strict=strict)
 
     def _describe(
         self,
@@ -176,9 +192,9 @@ class Follower:
             if not at_rest and (before is None or before.fault != now.fault):
                 return None
             if now.bare and status.reasons.get("") != now.fault:
-                status.wanted = set()
+                status.want = Want()
                 status.tried.clear()
-                self._retire(name, status)
+                self._take_steps(name, status)
             raise FailedPrecondition(now.fault)
         beside = now.description
         if status.description is not None and status.described == beside.signature:
@@ -189,46 +205,82 @@ class Follower:
         status.described = beside.signature
         return status.description
 
-    def _begin_all(
+    def _want(
         self,
-        name: str,
         status: Status,
         now: NetworkFolder,
         before: NetworkFolder | None,
         description: Description,
+        *,
         at_rest: bool,
-        strict: bool,
+    ) -> Want:
+        """What the server should have of a network, as its folder and a client's shares say."""
+        shares = status.shares or description.traffic
+        named = shares.keys() & now.versions.keys()
+        old = before.versions if before is not None else {}
+        return Want(
+            {
+                version: WantedVersion(
+                    (now.versions[version].signature, description.of(version)),
+                    at_rest=at_rest or rests(now.versions[version], old.get(version)),
+                )
+                for version in named | description.policy.choose(now.versions.keys() - named)
+            },
+            shares,
+            # A folder that is being replaced is briefly missing.
+            unsure=bool(old.keys() - now.versions.keys()),
+        )
+
+    def _have(self, name: str, status: Status) -> Have:
+        entries = self._core.networks.versions(name)
+        own = {each.key.version: each for each in entries if each.owner == REPOSITORY}
+        loads = {
+            version: LastLoad(
+                status.tried.get(version),
+                _condition(own.get(version), is_loading=version in status.loading),
+                may_pass=version in status.may_pass,
+            )
+            for version in own.keys() | status.tried.keys() | status.loading
+        }
+        return Have(loads, self._core.networks.shares(name), anothers=len(own) < len(entries))
+
+    def _take_steps(
+        self, name: str, status: Status, *, retry: bool = False, strict: bool = False
     ) -> list[Future[NetworkEntry]]:
-        named = _shares(status).keys() & now.versions.keys()
-        status.wanted = named | description.policy.choose(now.versions.keys() - named)
-        if not status.takes_over:
-            self._share(name, status)
-        status.waits, begun = False, []
-        for version in sorted(status.wanted, key=int):
-            files = now.versions[version]
-            attempt = files.signature, description.of(version)
-            old = before.versions.get(version) if before is not None else None
-            if version in status.loading:
-                status.waits = True
-            elif status.tried.get(version) == attempt:
-                continue
-            elif not at_rest and not rests(files, old):
-                status.reasons[version] = COPYING
-                status.waits = True
-            else:
-                try:
-                    begun.append(self._begin(name, status, version, attempt))
-                except HeadraceError as error:
-                    if strict:
-                        raise
-                    self._failed(name, status, attempt[1], error)
-        gone = before.versions.keys() - now.versions.keys() if before is not None else set()
-        status.waits |= bool(gone)  # a folder that is being replaced is briefly missing
-        for version in status.reasons.keys() - now.versions.keys() - {""}:
-            del status.reasons[version]
-        for version in status.tried.keys() - status.wanted:
-            del status.tried[version]
-        self._retire(name, status)
+        """Takes the steps towards what is wanted that wait for no load, and returns the loads."""
+        begun: list[Future[NetworkEntry]] = []
+        waits = False  # for a load, or because one could not begin
+        have = self._have(name, status)
+        there = status.seen.versions if status.seen is not None else {}
+        want = replace(
+            status.want,
+            gone=have.loads.keys() - there.keys(),
+            retry=retry,
+            take_over=status.takes_over,
+        )
+        for step in steps(have, want):
+            if waits and isinstance(step, UnloadVersion | TakeOver):
+                break  # the end of the load, or the next look, asks again
+            match step:
+                case LoadVersion(version):
+                    waits = True
+                    stamp: Any = want.versions[version].stamp
+                    try:
+                        begun.append(self._begin(name, status, version, stamp))
+                    except HeadraceError as error:
+                        if strict:
+                            raise
+                        self._failed(name, status, stamp[1], error)
+                case AwaitFiles(version):
+                    status.reasons[version] = COPYING
+                case ShareRequests(shares):
+                    self._core.networks.share(name, shares, ahead=True)
+                case UnloadVersion(version):
+                    self.unload(name, partial(_is_own, version))
+                case TakeOver():
+                    self.unload(name, lambda entry: entry.owner != REPOSITORY)
+                    self._core.forget_kept(name)
+        status.takes_over &= bool(status.loading)
         return begun
 
     def _begin(
@@ -236,6 +288,7 @@ class Follower:
     ) -> Future[NetworkEntry]:
         assert status.seen is not None
         status.tried[version] = attempt
+        status.may_pass.discard(version)
         if status.reasons.get(version) == UNLOADED:
             del status.reasons[version]
         for note in status.seen.notes:
@@ -259,7 +312,7 @@ class Follower:
                     status.reasons.pop(version, None)
             else:
                 self._failed(name, status, request, error)
-            self._retire(name, status)
+            self._take_steps(name, status)
         self._changed(name)
 
     def _failed(
@@ -269,7 +322,7 @@ class Follower:
         version = request.version
         known, reason = _reason_of(error)
         if isinstance(error, PASSES) or isinstance(error.__cause__, OSError):
-            status.tried.pop(version, None)
+            status.may_pass.add(version)
         if not known:
             log_internal_error(error, where=f"loading {name} version {version}")
         elif status.reasons.get(version) == reason:  # a temporary reason that still holds
@@ -304,47 +357,13 @@ class Follower:
             return
         self._changed(name)
 
-    def _retire(self, name: str, status: Status) -> None:
-        """Unloads unwanted versions: those without files at once, the others once all wanted
-        versions are ready."""
-        if status.loading:
-            return
-        entries = self._core.networks.versions(name)
-        own = {each.key.version: each for each in entries if each.owner == REPOSITORY}
-        ready = {version for version, each in own.items() if each.state is NetworkState.READY}
-        complete = status.wanted <= ready
-        there = status.seen.versions if status.seen is not None else {}
-
-        def leaves(entry: NetworkEntry) -> bool:
-            version = entry.key.version
-            if status.takes_over:  # either all of the repository's versions take the name, or none
-                return (entry.owner == REPOSITORY) != complete
-            if entry.owner != REPOSITORY:
-                return False
-            if version in status.wanted or status.waits:
-                return False
-            return complete or version not in there or entry.state is NetworkState.FAILED
-
-        self.unload(name, leaves)
-        if status.takes_over:
-            status.takes_over = False
-            if complete:
-                self._core.forget_kept(name)
-                self._share(name, status)
-
-    def _share(self, name: str, status: Status) -> None:
-        if self._core.networks.shares(name) != _shares(status):
-            self._core.networks.share(name, _shares(status), ahead=True)
-
-    def _forget(self, name: str, status: Status) -> None:
+    def _forget(self, name: str) -> None:
         """Removes a network whose folder is gone."""
-        del self.statuses[name]
-        if not self.is_clients(name):
-            self.unload(name, lambda entry: entry.owner == REPOSITORY)
+        have = self._have(name, self.statuses.pop(name))
+        for _ in steps(have, None):  # none if a client has the name
+            self.unload(name, partial(_is_own, ""))
             self._core.networks.share(name, {}, ahead=True)
             _log.info("network %s is gone from the model repository", name)
-        elif status.shares:
-            self.statuses[name] = Status(shares=status.shares)
 
     def unload(self, name: str, leaves: Callable[[NetworkEntry], bool]) -> None:
         """Unloads versions, if there are any."""
@@ -364,6 +383,14 @@ def _reason_of(error: BaseException) -> tuple[bool, str]:
     return known, text_of(error) if known else "an internal error; the log has it"
 
 
-def _shares(status: Status) -> Mapping[str, int]:
-    """The shares that a client set, or otherwise the shares of the description."""
-    return status.shares or (status.description.traffic if status.description is not None else {})
+def _condition(entry: NetworkEntry | None, *, is_loading: bool) -> Condition:
+    if is_loading:
+        return Condition.LOADING
+    if entry is None:
+        return Condition.UNLOADED
+    return Condition.READY if entry.state is NetworkState.READY else Condition.FAILED
+
+
+def _is_own(version: str, entry: NetworkEntry) -> bool:
+    """Whether the entry is the repository's, and of this version, if one is given."""
+    return entry.owner == REPOSITORY and version in ("", entry.key.version)

@@ -165,7 +165,7 @@ class Repository:
         with self._own.lock:
             status = self._own.statuses.get(name)
             if status is not None:
-                for each in [version] if version else [*status.wanted, *status.reasons]:
+                for each in [version] if version else [*status.want.versions, *status.reasons]:
                     status.reasons[each] = UNLOADED
                 if not version:
                     status.shares = {}
@@ -184,8 +184,9 @@ class Repository:
         """
         with self._own.lock:
             status = self._own.statuses.get(name)
-            own = status is not None and not self._own.is_clients(name)
-            described = status.description if status is not None and own else None
+            if self._own.is_clients(name):
+                status = None
+            described = status.description if status is not None else None
             self._core.set_traffic(name, shares, described.traffic if described else {})
             if status is not None:
                 status.shares = dict(shares)
@@ -195,7 +196,7 @@ class Repository:
         found = there.get(name)
         with self._own.lock:
             status = self._own.statuses.get(name) or Status()
-            reasons, wanted = dict(status.reasons), set(status.wanted)
+            reasons, wanted = dict(status.reasons), set(status.want.versions)
         shares = self._core.networks.serving(name)
         fault = reasons.get("") or (found.fault if found is not None else "")
         versions = entries.keys() | (found.versions.keys() if found is not None else set())

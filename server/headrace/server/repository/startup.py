@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,6 +23,14 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.logs import log_internal_error
+from headrace.server.reconcile import (
+    NOTHING,
+    LoadVersion,
+    ShareRequests,
+    Want,
+    WantedVersion,
+    steps,
+)
 from headrace.server.repository.repository import Repository
 from headrace.server.repository.status import error_of, text_of
 from headrace.server.state import StateDirectory
@@ -76,13 +84,14 @@ class Startup:
 
     def _begin_all(self) -> list[Future[NetworkEntry]]:
         begun: list[Future[NetworkEntry]] = []
+        shares: dict[str, dict[str, int]] = {}
         if self._state is not None:
             self._set_up(self._state)
+            shares = self._state.shares()
             for name in self._loadable(self._state.networks()):
-                begun += self._load_kept(self._state, name)
+                begun += self._load_kept(self._state, name, shares.pop(name, {}))
         with usable("model_repository"):
-            shares = self._state.shares() if self._state else {}
-            begun += self._repository.start({n: shares[n] for n in self._loadable(shares)})
+            begun += self._repository.start(shares)
         return begun
 
     def _loadable(self, names: Iterable[str]) -> list[str]:
@@ -101,27 +110,38 @@ class Startup:
             with _logged(f"extending {device}"):
                 self._core.add_extension(DeviceName.parse(device), functions)
 
-    def _load_kept(self, state: StateDirectory, name: str) -> list[Future[NetworkEntry]]:
+    def _load_kept(
+        self, state: StateDirectory, name: str, shares: Mapping[str, int]
+    ) -> list[Future[NetworkEntry]]:
         begun: list[Future[NetworkEntry]] = []
-        versions = state.versions(name)
-        owner = object() if len(versions) > 1 else None
-        for version in versions:
-            request = LoadRequest(name, _DEVICE, version=version)
-            try:
-                kept = state.network(name, version)
-                if isinstance(kept, Reference):
-                    if kept.device:
-                        request = LoadRequest(name, DeviceName.parse(kept.device))
-                    begun += self._repository.load(name, kept, on_disk=True)
-                    continue
-                request, model = kept
-                read = partial(self._read, model)
-                begun.append(self._core.load_network(request, read, on_disk=True, owner=owner))
-            except HeadraceError as error:
-                self._cannot_begin(request, error, owner)
+        kept = {version: WantedVersion(version) for version in state.versions(name)}
+        owner = object() if len(kept) > 1 else None
+        for step in steps(NOTHING, Want(kept, shares)):
+            match step:
+                case LoadVersion(version):
+                    begun += self._load_version(state, name, version, owner)
+                case ShareRequests():
+                    self._core.networks.share(name, shares, ahead=True)
         for load in begun:
             load.add_done_callback(partial(self._ended, name))
         return begun
+
+    def _load_version(
+        self, state: StateDirectory, name: str, version: str, owner: object
+    ) -> list[Future[NetworkEntry]]:
+        request = LoadRequest(name, _DEVICE, version=version)
+        try:
+            kept = state.network(name, version)
+            if isinstance(kept, Reference):
+                if kept.device:
+                    request = LoadRequest(name, DeviceName.parse(kept.device))
+                return self._repository.load(name, kept, on_disk=True)
+            request, model = kept
+            read = partial(self._read, model)
+            return [self._core.load_network(request, read, on_disk=True, owner=owner)]
+        except HeadraceError as error:
+            self._cannot_begin(request, error, owner)
+            return []
 
     def _read(self, model: Path) -> Network:
         try:

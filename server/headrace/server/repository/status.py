@@ -9,6 +9,7 @@ from typing import Final
 from headrace.runtime.errors import AlreadyExists, Cancelled, ResourceExhausted, Unavailable
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.transform.options import LoadRequest
+from headrace.server.reconcile import Want
 from headrace.server.repository.description import Description
 from headrace.server.repository.folder import Files, NetworkFolder, Signature
 
@@ -30,11 +31,11 @@ class Status:
 
     Attributes:
         seen: the network's folder at the last look.
-        wanted: the versions to load.
+        want: what the server should have of it, by the last look.
         tried: the files and the request of each version's last load.
+        may_pass: the versions whose last load failed for a reason that may pass.
         reasons: why a version differs from its files. The key "" stands for all versions.
         loading: the versions that are loading.
-        waits: whether the next look may find more to load, because files are still changing.
         shares: the shares that a client set.
         takes_over: whether the network is taking the place of a client's network of this name.
     """
@@ -42,11 +43,11 @@ class Status:
     seen: NetworkFolder | None = None
     description: Description | None = None
     described: Signature | None = None
-    wanted: set[str] = field(default_factory=set)
+    want: Want = field(default_factory=Want)
     tried: dict[str, tuple[Signature, LoadRequest]] = field(default_factory=dict)
+    may_pass: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
     loading: set[str] = field(default_factory=set)
-    waits: bool = False
     shares: dict[str, int] = field(default_factory=dict)
     takes_over: bool = False
 

@@ -22,6 +22,7 @@ from headrace.runtime.errors import (
     HeadraceError,
     InvalidArgument,
     NotFound,
+    ResourceExhausted,
 )
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.registry import NetworkState
@@ -375,6 +376,24 @@ def test_networks_beyond_the_limit_come_when_there_is_room(tmp_path: Path) -> No
         assert world.ready("b") == ["1"]
     finally:
         world.core.stop()
+
+
+def test_a_version_stays_while_the_one_after_it_cannot_even_begin_to_load(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.put("m", "1")
+    world.start()
+
+    def full(*_: object, **__: object) -> None:
+        raise ResourceExhausted("no room")
+
+    world.put("m", "2")
+    with monkeypatch.context() as patch:
+        patch.setattr(world.core, "load_network", full)
+        world.look(3)
+        assert (world.ready(), world.reasons()["2"]) == (["1"], "no room")
+    world.look()
+    assert world.ready() == ["2"]
 
 
 def test_a_reason_is_logged_once_however_often_the_server_looks(
