@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -76,17 +76,29 @@ def package_of(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Every module that a file imports, at its head or inside a function."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@cache
+def imports(module: str) -> frozenset[str]:
+    """Every module and name that a module imports, at its head or inside a function: of
+    ``from a import b`` both ``a`` and ``a.b``."""
+    names = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import in line {node.lineno}"
-            assert node.module is not None
-            yield node.module
-            if node.module == "headrace":
-                yield from (f"headrace.{alias.name}" for alias in node.names)
+            assert node.level == 0, f"{module}: relative import in line {node.lineno}"
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(names)
+
+
+def ours(module: str) -> set[str]:
+    """The packages of ours that a module imports from."""
+    names = (name for name in imports(module) if name.startswith("headrace."))
+    return {package_of(name) for name in names}
+
+
+def theirs(module: str) -> set[str]:
+    """The packages of others that a module imports from."""
+    return {name.split(".")[0] for name in imports(module)}
 
 
 def is_package(module: str) -> bool:
@@ -98,14 +110,10 @@ def inside(root: str) -> list[str]:
     return [name for name in MODULES if name.startswith(f"{root}.") and not is_package(name)]
 
 
-@cache
 def neighbours(module: str) -> set[str]:
     """The modules of ours that a module imports, without packages' own."""
-    names = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return {name for name in names if name in MODULES and not is_package(name)} - {module}
+    names = {name for name in imports(module) if name in MODULES and not is_package(name)}
+    return names - {module}
 
 
 def in_cycles(needs: Mapping[str, set[str]]) -> set[str]:
@@ -122,10 +130,14 @@ def room_of(module: str) -> str:
     return next(room for room in RUNTIME if f"{own}.".startswith(f"{room}."))
 
 
-@pytest.mark.parametrize("module", inside("headrace.runtime"))
-def test_imports_within_the_runtime_flow_downwards(module: str) -> None:
-    own = RUNTIME.index(room_of(module))
-    upwards = {name for name in neighbours(module) if RUNTIME.index(room_of(name)) > own}
+def test_imports_within_the_runtime_flow_downwards() -> None:
+    floors = {name: RUNTIME.index(room_of(name)) for name in inside("headrace.runtime")}
+    upwards = [
+        (module, name)
+        for module, floor in floors.items()
+        for name in neighbours(module)
+        if RUNTIME.index(room_of(name)) > floor
+    ]
     assert not upwards
 
 
@@ -154,24 +166,27 @@ def test_the_modules_are_found() -> None:
     assert {package_of(name) for name in MODULES} <= set(ALLOWED)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_flow_downwards(module: str) -> None:
-    package = package_of(module)
-    ours = {package_of(name) for name in imported(MODULES[module]) if name.startswith("headrace.")}
-    assert ours <= ALLOWED[package] | {package}
+def test_imports_flow_downwards() -> None:
+    strays = {
+        module: there
+        for module in MODULES
+        if (there := ours(module) - ALLOWED[package_of(module)] - {package_of(module)})
+    }
+    assert not strays
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_package_imports_what_it_must_do_without(module: str) -> None:
-    theirs = {name.split(".")[0] for name in imported(MODULES[module])}
-    assert not theirs & FORBIDDEN.get(package_of(module), set())
+def test_no_package_imports_what_it_must_do_without() -> None:
+    strays = {
+        module: there
+        for module in MODULES
+        if (there := theirs(module) & FORBIDDEN.get(package_of(module), set()))
+    }
+    assert not strays
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_only_the_export_needs_the_extra_of_opentelemetry(module: str) -> None:
-    theirs = {name.split(".")[0] for name in imported(MODULES[module])}
-    may = {"headrace.server.tracing.otlp", "headrace.client.tracing.calls"}
-    assert "opentelemetry" not in theirs or module in may
+def test_only_the_export_needs_the_extra_of_opentelemetry() -> None:
+    those = {module for module in MODULES if "opentelemetry" in theirs(module)}
+    assert those == {"headrace.server.tracing.otlp", "headrace.client.tracing.calls"}
 
 
 @pytest.mark.parametrize("root", ROOTS)
@@ -181,12 +196,13 @@ def test_the_namespace_is_shared_by_all_roots(root: str) -> None:
     assert not (REPOSITORY / root / "headrace" / "plugins" / "__init__.py").exists()
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_package_says_that_it_is_typed(module: str) -> None:
+def test_every_package_says_that_it_is_typed() -> None:
     """A namespace cannot say it for its parts, so each package brings a py.typed of its own."""
-    depth = 3 if package_of(module) == "headrace.plugins" else 2
-    parts = MODULES[module].relative_to(REPOSITORY).parts[: 1 + depth]
-    assert REPOSITORY.joinpath(*parts, "py.typed").is_file()
+    packages = set()
+    for module, path in MODULES.items():
+        depth = 3 if package_of(module) == "headrace.plugins" else 2
+        packages.add(Path(*path.relative_to(REPOSITORY).parts[: 1 + depth]))
+    assert [each for each in packages if not (REPOSITORY / each / "py.typed").is_file()] == []
 
 
 def code_of_plugin_authors() -> dict[str, str]:
@@ -203,12 +219,10 @@ def code_of_plugin_authors() -> dict[str, str]:
     return code
 
 
-AUTHORS = code_of_plugin_authors()
-
-
-@pytest.mark.parametrize("place", AUTHORS)
-def test_the_author_of_a_plugin_is_shown_imports_of_the_sdk_alone(place: str) -> None:
-    shown = set(re.findall(r"^\s*(?:from|import) (headrace[\w.]*)", AUTHORS[place], re.MULTILINE))
-    of_ours = {package_of(module) for module in shown if module != "headrace"}
-    assert of_ours <= {"headrace.sdk", "headrace.testing", "headrace.plugins", "headrace.client"}
-    assert all(".template" in module for module in shown if "headrace.plugins" in module)
+def test_the_author_of_a_plugin_is_shown_imports_of_the_sdk_alone() -> None:
+    allowed = {"headrace.sdk", "headrace.testing", "headrace.plugins", "headrace.client"}
+    for place, code in code_of_plugin_authors().items():
+        shown = set(re.findall(r"^\s*(?:from|import) (headrace[\w.]*)", code, re.MULTILINE))
+        assert {package_of(name) for name in shown if name != "headrace"} <= allowed, place
+        plugins = [name for name in shown if "headrace.plugins" in name]
+        assert all(".template" in name for name in plugins), place
