@@ -3,6 +3,7 @@ Ctrl-C, and an environment may name proxies, colours, or settings of a server.""
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -77,3 +78,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
     scheduling._split_scope = lambda test: scope(test.partition("::")[0])
     return scheduling
+
+
+_file: Path | None = None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Hides what there is before a file of tests from the garbage collector. Otherwise each look of
+    a test goes through all that pytest has collected, a million objects and more."""
+    global _file
+    if item.path != _file:
+        _file = item.path
+        gc.collect()
+        gc.freeze()
