@@ -281,7 +281,8 @@ class Receiving(Sending):
             return
         stream.held = reader.whole_bytes
         reader.begin(data)
-        self._open_window(stream, reader.missing)
+        # What is left of this frame has its window. An update would be a write of its own.
+        self._open_window(stream, reader.missing - self._data_left)
 
     def _received(self, stream: Stream, messages: list[Message]) -> None:
         """Hands messages out that are whole."""

@@ -374,7 +374,7 @@ class Sending:
             if not self.has_more or sent >= _FLUSHED_BYTES:
                 return
             _, stream = ready.popitem(last=False)
-            sent += self._send_pending(stream)
+            sent += self._send_pending(stream, _TURN_BYTES)
             if not stream.pending:
                 events.append(Sent(stream))
 
@@ -395,8 +395,8 @@ class Sending:
         stream.pending_bytes += sum(map(len, parts))
         if self._ready or self.paused:
             self._stand_in_line(stream)
-        else:
-            self._send_pending(stream)
+        else:  # nobody waits for a turn
+            self._send_pending(stream, _FLUSHED_BYTES)
         return not stream.pending
 
     def _stand_in_line(self, stream: Stream) -> None:
@@ -406,14 +406,14 @@ class Sending:
         elif stream.id not in self._ready:
             self._ready[stream.id] = stream
 
-    def _send_pending(self, stream: Stream) -> int:
-        """Sends data that a stream holds back, up to some size, and returns how many."""
+    def _send_pending(self, stream: Stream, most: int) -> int:
+        """Sends data that a stream holds back, about `most` bytes, and returns how many."""
         sent = 0
         pending, out = stream.pending, self.out
         assert pending is not None
-        while pending and sent < _TURN_BYTES:
+        while pending and sent < most:
             size = min(
-                _TURN_BYTES,
+                most,
                 self.peer_frame_bytes,
                 self._send_window,
                 stream.send_window,

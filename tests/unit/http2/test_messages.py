@@ -197,6 +197,15 @@ def test_a_message_larger_than_its_window_gets_a_window_of_its_size() -> None:
     assert 65_535 - 60_000 + int.from_bytes(update.payload, "big") == 1_000_005 - 60_000
 
 
+def test_a_message_that_fits_into_its_window_needs_no_larger_one() -> None:
+    server = Server(Limits(window_bytes=1 << 20))
+    server.open(1)
+    whole = data(1, message(bytes(700_000)))
+    server.read(whole[:60_000])
+    assert server.sent_of(WINDOW_UPDATE) == [], "a write for each message"
+    assert server.read(whole[60_000:])
+
+
 def test_a_window_is_given_back_when_its_messages_are_read() -> None:
     server = Server(Limits(window_bytes=65_535))
     stream = server.open(1)
@@ -307,6 +316,15 @@ def test_empty_parts_of_a_message_hold_nothing_back() -> None:
     assert server.read(window_update(1, 1)) == [Sent(stream)]
     assert b"".join(each.payload for each in server.sent_of(DATA)) == message(b"text")
     assert server.wire.streams == {}
+
+
+def test_a_large_reply_leaves_at_once_if_no_other_waits() -> None:
+    server = Server()
+    server.read(settings((WINDOW, 1 << 30)), window_update(0, 1 << 30))
+    server.sent()
+    stream = server.open(1, end=True)
+    assert server.wire.answer(stream, bytes(1_000_000))
+    assert [each.kind for each in server.sent()][-1] == HEADERS
 
 
 def test_streams_take_turns_at_the_connections_window() -> None:

@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+import pytest
+
 from headrace.http2.calls import request_block
-from headrace.http2.connection import Connection, Ended
+from headrace.http2.connection import Connection, Ended, Received
 from headrace.http2.limits import Limits
 from headrace.server.transport.call import Bound, Call, Methods, Reply
 from headrace.server.transport.native.connection import NativeConnection
@@ -126,6 +128,11 @@ class Client:
             self._wire.send_message(self._stream, each)
         self._send()
 
+    def replies(self) -> list[object]:
+        """The messages that the server has sent."""
+        events = self._wire.receive(self._transport.written, 0.0)
+        return [each.message for each in events if type(each) is Received]
+
     def code(self) -> int | None:
         """The status that the stream has ended with."""
         events = self._wire.receive(self._transport.written, 0.0)
@@ -162,6 +169,31 @@ def test_a_stream_takes_its_messages_where_they_are_read_and_in_its_own_context(
         await begun()
         client.message(b"a", b"b")
         assert taken == [(b"a", "the stream's", sends), (b"b", "the stream's", sends)]
+        await owner.close(0)
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_where_a_message_is_read_leaves_with_that_read_and_takes_no_turn_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def handle(call: Call) -> None:
+        def take(messages: Iterator[bytes]) -> None:
+            for each in messages:
+                assert call.try_write(each)
+
+        await call.deliver(take)
+
+    async def scenario() -> None:
+        owner = connections(OneStream(handle))
+        client = Client(owner)
+        await begun()
+        turns: list[object] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio.get_running_loop(), "call_soon", turns.append)
+            client.message(b"a", b"b")
+        assert client.replies() == [b"a", b"b"]
+        assert turns == []
         await owner.close(0)
 
     asyncio.run(scenario())

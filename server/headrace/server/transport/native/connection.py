@@ -123,8 +123,9 @@ class NativeConnection(asyncio.BufferedProtocol):
                 return
             events = self.wire.receive(data, now)
         if events:
+            self._flushing = True  # below; a callback would cost a turn of the loop
             self._handle(events, now)
-        self._flush()
+        self._flush_now()
         if self.loop.time() - now > _AT_ONCE_SECONDS and self._transport is not None:
             self._rest()
 
