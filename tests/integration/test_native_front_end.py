@@ -47,8 +47,9 @@ def server() -> Iterator[Server]:
 
 
 def give_up(raw: Raw, count: int, path: str = METHOD) -> None:
+    """Resets calls before they can be answered: each leaves together with its reset."""
     for _ in range(count):
-        raw.h2.reset_stream(raw.headers(path=path))
+        raw.h2.reset_stream(raw.write_headers(path=path))
     raw.flush()
 
 

@@ -46,6 +46,12 @@ class Raw:
 
     def headers(self, *more: tuple[str, str], end: bool = False, path: str = METHOD) -> int:
         """Begins a call, and returns the number of its stream."""
+        stream = self.write_headers(*more, end=end, path=path)
+        self.flush()
+        return stream
+
+    def write_headers(self, *more: tuple[str, str], end: bool = False, path: str = METHOD) -> int:
+        """The same, but the call begins at the next `flush`."""
         stream = self.h2.get_next_available_stream_id()
         head = [
             (":method", "POST"),
@@ -56,7 +62,6 @@ class Raw:
             ("te", "trailers"),
         ]
         self.h2.send_headers(stream, [*head, *more], end_stream=end)
-        self.flush()
         return stream
 
     def send(self, stream: int, message: bytes) -> None:
