@@ -1,7 +1,7 @@
 """Infers types and shapes of a network's intermediate values.
 
-Most follow from rules of our own (`shapes.operators`, `output_types`), which take a tenth of the
-time. onnx is asked about the others.
+They follow from rules of our own (`shapes.operators`, `output_types`), which take a tenth of the
+time. onnx is asked about operators without a rule, and where it may know more than the rule.
 
 onnx infers a whole network in one call, and the call holds Python's interpreter lock until it ends.
 A few layers are enough to fill the memory: each Gather of a tensor by itself doubles the rank. So
@@ -108,7 +108,8 @@ class TypeInference:
         elif any(bodies(node)):
             self.flush()
             self._bodies(node)
-            self._infer([node])
+            if not _from_branches(node):
+                self._infer([node])
         elif self._told(node):
             pass
         elif is_askable(node):
@@ -123,18 +124,22 @@ class TypeInference:
             self._infer(waiting)
 
     def _told(self, node: ir.Node) -> bool:
-        """Whether rules of our own tell all types and sizes."""
-        if exceeds(node) or operator(node) not in SHAPES:
+        """Whether rules of our own tell all that is known of the outputs. onnx knows more at most
+        where all sizes of the inputs are known."""
+        if operator(node) not in SHAPES:
             return False
-        if not self._from_rules(node):
-            made = {value for each in self._waiting for value in each.outputs}
-            if made.isdisjoint(node.inputs):
-                return False
+        if self._from_rules(node):
+            return True
+        made = {value for each in self._waiting for value in each.outputs}
+        if not made.isdisjoint(node.inputs):
             self.flush()
-            return self._from_rules(node)
-        return True
+            if self._from_rules(node):
+                return True
+        typed = all(value.type is not None or not value.name for value in node.outputs)
+        return typed and not all(value is None or _is_fixed(value) for value in node.inputs)
 
     def _from_rules(self, node: ir.Node) -> bool:
+        """Tells what follows from rules; whether nothing is left to find."""
         domain = "" if node.domain == "ai.onnx" else node.domain
         version = self._opsets.get(node.domain, self._opsets.get(domain))
         if version is None:
@@ -146,7 +151,12 @@ class TypeInference:
                 value.type = kind
             if value.name and value.shape is None and value not in self.deep:
                 value.shape = self._declared.shape(value)
-        return all(_known(value) or value in self.deep for value in node.outputs)
+        self._look_for_deep([node])
+        give_ranks([node])
+        return all(
+            _known(value) and _is_fixed(value) or value in self.deep or not value.name
+            for value in node.outputs
+        )
 
     def _bodies(self, node: ir.Node) -> None:
         for _, body in bodies(node):
@@ -283,6 +293,25 @@ class TypeInference:
         return True
 
 
+def _from_branches(node: ir.Node) -> bool:
+    """Gives an If what its branches have in common; whether each output has a type."""
+    if operator(node) != "If":
+        return False
+    branches = [body.outputs for _, body in bodies(node)]
+    for value, *made in zip(node.outputs, *branches, strict=False):
+        kinds, shapes = [each.type for each in made], [each.shape for each in made]
+        if value.type is None and all(kind == kinds[0] for kind in kinds):
+            value.type = kinds[0]
+        if value.shape is None and None not in shapes:
+            pairs = [list(shape) for shape in shapes if shape is not None]
+            if all(len(sizes) == len(pairs[0]) for sizes in pairs):
+                value.shape = ir.Shape(
+                    one if all(size == one for size in others) else None
+                    for one, *others in zip(*pairs, strict=True)
+                )
+    return all(value.type is not None or not value.name for value in node.outputs)
+
+
 class _Declared(Propagation):
     """Believes what is declared. Sizes of one symbol are equal."""
 
@@ -300,9 +329,9 @@ class _Declared(Propagation):
         return found
 
     def shape(self, value: ir.Value) -> ir.Shape | None:
-        """The sizes that were found, if all are known. A formula has no name."""
+        """The sizes that were found. A formula has no name."""
         found = self.of(value)
-        if found is None or None in found:
+        if found is None:
             return None
         return ir.Shape(_named(size) if isinstance(size, Term) else size for size in found)
 
@@ -336,6 +365,11 @@ def _settled(node: ir.Node) -> bool:
 
 def _has_type(value: ir.Value | None) -> bool:
     return value is not None and (value.type is not None or const_tensor(value) is not None)
+
+
+def _is_fixed(value: ir.Value) -> bool:
+    """Whether each size is known."""
+    return const_tensor(value) is not None or (value.shape is not None and value.shape.is_static())
 
 
 def _known(value: ir.Value) -> bool:

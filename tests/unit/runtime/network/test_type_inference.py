@@ -324,3 +324,40 @@ def test_an_output_has_the_only_type_that_its_operator_gives() -> None:
         }"""
     )
     assert {each[:5] for each in inferred(proto).values()} == {"FLOAT"}
+
+
+def test_onnx_is_not_asked_about_a_size_that_it_cannot_know_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask(proto: onnx.ModelProto) -> None:
+        raise AssertionError(f"onnx was asked about {proto.graph.node}")
+
+    monkeypatch.setattr(type_inference, "infer", ask)
+    text = (
+        "g (float[N,C,H,W] x, float[8,3,3,3] w, bool c, int64[n] lengths) => "
+        "(float[a,b,c,d] z) { y = Conv(x, w) r = Relu(y) s = Reshape(r, lengths) "
+        "z = If(c) <then_branch = t () => (r1) { r1 = Neg(r) },"
+        " else_branch = e () => (r2) { r2 = Abs(y) }> }"
+    )
+    found = inferred(parse(text))
+    assert found["y"] == found["r"] == "FLOAT[N,8,None,None]"
+    assert found["s"] == "FLOATNone"
+
+
+def test_an_if_has_the_sizes_that_its_branches_share() -> None:
+    text = (
+        "g (float[2,3] x, float[2,4] y, bool c) => (float[a,b] z) "
+        "{ t = If(c) <then_branch = t () => (r1) { r1 = Neg(x) },"
+        " else_branch = e () => (r2) { r2 = Abs(y) }> z = Identity(t) }"
+    )
+    assert inferred(parse(text))["t"] == "FLOAT[2,None]"
+
+
+def test_a_recurrent_layer_has_its_hidden_size_whatever_its_input_is() -> None:
+    text = (
+        "g (float[N,I] a, int64[n] lengths, float[1,20,I] w, float[1,20,5] r) => "
+        "(float[a,b,c,d] z) { x = Reshape(a, lengths) y, h = LSTM<hidden_size = 5>(x, w, r) z = Identity(y) }"
+    )
+    found = inferred(parse(text))
+    assert found["y"] == "FLOAT[None,1,None,5]"
+    assert found["h"] == "FLOAT[1,None,5]"

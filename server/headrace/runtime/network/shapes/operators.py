@@ -466,8 +466,10 @@ def _dynamic_quantize(given: Given) -> Found:
 
 def _recurrent(given: Given) -> Found:
     data, hidden = given.shape(), given.node.attributes.get_int("hidden_size", None)
-    if data is None or len(data) != 3 or hidden is None:
+    if hidden is None:
         return None
+    if data is None or len(data) != 3:
+        data = (None,) * 3
     directions = 2 if given.node.attributes.get_string("direction", "") == "bidirectional" else 1
     if given.whole("layout", 0):
         batch, steps = data[:2]
