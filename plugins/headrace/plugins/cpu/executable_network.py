@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from headrace.plugins.cpu.backend import session
 from headrace.plugins.cpu.backend.failures import run_failure
 from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.running.arena import Arena
 from headrace.plugins.cpu.running.profiling import Profiler
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.runtime.config.schema import Configuration
@@ -51,6 +51,7 @@ class SessionNetwork(ExecutableNetwork):
         runs: runs jobs in the network's session or sessions.
         conversion: converts the network's inputs and outputs.
         profiler: runs requests that ask what each layer costs.
+        arena: gives back memory of the sessions.
 
     Attributes:
         optimized: ONNX Runtime has rewritten the network for all sessions.
@@ -70,6 +71,7 @@ class SessionNetwork(ExecutableNetwork):
         runs: Runs,
         conversion: Conversion,
         profiler: Profiler,
+        arena: Arena,
     ) -> None:
         super().__init__(network, config, executor, streams=streams)
         self.defaults = replaceable(network)
@@ -77,6 +79,7 @@ class SessionNetwork(ExecutableNetwork):
         self._runs: Runs | None = runs
         self._conversion = conversion
         self._profiler = profiler
+        self._arena = arena
         # Options, each with the hook that ends its run. Any thread may take and give them back.
         self._spare_options: list[tuple[Any, partial[None]]] = []
 
@@ -99,13 +102,13 @@ class SessionNetwork(ExecutableNetwork):
                 )
             else:
                 job.outputs = runs(job, options)
+                self._arena.used(job)
         except Exception as error:
             failure = run_failure(error)
             if isinstance(failure, ResourceExhausted):
                 # After memory that it did not get, ONNX Runtime takes as much of it as there is,
                 # however little the next run needs, and keeps it.
-                with suppress(Exception):
-                    runs(job, session.shrinking_options())
+                self._arena.shrink()
             if failure is error:
                 raise
             raise failure from error
@@ -117,3 +120,4 @@ class SessionNetwork(ExecutableNetwork):
         self._runs = None
         self._spare_options.clear()
         self._profiler.close()
+        self._arena.close()

@@ -16,6 +16,7 @@ from headrace.plugins.cpu.backend.session import Provider, Session, Settings
 from headrace.plugins.cpu.backend.tensors import Conversion
 from headrace.plugins.cpu.claims import limits
 from headrace.plugins.cpu.executable_network import SessionNetwork, replaceable
+from headrace.plugins.cpu.running.arena import Arena
 from headrace.plugins.cpu.running.profiling import Profiler
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.support import LayerSupport, Trials
@@ -137,11 +138,11 @@ class SessionPlugin(CompiledPlugin):
         share = self._at_once(config)
         threads = self._threads(config, share)
 
-        optimized: list[bool] = []
+        sessions: list[Session] = []
 
         def open_session(provider: Provider) -> Session:
             opened = session.open_source(source, provider, Settings(threads=threads), token)
-            optimized.append(opened.optimized)
+            sessions.append(opened)
             return opened
 
         runs = self._runs(network, config, share, conversion, open_session)
@@ -149,8 +150,18 @@ class SessionPlugin(CompiledPlugin):
         provider = self._provider_of(network.model, config)
         profiler = Profiler(network.model, readable, provider, threads)
         executor, shown = self.executor(config), self._shown(config, share)
-        compiled = self.network_class(network, shown, executor, share, runs, conversion, profiler)
-        compiled.optimized = all(optimized)
+        arena = Arena(self.services.timer, sessions)
+        compiled = self.network_class(
+            network,
+            shown,
+            executor,
+            share,
+            runs,
+            conversion,
+            profiler,
+            arena,
+        )
+        compiled.optimized = all(each.optimized for each in sessions)
         return compiled
 
     def _beyond_limits(self, network: Network) -> list[UnsupportedLayer]:

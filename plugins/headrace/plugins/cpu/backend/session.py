@@ -106,6 +106,15 @@ class Session:
         """Ports for `run_bound`. Memory is bound to them; they serve one run at a time."""
         return binding.SessionIOBinding(self._native)
 
+    def shrink(self) -> None:
+        """Gives back memory that no tensor uses. That is the end of a run, also of one that
+        computes nothing."""
+        options = run_options()
+        options.terminate = True
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        with suppress(Exception):  # the run was ended
+            self.run([self._native.outputs_meta[0].name], {}, options)
+
     def end_profiling(self) -> Path:
         """Writes the profile. Call it once, because the session does not time later runs."""
         return Path(self._native.end_profiling())
@@ -116,15 +125,6 @@ def run_options() -> Any:
     a time, and none after the flag is set, because it stays set."""
     options = onnxruntime.RunOptions()
     options.log_severity_level = _FATAL
-    return options
-
-
-def shrinking_options() -> Any:
-    """Options of a run that computes nothing and has the session give back memory that it does not
-    use."""
-    options = run_options()
-    options.terminate = True
-    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return options
 
 
