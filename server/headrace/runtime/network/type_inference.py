@@ -154,7 +154,7 @@ class TypeInference:
         self._look_for_deep([node])
         give_ranks([node])
         return all(
-            _known(value) and _is_fixed(value) or value in self.deep or not value.name
+            (_known(value) and _is_fixed(value)) or value in self.deep or not value.name
             for value in node.outputs
         )
 

@@ -356,7 +356,8 @@ def test_an_if_has_the_sizes_that_its_branches_share() -> None:
 def test_a_recurrent_layer_has_its_hidden_size_whatever_its_input_is() -> None:
     text = (
         "g (float[N,I] a, int64[n] lengths, float[1,20,I] w, float[1,20,5] r) => "
-        "(float[a,b,c,d] z) { x = Reshape(a, lengths) y, h = LSTM<hidden_size = 5>(x, w, r) z = Identity(y) }"
+        "(float[a,b,c,d] z) { x = Reshape(a, lengths) "
+        "y, h = LSTM<hidden_size = 5>(x, w, r) z = Identity(y) }"
     )
     found = inferred(parse(text))
     assert found["y"] == "FLOAT[None,1,None,5]"
