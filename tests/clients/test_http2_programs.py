@@ -1,19 +1,17 @@
 """Programs that speak HTTP/2 and know nothing of headrace: curl, h2load, Node's grpc-js, and
-tritonclient through nginx and HAProxy.
+tritonclient through nginx, HAProxy and Envoy.
 
 Debian's packages are curl, nghttp2-client, npm, nginx and haproxy.
 """
 
 from __future__ import annotations
 
+import queue
 import re
 import shutil
-import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2
 
 from tests.clients.conftest import REPOSITORY, Serving, load_over_rest
+from tests.support.proxies import NAMES, proxied
 
 METHOD = "inference.GRPCInferenceService/ModelInfer"
 HEADERS = ("-H", "content-type: application/grpc", "-H", "te: trailers")
@@ -125,88 +124,77 @@ def test_grpc_js_has_what_it_asks_for(address: str, tmp_path: Path) -> None:
     assert said.splitlines()[-1] == "done", said
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
-
-
-NGINX = """
-pid {folder}/pid; error_log stderr; daemon off;
-events {{ worker_connections 256; }}
-http {{
-    access_log off; client_max_body_size 0; client_body_temp_path {folder}/body;
-    server {{
-        listen 127.0.0.1:{port} http2; large_client_header_buffers 4 32k;
-        location / {{ grpc_pass grpc://{server}; }}
-    }}
-}}
-"""
-HAPROXY = """
-global
-    tune.bufsize 65536
-defaults
-    mode http
-    timeout connect 10s
-    timeout client 1m
-    timeout server 1m
-listen proxy
-    bind 127.0.0.1:{port} proto h2
-    server one {server} proto h2
-"""
-
-
-def nginx(folder: Path, file: Path) -> list[str | Path]:
-    return [program("nginx", "nginx"), "-p", folder, "-e", "stderr", "-c", file]
-
-
-def haproxy(_: Path, file: Path) -> list[str | Path]:
-    return [program("haproxy", "haproxy"), "-db", "-f", file]
-
-
-@contextmanager
-def proxy(
-    command: Callable[[Path, Path], list[str | Path]], text: str, server: str, folder: Path
-) -> Iterator[str]:
-    """Runs a proxy, and yields its address."""
-    port, file = free_port(), folder / "proxy.conf"
-    file.write_text(text.format(folder=folder, port=port, server=server))
-    with subprocess.Popen(command(folder, file), stderr=subprocess.DEVNULL) as process:
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.terminate()
+def ones(count: int) -> Any:
+    values = np.ones((1, count), np.float32)
+    given = triton.InferInput("x", values.shape, "FP32")
+    given.set_data_from_numpy(values)
+    return given
 
 
 def double(client: Any, count: int, **more: Any) -> None:
-    ones = np.ones((1, count), np.float32)
-    given = triton.InferInput("x", ones.shape, "FP32")
-    given.set_data_from_numpy(ones)
-    reply = client.infer("double", [given], **more)
+    reply = client.infer("double", [ones(count)], **more)
     assert (reply.as_numpy("y") == 2).all()
 
 
-@pytest.mark.parametrize(("command", "text"), [(nginx, NGINX), (haproxy, HAPROXY)])
-def test_calls_come_through_a_proxy(
-    address: str,
-    tmp_path: Path,
-    command: Callable[[Path, Path], list[str | Path]],
-    text: str,
-) -> None:
+def test_pings_of_clients_end_no_call(address: str) -> None:
+    """gRPC's own server ends a connection for three pings in five minutes without messages. These
+    come ten times as often as clients are advised to send them."""
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    often = triton.KeepAliveOptions(
+        keepalive_time_ms=1000,
+        keepalive_timeout_ms=10_000,
+        keepalive_permit_without_calls=True,
+        http2_max_pings_without_data=0,
+    )
+    with triton.InferenceServerClient(address, keepalive_options=often) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for _ in range(2):
+            time.sleep(5)  # five pings
+            client.async_stream_infer("double", [ones(8)])
+            _, error = answers.get(timeout=SECONDS)
+            assert error is None
+        client.stop_stream()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_calls_come_through_a_proxy(address: str, tmp_path: Path, name: str) -> None:
     with (
-        proxy(command, text, address, tmp_path) as through,
-        triton.InferenceServerClient(through) as client,
+        proxied(name, address, tmp_path) as proxy,
+        triton.InferenceServerClient(proxy.address) as client,
     ):
-        until = time.monotonic() + SECONDS
-        while True:
-            try:
-                assert client.is_server_live()
-                break
-            except triton.InferenceServerException:
-                assert time.monotonic() < until
+        assert client.is_server_live()
         for count in (1, 1000, LARGE):
             double(client, count)
         double(client, 8, headers={"x-long": "a" * 15_000})
         double(client, 100_000, compression_algorithm="gzip")
         with pytest.raises(triton.InferenceServerException, match="did you mean 'double'"):
             client.infer("doubel", [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_streams_deadlines_and_cancels_come_through_a_proxy(
+    address: str, tmp_path: Path, name: str
+) -> None:
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def noted(result: Any, error: Any) -> None:
+        answers.put((result, error))
+
+    with (
+        proxied(name, address, tmp_path) as proxy,
+        triton.InferenceServerClient(proxy.address) as client,
+    ):
+        client.start_stream(noted)
+        for number in range(200):
+            client.async_stream_infer("double", [ones(1000)], request_id=str(number))
+        found = [answers.get(timeout=SECONDS) for _ in range(200)]
+        client.stop_stream()
+        assert {result.get_response().id for result, error in found if error is None} == {
+            str(number) for number in range(200)
+        }
+        with pytest.raises(triton.InferenceServerException, match="Deadline"):
+            client.infer("double", [ones(LARGE)], client_timeout=0.001)
+        client.async_infer("double", [ones(LARGE)], noted).cancel()
+        _, error = answers.get(timeout=SECONDS)
+        assert "CANCELLED" in str(error)
+        double(client, 8)

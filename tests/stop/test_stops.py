@@ -20,13 +20,14 @@ import pytest
 
 from headrace.testing import networks
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, infer_request
+from tests.support.cpp import compiled
 
 pytestmark = pytest.mark.timeout(3600)
 
 HERE = Path(__file__).parent
 PROTO = HERE.parents[1] / "proto"
 STOPS = int(os.environ.get("STOPS", "10"))
-NEEDED = ("g++", "protoc", "grpc_cpp_plugin", "pkg-config")
+NEEDED = ("protoc", "grpc_cpp_plugin")
 OK, UNAVAILABLE = (code.value[0] for code in (grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE))
 
 
@@ -35,10 +36,7 @@ def cpp_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client in C++, compiled with code that is generated of our protocol."""
     lacking = [tool for tool in NEEDED if shutil.which(tool) is None]
     if lacking:
-        pytest.skip(
-            f"{', '.join(lacking)} not found: apt-get install g++ pkg-config "
-            "protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev"
-        )
+        pytest.skip(f"{', '.join(lacking)} not found: apt-get install protobuf-compiler-grpc")
     folder = tmp_path_factory.mktemp("cpp")
     common = sysconfig.get_path("purelib")
     sources = ["headrace/v1/inference_engine.proto", "google/rpc/status.proto"]
@@ -46,18 +44,9 @@ def cpp_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     outputs = [f"--cpp_out={folder}", f"--grpc_out={folder}", plugin]
     run = ["protoc", f"-I{PROTO}", f"-I{common}", *outputs, *sources]
     subprocess.run(run, check=True)
-    flags = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
-    client = folder / "closed_loop"
-    generated = [str(folder / source.replace(".proto", ".pb.cc")) for source in sources]
-    generated.append(str(folder / "headrace/v1/inference_engine.grpc.pb.cc"))
-    compiler = ["g++", "-std=c++17", f"-I{folder}", str(HERE / "closed_loop.cc"), *generated]
-    subprocess.run([*compiler, "-o", str(client), *flags, "-lpthread"], check=True)
-    return client
+    generated = [folder / source.replace(".proto", ".pb.cc") for source in sources]
+    generated.append(folder / "headrace/v1/inference_engine.grpc.pb.cc")
+    return compiled(HERE / "closed_loop.cc", folder, f"-I{folder}", *generated)
 
 
 def statuses(command: list[str], request: Path, callers: int) -> Counter[int]:
