@@ -138,13 +138,13 @@ def test_a_server_that_does_not_allow_it_is_asked_once(
     x = networks.random(*SHAPE)
     asked = []
     with Client(server.address, shared_memory=True) as client:
-        callables = client.callable
+        ask = client.calls.ask
 
-        def callable_(method: str, **options: Any) -> Any:
+        def spy(method: str, *arguments: Any, **options: Any) -> Any:
             asked.append(method)
-            return callables(method, **options)
+            return ask(method, *arguments, **options)
 
-        monkeypatch.setattr(client, "callable", callable_)
+        monkeypatch.setattr(client.calls, "ask", spy)
         network = client.network("shared_double")
         for _ in range(3):
             np.testing.assert_array_equal(network.infer({"x": x})["y"], x + x)

@@ -93,7 +93,7 @@ class Callers:
 
             async def write() -> None:
                 for request in requests:
-                    await stream.write(request)
+                    await stream.send(request)
                 stream.end()
 
             writing = asyncio.ensure_future(write())

@@ -37,7 +37,7 @@ VALUES = (
 )
 """What methods take and return."""
 MADE_BY_METHODS = {"InferRequest", "InferMany", "Session", "Network", "Outputs"}
-INSIDE = {"callable", "run", "run_in_background", "inherit", "pack"}
+INSIDE = {"run", "run_in_background", "inherit", "pack"}
 """Methods for the client's own modules."""
 
 

@@ -34,7 +34,8 @@ from headrace.client import Client, Network
 from headrace.client.aio import Client as AioClient
 from headrace.client.cli.benchmark.load import Load
 from headrace.client.outputs import Outputs
-from headrace.client.plans.infer_plans import infer_encoded
+from headrace.client.plans.infer_plans import infer_packed
+from headrace.client.plans.plan import Budget
 from headrace.runtime.system.processors import usable_processors
 from tools.benchmark.minilm import WORDS, minilm
 from tools.benchmark.servers import headrace
@@ -93,7 +94,7 @@ def load(
     data = network.encoder.encode_bytes({"tokens": text(1, tokens)})
 
     async def ask(client: AioClient) -> Outputs:
-        return await client.run(infer_encoded(data, 60.0))
+        return await client.run(infer_packed(data, Budget(60.0)))
 
     async def main() -> Figures:
         async with AioClient(address) as client:

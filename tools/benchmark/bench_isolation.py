@@ -29,7 +29,8 @@ from headrace.client import Client, InputOptions, Network
 from headrace.client.aio import Client as AioClient
 from headrace.client.cli.benchmark.load import Load
 from headrace.client.outputs import Outputs
-from headrace.client.plans.infer_plans import infer_encoded
+from headrace.client.plans.infer_plans import infer_packed
+from headrace.client.plans.plan import Budget
 from tools.benchmark.bench_requests import SHAPES, network
 from tools.benchmark.resnet50 import resnet50
 from tools.benchmark.servers import headrace
@@ -93,7 +94,7 @@ def load(
     data = loaded.encoder.encode_bytes({"x": np.ones(case.shape, case.dtype)})
 
     async def ask(client: AioClient) -> Outputs:
-        return await client.run(infer_encoded(data, 60.0))
+        return await client.run(infer_packed(data, Budget(60.0)))
 
     async def main() -> Figures:
         async with AioClient(address) as client:

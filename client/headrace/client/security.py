@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
@@ -19,6 +19,8 @@ from headrace.client.errors import invalid
 from headrace.client.shared_memory.handover import Handover, side_path
 from headrace.client.shared_memory.pool import Pool
 from headrace.client.transport import Calls
+
+C = TypeVar("C", bound=Calls[Any])
 
 File: TypeAlias = str | os.PathLike[str]
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
@@ -109,15 +111,17 @@ class Endpoint:
 
     def calls(
         self,
+        kind: type[C],
         own: Callable[..., Any],
         adapted: Callable[..., Any],
         library: Any,
         max_message_bytes: int,
         given: Any = None,
-    ) -> Calls[Any]:
+    ) -> C:
         """The calls of a client.
 
         Args:
+            kind: their class.
             own: the class of its channel.
             adapted: the class that makes such a channel of one of gRPC's.
             library: `grpc` or `grpc.aio`, for gRPC's own credentials, which only gRPC can read.
@@ -144,7 +148,7 @@ class Endpoint:
                 max_message_bytes=max_message_bytes,
             )
         metadata = None if security.token is None else security.metadata
-        return Calls(channel, self.address, metadata, repeats=self.repeats)
+        return kind(channel, self.address, metadata, repeats=self.repeats)
 
     def pool(self, wanted: bool | None) -> Pool | None:
         """The shared memory of a client; None if tensors travel in messages.

@@ -14,7 +14,7 @@ from headrace.client import errors, transport
 from headrace.client.balancing.addresses import Targets
 from headrace.client.balancing.choice import Choosing
 from headrace.client.balancing.options import Balancing
-from headrace.client.channel.channel import Call, CallFailed, Channel
+from headrace.client.channel.channel import Call, CallFailed
 from headrace.client.channel.connecting.names import DEFAULT_TARGET
 from headrace.client.channel.grpcio import GrpcChannel
 from headrace.client.channel.threads.channel import SocketChannel
@@ -24,13 +24,14 @@ from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
-from headrace.client.plans.plan import Blocking, Pause, Plan, Run, Step
+from headrace.client.plans.plan import Blocking, Pause, Plan, Step
 from headrace.client.request import InferRequest
 from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.session import Session
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import started
 from headrace.client.shared_memory.loan import Packed
+from headrace.client.steps import run
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,8 +119,8 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         insecure = allow_insecure or channel is not None
         self.endpoint = endpoint_of(target, credentials, *files, token, insecure=insecure)
         self.target = self.endpoint.address
-        self._calls: transport.Calls[Channel] = self.endpoint.calls(
-            SocketChannel, GrpcChannel, grpc, max_message_bytes, channel
+        self.calls: transport.ThreadCalls = self.endpoint.calls(
+            transport.ThreadCalls, SocketChannel, GrpcChannel, grpc, max_message_bytes, channel
         )
         self.pool = self.endpoint.pool(shared_memory)
         close_at_exit(self)
@@ -157,14 +158,14 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
     def close(self) -> None:
         """Cancels what is in flight, and closes the connection. Idempotent."""
         names = self.pool.close() if self.pool is not None else []
-        if names and not self._calls.is_closed:
-            forget = self.callable("UnregisterSharedMemory")
-            seconds = transport.FORGET_SECONDS
-            requests = transport.unregistrations(names)
-            for call in [forget.start(each, timeout=seconds) for each in requests]:
+        if names and not self.calls.is_closed:
+            forget = partial(
+                self.calls.start, "UnregisterSharedMemory", timeout=transport.FORGET_SECONDS
+            )
+            for call in list(map(forget, transport.unregistrations(names))):
                 call.exception()  # the server forgets removed files by itself, only later
-        self._calls.is_closed = True
-        self._calls.channel.close()
+        self.calls.is_closed = True
+        self.calls.channel.close()
 
     def __enter__(self) -> Client:
         return self
@@ -172,33 +173,21 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def callable(self, method: str, *, once: bool = False) -> transport.Bound:
-        """A method to call; `once` is as in `Call`."""
-        return transport.Bound(self._calls, method, once=once)
-
     def check_open(self) -> None:
         """
         Raises:
             FailedPrecondition: the client is closed.
         """
-        self._calls.check_open()
+        self.calls.check_open()
 
     def probe(self, seconds: float) -> Call:
         """Asks the server for its health."""
         self.check_open()
-        return self._calls.channel.start(transport.CHECK, b"", timeout=seconds)
+        return self.calls.channel.start(transport.CHECK, b"", timeout=seconds)
 
     def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
-        with Run(steps) as run:
-            while not run.over:
-                try:
-                    reply = self._do(run.step)
-                except (Error, OSError) as error:
-                    run.failed(error)
-                else:
-                    run.answered(reply)
-            return run.result
+        return run(steps, self._do)
 
     def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan on a thread of its own."""
@@ -209,10 +198,9 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
             return time.sleep(step.seconds)
         if isinstance(step, Blocking):
             return step.function()
-        seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
-        method = self.callable(step.method, once=step.once)
+        limit = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:
-            reply, trailing = method.ask(step.request, timeout=seconds)
+            reply, trailing = self.calls.ask(step.method, step.request, limit, once=step.once)
         except CallFailed as failure:
             raise errors.from_call(failure, self.endpoint) from None
         if trailing and transport.logs_requests():
@@ -254,7 +242,7 @@ class Network(LoadedNetwork):
             InvalidArgument: an input does not fit the network. The result raises all other errors.
         """
         seconds, endpoint = plan.seconds(timeout, self.timeout_seconds), self.client.endpoint
-        start = partial(self.client.callable("Infer").start, timeout=seconds)
+        start = partial(self.client.calls.start, "Infer", timeout=seconds)
         packed = self.pack(
             inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
         )
@@ -318,5 +306,4 @@ class Network(LoadedNetwork):
         return self._many(conversation, inputs)
 
     def _many(self, conversation: Any, inputs: Any) -> InferMany:
-        start = self.client.callable("InferStream").stream
-        return InferMany(conversation, inputs, start, self.client.endpoint)
+        return InferMany(conversation, inputs, self.client.calls.stream, self.client.endpoint)

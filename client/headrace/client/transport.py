@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import grpc
@@ -18,12 +19,14 @@ from headrace.client.channel.channel import (
     Call,
     CallFailed,
     Channel,
+    Ended,
     Metadata,
     Stream,
 )
-from headrace.client.channel.repeats import Attempts, Repeats
+from headrace.client.channel.repeats import Repeating, Repeats
 from headrace.client.errors import client_closed
 from headrace.client.plans.plan import IDEMPOTENT
+from headrace.client.steps import run, run_on_loop
 from headrace.client.tracing.calls import Span, begin
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import REQUEST_ID_KEY
@@ -53,6 +56,7 @@ class Method:
         path: as gRPC has it.
         repeats: whether its calls may be sent again.
         streams_requests, streams_replies: whether a call has many of them.
+        is_unary: whether it has one of each.
         serialize, deserialize: messages ↔ bytes.
     """
 
@@ -60,6 +64,7 @@ class Method:
     repeats: bool
     streams_requests: bool
     streams_replies: bool
+    is_unary: bool
     serialize: Callable[[Any], bytes]
     deserialize: Callable[[Any], Any]
 
@@ -91,6 +96,7 @@ METHODS: Final = {
         method.name in IDEMPOTENT,
         method.client_streaming,
         method.server_streaming,
+        not (method.client_streaming or method.server_streaming),
         _same if method.name in _RAW else getattr(pb, method.input_type.name).SerializeToString,
         _same if method.name in _RAW else _reader(getattr(pb, method.output_type.name)),
     )
@@ -102,6 +108,38 @@ METHODS: Final = {
 def unregistrations(names: Iterable[str]) -> list[pb.UnregisterSharedMemoryRequest]:
     """The requests that tell the server to forget these regions."""
     return [pb.UnregisterSharedMemoryRequest(name=name) for name in names]
+
+
+class Begun:
+    """A call that begins. As a context manager it ends the call's span.
+
+    Attributes:
+        method: what is called.
+        metadata: what goes with the call.
+        repeats: whether it may be repeated.
+    """
+
+    __slots__ = ("_span", "metadata", "method", "repeats")
+
+    def __init__(
+        self, method: Method, metadata: Metadata, span: Span | None, *, repeats: bool
+    ) -> None:
+        self.method = method
+        self.metadata = metadata
+        self.repeats = repeats
+        self._span = span
+
+    def __enter__(self) -> Begun:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._span is not None:
+            self._span.end(_code_of(error))
+
+    @property
+    def ended(self) -> Ended | None:
+        """Ends the span of a call that outlives the context. None if there is no span."""
+        return None if self._span is None else self._span.end
 
 
 class Calls(Generic[C]):
@@ -126,11 +164,11 @@ class Calls(Generic[C]):
         repeats: bool = True,
     ) -> None:
         self.channel = channel
-        self.repeats = Repeats()
         self.is_closed = False
         self._address = address
         self._metadata = metadata
         self._repeats = repeats
+        self._budget = Repeats()
 
     def check_open(self) -> None:
         """
@@ -140,222 +178,147 @@ class Calls(Generic[C]):
         if self.is_closed:
             raise client_closed()
 
-    def begin(self, name: str, *, once: bool) -> tuple[Method, Span | None, Metadata, bool]:
-        """What a call needs: its method, its span if the program traces, its metadata, and whether
-        it may be repeated.
+    def begin(self, name: str, *, once: bool = False) -> Begun:
+        """
+        Args:
+            once: as in `plan.Call`.
 
         Raises:
             FailedPrecondition: the client is closed.
         """
-        self.check_open()
+        if self.is_closed:
+            raise client_closed()
         method = METHODS[name]
         sent: Metadata = () if self._metadata is None else self._metadata()
         span = begin(method.path, self._address)
         if span is not None:
             sent = (*sent, *span.metadata)
-        return method, span, sent, self._repeats and method.repeats and not once
+        return Begun(method, sent, span, repeats=self._repeats and method.repeats and not once)
+
+    def _repeating(self, timeout: float | None) -> tuple[Repeating, Callable[[], float | None]]:
+        """The attempts of a call of many messages, and the time that is left for one."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if deadline is None else deadline - time.monotonic()
+
+        return Repeating(self._budget, deadline, repeat=True), left
 
 
-class Bound:
-    """A method of one client, for threads.
+class ThreadCalls(Calls[Channel]):
+    """The calls of a synchronous client."""
 
-    Args:
-        once: as in `plan.Call`.
-    """
-
-    __slots__ = ("_calls", "_name", "_once")
-
-    def __init__(self, calls: Calls[Channel], name: str, *, once: bool) -> None:
-        self._calls = calls
-        self._name = name
-        self._once = once
-
-    def ask(self, request: Any, *, timeout: float | None) -> tuple[Any, Metadata]:
+    def ask(
+        self, name: str, request: Any, timeout: float | None, *, once: bool = False
+    ) -> tuple[Any, Metadata]:
         """Makes a call. Returns the reply, or the list of all replies, and the metadata at the end.
 
         Args:
             request: a message, or an iterable of them if the method takes many.
             timeout: in seconds; None for no limit.
+            once: as in `plan.Call`.
 
         Raises:
             CallFailed: the call failed.
         """
-        method, span, metadata, repeat = self._calls.begin(self._name, once=self._once)
-        code: grpc.StatusCode | None = None
-        try:
-            if method.streams_requests or method.streams_replies:
-                answer = self._converse(method, request, timeout, metadata, repeat=repeat)
-            else:
-                message, trailing = self._calls.channel.unary(
+        with self.begin(name, once=once) as call:
+            method = call.method
+            if method.is_unary:
+                message, trailing = self.channel.unary(
                     method.path,
                     method.serialize(request),
                     timeout=timeout,
-                    metadata=metadata,
-                    repeat=repeat,
+                    metadata=call.metadata,
+                    repeat=call.repeats,
                 )
-                answer = method.deserialize(message), trailing
-            code = _OK
-            return answer
-        except CallFailed as failure:
-            code = failure.code
-            raise
-        finally:
-            if span is not None:
-                span.end(code)
+                return method.deserialize(message), trailing
+            repeating, left = self._repeating(timeout)
 
-    def _converse(
-        self,
-        method: Method,
-        request: Any,
-        timeout: float | None,
-        metadata: Metadata,
-        *,
-        repeat: bool,
-    ) -> tuple[Any, Metadata]:
-        """Makes a call of many messages, from the beginning if it may be repeated and must be."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        attempts = Attempts(self._calls.repeats, repeat=repeat)
-        while True:
-            left = None if deadline is None else deadline - time.monotonic()
-            try:
-                stream = self._calls.channel.stream(method.path, timeout=left, metadata=metadata)
-                return _said(method, stream, request), stream.trailing
-            except CallFailed as failure:
-                pause = attempts.pause(failure, deadline) if repeat else None
-                if pause is None:
-                    raise
-            time.sleep(pause)
+            def attempt() -> tuple[Any, Metadata]:
+                stream = self.channel.stream(method.path, timeout=left(), metadata=call.metadata)
+                return run(_said(method, stream, request), lambda step: step()), stream.trailing
 
-    def start(self, request: Any, *, timeout: float | None) -> Call:
+            return repeating.run(attempt) if call.repeats else attempt()
+
+    def start(self, name: str, request: Any, timeout: float | None, *, once: bool = False) -> Call:
         """Starts a call with one request and one reply, whose bytes are its result."""
-        method, span, metadata, repeat = self._calls.begin(self._name, once=self._once)
-        call = self._calls.channel.start(
-            method.path,
-            method.serialize(request),
+        begun = self.begin(name, once=once)
+        call = self.channel.start(
+            begun.method.path,
+            begun.method.serialize(request),
             timeout=timeout,
-            metadata=metadata,
-            repeat=repeat,
+            metadata=begun.metadata,
+            repeat=begun.repeats,
         )
-        if span is not None:
-            call.add_done_callback(lambda ended: span.end(_code_of(ended)))
+        ended = begun.ended
+        if ended is not None:
+            call.add_done_callback(lambda over: ended(_code_of(over.exception())))
         return call
 
     def stream(self) -> Stream:
-        """Begins a call of messages that are read and written as bytes.
+        """Begins an InferStream, whose messages are read and written as bytes.
 
         Raises:
             CallFailed: the server cannot be reached.
         """
-        method, span, metadata, _ = self._calls.begin(self._name, once=self._once)
+        call = self.begin("InferStream")
+        path, ended = call.method.path, call.ended
         try:
-            return self._calls.channel.stream(
-                method.path,
-                metadata=metadata,
-                ended=None if span is None else span.end,
-            )
+            return self.channel.stream(path, metadata=call.metadata, ended=ended)
         except CallFailed as failure:
-            if span is not None:
-                span.end(failure.code)
+            call.__exit__(None, failure, None)
             raise
 
 
-class AsyncBound:
-    """A method of one client, for asyncio. The arguments and methods are those of `Bound`."""
+class TaskCalls(Calls[AsyncChannel]):
+    """The calls of an asyncio client; see `ThreadCalls`."""
 
-    __slots__ = ("_calls", "_name", "_once")
-
-    def __init__(self, calls: Calls[AsyncChannel], name: str, *, once: bool) -> None:
-        self._calls = calls
-        self._name = name
-        self._once = once
-
-    async def ask(self, request: Any, *, timeout: float | None) -> tuple[Any, Metadata]:
-        method, span, metadata, repeat = self._calls.begin(self._name, once=self._once)
-        code: grpc.StatusCode | None = grpc.StatusCode.CANCELLED
-        try:
-            if method.streams_requests or method.streams_replies:
-                answer = await self._converse(method, request, timeout, metadata, repeat=repeat)
-            else:
-                message, trailing = await self._calls.channel.unary(
+    async def ask(
+        self, name: str, request: Any, timeout: float | None, *, once: bool = False
+    ) -> tuple[Any, Metadata]:
+        with self.begin(name, once=once) as call:
+            method = call.method
+            if method.is_unary:
+                message, trailing = await self.channel.unary(
                     method.path,
                     method.serialize(request),
                     timeout=timeout,
-                    metadata=metadata,
-                    repeat=repeat,
+                    metadata=call.metadata,
+                    repeat=call.repeats,
                 )
-                answer = method.deserialize(message), trailing
-            code = _OK
-            return answer
-        except CallFailed as failure:
-            code = failure.code
-            raise
-        finally:
-            if span is not None:
-                span.end(code)
+                return method.deserialize(message), trailing
+            repeating, left = self._repeating(timeout)
 
-    async def _converse(
-        self,
-        method: Method,
-        request: Any,
-        timeout: float | None,
-        metadata: Metadata,
-        *,
-        repeat: bool,
-    ) -> tuple[Any, Metadata]:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        attempts = Attempts(self._calls.repeats, repeat=repeat)
-        while True:
-            left = None if deadline is None else deadline - time.monotonic()
-            try:
-                stream = await self._calls.channel.stream(
-                    method.path, timeout=left, metadata=metadata
+            async def attempt() -> tuple[Any, Metadata]:
+                stream = await self.channel.stream(
+                    method.path, timeout=left(), metadata=call.metadata
                 )
-                return await _said_async(method, stream, request), stream.trailing
-            except CallFailed as failure:
-                pause = attempts.pause(failure, deadline) if repeat else None
-                if pause is None:
-                    raise
-            await asyncio.sleep(pause)
+                said = _said(method, stream, request)
+                return await run_on_loop(said, lambda step: step()), stream.trailing
+
+            return await (repeating.run_on_loop(attempt) if call.repeats else attempt())
 
     async def stream(self) -> AsyncStream:
-        method, span, metadata, _ = self._calls.begin(self._name, once=self._once)
+        call = self.begin("InferStream")
+        path, ended = call.method.path, call.ended
         try:
-            return await self._calls.channel.stream(
-                method.path,
-                metadata=metadata,
-                ended=None if span is None else span.end,
-            )
+            return await self.channel.stream(path, metadata=call.metadata, ended=ended)
         except CallFailed as failure:
-            if span is not None:
-                span.end(failure.code)
+            call.__exit__(None, failure, None)
             raise
 
 
-def _said(method: Method, stream: Stream, request: Any) -> Any:
-    """Sends all requests, and returns all replies, or the one."""
+def _said(
+    method: Method, stream: Stream | AsyncStream, request: Any
+) -> Generator[Callable[[], Any], Any, Any]:
+    """Sends all requests, and returns all replies, or the one. The steps are to be called."""
     try:
         for message in request if method.streams_requests else (request,):
-            stream.write(method.serialize(message))
-            if not stream.drain():
+            if not (yield partial(stream.send, method.serialize(message))):
                 break
         stream.end()
         replies: list[Any] = []
-        while (reply := stream.read()) is not None:
-            replies.append(method.deserialize(reply))
-    except BaseException:
-        stream.cancel()
-        raise
-    return replies if method.streams_replies else _only(replies)
-
-
-async def _said_async(method: Method, stream: AsyncStream, request: Any) -> Any:
-    try:
-        for message in request if method.streams_requests else (request,):
-            if not await stream.write(method.serialize(message)):
-                break
-        stream.end()
-        replies: list[Any] = []
-        while (reply := await stream.read()) is not None:
+        while (reply := (yield stream.read)) is not None:
             replies.append(method.deserialize(reply))
     except BaseException:
         stream.cancel()
@@ -370,10 +333,12 @@ def _only(replies: list[Any]) -> Any:
     return replies[0]
 
 
-def _code_of(call: Call) -> grpc.StatusCode | None:
-    error = call.exception()
+def _code_of(error: BaseException | None) -> grpc.StatusCode | None:
+    """The status of a call that ended so; None if it ended without one."""
     if error is None:
         return _OK
+    if isinstance(error, asyncio.CancelledError):
+        return grpc.StatusCode.CANCELLED
     return error.code if isinstance(error, CallFailed) else None
 
 

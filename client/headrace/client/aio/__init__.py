@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
@@ -16,7 +17,7 @@ from headrace.client.aio.session import Session
 from headrace.client.balancing.addresses import Targets
 from headrace.client.balancing.choice import Choosing
 from headrace.client.balancing.options import Balancing
-from headrace.client.channel.channel import AsyncChannel, CallFailed, Reply
+from headrace.client.channel.channel import CallFailed, Reply
 from headrace.client.channel.connecting.names import DEFAULT_TARGET
 from headrace.client.channel.grpcio import AsyncGrpcChannel
 from headrace.client.channel.tasks.channel import LoopChannel
@@ -25,10 +26,11 @@ from headrace.client.info import NetworkInfo
 from headrace.client.outputs import Outputs
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import LoadedNetwork
-from headrace.client.plans.plan import Blocking, Pause, Plan, Run, Step
+from headrace.client.plans.plan import Blocking, Budget, Pause, Plan, Step
 from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.loan import Loan, Packed
+from headrace.client.steps import run_on_loop
 
 __all__ = ["Client", "InferMany", "InferRequest", "Network", "Session"]
 
@@ -100,8 +102,8 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         insecure = allow_insecure or channel is not None
         self.endpoint = endpoint_of(target, credentials, *files, token, insecure=insecure)
         self.target = self.endpoint.address
-        self._calls: transport.Calls[AsyncChannel] = self.endpoint.calls(
-            LoopChannel, AsyncGrpcChannel, grpc.aio, max_message_bytes, channel
+        self.calls: transport.TaskCalls = self.endpoint.calls(
+            transport.TaskCalls, LoopChannel, AsyncGrpcChannel, grpc.aio, max_message_bytes, channel
         )
         self.pool = self.endpoint.pool(shared_memory)
         self._background: set[asyncio.Task[None]] = set()
@@ -141,14 +143,14 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
     async def close(self) -> None:
         """Closes the connections and cancels what is in flight. Idempotent."""
         names = self.pool.close() if self.pool is not None else []
-        if names and not self._calls.is_closed:
-            forget = self.callable("UnregisterSharedMemory")
+        if names and not self.calls.is_closed:
+            forget = partial(self.calls.ask, "UnregisterSharedMemory")
             requests = transport.unregistrations(names)
-            calls = [forget.ask(each, timeout=transport.FORGET_SECONDS) for each in requests]
+            calls = [forget(each, transport.FORGET_SECONDS) for each in requests]
             # An error does no harm: the server forgets removed files by itself later.
             await asyncio.gather(*calls, return_exceptions=True)
-        self._calls.is_closed = True
-        await self._calls.channel.close()
+        self.calls.is_closed = True
+        await self.calls.channel.close()
 
     async def __aenter__(self) -> Client:
         return self
@@ -156,16 +158,12 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def callable(self, method: str, *, once: bool = False) -> transport.AsyncBound:
-        """A method to call; `once` is as in `Call`."""
-        return transport.AsyncBound(self._calls, method, once=once)
-
     def check_open(self) -> None:
         """
         Raises:
             FailedPrecondition: the client is closed.
         """
-        self._calls.check_open()
+        self.calls.check_open()
 
     async def probe(self, seconds: float) -> Reply:
         """Asks the server for its health.
@@ -174,19 +172,11 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
             CallFailed: it does not tell.
         """
         self.check_open()
-        return await self._calls.channel.unary(transport.CHECK, b"", timeout=seconds)
+        return await self.calls.channel.unary(transport.CHECK, b"", timeout=seconds)
 
     async def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
-        with Run(steps) as run:
-            while not run.over:
-                try:
-                    reply = await self._do(run.step)
-                except (Error, OSError) as error:
-                    run.failed(error)
-                else:
-                    run.answered(reply)
-            return run.result
+        return await run_on_loop(steps, self._do)
 
     def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan in the background; nobody waits for its end."""
@@ -200,10 +190,9 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
             return None
         if isinstance(step, Blocking):
             return await asyncio.to_thread(step.function)
-        seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
-        method = self.callable(step.method, once=step.once)
+        limit = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:
-            reply, trailing = await method.ask(step.request, timeout=seconds)
+            reply, trailing = await self.calls.ask(step.method, step.request, limit, once=step.once)
         except CallFailed as failure:
             raise errors.from_call(failure, self.endpoint) from None
         if trailing and transport.logs_requests():
@@ -265,7 +254,7 @@ class Network(LoadedNetwork):
 
     async def _sent(self, packed: Packed, seconds: float) -> Outputs:
         try:
-            return await self.client.run(infer_plans.infer_packed(packed, seconds))
+            return await self.client.run(infer_plans.infer_packed(packed, Budget(seconds)))
         except Error as error:
             self.failed(error)
             raise
@@ -320,5 +309,4 @@ class Network(LoadedNetwork):
         return self._many(conversation, inputs)
 
     def _many(self, conversation: Any, inputs: Any) -> InferMany:
-        start = self.client.callable("InferStream").stream
-        return InferMany(conversation, inputs, start, self.client.endpoint)
+        return InferMany(conversation, inputs, self.client.calls.stream, self.client.endpoint)

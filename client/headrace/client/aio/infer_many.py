@@ -130,7 +130,7 @@ class InferMany(AsyncIterator[Result]):
             await self._outgoing.wait()
             self._outgoing.clear()
             for message in self._conversation.all_messages():
-                if not await self._call.write(message):
+                if not await self._call.send(message):
                     return  # the stream has ended; the receiver is told why
         self._call.end()
 

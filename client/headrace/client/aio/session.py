@@ -18,13 +18,15 @@ from headrace.client.plans.plan import Budget, Plan
 from headrace.client.sessions.standing import Standing, is_not_open
 from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.client.shared_memory.sharing import Sharing
+from headrace.client.transport import TaskCalls
 
 
 class _Client(Protocol):
     @property
     def endpoint(self) -> object: ...
 
-    def callable(self, method: str, *, once: bool = False) -> Any: ...
+    @property
+    def calls(self) -> TaskCalls: ...
     async def run(self, steps: Plan[Outputs]) -> Outputs: ...
 
 
@@ -135,9 +137,8 @@ class Session:
             timeout=timeout,
             performance_counts=performance_counts,
         )
-        start = self._client.callable("InferStream").stream
         self._standing.begin_stream()
-        many = InferMany(conversation, inputs, start, self._client.endpoint)
+        many = InferMany(conversation, inputs, self._client.calls.stream, self._client.endpoint)
         self._many = many  # nobody else may keep it, and its tasks go on
         return many
 
@@ -219,7 +220,7 @@ class _Turn:
         client = self._session._client
         if not budget.left_seconds:
             raise errors.late(client.endpoint)
-        steps = infer_plans.infer_packed(self._packed, budget.left_seconds, once=True)
+        steps = infer_plans.infer_packed(self._packed, budget, once=True)
         return await client.run(steps)
 
     def ended(self, error: BaseException | None) -> None:

@@ -15,7 +15,7 @@ from headrace.client.balancing.fleet import Fleet
 from headrace.client.balancing.server import Server
 from headrace.client.balancing.verdict import Mark, Verdict, judge
 from headrace.client.errors import Error
-from headrace.client.plans.plan import Budget, Call, Pause, Plan, Run
+from headrace.client.plans.plan import Budget, Call, Pause, Plan
 from headrace.wire.codec import CodecError
 from headrace.wire.message import parse_infer_reply
 
@@ -144,19 +144,22 @@ def routed(group: Any, call: Call, budget: Budget, attempts: Attempts) -> Plan[A
 
 def at(client: Any, steps: Plan[T]) -> Plan[T]:
     """The same plan, with the calls made on the client of one server."""
-    with Run(steps) as run:
-        while not run.over:
-            step = run.step
+    resume, value = steps.send, None
+    try:
+        while True:
+            step = resume(value)
             if isinstance(step, Call):
                 limit = step.timeout_seconds
                 step = At(step.method, step.request, limit, step.once, client=client)
             try:
-                reply = yield step
+                resume, value = steps.send, (yield step)
             except (Error, OSError) as error:
-                run.failed(error)
-            else:
-                run.answered(reply)
-        return run.result
+                resume, value = steps.throw, error
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
 
 
 def network_of(request: Any) -> str:

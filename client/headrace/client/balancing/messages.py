@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 import grpc
 
 from headrace.client import errors
+from headrace.client.balancing.fleet import Fleet
 from headrace.client.balancing.health import Answer
 from headrace.client.balancing.server import Server
 from headrace.client.channel.channel import Message
@@ -37,7 +38,7 @@ def answer_of(code: grpc.StatusCode | None, reply: Message | None) -> Answer:
     return Answer.REFUSED if code in _NO_ANSWER else Answer.SERVING
 
 
-def check_routed(method: str, servers: Sequence[Server], *, once: bool) -> None:
+def check_routed(method: str, fleet: Fleet, *, once: bool) -> None:
     """
     Args:
         once: whether the call must not be repeated.
@@ -46,7 +47,7 @@ def check_routed(method: str, servers: Sequence[Server], *, once: bool) -> None:
         FailedPrecondition: the method is about one server.
     """
     if method not in ROUTED or once:
-        refuse(method, servers)
+        refuse(method, fleet.servers)
 
 
 def refuse(method: str, servers: Sequence[Server]) -> NoReturn:

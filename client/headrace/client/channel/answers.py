@@ -1,4 +1,4 @@
-"""What came of one call, without sockets."""
+"""One call on a connection, and what came of it, without sockets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import grpc
 
 from headrace.client.channel.channel import CallFailed, Message, Metadata, Request
 from headrace.http2.calls import ResponseHead, Trailers, code_of_http
-from headrace.http2.connection import Ended, Received, Refused, Reset, Responded
+from headrace.http2.events import Refused, Reset
 from headrace.http2.frames import ErrorCode
 from headrace.http2.messages import BadMessage, Packed, TooLarge
 from headrace.http2.streams import Stream
@@ -17,7 +17,7 @@ from headrace.http2.streams import Stream
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _OK: Final = grpc.StatusCode.OK
 # What a stream's end by RST_STREAM means; INTERNAL for all others (PROTOCOL-HTTP2.md, "Errors").
-_RESETS: Final = {
+_RESETS: Final[dict[int, grpc.StatusCode]] = {
     ErrorCode.REFUSED_STREAM: grpc.StatusCode.UNAVAILABLE,
     ErrorCode.CANCEL: grpc.StatusCode.CANCELLED,
     ErrorCode.ENHANCE_YOUR_CALM: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -26,7 +26,8 @@ _RESETS: Final = {
 
 
 class Answer:
-    """What came of a call that brings one reply. Not thread-safe.
+    """A call on a connection that brings one reply, and what came of it. Not thread-safe: whoever
+    owns the connection has it. A subclass knows who waits.
 
     Args:
         block: the call's header block.
@@ -41,6 +42,12 @@ class Answer:
     """
 
     __slots__ = ("_head", "block", "failure", "is_over", "message", "request", "stream", "trailing")
+
+    def told(self) -> None:
+        """It is over, or a message of many has come. Called by whoever owns the connection."""
+
+    def sent(self) -> None:
+        """Nothing is held back any more."""
 
     def __init__(self, block: bytes, request: Request | None) -> None:
         self.block = block
@@ -57,27 +64,51 @@ class Answer:
         """The status of a call that is over."""
         return _OK if self.failure is None else self.failure.code
 
-    def take(self, event: Any) -> int:
-        """Takes an event of the stream. Returns the bytes of a message that is read with that."""
-        kind = type(event)
-        if kind is Received:
-            return self._received(event.message)
-        if kind is Ended:
-            if not self.is_over:
-                self._ended(event.trailers)
-        elif kind is Responded:
-            self._head = event.head
-            if not (event.head.is_grpc or event.stream.remote_ended):
-                self._foreign(event.head)
-        elif kind is Reset:
-            if event.code == ErrorCode.REFUSED_STREAM:
-                self.refused("the server refused the call before it began")
+    def received(self, message: Any) -> bool:
+        """Takes a message. Returns whether it is read with that."""
+        if self.message is not None:
+            self.fail(CallFailed(grpc.StatusCode.INTERNAL, "the server sent a second reply"))
+        else:
+            self.message = message
+        return True
+
+    def responded(self, head: ResponseHead, *, alone: bool) -> None:
+        """Takes the beginning of the response.
+
+        Args:
+            alone: whether it is also the end.
+        """
+        self._head = head
+        if not head.is_grpc and not alone:
+            self._foreign(head)
+
+    def ended(self, trailers: Trailers | None) -> None:
+        """Takes the end of the response."""
+        if trailers is None or trailers.code is None:
+            head = self._head
+            if head is not None and (head.status != 200 or not head.is_grpc):
+                self._foreign(head)
             else:
-                code = _RESETS.get(event.code, grpc.StatusCode.INTERNAL)
-                self.fail(CallFailed(code, f"the server reset the call: {_name(event.code)}"))
-        elif kind is Refused:
+                why = "the server ended the call without a status"
+                self.fail(CallFailed(grpc.StatusCode.UNKNOWN, why))
+            return
+        self.trailing = trailers.metadata
+        if trailers.code:
+            code = _CODES.get(trailers.code, grpc.StatusCode.UNKNOWN)
+            self.fail(CallFailed(code, trailers.message, trailers.metadata))
+        elif self._lacks_reply():
+            self.fail(CallFailed(grpc.StatusCode.INTERNAL, "the server sent OK, and no reply"))
+        self.is_over = True
+
+    def broke_off(self, event: Reset | Refused) -> None:
+        """Takes an end that is none of gRPC's."""
+        if isinstance(event, Refused):
             self.fail(CallFailed(_CODES[event.code], f"CLIENT: {event.why}"))
-        return 0
+        elif event.code == ErrorCode.REFUSED_STREAM:
+            self.refused("the server refused the call before it began")
+        else:
+            code = _RESETS.get(event.code, grpc.StatusCode.INTERNAL)
+            self.fail(CallFailed(code, f"the server reset the call: {_name(event.code)}"))
 
     def fail(self, failure: CallFailed) -> None:
         """Ends the call, if it has not ended."""
@@ -96,33 +127,6 @@ class Answer:
                 self.message = unpacked(self.message)
             except CallFailed as failure:
                 self.failure = failure
-
-    def _received(self, message: Message | Packed) -> int:
-        if self.message is not None:
-            self.fail(CallFailed(grpc.StatusCode.INTERNAL, "the server sent a second reply"))
-        else:
-            self.message = message
-        return len(message)
-
-    def _ended(self, trailers: Trailers | None) -> None:
-        head = self._head
-        if trailers is None or trailers.code is None:
-            if head is not None and (head.status != 200 or not head.is_grpc):
-                self._foreign(head)
-            else:
-                self.fail(
-                    CallFailed(
-                        grpc.StatusCode.UNKNOWN, "the server ended the call without a status"
-                    )
-                )
-            return
-        self.trailing = trailers.metadata
-        code = _CODES.get(trailers.code, grpc.StatusCode.UNKNOWN)
-        if code is not _OK:
-            self.fail(CallFailed(code, trailers.message, trailers.metadata))
-        elif self._lacks_reply():
-            self.fail(CallFailed(grpc.StatusCode.INTERNAL, "the server sent OK, and no reply"))
-        self.is_over = True
 
     def _lacks_reply(self) -> bool:
         return self.message is None
@@ -150,10 +154,10 @@ class StreamAnswer(Answer):
         self.early: list[Request] = []
         self.ends = False
 
-    def _received(self, message: Message | Packed) -> int:
-        if not self.is_over:
-            self.messages.append(message)
-        return 0
+    def received(self, message: Any) -> bool:
+        self.messages.append(message)
+        self.told()
+        return False
 
     def _lacks_reply(self) -> bool:
         return False

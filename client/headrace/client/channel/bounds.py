@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
 from typing import Final
 
 from headrace.http2.limits import Limits
@@ -13,11 +14,13 @@ CONNECT_SECONDS: Final = 20.0
 READ_BYTES: Final = 64 << 10
 USER_AGENT: Final = "headrace-python"
 
+UNSEEN_SECONDS: Final = 0.2
+"""A connection that was idle for longer is looked at before a call goes out."""
+
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _TRUSTED_SECONDS: Final = 60.0
 _SURE_SECONDS: Final = 5.0
-_UNSEEN_SECONDS: Final = 0.2
 _HEADER_BYTES: Final = 64 << 10
 # An idle connection is kept known to routers, and one whose other end is gone ends. A server sees
 # nothing of that, while it may punish PING frames.
@@ -48,14 +51,8 @@ def set_up(connected: socket.socket) -> None:
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def clock() -> float:
-    """Seconds, in which the machine's sleep counts, too."""
-    return time.clock_gettime(_CLOCK)
-
-
-def needs_look(idle: float, *, repeat: bool) -> bool:
-    """Whether a connection that was idle so many seconds is looked at before a call goes out."""
-    return idle > _UNSEEN_SECONDS or not repeat
+clock: Final = partial(time.clock_gettime, _CLOCK)
+"""Seconds, in which the machine's sleep counts, too."""
 
 
 def is_stale(idle: float, *, repeat: bool) -> bool:

@@ -139,9 +139,9 @@ class Stream(Protocol):
         """Sends a message. Does not wait: what the server's windows hold back is sent later. Does
         nothing if the stream has ended; `read` tells why."""
 
-    def drain(self) -> bool:
-        """Waits until the server's windows hold nothing back. Returns False if the stream has
-        ended."""
+    def send(self, message: Request) -> bool:
+        """As `write`, and waits until the server's windows hold nothing back. Returns False if the
+        stream has ended."""
 
     def end(self) -> None:
         """Says that no message follows."""
@@ -231,9 +231,8 @@ class AsyncStream(Protocol):
     def trailing(self) -> Metadata:
         """The metadata at the stream's end."""
 
-    async def write(self, message: Request) -> bool:
-        """Sends a message, and waits until the server's windows hold nothing back. Returns False if
-        the stream has ended; `read` tells why."""
+    async def send(self, message: Request) -> bool:
+        """As `Stream.send`."""
 
     def end(self) -> None:
         """Says that no message follows."""

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 from collections import deque
-from typing import Final, Protocol
+from typing import Any, Final
 
 import grpc
 
@@ -15,7 +15,16 @@ from headrace.client.channel.answers import Answer, StreamAnswer
 from headrace.client.channel.channel import Buffer, CallFailed, Request, cancelled
 from headrace.client.channel.cipher import Cipher
 from headrace.http2.connection import Connection as Wire
-from headrace.http2.connection import Event, GoneAway, Received, Reset, Sent
+from headrace.http2.events import (
+    Ended,
+    Event,
+    GoneAway,
+    Received,
+    Refused,
+    Reset,
+    Responded,
+    Sent,
+)
 from headrace.http2.faults import ConnectionFault
 from headrace.http2.limits import Limits
 
@@ -25,19 +34,6 @@ _SEND: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _MOST_PARTS: Final = 512
 _FIRST_BYTES: Final = 64
 _GOODBYE: Final = "the server has said goodbye"
-
-
-class Exchange(Protocol):
-    """A call on a connection."""
-
-    @property
-    def answer(self) -> Answer: ...
-
-    def told(self) -> None:
-        """A message has come, or the call is over. Whoever calls this owns the connection."""
-
-    def sent(self) -> None:
-        """Nothing is held back any more."""
 
 
 class Connection:
@@ -63,7 +59,7 @@ class Connection:
         self._cipher = cipher
         self._wire = Wire(limits, time.monotonic(), client=True)
         self._buffer = memoryview(bytearray(bounds.READ_BYTES))
-        self._line: deque[Exchange] = deque()  # beyond the streams that the server allows
+        self._line: deque[Answer] = deque()  # beyond the streams that the server allows
         self._unsent: deque[Buffer] = deque()
         self._used_at = bounds.clock()
 
@@ -82,36 +78,38 @@ class Connection:
 
     # -- calls --
 
-    def _add(self, exchange: Exchange) -> None:
+    def _add(self, answer: Answer) -> None:
         """Opens a stream for a call, as soon as the server allows one more."""
         wire = self._wire
         if self._line or len(wire.streams) >= wire.peer_streams:
-            self._line.append(exchange)
+            self._line.append(answer)
         else:
-            self._open(exchange)
+            self._open(answer)
 
-    def _open(self, exchange: Exchange) -> None:
-        answer, wire, request = exchange.answer, self._wire, exchange.answer.request
+    def _open(self, answer: Answer) -> None:
+        wire, request = self._wire, answer.request
         now = time.monotonic()
         try:
-            if isinstance(request, bytes):
+            if type(request) is bytes:
                 stream = wire.call(answer.block, request, now)
             else:
                 stream = wire.open(answer.block, now)
         except OverflowError:
             answer.refused("the connection has carried as many calls as it can")
-            exchange.told()
+            answer.told()
             self._retire()
             return
-        stream.owner = exchange
+        stream.owner = answer
         answer.stream = stream
+        if type(request) is bytes:
+            return
         if isinstance(answer, StreamAnswer):
             for message in answer.early:
                 self._message(answer, message)
             answer.early.clear()
             if answer.ends:
                 wire.end(stream)
-        elif request is not None and not isinstance(request, bytes):
+        elif request is not None:
             self._message(answer, request, last=True)
 
     def _message(self, answer: Answer, message: Request, *, last: bool = False) -> None:
@@ -149,19 +147,18 @@ class Connection:
             self._wire.read(answer.stream, len(message))
         return message
 
-    def _give_up(self, exchange: Exchange, failure: CallFailed) -> bool:
+    def _give_up(self, answer: Answer, failure: CallFailed) -> bool:
         """Ends a call from this side. Returns False if it has ended."""
-        answer = exchange.answer
         if answer.is_over:
             return False
         answer.fail(failure)
         if answer.stream is None:
             with contextlib.suppress(ValueError):
-                self._line.remove(exchange)
+                self._line.remove(answer)
         elif answer.stream.is_open:
             self._wire.reset(answer.stream)
             self._open_next()
-        exchange.told()
+        answer.told()
         return True
 
     def _open_next(self) -> None:
@@ -187,7 +184,10 @@ class Connection:
         elif direct:
             self._handle(self._wire.filled(count, now))
         elif self._cipher is None:
-            self._take(self._buffer[:count], now)
+            if self._wire.settled:
+                self._handle(self._wire.receive(self._buffer[:count], now))
+            else:
+                self._take(self._buffer[:count], now)
         else:
             self._decrypt(self._cipher, self._buffer[:count], now)
         if self._wire.fault is not None:
@@ -218,38 +218,46 @@ class Connection:
     def _handle(self, events: list[Event]) -> None:
         """Tells calls what has come."""
         over = False
+        event: Any  # mypy cannot tell it by its type's identity, the quickest way to ask
+        answer: Any
         for event in events:
             kind = type(event)
             if kind is GoneAway:
-                self._go(event)  # type: ignore[arg-type]
+                self._go(event)
                 continue
-            stream = event.stream  # type: ignore[union-attr]
-            exchange: Exchange | None = stream.owner
-            if exchange is None:
+            stream = event.stream
+            answer = stream.owner
+            if answer is None:
                 continue
             if kind is Sent:
-                exchange.sent()
+                answer.sent()
                 continue
-            answer = exchange.answer
             if answer.is_over:
                 continue
-            fault = self._wire.fault
-            if kind is Reset and fault is not None and event.why == str(fault):  # type: ignore[union-attr]
-                answer.fail(_broken(fault))
-                size = 0
+            if kind is Received:
+                if answer.received(event.message) and stream.is_open:
+                    self._wire.read(stream, len(event.message))
+            elif kind is Ended:
+                answer.ended(event.trailers)
+            elif kind is Responded:
+                answer.responded(event.head, alone=stream.remote_ended)
             else:
-                size = answer.take(event)
-            if size:
-                self._wire.read(stream, size)
-            if exchange.answer.is_over:
+                self._broke_off(answer, event)
+            if answer.is_over:
                 over = True
+                stream.owner = None  # each would keep the other, and the reply
                 if stream.is_open:
                     self._wire.reset(stream)
-                exchange.told()
-            elif kind is Received:
-                exchange.told()
+                answer.told()
         if over and (self._line or not self.is_open):
             self._open_next()
+
+    def _broke_off(self, answer: Answer, event: Reset | Refused) -> None:
+        fault = self._wire.fault
+        if isinstance(event, Reset) and fault is not None and event.why == str(fault):
+            answer.fail(_broken(fault))
+        else:
+            answer.broke_off(event)
 
     # -- what goes --
 
@@ -257,11 +265,12 @@ class Connection:
         """Takes what is to be sent. Returns whether there is anything."""
         wire = self._wire
         while True:
-            out = wire.take()
             if self._cipher is not None:
-                encrypted = self._cipher.encrypt(out)
-                out = [encrypted] if encrypted else []
-            self._unsent += out
+                encrypted = self._cipher.encrypt(wire.take())
+                if encrypted:
+                    self._unsent.append(encrypted)
+            elif wire.out:
+                self._unsent += wire.take()
             if not wire.has_more:
                 return bool(self._unsent)
             events: list[Event] = []
@@ -278,6 +287,9 @@ class Connection:
         unsent = self._unsent
         if len(unsent) == 1:
             count = self._socket.send(unsent[0], _SEND)
+            if count == len(unsent[0]):
+                unsent.clear()
+                return
         else:
             parts = [unsent[at] for at in range(min(len(unsent), _MOST_PARTS))]
             count = self._socket.sendmsg(parts, (), _SEND)
@@ -327,16 +339,16 @@ class Connection:
         for stream in list(self._wire.streams.values()):
             if stream.id > event.last and stream.owner is not None:
                 self._wire.reset(stream)
-                stream.owner.answer.refused(_GOODBYE)
+                stream.owner.refused(_GOODBYE)
                 stream.owner.told()
         self._refuse_line(_GOODBYE)
         self._open_next()
 
     def _refuse_line(self, why: str) -> None:
         line, self._line = self._line, deque()
-        for exchange in line:
-            exchange.answer.refused(why)
-            exchange.told()
+        for answer in line:
+            answer.refused(why)
+            answer.told()
 
     def _break(self, error: OSError) -> None:
         """Ends the connection because the socket or TLS did."""
@@ -353,8 +365,8 @@ class Connection:
         self.is_open = False
         self.lost = failure
         for stream in self._wire.close():
-            if stream.owner is not None and not stream.owner.answer.is_over:
-                stream.owner.answer.fail(failure)
+            if stream.owner is not None and not stream.owner.is_over:
+                stream.owner.fail(failure)
                 stream.owner.told()
         self._refuse_line(failure.message)
         if self._wire.fault is not None:
@@ -379,7 +391,7 @@ class Connection:
         self.lost = cancelled()
         for stream in list(self._wire.streams.values()):
             if stream.owner is not None:
-                stream.owner.answer.fail(self.lost)
+                stream.owner.fail(self.lost)
         self._socket.close()
 
 

@@ -24,9 +24,10 @@ from headrace.client.channel.channel import (
     Request,
     Stream,
     cancelled,
+    closed,
     late,
 )
-from headrace.client.channel.repeats import Attempts, Repeats
+from headrace.client.channel.repeats import Repeating, Repeats
 from headrace.client.errors import forked
 from headrace.client.forks import keep, process, tell_of_forks
 
@@ -66,20 +67,19 @@ class GrpcChannel:
     ) -> Reply:
         _check(self._process)
         deadline = None if timeout is None else time.monotonic() + timeout
-        attempts = Attempts(self._repeats, repeat=repeat)
         ask = self._channel.unary_unary(method)
         data = _joined(request)
-        while True:
+
+        def attempt() -> Reply:
+            if self._state is _States.SHUTDOWN:
+                raise closed()
             try:
                 reply, call = ask.with_call(data, timeout=_left(deadline), metadata=metadata)
             except grpc.RpcError as error:
-                failure = _failure(error)
-                pause = attempts.pause(failure, deadline)
-                if pause is None or self._state is _States.SHUTDOWN:
-                    raise failure from None
-                time.sleep(pause)
-            else:
-                return Reply(reply, _plain(call.trailing_metadata()))
+                raise _failure(error) from None
+            return Reply(reply, _plain(call.trailing_metadata()))
+
+        return Repeating(self._repeats, deadline, repeat=repeat).run(attempt)
 
     def start(
         self,
@@ -160,7 +160,8 @@ class _Stream:
     def write(self, message: Request) -> None:
         self._outgoing.put(_joined(message))
 
-    def drain(self) -> bool:
+    def send(self, message: Request) -> bool:
+        self.write(message)
         return bool(self._call.is_active())
 
     def end(self) -> None:
@@ -206,21 +207,21 @@ class AsyncGrpcChannel:
     ) -> Reply:
         _check(self._process)
         deadline = None if timeout is None else time.monotonic() + timeout
-        attempts = Attempts(self._repeats, repeat=repeat)
         ask = self._channel.unary_unary(method)
         data = _joined(request)
-        while True:
+
+        async def attempt() -> Reply:
+            if self._is_closed:
+                raise closed()
             call = ask(data, timeout=_left(deadline), metadata=metadata)
             try:
                 return Reply(await call, _plain(await call.trailing_metadata()))
             except grpc.aio.AioRpcError as error:
-                failure = _failure(error)
+                raise _failure(error) from None
             except asyncio.CancelledError:
-                failure = await _dropped(call)
-            pause = attempts.pause(failure, deadline)
-            if pause is None or self._is_closed:
-                raise failure
-            await asyncio.sleep(pause)
+                raise await _dropped(call) from None
+
+        return await Repeating(self._repeats, deadline, repeat=repeat).run_on_loop(attempt)
 
     async def stream(
         self,
@@ -253,7 +254,7 @@ class _AsyncStream:
     def trailing(self) -> Metadata:
         return self._trailing
 
-    async def write(self, message: Request) -> bool:
+    async def send(self, message: Request) -> bool:
         with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
             await self._call.write(_joined(message))
         return not self._call.done()

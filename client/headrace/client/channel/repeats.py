@@ -1,17 +1,20 @@
-"""Which calls are sent again, and when. Decisions only."""
+"""Which calls are sent again, and when."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 import grpc
 
 from headrace.client.channel.budget import RetryBudget
 from headrace.client.channel.channel import CANCELLED_HERE, CLOSED_HERE, CallFailed
+
+T = TypeVar("T")
 
 ATTEMPTS: Final = 4
 """How often a call is sent that may be repeated."""
@@ -26,19 +29,20 @@ _REPEATED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 class Repeats:
-    """The budget of a channel. Thread-safe."""
+    """The budget of a channel. Thread-safe.
+
+    Attributes:
+        deposit: notes a call that may be repeated.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self._lock = threading.Lock()
         self._budget = RetryBudget(_RATIO, clock())
+        self.deposit = self._budget.deposit
 
     def inherit(self) -> None:
         self._lock = threading.Lock()
-
-    def deposit(self) -> None:
-        """Notes a call that may be repeated."""
-        self._budget.deposit()
 
     def withdraw(self) -> bool:
         """Whether a call that a server may have begun is sent again, which then counts."""
@@ -46,29 +50,55 @@ class Repeats:
             return self._budget.withdraw(self.clock())
 
 
-class Attempts:
+class Repeating:
     """The attempts of one call. Not thread-safe.
 
     Args:
+        deadline: the call's, on the channel's clock.
         repeat: whether the call may run twice.
     """
 
-    __slots__ = ("_budget", "_failed", "_refused", "_repeat")
+    __slots__ = ("_budget", "_deadline", "_failed", "_refused", "_repeat")
 
-    def __init__(self, budget: Repeats, *, repeat: bool) -> None:
+    def __init__(self, budget: Repeats, deadline: float | None, *, repeat: bool) -> None:
         self._budget = budget
+        self._deadline = deadline
         self._repeat = repeat
         self._failed = 0
         self._refused = 0
 
-    def pause(self, failure: CallFailed, deadline: float | None) -> float | None:
-        """After how many seconds the call is sent again; None if the failure is final.
+    def run(self, attempt: Callable[[], T]) -> T:
+        """Makes the call, on this thread.
 
-        Args:
-            deadline: the call's, on the channel's clock.
+        Raises:
+            CallFailed: the last attempt failed.
         """
+        while True:
+            try:
+                return attempt()
+            except CallFailed as failure:
+                pause = self.pause(failure)
+                if pause is None:
+                    raise
+            time.sleep(pause)
+
+    async def run_on_loop(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Makes the call, on the event loop; as `run`."""
+        while True:
+            try:
+                return await attempt()
+            except CallFailed as failure:
+                pause = self.pause(failure)
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+
+    def pause(self, failure: CallFailed) -> float | None:
+        """After how many seconds the call is sent again; None if the failure is final."""
         pause = self._pause(failure)
-        if pause is None or (deadline is not None and self._budget.clock() + pause >= deadline):
+        if pause is None:
+            return None
+        if self._deadline is not None and self._budget.clock() + pause >= self._deadline:
             return None
         return pause
 

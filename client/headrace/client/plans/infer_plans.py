@@ -1,7 +1,4 @@
-"""The plans that send one request: in shared memory or in a message.
-
-`timeout_seconds` covers the whole plan.
-"""
+"""The plan that sends one request: in shared memory or in a message."""
 
 from __future__ import annotations
 
@@ -25,48 +22,37 @@ def pack(
     return serialize(request, attachments) if loan is None else loan
 
 
-def infer_packed(packed: Packed, timeout_seconds: float, *, once: bool = False) -> Plan[Outputs]:
-    """Sends a request that `pack` has made; see `infer`. `once` is as in `Call`."""
-    if isinstance(packed, Loan):
-        return (yield from infer_lent(packed, timeout_seconds, once=once))
-    return (yield from infer_encoded(packed, timeout_seconds, once=once))
-
-
-def infer_encoded(
-    data: Request, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
+def infer_packed(
+    packed: Loan | Request, budget: Budget, *, retry_when_full: bool = False, once: bool = False
 ) -> Plan[Outputs]:
-    """Sends a serialised request; see `infer`. `once` is as in `Call`."""
-    budget = Budget(timeout_seconds)
-    return decode_reply((yield from _infer(data, budget, retry_when_full, once=once)))
+    """Sends a request that `pack` has made, or one that is serialised. If the server cannot use the
+    shared memory, the request is sent again in a message. See `infer`.
 
-
-def infer_lent(
-    loan: Loan, timeout_seconds: float, *, retry_when_full: bool = False, once: bool = False
-) -> Plan[Outputs]:
-    """Sends a request whose tensors lie in shared memory. If the server cannot use the memory, the
-    request is sent again in a message. See `infer`."""
-    budget = Budget(timeout_seconds)
+    Args:
+        once: as in `Call`.
+    """
+    loan = packed if isinstance(packed, Loan) else None
+    data = loan.data if loan is not None else packed
     try:
-        return loan.read((yield from _infer(loan.data, budget, retry_when_full, once=once)))
+        while True:
+            try:
+                reply: bytes = yield Call("Infer", data, budget.left_seconds, once)
+            except ResourceExhausted as error:
+                delay = error.details.retry_delay_seconds
+                if retry_when_full and delay is not None and delay < budget.left_seconds:
+                    yield Pause(delay)
+                    continue
+                raise
+            return decode_reply(reply) if loan is None else loan.read(reply)
     except Error as error:
-        again = loan.failed(error)
-        if again is None:
+        again = None if loan is None else loan.failed(error)
+        if loan is None or again is None:
             raise
     finally:
-        loan.give_up()
-    data = serialize(*again)
-    return loan.read_message((yield from _infer(data, budget, retry_when_full, once=once)))
-
-
-def _infer(
-    data: Request, budget: Budget, retry_when_full: bool, *, once: bool = False
-) -> Plan[bytes]:
-    while True:
-        try:
-            reply: bytes = yield Call("Infer", data, budget.left_seconds, once)
-            return reply
-        except ResourceExhausted as error:
-            delay = error.details.retry_delay_seconds
-            if not retry_when_full or delay is None or delay >= budget.left_seconds:
-                raise
-        yield Pause(delay)
+        if loan is not None:
+            loan.give_up()
+    outputs = yield from infer_packed(
+        serialize(*again), budget, retry_when_full=retry_when_full, once=once
+    )
+    loan.learn(outputs)
+    return outputs

@@ -18,7 +18,7 @@ from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs
 from headrace.client.plans import client_plans, targets
-from headrace.client.plans.infer_plans import infer_encoded, infer_lent, pack
+from headrace.client.plans.infer_plans import infer_packed, pack
 from headrace.client.plans.plan import Budget, Call, Plan
 from headrace.client.shared_memory.loan import Packed
 from headrace.client.shared_memory.pool import Pool
@@ -203,25 +203,20 @@ def infer(
         NotFound: the network is no longer loaded.
         FailedPrecondition: it is still loading, or has failed to load.
     """
-    seconds = network.timeout_seconds if timeout is None else timeout
+    budget = Budget(network.timeout_seconds if timeout is None else timeout)
     options = outputs, priority, performance_counts, retry_when_full
-    began = time.monotonic()
     try:
-        return (yield from _infer(network, inputs, seconds, *options))
+        return (yield from _infer(network, inputs, budget, *options))
     except Error as error:
-        if not network.doubts(error):
+        if not network.doubts(error) or not (yield from network.renew(budget.left_seconds)):
             raise
-        left = max(seconds - (time.monotonic() - began), 0.0)
-        if not (yield from network.renew(left)):
-            raise
-    left = max(seconds - (time.monotonic() - began), 0.0)
-    return (yield from _infer(network, inputs, left, *options))
+    return (yield from _infer(network, inputs, budget, *options))
 
 
 def _infer(
     network: LoadedNetwork,
     inputs: Mapping[str, Any],
-    seconds: float,
+    budget: Budget,
     outputs: Sequence[str] | None,
     priority: int,
     performance_counts: bool,
@@ -231,19 +226,14 @@ def _infer(
     if sharing is None and not (outputs or priority or performance_counts):
         small = encoder.encode_small(inputs)
         if small is not None:
-            return (yield from infer_encoded(small, seconds, retry_when_full=retry_when_full))
+            return (yield from infer_packed(small, budget, retry_when_full=retry_when_full))
     request, attachments = encoder.encode(
         inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
     )
-    if sharing is not None:
-        budget = Budget(seconds)
-        loan = yield from sharing.borrow(request, attachments)
-        seconds = budget.left_seconds
-        if loan is not None:
-            return (yield from infer_lent(loan, seconds, retry_when_full=retry_when_full))
-    data = serialize_request(request, attachments)
-    found = yield from infer_encoded(data, seconds, retry_when_full=retry_when_full)
-    if sharing is not None:
+    loan = None if sharing is None else (yield from sharing.borrow(request, attachments))
+    data = loan or serialize_request(request, attachments)
+    found = yield from infer_packed(data, budget, retry_when_full=retry_when_full)
+    if sharing is not None and loan is None:
         sharing.learn(request, found)
     return found
 

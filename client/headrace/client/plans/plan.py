@@ -1,8 +1,8 @@
 """Plans: what a client does, independent of how it does it.
 
-A plan is a generator. It yields calls and pauses, and returns the result. The client sends it each
-call's reply (a list if the server streams), or throws the call's error into it. Plans do no input
-or output, so the synchronous and the asyncio client run the same ones.
+A plan is a generator of steps (see `headrace.client.steps`). It yields calls and pauses, gets each
+call's reply (a list if the server streams) or error, and returns the result. Plans do no input or
+output, so the synchronous and the asyncio client run the same ones.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-from headrace.client.errors import Error, invalid
+from headrace.client.errors import invalid
 
 T = TypeVar("T")
 
@@ -72,16 +72,16 @@ class Budget:
         InvalidArgument: it is not a number of seconds.
     """
 
-    __slots__ = ("_clock", "_end")
+    __slots__ = ("_end",)
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._end = clock() + checked_seconds(seconds)
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + checked_seconds(seconds)
 
     @property
     def left_seconds(self) -> float:
         """The seconds that are left: zero when the time is spent, infinite without a limit."""
-        return max(self._end - self._clock(), 0.0)
+        left = self._end - time.monotonic()
+        return left if left > 0.0 else 0.0
 
     @classmethod
     def of_load(cls, timeout: float | None) -> Budget:
@@ -115,8 +115,9 @@ def checked_seconds(timeout: object) -> float:
         InvalidArgument: it is not a number, or it is negative.
     """
     number: Any = timeout
-    # `Real` is an abstract class, and slow to ask.
-    if isinstance(timeout, (float, int, Real)) and number >= 0:  # False for NaN
+    if type(timeout) is float and 0.0 <= timeout <= _ENDLESS_SECONDS:  # mostly
+        return timeout
+    if isinstance(timeout, Real) and number >= 0:  # False for NaN
         return float(number) if number <= _ENDLESS_SECONDS else math.inf
     message = f"timeout is {timeout!r}; pass a number of seconds from 0, math.inf for no limit"
     raise invalid("timeout", message)
@@ -127,49 +128,6 @@ def patience(timeout: float | None) -> float | None:
     return None if timeout is None or timeout > _ENDLESS_SECONDS else timeout
 
 
-class Run(Generic[T]):
-    """A plan that is being run. Whoever runs it does `step` and calls `answered` or `failed`, until
-    the plan is `over`. Leaving the ``with`` block closes the plan.
-
-    Attributes:
-        step: what to do next.
-        result: what the plan has returned.
-
-    Raises:
-        Error, OSError: the plan raises it, here and in all methods.
-    """
-
-    __slots__ = ("_plan", "over", "result", "step")
-
-    step: Step
-    result: T
-
-    def __init__(self, plan: Plan[T]) -> None:
-        self._plan = plan
-        self.over = False
-        self._go(plan.send, None)
-
-    def __enter__(self) -> Run[T]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._plan.close()
-
-    def answered(self, reply: Any) -> None:
-        """Goes on with the reply to the step."""
-        self._go(self._plan.send, reply)
-
-    def failed(self, error: Error | OSError) -> None:
-        """Goes on after the step's error."""
-        self._go(self._plan.throw, error)
-
-    def _go(self, resume: Callable[[Any], Step], value: Any) -> None:
-        try:
-            self.step = resume(value)
-        except StopIteration as end:
-            self.over, self.result = True, end.value
-
-
 def seconds(timeout: float | None, default: float) -> float | None:
     """A call's time limit as channels take it: None for none.
 
@@ -177,4 +135,4 @@ def seconds(timeout: float | None, default: float) -> float | None:
         InvalidArgument: it is not a number.
     """
     chosen = default if timeout is None else checked_seconds(timeout)
-    return None if math.isinf(chosen) else chosen
+    return None if chosen == math.inf else chosen

@@ -14,6 +14,7 @@ from headrace.client.plans.plan import Budget, patience, seconds
 from headrace.client.request import InferRequest
 from headrace.client.shared_memory.call import started
 from headrace.client.shared_memory.loan import Loan, Packed
+from headrace.client.transport import ThreadCalls
 
 
 class CallingClient(Protocol):
@@ -22,7 +23,8 @@ class CallingClient(Protocol):
     @property
     def endpoint(self) -> object: ...
 
-    def callable(self, method: str, *, once: bool = False) -> Any: ...
+    @property
+    def calls(self) -> ThreadCalls: ...
 
 
 class SessionRequest(InferRequest):
@@ -62,8 +64,8 @@ class SessionRequest(InferRequest):
         try:
             if not left:
                 raise errors.late(self._client.endpoint)
-            infer = self._client.callable("Infer", once=True)
-            start = partial(infer.start, timeout=seconds(left, left))
+            limit = seconds(left, left)
+            start = partial(self._client.calls.start, "Infer", timeout=limit, once=True)
             call = started(start, self._packed, self._client.endpoint)
         except Exception as error:  # noqa: BLE001 - as the request's result
             self._forget()

@@ -86,7 +86,7 @@ class Session:
         if request is not None:
             return request.result()
         try:
-            plan = infer_plans.infer_packed(packed, budget.left_seconds, once=True)
+            plan = infer_plans.infer_packed(packed, budget, once=True)
             found = self._client.run(plan)
         except BaseException as error:
             self._ended(error, end=end)
@@ -158,10 +158,9 @@ class Session:
             timeout=timeout,
             performance_counts=performance_counts,
         )
-        start = self._client.callable("InferStream").stream
         with self._lock:
             self._standing.begin_stream()
-        many = InferMany(conversation, inputs, start, self._client.endpoint)
+        many = InferMany(conversation, inputs, self._client.calls.stream, self._client.endpoint)
         self._many = weakref.ref(many)
         return many
 

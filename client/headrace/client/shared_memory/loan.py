@@ -84,8 +84,12 @@ class Loan:
             Internal: the reply breaks the protocol.
         """
         outputs = decode_reply(data)
-        self._sizes.learn(self.request, outputs)
+        self.learn(outputs)
         return outputs
+
+    def learn(self, outputs: Outputs) -> None:
+        """Remembers the sizes in a reply that came in a message."""
+        self._sizes.learn(self.request, outputs)
 
     def failed(self, error: Error) -> Plain | None:
         """Ends the loan after an error. If shared memory was the cause, returns the request, to be

@@ -160,7 +160,7 @@ def test_messages_that_nobody_reads_take_no_memory(kind: str) -> None:
         with pytest.raises(CallFailed) as failed:
             callers.one("/t/Other", timeout=SECONDS)
         grown = peak_bytes() - before
-        assert stream.answer.is_over
+        assert stream.is_over
     assert failed.value.code is not grpc.StatusCode.DEADLINE_EXCEEDED
     assert grown < GROWTH_BYTES
 

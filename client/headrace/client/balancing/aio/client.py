@@ -148,15 +148,6 @@ class BalancedClient(Client):
 
     # -- calls --
 
-    def callable(self, method: str, *, once: bool = False) -> Any:
-        """Says now whether the client can make this call. `run` makes it.
-
-        Raises:
-            FailedPrecondition: the client is closed, or the method is about one server.
-        """
-        self.group.check_open()
-        messages.check_routed(method, self.fleet.servers, once=once)
-
     def check_open(self) -> None:
         self.group.check_open()
 
@@ -187,7 +178,7 @@ class BalancedClient(Client):
             return await step.client._do(step)
         if not isinstance(step, Call):
             return await super()._do(step)
-        messages.check_routed(step.method, self.fleet.servers, once=step.once)
+        messages.check_routed(step.method, self.fleet, once=step.once)
         await self._know()
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         budget = Budget(float("inf") if seconds is None else seconds)

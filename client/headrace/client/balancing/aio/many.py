@@ -40,7 +40,7 @@ class MovingMany(InferMany):
         while True:
             route = self._place.take()
             try:
-                stream: AsyncStream = await route.callable("InferStream").stream()
+                stream: AsyncStream = await route.calls.stream()
                 return stream
             except errors.FailedPrecondition:  # the route is closed
                 if self._client.group.closed or self._place.lost(errors.cancelled()) is None:
@@ -56,7 +56,7 @@ class MovingMany(InferMany):
             call = self._call
             assert call is not None
             for message in self._conversation.all_messages():
-                if not await call.write(message):
+                if not await call.send(message):
                     break  # the stream has ended; the receiver moves it
         if self._call is not None:
             self._call.end()

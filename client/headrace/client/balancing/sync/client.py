@@ -7,8 +7,6 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent import futures
-from functools import partial
-from types import SimpleNamespace
 from typing import Any, Final, Self, TypeVar
 
 from headrace.client import transport
@@ -52,6 +50,26 @@ def _loading_on_all(make: Callable[..., Plan[NetworkInfo]]) -> Any:
     return method
 
 
+class _StartedCalls:
+    """The part of `ThreadCalls` that starts calls, of those that any server answers."""
+
+    def __init__(self, client: BalancedClient) -> None:
+        self._client = client
+
+    def start(
+        self, method: str, request: Any, timeout: float | None, *, once: bool = False
+    ) -> BalancedFuture | Hedged:
+        client = self._client
+        client.group.check_open()
+        messages.check_routed(method, client.fleet, once=once)
+        after = client.fleet.options.hedge_after_seconds
+        if method != "Infer" or after is None:
+            return BalancedFuture(client, method, request, timeout)
+        hedged = Hedged(client, request, timeout)
+        client.watch.hedge(hedged, time.monotonic() + after)
+        return hedged
+
+
 class BalancedClient(Client):
     """A client of several servers; `Client` makes it. Thread-safe.
 
@@ -75,14 +93,14 @@ class BalancedClient(Client):
         def connect(endpoint: Any) -> Client:
             return Client(endpoint, timeout=timeout, max_message_bytes=max_message_bytes)
 
-        self._watch = Watch(weakref.proxy(self))
-        weakref.finalize(self, self._watch.stop).atexit = False  # `close_at_exit` is for that
+        self.watch = Watch(weakref.proxy(self))
+        weakref.finalize(self, self.watch.stop).atexit = False  # `close_at_exit` is for that
         self.group: Servers[Client] = Servers(
             target,
             balance=balance,
             shared_memory=shared_memory,
             connect=connect,
-            wake=self._watch.wake,
+            wake=self.watch.wake,
             **security,
         )
         self.fleet = self.group.fleet
@@ -165,8 +183,8 @@ class BalancedClient(Client):
             old.close()
 
     def close(self) -> None:
-        self._watch.stop()
-        self._watch.wait()
+        self.watch.stop()
+        self.watch.wait()
         for client in self.group.close():
             client.close()
 
@@ -178,26 +196,9 @@ class BalancedClient(Client):
     def check_open(self) -> None:
         self.group.check_open()
 
-    def callable(self, method: str, *, once: bool = False) -> Any:
-        """A method that any server answers, to start calls of."""
-        self.group.check_open()
-        messages.check_routed(method, self.fleet.servers, once=once)
-        return SimpleNamespace(start=partial(self.started, method))
-
-    def started(
-        self, method: str, request: Any, *, timeout: float | None = None
-    ) -> BalancedFuture | Hedged:
-        """Starts a request.
-
-        Args:
-            timeout: in seconds; None for no limit.
-        """
-        after = self.fleet.options.hedge_after_seconds
-        if method != "Infer" or after is None:
-            return BalancedFuture(self, method, request, timeout)
-        hedged = Hedged(self, request, timeout)
-        self._watch.hedge(hedged, time.monotonic() + after)
-        return hedged
+    @property
+    def calls(self) -> Any:  # type: ignore[override]
+        return _StartedCalls(self)
 
     def attempts(self, request: Any, tried: tuple[Server, ...] = ()) -> Attempts:
         self._know()
@@ -228,7 +229,7 @@ class BalancedClient(Client):
             return step.client._do(step)
         if not isinstance(step, Call):
             return super()._do(step)
-        messages.check_routed(step.method, self.fleet.servers, once=step.once)
+        messages.check_routed(step.method, self.fleet, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         if step.method == "Infer" and self.fleet.options.hedge_after_seconds is not None:
             return self._hedged(step.request, seconds)
@@ -236,7 +237,7 @@ class BalancedClient(Client):
         return self.run(routed(self.group, step, budget, self.attempts(step.request)))
 
     def _hedged(self, request: Any, seconds: float | None) -> Any:
-        started = self.started("Infer", request, timeout=seconds)
+        started = self.calls.start("Infer", request, seconds)
         try:
             return started.result().message
         finally:  # an interrupt

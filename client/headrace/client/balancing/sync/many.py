@@ -44,7 +44,7 @@ class MovingMany(InferMany):
         while True:
             route = self._place.take()
             try:
-                stream: Stream = route.callable("InferStream").stream()
+                stream: Stream = route.calls.stream()
                 return stream
             except errors.FailedPrecondition:  # the route is closed
                 if self._client.group.closed or self._place.lost(errors.cancelled()) is None:

@@ -58,7 +58,7 @@ class BalancedFuture(OutcomeFuture):
         route = server.route
         try:
             timeout = None if left == float("inf") else left
-            call = route.callable(self._method, once=True).start(self._request, timeout=timeout)
+            call = route.calls.start(self._method, self._request, timeout, once=True)
         except Error as error:
             if server.gave_up(route):  # it was closed before the call began
                 self._failed(server, errors.cancelled(), given_up=True)

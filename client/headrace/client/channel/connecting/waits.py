@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from headrace.client import steps as steps_of_both
+
 T = TypeVar("T")
 
 
@@ -44,28 +46,12 @@ Steps: TypeAlias = Generator[Wait, Any, T]
 
 def run(steps: Steps[T]) -> T:
     """Runs steps to their end on this thread. Returns or raises what they do."""
-    answer: Any = None
-    try:
-        while True:
-            answer = _await(steps.send(answer))
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    finally:
-        steps.close()
+    return steps_of_both.run(steps, _await)
 
 
 async def run_on_loop(steps: Steps[T]) -> T:
     """Does the same as `run`, and leaves the loop free."""
-    answer: Any = None
-    try:
-        while True:
-            answer = await _await_on_loop(steps.send(answer))
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    finally:
-        steps.close()
+    return await steps_of_both.run_on_loop(steps, _await_on_loop)
 
 
 def _left(wait: Wait) -> float:

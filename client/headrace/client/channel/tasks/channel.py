@@ -32,7 +32,7 @@ from headrace.client.channel.cipher import Cipher
 from headrace.client.channel.connecting import Dialler, Name, Tls
 from headrace.client.channel.connecting.waits import run_on_loop
 from headrace.client.channel.opening import opened
-from headrace.client.channel.repeats import Attempts, Repeats
+from headrace.client.channel.repeats import Repeating, Repeats
 from headrace.client.channel.requests import Blocks
 from headrace.client.channel.tasks.connection import LoopConnection
 from headrace.client.forks import tell_of_forks
@@ -94,34 +94,33 @@ class LoopChannel:
         if timeout is not None and timeout <= 0:
             raise late()
         deadline = None if timeout is None else time.monotonic() + timeout
-        attempts: Attempts | None = None
-        while True:
-            failure: CallFailed | None
-            try:
-                here = self._loops.get(asyncio.get_running_loop())
-                connection = None if here is None else here.current
-                if connection is None or not connection.may_take(repeat=repeat):
-                    connection = await self._connection(deadline, repeat=repeat)
-                left = None if deadline is None else max(deadline - time.monotonic(), 1e-6)
-                answer = Answer(self._blocks.block(method, left, metadata), request)
-                await _Call(connection, answer).over(left)
-                failure = answer.failure
-                if failure is None:
-                    if repeat:
-                        self._repeats.deposit()
-                    message: Any = answer.message
-                    if type(message) is Packed:
-                        message = await _unpacked(message)
-                    return Reply(message, answer.trailing)
-            except CallFailed as error:
-                failure = error
-            if attempts is None:
-                attempts = Attempts(self._repeats, repeat=repeat)
-            pause = attempts.pause(failure, deadline)
-            if pause is None or self._closed:
-                raise failure
-            if pause:
-                await asyncio.sleep(pause)
+        attempt = partial(self._attempt_unary, method, request, deadline, metadata, repeat=repeat)
+        return await Repeating(self._repeats, deadline, repeat=repeat).run_on_loop(attempt)
+
+    async def _attempt_unary(
+        self,
+        method: str,
+        request: Request,
+        deadline: float | None,
+        metadata: Metadata,
+        *,
+        repeat: bool,
+    ) -> Reply:
+        here = self._loops.get(asyncio.get_running_loop())
+        connection = None if here is None else here.current
+        if connection is None or not connection.may_take(repeat=repeat):
+            connection = await self._connection(deadline, repeat=repeat)
+        left = _left(deadline)
+        call = _Call(connection, self._blocks.block(method, left, metadata), request)
+        await call.over(left)
+        if call.failure is not None:
+            raise call.failure
+        if repeat:
+            self._repeats.deposit()
+        message: Any = call.message
+        if type(message) is Packed:
+            message = await _unpacked(message)
+        return Reply(message, call.trailing)
 
     async def stream(
         self,
@@ -133,9 +132,9 @@ class LoopChannel:
     ) -> AsyncStream:
         deadline = None if timeout is None else time.monotonic() + timeout
         connection = await self._connection(deadline, repeat=False)
-        left = None if deadline is None else max(deadline - time.monotonic(), 1e-6)
-        answer = StreamAnswer(self._blocks.block(method, left, metadata))
-        return LoopStream(connection, answer, left, self._max_message_bytes, ended)
+        left = _left(deadline)
+        block = self._blocks.block(method, left, metadata)
+        return LoopStream(connection, block, left, self._max_message_bytes, ended)
 
     async def close(self) -> None:
         self._closed = True
@@ -250,22 +249,22 @@ class _OnLoop:
             connection.close()
 
 
-class _Call:
+class _Call(Answer):
     """A call that a task waits for."""
 
-    __slots__ = ("_connection", "_over", "answer")
+    __slots__ = ("_connection", "_over")
 
-    def __init__(self, connection: LoopConnection, answer: Answer) -> None:
+    def __init__(self, connection: LoopConnection, block: bytes, request: Request) -> None:
+        super().__init__(block, request)
         self._connection = connection
         self._over = connection.loop.create_future()
-        self.answer = answer
         connection.begin(self)
 
     async def over(self, seconds: float | None) -> None:
         """Waits until it is over, for so long at most."""
         connection = self._connection
         timer = None
-        if seconds is not None and not self.answer.is_over:
+        if seconds is not None and not self.is_over:
             timer = connection.loop.call_later(seconds, connection.give_up, self, late())
         try:
             await self._over
@@ -277,26 +276,25 @@ class _Call:
                 timer.cancel()
 
     def told(self) -> None:
-        if self.answer.is_over and not self._over.done():
+        if not self._over.done():
             self._over.set_result(None)
 
-    def sent(self) -> None:
-        """Nobody asks for that."""
 
-
-class LoopStream:
+class LoopStream(StreamAnswer):
     """Implements `AsyncStream`."""
+
+    __slots__ = ("_connection", "_max_message_bytes", "_reader", "_tell", "_timer", "_writer")
 
     def __init__(
         self,
         connection: LoopConnection,
-        answer: StreamAnswer,
+        block: bytes,
         seconds: float | None,
         max_message_bytes: int,
         ended: Ended | None,
     ) -> None:
-        self.answer = answer
-        self._ended = ended
+        super().__init__(block)
+        self._tell = ended
         self._connection = connection
         self._max_message_bytes = max_message_bytes
         self._reader: asyncio.Future[None] | None = None
@@ -306,52 +304,52 @@ class LoopStream:
             self._timer = connection.loop.call_later(seconds, connection.give_up, self, late())
         connection.begin(self)
 
-    @property
-    def trailing(self) -> Metadata:
-        return self.answer.trailing
-
     def told(self) -> None:
         _wake(self._reader)
-        if self.answer.is_over:
+        if self.is_over:
             _wake(self._writer)
             if self._timer is not None:
                 self._timer.cancel()
-            if self._ended is not None:
-                self._ended(self.answer.code)
+            if self._tell is not None:
+                self._tell(self.code)
 
     def sent(self) -> None:
         _wake(self._writer)
 
-    async def write(self, message: Request) -> bool:
+    async def send(self, message: Request) -> bool:
         try:
             check_size(message, self._max_message_bytes)
         except CallFailed as failure:
             self._connection.give_up(self, failure)
-        if not self._connection.say(self.answer, message):
+        if not self._connection.say(self, message):
             self._writer = self._connection.loop.create_future()
             await self._writer
-        return not self.answer.is_over
+        return not self.is_over
 
     def end(self) -> None:
-        self._connection.finish(self.answer)
+        self._connection.finish(self)
 
     async def read(self) -> Message | None:
-        answer, connection = self.answer, self._connection
+        connection = self._connection
         while True:
-            message = connection.next_message(answer)
+            message = connection.next_message(self)
             if message is not None:
                 if type(message) is Packed:
                     return await _unpacked(message)
                 return message  # type: ignore[return-value]
-            if answer.is_over:
-                if answer.failure is not None:
-                    raise answer.failure
+            if self.is_over:
+                if self.failure is not None:
+                    raise self.failure
                 return None
             self._reader = connection.loop.create_future()
             await self._reader
 
     def cancel(self) -> None:
         self._connection.give_up(self, cancelled())
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 1e-6)
 
 
 def _retrieve(attempt: asyncio.Task[LoopConnection]) -> None:

@@ -7,10 +7,10 @@ import socket
 from typing import Final
 
 from headrace.client.channel import bounds
-from headrace.client.channel.answers import StreamAnswer
+from headrace.client.channel.answers import Answer, StreamAnswer
 from headrace.client.channel.channel import CallFailed, Request, closed
 from headrace.client.channel.cipher import Cipher
-from headrace.client.channel.connection import NOW, Connection, Exchange
+from headrace.client.channel.connection import NOW, Connection
 from headrace.http2.limits import Limits
 
 _AT_ONCE_BYTES: Final = 1 << 20
@@ -50,7 +50,7 @@ class LoopConnection(Connection):
         """
         if self.is_open and not self.has_calls:
             idle = bounds.clock() - self._used_at
-            if bounds.needs_look(idle, repeat=repeat):
+            if idle > bounds.UNSEEN_SECONDS or not repeat:
                 self._readable()  # perhaps the loop has not come to it yet
             if bounds.is_stale(idle, repeat=repeat) and not self.has_calls:
                 self._retire()
@@ -58,9 +58,9 @@ class LoopConnection(Connection):
 
     # -- calls --
 
-    def begin(self, exchange: Exchange) -> None:
+    def begin(self, answer: Answer) -> None:
         """Sends a call."""
-        self._add(exchange)
+        self._add(answer)
         if len(self._wire.streams) == 1:  # nobody else is about to add something
             self.flush()
         else:
@@ -78,9 +78,9 @@ class LoopConnection(Connection):
         self._finish(answer)
         self._flush_soon()
 
-    def give_up(self, exchange: Exchange, failure: CallFailed) -> bool:
+    def give_up(self, answer: Answer, failure: CallFailed) -> bool:
         """Ends a call from this side. Returns False if it has ended."""
-        given_up = self._give_up(exchange, failure)
+        given_up = self._give_up(answer, failure)
         self.flush()  # the loop may stop with the task that gave up
         return given_up
 

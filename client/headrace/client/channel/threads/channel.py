@@ -9,7 +9,7 @@ from collections import deque
 from concurrent import futures
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -34,7 +34,7 @@ from headrace.client.channel.cipher import Cipher
 from headrace.client.channel.connecting import Dialler, Name, Tls
 from headrace.client.channel.connecting.waits import run
 from headrace.client.channel.opening import opened
-from headrace.client.channel.repeats import Attempts, Repeats
+from headrace.client.channel.repeats import Repeating, Repeats
 from headrace.client.channel.requests import Blocks
 from headrace.client.channel.threads.attendant import Helper
 from headrace.client.channel.threads.connection import SharedConnection, Waiter
@@ -120,37 +120,37 @@ class SocketChannel:
         if timeout is not None and timeout <= 0:
             raise late()
         deadline = None if timeout is None else time.monotonic() + timeout
-        attempts: Attempts | None = None
+        attempt = partial(self._attempt_unary, method, request, deadline, metadata, repeat=repeat)
+        return Repeating(self.repeats, deadline, repeat=repeat).run(attempt)
+
+    def _attempt_unary(
+        self,
+        method: str,
+        request: Request,
+        deadline: float | None,
+        metadata: Metadata,
+        *,
+        repeat: bool,
+    ) -> Reply:
         while True:
-            failure: CallFailed | None
-            try:
+            connection = self._connection
+            if connection is None or not connection.may_take(repeat=repeat):
                 connection = self.connection(deadline, repeat=repeat)
-                block = self._blocks.block(method, _left(deadline), metadata)
-                call = _UnaryCall(connection, Answer(block, request))
-                try:
-                    if not connection.begin(call):
-                        continue
-                    if not connection.wait(call, deadline):
-                        connection.give_up(call, late())
-                except BaseException:  # an interrupt
-                    connection.give_up(call, cancelled())
-                    raise
-                answer = call.answer
-                failure = answer.failure
-                if failure is None:
-                    message = unpacked(answer.message)
-                    if repeat:
-                        self.repeats.deposit()
-                    return Reply(message, answer.trailing)
-            except CallFailed as error:
-                failure = error
-            if attempts is None:
-                attempts = Attempts(self.repeats, repeat=repeat)
-            pause = attempts.pause(failure, deadline)
-            if pause is None or self._closed:
-                raise failure
-            if pause:
-                time.sleep(pause)
+            block = self._blocks.block(method, _left(deadline), metadata)
+            call = _UnaryCall(connection, block, request)
+            try:
+                if not connection.begin(call):
+                    continue
+                if not connection.wait(call, deadline):
+                    connection.give_up(call, late())
+            except BaseException:  # an interrupt
+                connection.give_up(call, cancelled())
+                raise
+            if call.failure is not None:
+                raise call.failure
+            if repeat:
+                self.repeats.deposit()
+            return Reply(unpacked(call.message), call.trailing)
 
     def start(
         self,
@@ -183,7 +183,7 @@ class SocketChannel:
         while True:
             connection = self.connection(deadline, repeat=False)
             block = self._blocks.block(method, _left(deadline), metadata)
-            stream = SocketStream(self, connection, StreamAnswer(block), deadline, ended)
+            stream = SocketStream(self, connection, block, deadline, ended)
             if connection.begin(stream):
                 return stream
 
@@ -318,22 +318,32 @@ class _Attempt:
         self.failure: CallFailed | None = None
 
 
-class _UnaryCall(Waiter):
-    """A call that a thread waits for."""
+class _UnaryCall(Answer):
+    """A call that a thread waits for. Implements `Waiting`, too."""
 
-    __slots__ = ("_connection", "answer")
+    __slots__ = ("_connection", "lock", "ready")
 
-    def __init__(self, connection: SharedConnection, answer: Answer) -> None:
-        super().__init__()
+    def __init__(self, connection: SharedConnection, block: bytes, request: Request) -> None:
+        super().__init__(block, request)
         self._connection = connection
-        self.answer = answer
+        self.ready = False
+        self.lock: Any = None
 
     def told(self) -> None:
-        if self.answer.is_over:
-            self._connection.wake(self)
+        self._connection.wake(self)
 
-    def sent(self) -> None:
-        """A thread that waits for the reply does not ask for that."""
+
+class _Try(Answer):
+    """One attempt of a started call."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: StartedCall, block: bytes, request: Request) -> None:
+        super().__init__(block, request)
+        self._call = call
+
+    def told(self) -> None:
+        self._call.told(self)
 
 
 class StartedCall:
@@ -360,13 +370,13 @@ class StartedCall:
         self._request: Request = request
         self._metadata = metadata
         self._deadline = self.due
-        self._attempts = Attempts(channel.repeats, repeat=repeat)
+        self._repeating = Repeating(channel.repeats, self.due, repeat=repeat)
         self._connection: SharedConnection | None = None
         self._outcome: futures.Future[Reply] = futures.Future()
         self._unwanted: CallFailed | None = None
         self._pauses = False
         self._waiters: list[Waiter] = []
-        self.answer = Answer(b"", request)
+        self._try: _Try | None = None
 
     # -- what callers see --
 
@@ -384,7 +394,7 @@ class StartedCall:
         if connection is not None and not self._outcome.done():
             waiter = Waiter()
             self._waiters.append(waiter)
-            waiter.ready = self.answer.is_over
+            waiter.ready = self._try is None or self._try.is_over
             limit = self._deadline if until is None else min(until, self._deadline)
             connection.wait(waiter, None if limit == float("inf") else limit)
             self._waiters.remove(waiter)
@@ -408,8 +418,8 @@ class StartedCall:
         if self._outcome.done():
             return False
         self._unwanted = failure
-        connection = self._connection
-        if connection is None or not connection.give_up(self, failure):
+        connection, attempt = self._connection, self._try
+        if connection is None or attempt is None or not connection.give_up(attempt, failure):
             self.failed(failure)  # between two attempts, or an attempt has just ended
         return True
 
@@ -436,25 +446,23 @@ class StartedCall:
         except ValueError as error:
             self._settle(error)
             return True
-        self.answer = Answer(block, self._request)
+        self._try = attempt = _Try(self, block, self._request)
         self._connection = connection
-        if not connection.start(self):
+        if not connection.start(attempt):
             self._connection = None
             return False
         if self._unwanted is not None:
-            connection.give_up(self, self._unwanted)
+            connection.give_up(attempt, self._unwanted)
         return True
 
-    def told(self) -> None:
+    def told(self, attempt: _Try) -> None:
+        """An attempt is over."""
         connection = self._connection
-        if self.answer.is_over and connection is not None:
+        if connection is not None:
             for waiter in self._waiters:
                 connection.wake(waiter)
             connection.unattended -= 1
-            connection.later(partial(self._answered, self.answer))
-
-    def sent(self) -> None:
-        """Nobody asks for that."""
+            connection.later(partial(self._answered, attempt))
 
     def _answered(self, answer: Answer) -> None:
         """The attempt has ended."""
@@ -469,7 +477,7 @@ class StartedCall:
         """An attempt failed. It is sent again if it may be."""
         self._connection = None
         unwanted = self._unwanted is not None
-        pause = None if unwanted else self._attempts.pause(failure, self._deadline)
+        pause = None if unwanted else self._repeating.pause(failure)
         if pause is None:
             self._settle(failure)
         elif pause:
@@ -481,7 +489,7 @@ class StartedCall:
 
     def _settle(self, outcome: Reply | BaseException) -> None:
         self._channel.helper.remove(self)
-        self._request = b""
+        self._request, self._try = b"", None
         with suppress(futures.InvalidStateError):  # both ends have ended it
             if isinstance(outcome, Reply):
                 self._outcome.set_result(outcome)
@@ -489,35 +497,33 @@ class StartedCall:
                 self._outcome.set_exception(outcome)
 
 
-class SocketStream:
+class SocketStream(StreamAnswer):
     """Implements `Stream`. The connection's lock guards what has come."""
+
+    __slots__ = ("_channel", "_connection", "_deadline", "_incoming", "_outgoing", "_tell")
 
     def __init__(
         self,
         channel: SocketChannel,
         connection: SharedConnection,
-        answer: StreamAnswer,
+        block: bytes,
         deadline: float | None,
         ended: Ended | None,
     ) -> None:
-        self.answer = answer
+        super().__init__(block)
         self._connection = connection
         self._deadline = deadline
         self._channel = channel  # which would close the connection
-        self._ended = ended
+        self._tell = ended
         self._incoming = Waiter()
         self._outgoing = Waiter()
 
-    @property
-    def trailing(self) -> Metadata:
-        return self.answer.trailing
-
     def told(self) -> None:
         self._connection.wake(self._incoming)
-        if self.answer.is_over:
+        if self.is_over:
             self._connection.wake(self._outgoing)
-            if self._ended is not None:
-                self._connection.later(partial(self._ended, self.answer.code))
+            if self._tell is not None:
+                self._connection.later(partial(self._tell, self.code))
 
     def sent(self) -> None:
         self._connection.wake(self._outgoing)
@@ -528,25 +534,25 @@ class SocketStream:
         except CallFailed as failure:
             self._connection.give_up(self, failure)
             return
-        self._connection.say(self.answer, message)
+        self._connection.say(self, message)
 
-    def drain(self) -> bool:
-        self._connection.holds_back(self.answer, self._outgoing)
+    def send(self, message: Request) -> bool:
+        self.write(message)
+        self._connection.holds_back(self, self._outgoing)
         self._wait(self._outgoing)
-        return not self.answer.is_over
+        return not self.is_over
 
     def end(self) -> None:
-        self._connection.finish(self.answer)
+        self._connection.finish(self)
 
     def read(self) -> Message | None:
-        answer = self.answer
         while True:
-            message, is_over = self._connection.next_message(answer, self._incoming)
+            message, is_over = self._connection.next_message(self, self._incoming)
             if message is not None:
                 return unpacked(message)  # type: ignore[no-any-return]
             if is_over:
-                if answer.failure is not None:
-                    raise answer.failure
+                if self.failure is not None:
+                    raise self.failure
                 return None
             self._wait(self._incoming)
 

@@ -11,24 +11,30 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from headrace.client.channel import bounds
-from headrace.client.channel.answers import StreamAnswer
+from headrace.client.channel.answers import Answer, StreamAnswer
 from headrace.client.channel.channel import CallFailed, Request, closed
 from headrace.client.channel.cipher import Cipher
-from headrace.client.channel.connection import NOW, Connection, Exchange
+from headrace.client.channel.connection import NOW, Connection
 from headrace.http2.limits import Limits
 
 _TICK_SECONDS: Final = 1.0
 _TICK: Final = struct.pack("ll", 1, 0)
-_LEAST_SECONDS: Final = 1e-6
 
 
-class Waiter:
+class Waiting(Protocol):
     """What a thread waits for. The connection's lock guards it.
 
     Attributes:
         ready: whether it has come about.
         lock: wakes the thread, which waits for it to be released. None before it has to wait.
     """
+
+    ready: bool
+    lock: Any
+
+
+class Waiter:
+    """Implements `Waiting` for what is not a call."""
 
     __slots__ = ("lock", "ready")
 
@@ -76,7 +82,7 @@ class SharedConnection(Connection):
         self.stuck = False
         self._attendant = attendant
         self._lock = threading.Lock()
-        self._followers: dict[Waiter, None] = {}
+        self._followers: dict[Waiting, None] = {}
         self._due: list[Callable[[], object]] = []  # to be done without the lock
         self._is_written = False
         self._patience = 0.0
@@ -96,7 +102,7 @@ class SharedConnection(Connection):
         if not self.is_open or self.is_read:
             return self.is_open
         idle = bounds.clock() - self._used_at
-        if not bounds.needs_look(idle, repeat=repeat):
+        if repeat and idle <= bounds.UNSEEN_SECONDS:
             return True
         if bounds.is_stale(idle, repeat=repeat) and not self.has_calls:
             with self._lock:
@@ -119,24 +125,24 @@ class SharedConnection(Connection):
 
     # -- calls --
 
-    def begin(self, exchange: Exchange) -> bool:
+    def begin(self, answer: Answer) -> bool:
         """Sends a call, whose caller then waits. Returns False if the connection takes no new
         ones."""
         with self._lock:
             if not self.is_open:
                 return False
-            self._add(exchange)
+            self._add(answer)
             if self._is_written or self.stuck or not self._flush():
                 return True
             self._is_written = True
         self._write()
         return True
 
-    def start(self, exchange: Exchange) -> bool:
+    def start(self, answer: Answer) -> bool:
         """As `begin`, for a call that nobody waits for."""
         with self._lock:
             self.unattended += 1
-        if not self.begin(exchange):
+        if not self.begin(answer):
             with self._lock:
                 self.unattended -= 1
             return False
@@ -156,16 +162,16 @@ class SharedConnection(Connection):
             self._finish(answer)
         self.flush()
 
-    def give_up(self, exchange: Exchange, failure: CallFailed) -> bool:
+    def give_up(self, answer: Answer, failure: CallFailed) -> bool:
         """Ends a call from this side. Returns False if it has ended."""
         with self._lock:
-            if not self._give_up(exchange, failure):
+            if not self._give_up(answer, failure):
                 return False
         self.flush()
         self._do_due()
         return True
 
-    def next_message(self, answer: StreamAnswer, waiter: Waiter) -> tuple[Any, bool]:
+    def next_message(self, answer: StreamAnswer, waiter: Waiting) -> tuple[Any, bool]:
         """The next message of a stream, and whether the stream is over. None if none has come;
         `waiter` is ready when one has, or the stream is over."""
         with self._lock:
@@ -175,7 +181,7 @@ class SharedConnection(Connection):
             self.flush()
         return message, is_over
 
-    def holds_back(self, answer: StreamAnswer, waiter: Waiter) -> None:
+    def holds_back(self, answer: StreamAnswer, waiter: Waiting) -> None:
         """Makes `waiter` ready unless something of a stream is held back."""
         with self._lock:
             stream = answer.stream
@@ -183,7 +189,7 @@ class SharedConnection(Connection):
 
     # -- waiting --
 
-    def wait(self, waiter: Waiter, deadline: float | None) -> bool:
+    def wait(self, waiter: Waiting, deadline: float | None) -> bool:
         """Waits until `waiter` is ready, and reads for all others meanwhile if nobody else does.
 
         Returns:
@@ -212,14 +218,14 @@ class SharedConnection(Connection):
             if not in_time:
                 return waiter.ready
 
-    def wake(self, waiter: Waiter) -> None:
+    def wake(self, waiter: Waiting) -> None:
         """Makes a waiter ready, with the lock held."""
         waiter.ready = True
         if waiter in self._followers:
             del self._followers[waiter]
             waiter.lock.release()
 
-    def _follow(self, waiter: Waiter, deadline: float | None) -> bool:
+    def _follow(self, waiter: Waiting, deadline: float | None) -> bool:
         """Waits until the waiter is ready, or shall read. Returns False when time is up."""
         woken = False
         try:
@@ -243,13 +249,21 @@ class SharedConnection(Connection):
                     self._promote()
         return woken
 
-    def _lead(self, waiter: Waiter, deadline: float | None) -> bool:
+    def _lead(self, waiter: Waiting, deadline: float | None) -> bool:
         """Reads until the waiter is ready. Returns False when time is up."""
         try:
             while not waiter.ready and self.lost is None:
-                if deadline is not None and time.monotonic() >= deadline:
-                    return False
-                self._read(deadline)
+                left = _TICK_SECONDS
+                if deadline is not None:
+                    left = min(left, deadline - time.monotonic())
+                    if left <= 0:
+                        return False
+                if self.stuck:
+                    self._read_and_write(left)
+                else:
+                    if left != self._patience:
+                        self._set_patience(left)
+                    self._receive(0)
                 if self._due:
                     return True  # callbacks run when another one may read
             return True
@@ -261,10 +275,12 @@ class SharedConnection(Connection):
         with self._lock:
             self.is_read = False
             self._used_at = bounds.clock()
-            self._promote()
+            if self._followers or self.unattended or self.stuck:
+                self._promote()
             if self.lost is not None:
                 self._ended()
-        self._do_due()
+        if self._due:
+            self._do_due()
 
     def _promote(self) -> None:
         """Has somebody read, with the lock held, if nobody does."""
@@ -282,11 +298,10 @@ class SharedConnection(Connection):
         self._due.append(do)
 
     def _do_due(self) -> None:
-        if self._due:
-            with self._lock:
-                due, self._due = self._due, []
-            for each in due:
-                each()
+        with self._lock:
+            due, self._due = self._due, []
+        for each in due:
+            each()
 
     # -- the attendant --
 
@@ -331,24 +346,20 @@ class SharedConnection(Connection):
 
     # -- reading --
 
-    def _read(self, deadline: float | None) -> None:
-        """Waits for bytes, for some time, and takes them."""
-        left = _TICK_SECONDS
-        if deadline is not None:
-            left = min(left, max(deadline - time.monotonic(), _LEAST_SECONDS))
-        if self.stuck:
-            found = self._poll(select.POLLOUT | select.POLLIN, left)
-            if found & select.POLLOUT:
-                self.write_now()
-            if found & ~select.POLLOUT:
-                self._receive(NOW)
-            return
-        if left != self._patience:
-            whole = int(left)
-            wanted = struct.pack("ll", whole, max(int((left - whole) * 1e6), 1 - whole))
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wanted)
-            self._patience = left
-        self._receive(0)
+    def _read_and_write(self, seconds: float) -> None:
+        """Waits until the full socket can be read or written, for some time, and does that."""
+        found = self._poll(select.POLLOUT | select.POLLIN, seconds)
+        if found & select.POLLOUT:
+            self.write_now()
+        if found & ~select.POLLOUT:
+            self._receive(NOW)
+
+    def _set_patience(self, seconds: float) -> None:
+        """Sets how long the socket waits for bytes."""
+        whole = int(seconds)
+        wanted = struct.pack("ll", whole, max(int((seconds - whole) * 1e6), 1 - whole))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wanted)
+        self._patience = seconds
 
     def _receive(self, flags: int) -> bool:
         """Receives bytes and takes them. Returns whether there were any."""

@@ -26,6 +26,7 @@ from headrace.client.cli.input_files import read_inputs
 from headrace.client.cli.model_options import Config, Device, ModelFile, Repository
 from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
+from headrace.client.plans.plan import Budget
 
 _VARIETY = 8  # different requests, sent in turns
 _REFRESH_SECONDS = 0.2
@@ -229,7 +230,7 @@ async def _run(server: str, plan: _Plan, random: np.random.Generator, *, quiet: 
 
         async def ask(number: int) -> Outputs:
             data = plan.requests[number % len(plan.requests)]
-            return await client.run(infer_plans.infer_encoded(data, plan.timeout))
+            return await client.run(infer_plans.infer_packed(data, Budget(plan.timeout)))
 
         load = Load(ask, plan.warm_up, plan.seconds)
         progress = asyncio.ensure_future(_show(load, plan.warm_up + plan.seconds, quiet=quiet))
