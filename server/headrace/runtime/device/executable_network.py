@@ -88,6 +88,10 @@ class ExecutableNetwork:
     counts_rows: bool = True
     """Whether a request's rows are counted when it ends. If not, the rows of each run are."""
 
+    _start: Callable[[Job], None]
+    """Begins a job and returns. It is a method of a virtual device; of others it is the start of
+    their pipeline."""
+
     states: Mapping[str, str] = MappingProxyType({})
     """The inputs that the runtime keeps between the requests of a sequence. Each maps to the output
     that gives its next value. Neither is among `inputs` and `outputs`."""
@@ -129,6 +133,8 @@ class ExecutableNetwork:
             inline=self.executor.inline_budget(safe=self.inline_safe) if self.executor else None,
             departure=self._departure(),
         )
+        if not hasattr(type(self), "_start"):
+            self._start = self._pipeline.start
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         """Gives the network its name in the registry and its own counters; parts have none."""
@@ -141,6 +147,7 @@ class ExecutableNetwork:
             self._closed = True
             self._close()
             self.network = _NOTHING
+            vars(self).pop("_start", None)
             if pipeline := vars(self).pop("_pipeline", None):  # its stages refer to this network
                 pipeline.timeout.close()
 
@@ -313,10 +320,6 @@ class ExecutableNetwork:
         if mine._postprocess is not base._postprocess:
             stages.append((share, self._postprocess))
         return stages
-
-    def _start(self, job: Job) -> None:
-        """Begins the job and returns. A virtual device overrides it."""
-        self._pipeline.start(job)
 
     def _preprocess(self, job: Job) -> None:
         """Turns `job.inputs` into what the backend takes."""

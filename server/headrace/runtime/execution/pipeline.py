@@ -11,6 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.runtime.errors import DeadlineExceeded, HeadraceError, Internal
@@ -92,21 +93,49 @@ class Pipeline:
         Raises:
             Unavailable: the executor has stopped.
         """
-        if job.may_run_inline and self.inline is not None and self.inline.allowed:
-            share = self.hops[0].share
+        share, departure = self.hops[0].share, self.departure
+        if job.may_run_inline and (
+            job.token.error is None and departure.fits(job)
+            if departure is not None
+            else self.inline is not None and self.inline.allowed
+        ):
             stream = share.executor.enter(share.flow)
             if stream is not None:
+                if departure is None:
+                    self._run_here(job, stream)
+                    return
+                job.started = time.monotonic()
+                self.timeout.begin(job)
                 try:
-                    error = self.run(job, 0)
-                    self.timeout.running.pop(job, None)
-                    job.settle(error)
-                finally:
-                    share.executor.leave(stream, share.flow)
+                    if departure.depart((job,), partial(self._land, job, stream)):
+                        return
+                except Exception:  # noqa: BLE001 - the stream must not be lost with the job
+                    _log.exception("a job could not depart")
+                self.timeout.end(job)
+                job.started = 0.0
+                share.executor.hand(stream, share.flow, _Passage(self, job))
                 return
         passage = _Passage(self, job)
         passage.enter()
         if job.outcome is None:
             passage.listen()
+
+    def _run_here(self, job: Job, stream: Stream) -> None:
+        share = self.hops[0].share
+        try:
+            error = self.run(job, 0)
+            self.timeout.running.pop(job, None)
+            job.settle(error)
+        finally:
+            share.executor.leave(stream, share.flow)
+
+    def _land(self, job: Job, stream: Stream, error: BaseException | None) -> None:
+        """As `Landed`, of a job that departed alone."""
+        share = self.hops[0].share
+        # The next tasks depart first, so that the other process need not wait for them.
+        share.executor.leave(stream, share.flow)
+        self.timeout.end(job)
+        job.settle(error)
 
     def run(self, job: Job, index: int) -> BaseException | None:
         """Runs the stages of the hop `index` in this thread. Returns the error if the job failed,

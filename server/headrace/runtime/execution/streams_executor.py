@@ -88,6 +88,12 @@ class StreamsExecutor:
             flow.running += 1
             return self._idle.pop()
 
+    @staticmethod
+    def hand(stream: Stream, flow: Flow[Task], task: Task) -> None:
+        """Has the thread of the stream that `enter` returned run a task after all."""
+        stream.work = (flow, task)
+        stream.wake.release()
+
     def leave(self, stream: Stream, flow: Flow[Task]) -> None:
         """Gives back the stream that `enter` returned, or with which a task departed."""
         with self._lock:

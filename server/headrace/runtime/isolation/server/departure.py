@@ -15,14 +15,14 @@ from typing import Final
 
 import numpy as np
 
+from headrace.ipc.link import Disconnected, Message, TooLong
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.pipeline import Landed
-from headrace.runtime.isolation.server.exchange import Exchange
+from headrace.runtime.isolation.server.exchange import Exchange, Request
 from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
-from headrace.runtime.isolation.wire.channel import Disconnected, Message
 
 _JOB_BYTES: Final = 2**20
 """Inputs of more bytes are copied, and memory for more bytes of outputs is reserved, on a stream's
@@ -82,77 +82,51 @@ class WorkerDeparture:
         exchange = self.network.loaded
         if exchange is None or exchange.expected > _JOB_BYTES:
             return False
-        worker = exchange.worker
+        worker, work = exchange.worker, self.network.running
         if worker.watched is None or worker.ended.is_set():
             return False
-        journeys: list[_Journey] = []
+        cancels: list[tuple[Request, partial[None]]] = []
+        takes: list[partial[None]] = []
+        data = b""
+        descriptors: list[int] = []
         try:
-            journeys.extend(_Journey(self, exchange, job, landed) for job in jobs)
-            messages = [journey.request.data for journey in journeys]
-            descriptors = [each for journey in journeys for each in journey.request.descriptors()]
-            takes = [journey.take for journey in journeys]
-            if worker.watched.ask(messages, takes, descriptors):
+            for job in jobs:
+                request = exchange.request(job)
+                cancel = partial(worker.cancel, request.number)
+                cancels.append((request, cancel))
+                worker.under_way.append(work)
+                job.token.attach(cancel)
+                takes.append(partial(self._take, exchange, request, cancel, landed))
+                data = data + request.data if data else request.data
+                descriptors += request.descriptors
+            if worker.watched.ask(data, takes, descriptors):
                 return True
-        except (HeadraceError, OSError, MemoryError):
+        except (HeadraceError, OSError, MemoryError, TooLong):
             pass  # a stream's thread sends the job then, and fails it
-        for journey in journeys:
-            journey.stay()
+        for request, cancel in cancels:
+            exchange.take_back(request)
+            request.job.token.detach(cancel)
+            worker.under_way.remove(work)
         return False
 
-    def took(self, seconds: float) -> None:
-        """Records how long the worker took for a run."""
-        mean = self._mean_seconds
-        self._mean_seconds = mean + _SMOOTHING * (seconds - mean) if mean else seconds
-
-
-class _Journey:
-    """One job on its way to the worker and back, from when it is made.
-
-    Attributes:
-        request: in the worker's form.
-
-    Raises:
-        InvalidArgument, Internal, ResourceExhausted: as `Exchange.request`.
-    """
-
-    __slots__ = ("_cancel", "_departure", "_exchange", "_job", "_landed", "request")
-
-    def __init__(
+    def _take(
         self,
-        departure: WorkerDeparture,
         exchange: Exchange,
-        job: Job,
+        request: Request,
+        cancel: partial[None],
         landed: Landed,
+        reply: Message | None,
     ) -> None:
-        self.request = exchange.request(job)
-        self._departure = departure
-        self._exchange = exchange
-        self._job = job
-        self._landed = landed
-        self._cancel = partial(exchange.worker.cancel, self.request.number)
-        exchange.worker.under_way.append(departure.network.running)
-        job.token.attach(self._cancel)
-
-    def stay(self) -> None:
-        """Undoes what making it did, because the request was not sent."""
-        self._exchange.take_back(self.request)
-        self._end()
-
-    def _end(self) -> None:
-        self._job.token.detach(self._cancel)
-        self._exchange.worker.under_way.remove(self._departure.network.running)
-
-    def take(self, reply: Message | None) -> None:
         """As `Take`."""
-        job, worker = self._job, self._exchange.worker
+        job, worker, work = request.job, exchange.worker, self.network.running
         error: BaseException | None = None
         if reply is None:
-            self.request.ended()
-            lost, work = worker.broken(), self._departure.network.running
-            error = self._departure.host.lost(work, worker.end, lost)
+            request.ended()
+            lost = worker.broken()
+            error = self.host.lost(work, worker.end, lost)
         else:
             try:
-                seconds = self._exchange.receive(job, reply, self.request)
+                seconds = exchange.receive(reply, request)
             except Disconnected:
                 worker.kill("it sent an unknown message")
                 raise
@@ -160,9 +134,12 @@ class _Journey:
                 error = raised
             else:
                 job.inferred = time.monotonic()
-                seconds = min(seconds, job.inferred - job.queued)  # a worker may tell anything
-                self._departure.took(seconds)
+                # A worker may tell anything.
+                seconds = min(seconds, job.inferred - job.queued)
+                mean = self._mean_seconds
+                self._mean_seconds = mean + _SMOOTHING * (seconds - mean) if mean else seconds
                 job.prepared = job.inferred - seconds
                 job.started = min(job.started, job.prepared)
-        self._end()
-        self._landed(error)
+        job.token.detach(cancel)
+        worker.under_way.remove(work)
+        landed(error)

@@ -1,53 +1,59 @@
-"""Sends a request to a worker and receives its answer, on the thread that runs the request."""
+"""Turns jobs into requests to a worker, and its answers into the jobs' outputs."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from headrace.ipc.link import Disconnected, Message, packed
+from headrace.ipc.segments import Segment
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.process import WorkerProcess
-from headrace.runtime.isolation.wire.channel import Disconnected, Message, close_all
 from headrace.runtime.isolation.wire.descriptions import profile_from_json
 from headrace.runtime.isolation.wire.failures import error_from_json
 from headrace.runtime.isolation.wire.forms import Form, Forms, key_of
-from headrace.runtime.isolation.wire.shared_memory import Segment
-from headrace.runtime.isolation.wire.values import GIVEN_IS_NEW, OFFERED_IS_NEW, Asked, Told
+from headrace.runtime.isolation.wire.values import (
+    GIVEN_IS_NEW,
+    OFFERED_IS_NEW,
+    REQUEST,
+    AnswerFacts,
+)
 
-_NOTHING: Final = Told(0.0, 0, 0)
+_NOTHING: Final = AnswerFacts(0.0, 0, 0)
 
 
-@dataclass(slots=True)
 class Request:
-    """A request in the worker's form.
+    """A job in the worker's form.
 
     Attributes:
-        number: for cancelling it.
-        spare: the number of a segment that the worker may make for the outputs.
+        number: for cancelling it, and for a segment that the worker may make for the outputs.
         data: the packed message.
+        descriptors: of segments that the worker does not know, which go with the message.
         given: the shared memory that holds large inputs.
         offered: shared memory for the outputs.
         forgotten: numbers of segments that the message has the worker unmap.
     """
 
-    number: int
-    spare: int
-    data: bytes = b""
-    given: Segment | None = None
-    offered: Segment | None = None
-    forgotten: list[int] = field(default_factory=list)
+    __slots__ = ("data", "descriptors", "forgotten", "given", "job", "number", "offered")
 
-    def descriptors(self) -> list[int]:
-        """The descriptors to send, which are those of segments that the worker does not know."""
-        segments = (each for each in (self.given, self.offered) if each is not None)
-        return [each.descriptor for each in segments if each.descriptor is not None]
+    def __init__(self, number: int, job: Job) -> None:
+        self.number = number
+        self.job = job
+        self.data = b""
+        self.descriptors: list[int] = []
+        self.given: Segment | None = None
+        self.offered: Segment | None = None
+        self.forgotten: Sequence[int] = ()
 
     def ended(self) -> None:
         """Closes the descriptors, because the worker has answered or ended."""
-        for each in (self.given, self.offered):
-            if each is not None:
-                each.known()
+        if self.descriptors:
+            for each in (self.given, self.offered):
+                if each is not None:
+                    each.known()
 
 
 @dataclass(slots=True)
@@ -73,7 +79,7 @@ class Exchange:
     _forms: Forms = field(default_factory=Forms)
 
     def __call__(self, job: Job) -> None:
-        """Runs the job and fills its outputs.
+        """Runs the job and fills its outputs. Waits for the worker's answer.
 
         Raises:
             Unavailable: the worker ended.
@@ -85,8 +91,7 @@ class Exchange:
             with worker.lanes.lane() as lane:
                 job.token.attach(cancel)
                 try:
-                    lane.gather(request.data)
-                    lane.flush(request.descriptors())
+                    lane.send(request.data, request.descriptors)
                     reply = lane.receive()
                 except Disconnected as error:
                     raise worker.broken() from error
@@ -96,7 +101,7 @@ class Exchange:
             request.ended()
             raise
         try:
-            self.receive(job, reply, request)
+            self.receive(reply, request)
         except Disconnected as error:
             worker.kill("it sent an unknown message")
             raise worker.broken() from error
@@ -106,15 +111,40 @@ class Exchange:
 
         Raises:
             InvalidArgument: as `encode`.
-            Internal: the message is too large.
-            ResourceExhausted: the system has no memory for it.
+            TooLong: the message is too long.
+            OSError: the system has no memory for it.
         """
-        pool = self.worker.pool
-        request = Request(self.worker.number(), pool.number())
+        worker, inputs, names = self.worker, job.inputs, job.output_names
+        pool, given, offered, new = worker.pool, None, None, 0
+        request = Request(next(worker.numbers), job)
         try:
+            key = key_of(inputs, names, job.profile)
+            writer = self._forms.known.get(key) if key is not None else None
+            if writer is None:
+                header = {"network": self.number, "outputs": names, "profile": job.profile}
+                writer = self._forms.writer(key, inputs, "inputs", header)
+            if writer.segment_bytes:
+                given = request.given = pool.take(writer.segment_bytes)
+                if given.descriptor is not None:
+                    new = GIVEN_IS_NEW
+                    request.descriptors.append(given.descriptor)
             if self.expected:
-                request.offered = pool.take(self.expected)
-            self._write(request, job)
+                offered = request.offered = pool.take(self.expected)
+                if offered.descriptor is not None:
+                    new |= OFFERED_IS_NEW
+                    request.descriptors.append(offered.descriptor)
+            facts = REQUEST.pack(
+                request.number,
+                0 if given is None else given.number,
+                0 if offered is None else offered.number,
+                job.priority,
+                new,
+            )
+            memory = None if given is None else given.array
+            request.data = writer.message(facts, inputs, memory, len(request.descriptors))
+            forgotten = request.forgotten = pool.forgotten()
+            if forgotten:
+                request.data = packed({"forget": forgotten}) + request.data
         except BaseException:
             self.take_back(request)
             raise
@@ -128,39 +158,7 @@ class Exchange:
             if each is not None:
                 pool.give(each)
 
-    def _write(self, request: Request, job: Job) -> None:
-        forgotten = request.forgotten = self.worker.pool.forgotten()
-        key = None if forgotten or job.profile else key_of(job.inputs, job.output_names)
-        header = {
-            "network": self.number,
-            "outputs": job.output_names,
-            "forget": forgotten,
-            "profile": job.profile,
-        }
-        writer = self._forms.writer(key, job.inputs, "inputs", header)
-        memory = None
-        if writer.segment_bytes:
-            request.given = self.worker.pool.take(writer.segment_bytes)
-            memory = request.given.array
-        count = len(request.descriptors())
-        request.data = writer.message(self._facts(request, job), job.inputs, memory, count)
-
-    def _facts(self, request: Request, job: Job) -> bytes:
-        given, offered, new = request.given, request.offered, 0
-        if given is not None and given.descriptor is not None:
-            new |= GIVEN_IS_NEW
-        if offered is not None and offered.descriptor is not None:
-            new |= OFFERED_IS_NEW
-        return Asked(
-            request.number,
-            given.number if given is not None else 0,
-            offered.number if offered is not None else 0,
-            request.spare,
-            job.priority,
-            new,
-        ).pack()
-
-    def receive(self, job: Job, reply: Message, request: Request) -> float:
+    def receive(self, reply: Message, request: Request) -> float:
         """Fills the job's outputs from the answer.
 
         Returns:
@@ -170,24 +168,25 @@ class Exchange:
             Disconnected: the answer makes no sense.
             Any error that the worker raised.
         """
-        pool, header, offered = self.worker.pool, reply.header, request.offered
+        pool, header, offered, job = self.worker.pool, reply.header, request.offered, request.job
         self.worker.useful = True
         request.ended()
         if request.given is not None:
             pool.give(request.given)
         failed = "error" in header
-        told, body = (_NOTHING, reply.body) if failed else Told.take(reply.body)
-        segment = offered if offered is not None and offered.number == told.segment else None
+        facts, body = (_NOTHING, reply.body) if failed else AnswerFacts.take(reply.body)
+        segment = offered if offered is not None and offered.number == facts.segment else None
         if offered is not None and segment is None:
             pool.give(offered)
-        made = told.segment != 0 and segment is None
-        if len(reply.descriptors) != made or (made and told.segment != request.spare):
-            close_all(reply.descriptors)
+        made = facts.segment != 0 and segment is None
+        if len(reply.descriptors) != made or (made and facts.segment != request.number):
+            for each in reply.descriptors:
+                os.close(each)
             raise Disconnected("an answer names unknown shared memory")
         if made:
-            segment = Segment.attach(request.spare, reply.descriptors[0])
+            segment = Segment.attach(request.number, reply.descriptors[0])
         if segment is not None:
-            self.expected = min(max(told.taken, 0), segment.size)
+            self.expected = min(max(facts.taken, 0), segment.size)
         elif not failed:
             self.expected = 0
         memory = pool.lend(segment) if segment is not None else None
@@ -196,4 +195,4 @@ class Exchange:
         job.outputs = Form.within(header, "outputs").read(body, memory)
         if "layers" in header:
             job.layers = [profile_from_json(each) for each in header["layers"]]
-        return max(0.0, told.seconds)
+        return max(0.0, facts.seconds)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from headrace.runtime.isolation.wire.channel import Channel, channels
+from headrace.ipc.link import Link, links
 from headrace.runtime.system.child_process import import_path, stops_held
 
 _KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -21,15 +21,15 @@ class Launched(NamedTuple):
     """A new worker, and the server's ends of the connections to it.
 
     Attributes:
-        control: the connection for calls.
-        cancel: descriptor to write the numbers of cancelled requests to; a write never blocks.
+        control: the link for calls.
+        cancel: the link for the numbers of cancelled calls and requests. A send never blocks.
         life: descriptor that keeps the worker alive. The worker ends when it is closed.
         output: descriptor to read the worker's output from.
     """
 
     process: subprocess.Popen[bytes]
-    control: Channel
-    cancel: int
+    control: Link
+    cancel: Link
     life: int
     output: int
 
@@ -41,15 +41,13 @@ def launch() -> Launched:
         OSError: the system has no process or no descriptor for it. Nothing is left open.
     """
     with ExitStack() as ours, ExitStack() as theirs:
-        channel, control = channels()
-        ours.callback(channel.close)
-        theirs.callback(control.close)
-        cancelled, cancel = _pipe(theirs, ours, blocking=False)
+        control, called = _link(ours, theirs)
+        cancel, cancelled = _link(ours, theirs, blocking=False)
         living, life = _pipe(theirs, ours)
         output, written = _pipe(ours, theirs)
-        process = _start((control.fileno(), cancelled, living), written)
+        process = _start((called, cancelled, living), written)
         ours.pop_all()
-    return Launched(process, channel, cancel, life, output)
+    return Launched(process, control, cancel, life, output)
 
 
 def how(status: int) -> str:
@@ -67,11 +65,18 @@ def crashed(status: int) -> bool:
     return -status not in _KILLS
 
 
-def _pipe(readers: ExitStack, writers: ExitStack, *, blocking: bool = True) -> tuple[int, int]:
+def _link(ours: ExitStack, theirs: ExitStack, *, blocking: bool = True) -> tuple[Link, int]:
+    """This process's end, and the descriptor of the other one."""
+    link, end = links(blocking=blocking)
+    ours.callback(link.close)
+    theirs.callback(end.close)
+    return link, end.fileno()
+
+
+def _pipe(readers: ExitStack, writers: ExitStack) -> tuple[int, int]:
     reader, writer = os.pipe()
     readers.callback(os.close, reader)
     writers.callback(os.close, writer)
-    os.set_blocking(writer, blocking)
     return reader, writer
 
 

@@ -34,10 +34,10 @@ from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.isolation.server.blame import Work
 from headrace.runtime.isolation.server.host import WorkerHost
+from headrace.runtime.isolation.server.lanes import WatchedLanes
 from headrace.runtime.isolation.server.network import IsolatedNetwork
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
 from headrace.runtime.isolation.server.telemetry import Telemetry
-from headrace.runtime.isolation.server.watched_lanes import WatchedLanes
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork, ask_about
 from headrace.runtime.isolation.server.workers import Launch
 from headrace.runtime.isolation.wire.descriptions import (

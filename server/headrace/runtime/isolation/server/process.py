@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import selectors
-import struct
 import subprocess
 import threading
 import time
@@ -18,22 +17,19 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
+from headrace.ipc.link import Disconnected, Link, Message, links, packed
+from headrace.ipc.pool import Pool
+from headrace.ipc.segments import map_files
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.isolation.server.blame import End, Work
-from headrace.runtime.isolation.server.lanes import Lanes
+from headrace.runtime.isolation.server.lanes import Lanes, WatchedLanes
 from headrace.runtime.isolation.server.launch import crashed, how, launch
 from headrace.runtime.isolation.server.output_log import OutputLog
-from headrace.runtime.isolation.server.watched_lanes import WatchedLanes
-from headrace.runtime.isolation.wire.channel import Disconnected
 from headrace.runtime.isolation.wire.failures import error_from_json
-from headrace.runtime.isolation.wire.lane import Lane, lanes
-from headrace.runtime.isolation.wire.segment_pool import SegmentPool
-from headrace.runtime.isolation.wire.shared_memory import map_files
 
 _log = logging.getLogger(__name__)
 
-_NUMBER = struct.Struct("<Q")
 _LAST_WORDS_SECONDS = 2.0
 _CLOSE_SECONDS = 10.0
 _PULSE_SECONDS = 10.0
@@ -56,8 +52,8 @@ class WorkerLost(Unavailable):
 class WorkerProcess:
     """One worker, from its start to its end. Thread-safe.
 
-    `_lock` guards waiting calls and the setting of `ended`. `_cancelling` keeps the pipe open while
-    a thread writes to it. A separate thread reads answers and output.
+    `_lock` guards waiting calls and the setting of `ended`. A separate thread reads answers and
+    output.
 
     Args:
         device: the device's name, for thread names and log lines.
@@ -69,11 +65,13 @@ class WorkerProcess:
         states: called with the state and the reason that the plugin reports for its device.
         judge: called with the worker's end, before any waiting call hears of it.
         watched: the lanes on which no thread waits; None if nothing reads them.
+        numbers: of calls, requests and segments. None comes twice.
     """
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.pool = SegmentPool()
+        self.numbers = itertools.count(1)
+        self.pool = Pool(self.numbers)
         self.useful = False
         """Whether the worker has answered a request."""
         self.ended = threading.Event()
@@ -88,8 +86,6 @@ class WorkerProcess:
         self._killed_for: Work | None = None
         self._killed_because = ""
         self._lock = threading.Lock()
-        self._cancelling = threading.Lock()
-        self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[Answer]] = {}
         self._patient: dict[int, float] = {}  # when each began; single operations are atomic
         self._late: set[int] = set()
@@ -97,7 +93,7 @@ class WorkerProcess:
         self._closing = False
         launched = launch()
         self._process, self._control = launched.process, launched.control
-        self._cancel: int | None = launched.cancel
+        self._cancel = launched.cancel
         self._life = launched.life
         self._output = OutputLog(device, launched.output)
         self._reader = threading.Thread(
@@ -167,7 +163,7 @@ class WorkerProcess:
         cancel = partial(self.cancel, number)
         try:
             header = {"call": number, "method": method, "arguments": arguments or {}}
-            self._control.send(header, (), files, within=patience)
+            self._control.send(packed(header, (), len(files)), files, within=patience)
             if token is not None:
                 token.attach(cancel)
             return answer.result(timeout if patience is None else patience)
@@ -204,7 +200,7 @@ class WorkerProcess:
         number, answer = self._expect()
         header = {"call": number, "method": method, "arguments": arguments}
         try:
-            self._control.send(header, within=patience)
+            self._control.send(packed(header), within=patience)
             answer.result(0.0 if self._late else patience)
         except Disconnected as error:
             raise self.lost() from error
@@ -240,7 +236,8 @@ class WorkerProcess:
         """
         number, answer = self._expect()
         try:
-            self._control.send({"call": number, "method": method, "forget": self.pool.forgotten()})
+            header = {"call": number, "method": method, "forget": self.pool.forgotten()}
+            self._control.send(packed(header))
         except Disconnected as error:
             raise self.lost() from error  # `_bury` fails the future too
         return answer
@@ -248,45 +245,38 @@ class WorkerProcess:
     def _expect(self) -> tuple[int, Future[Answer]]:
         """The number of a new call, and the future of its answer. If the worker ends, the future
         raises WorkerLost."""
-        number, answer = next(self._numbers), Future[Answer]()
+        number, answer = next(self.numbers), Future[Answer]()
         with self._lock:
             if self.ended.is_set():
                 raise self.lost()
             self._waiting[number] = answer
         return number, answer
 
-    def number(self) -> int:
-        """A number for a request. No number is used twice."""
-        return next(self._numbers)
-
     def cancel(self, number: int) -> None:
         """Tells the worker that nobody waits for a call or request any more; does not block."""
-        with self._cancelling:
-            if self._cancel is None:
-                return
-            try:
-                os.write(self._cancel, _NUMBER.pack(number))
-            except BlockingIOError:
-                # 8,192 cancellations are unread: the worker hangs. Its requests end when it does.
-                _log.warning("the worker of %s takes no cancellations", self.device)
-            except OSError:
-                pass  # the worker has ended
+        try:
+            self._cancel.send(packed({"cancel": number}))
+        except BlockingIOError:
+            # Hundreds of cancellations are unread, so the worker hangs. Its requests end with it.
+            _log.warning("the worker of %s takes no cancellations", self.device)
+        except Disconnected:
+            pass  # the worker has ended
 
     # -- lanes --
 
-    def connect(self, *, within: float | None = None) -> Lane:
+    def connect(self, *, within: float | None = None) -> Link:
         """A new lane.
 
         Args:
-            within: as `Channel.send`.
+            within: as `Link.send`.
 
         Raises:
             WorkerLost: the worker has ended.
             OSError: the system has no descriptor for it, or the worker takes nothing now.
         """
-        lane, theirs = lanes()
+        lane, theirs = links()
         try:
-            self._control.send({"method": "lane"}, (), (theirs.fileno(),), within=within)
+            self._control.send(packed({"method": "lane"}, (), 1), (theirs.fileno(),), within)
         except BlockingIOError:
             lane.close()
             raise
@@ -370,20 +360,25 @@ class WorkerProcess:
 
     def _take_messages(self) -> None:
         with selectors.DefaultSelector() as ready:
-            ready.register(self._control, selectors.EVENT_READ, self._take_message)
+            ready.register(self._control, selectors.EVENT_READ, self._take_control)
             ready.register(self._output, selectors.EVENT_READ, self._output.read)
             while True:
                 for key, _ in ready.select():
                     if not key.data():
                         ready.unregister(key.fileobj)
 
-    def _take_message(self) -> bool:
-        message = self._control.receive()
+    def _take_control(self) -> bool:
+        self._control.read()
+        while (message := self._control.take()) is not None:
+            self._take_message(message)
+        return True
+
+    def _take_message(self, message: Message) -> None:
         files = map_files(message.descriptors)
         if "state" in message.header:
             if self.states is not None:
                 self.states(str(message.header["state"]), str(message.header.get("reason", "")))
-            return True
+            return
         told = message.header.get("error")
         error = error_from_json(told) if told is not None else None
         self._late.discard(message.header.get("call", 0))
@@ -394,7 +389,6 @@ class WorkerProcess:
                 waiting.set_exception(error)
             else:
                 waiting.set_result((message.header.get("result"), files))
-        return True
 
     def _bury(self) -> None:
         """Cleans up after the worker, whose connection has ended."""
@@ -433,9 +427,6 @@ class WorkerProcess:
     def _close(self) -> None:
         self.pool.close()
         self._control.close()
+        self._cancel.close()
         self._output.close()
-        with self._cancelling:
-            descriptors, self._cancel = (self._cancel, self._life), None
-        for descriptor in descriptors:
-            if descriptor is not None:
-                os.close(descriptor)
+        os.close(self._life)

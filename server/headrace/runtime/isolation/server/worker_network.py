@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
+from headrace.ipc.segments import write_file
 from headrace.runtime.device.load import Load
 from headrace.runtime.errors import EndedWorker, HeadraceError, Internal, Unavailable
 from headrace.runtime.execution.cancel import CancelToken, current_token
@@ -16,7 +17,6 @@ from headrace.runtime.isolation.server.blame import RUN, Work
 from headrace.runtime.isolation.server.exchange import Exchange
 from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.isolation.wire.descriptions import query_from_json
-from headrace.runtime.isolation.wire.shared_memory import write_file
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions, options_to_json
 from headrace.runtime.transform.query import QueryResult
@@ -29,11 +29,12 @@ after the other."""
 
 
 class WorkerNetwork:
-    """Thread-safe; `_lock` guards `_exchange` and `_unloaded`.
+    """Thread-safe; `_lock` guards the setting of `loaded` and `_unloaded`.
 
     Attributes:
         loading, running: the work of loading the network, and of running it.
         config: returns the configuration to load with, for each new worker.
+        loaded: sends requests while the network is in a worker and not lost.
 
     Args:
         load: what the device is asked to load.
@@ -46,7 +47,7 @@ class WorkerNetwork:
         self.config: Callable[[], Mapping[str, str]] = lambda: load.config
         self._load = load
         self._lock = threading.Lock()
-        self._exchange: Exchange | None = None
+        self.loaded: Exchange | None = None
         self._unloaded = False
         self._lost: HeadraceError | None = None
 
@@ -58,13 +59,8 @@ class WorkerNetwork:
     @property
     def number(self) -> int | None:
         """The network's number in its worker; None while it is in no worker."""
-        exchange = self._exchange
+        exchange = self.loaded
         return exchange.number if exchange is not None else None
-
-    @property
-    def loaded(self) -> Exchange | None:
-        """The exchange while the network is in a worker and not lost."""
-        return None if self._lost is not None else self._exchange
 
     def exchange(self) -> Exchange:
         """Returns the exchange that sends requests to the network.
@@ -80,7 +76,7 @@ class WorkerNetwork:
             why = "the server's log explains" if isinstance(lost, Internal) else lost.message
             message = f"the network was lost with its worker: {why}; load it again"
             raise Unavailable(message)
-        exchange = self._exchange
+        exchange = self.loaded
         if exchange is None:
             raise Unavailable("the network is not loaded")
         return exchange
@@ -93,7 +89,7 @@ class WorkerNetwork:
         """
         facts = ask_to_load(worker, self._load, self.config(), token)
         with self._lock:
-            self._exchange = Exchange(worker, facts["number"])
+            self.loaded = Exchange(worker, facts["number"])
             unwanted = self._unloaded
         if unwanted:
             self.unload()
@@ -106,20 +102,21 @@ class WorkerNetwork:
 
     def kill(self) -> None:
         """Kills the network's worker, because a run does not end."""
-        exchange = self._exchange
+        exchange = self.loaded
         if exchange is not None:
             _log.error("a run ignored its EXECUTION_TIMEOUT; its worker is killed")
             exchange.worker.kill("a run ignored its EXECUTION_TIMEOUT", self.running)
 
     def give_up(self, reason: HeadraceError) -> None:
         """Records that the network will not be loaded again, and why."""
-        self._lost = reason
+        with self._lock:
+            self._lost, self.loaded = reason, None
 
     def unload(self) -> None:
         """Removes the network from its worker, if the worker still runs."""
         with self._lock:
             self._unloaded = True
-            exchange, self._exchange = self._exchange, None
+            exchange, self.loaded = self.loaded, None
         self.config = dict  # it refers to the network that has this one, with its weights
         if exchange is not None:
             with suppress(Unavailable):  # the worker has ended, and the network with it

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from headrace.ipc.segments import write_file
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.isolation.server.blame import End
 from headrace.runtime.isolation.server.process import WorkerProcess
-from headrace.runtime.isolation.wire.shared_memory import write_file
 
 _log = logging.getLogger(__name__)
 

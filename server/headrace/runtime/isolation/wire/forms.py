@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from headrace.runtime.isolation.wire.channel import Disconnected, header_text, joined
+from headrace.ipc.link import Disconnected, header_text, joined
+from headrace.ipc.segments import Array
 from headrace.runtime.isolation.wire.values import (
     BODY,
     PIECES_ALIGNMENT,
@@ -24,7 +25,7 @@ from headrace.runtime.isolation.wire.values import (
     encode,
     place,
 )
-from headrace.runtime.network.values import Array, Value
+from headrace.runtime.network.values import Value
 
 Key: TypeAlias = tuple[Any, ...]
 """What tells the forms of two messages apart."""
@@ -93,7 +94,7 @@ class Writer:
             room: from `room`. Values that are among its arrays are in their places already.
 
         Raises:
-            Internal: the message is too large.
+            TooLong: the message is too long.
         """
         body = [facts]
         if self._encoded is not None:
@@ -120,37 +121,35 @@ class Writer:
 
 class Forms:
     """The forms that one sender has written. Thread-safe, because single operations on a dictionary
-    are atomic."""
+    are atomic.
+
+    Attributes:
+        known: the writers of messages that may come again.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[Key, Writer] = {}
-
-    def known(self, key: Key) -> Writer | None:
-        """The writer of messages with this key; None if there has been none, or it was dropped."""
-        return self._known.get(key)
+        self.known: dict[Key, Writer] = {}
 
     def writer(
         self, key: Key | None, values: Mapping[str, Any], name: str, header: Mapping[str, Any]
     ) -> Writer:
-        """What writes these values, and those of later messages with the same key.
+        """What writes these values, and those of later messages with the same key, as those in
+        `known` do.
 
         Args:
             name: of the entry of the header that describes the values.
             header: the other entries, which depend on the key alone if there is one.
 
         Raises:
-            InvalidArgument, Internal: as `encode` and `header_text`.
+            InvalidArgument, TooLong: as `encode` and `header_text`.
         """
-        known = self._known.get(key) if key is not None else None
-        if known is not None:
-            return known
         encoded = encode(values)
         text = header_text({name: encoded.description, **header})
         writer = Writer(text, encoded)
         if key is not None and writer.plain and len(text) <= _LONGEST_BYTES:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            self._known[key] = writer
+            if len(self.known) >= _MOST:
+                self.known.clear()
+            self.known[key] = writer
         return writer
 
 

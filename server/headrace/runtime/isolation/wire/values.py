@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from headrace.ipc.link import Disconnected
+from headrace.ipc.segments import ALIGNMENT, Array
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.isolation.wire.channel import Disconnected
-from headrace.runtime.isolation.wire.shared_memory import ALIGNMENT
-from headrace.runtime.network.values import Array, Value
+from headrace.runtime.network.values import Value
 
 INLINE_BYTES: Final = 16 * 1024
 """Larger arrays lie in shared memory. So do smaller ones if the message would become too long."""
@@ -30,8 +30,9 @@ BODY, SEGMENT = 0, 1
 STRING: Final = int(ir.DataType.STRING)
 PIECES_ALIGNMENT: Final = 16
 """How arrays are aligned in a message's body, in bytes."""
-_ASKED: Final = struct.Struct("<qqqqqB7x")
-_TOLD: Final = struct.Struct("<dqq8x")
+REQUEST: Final = struct.Struct("<qqqqB15x")
+ANSWER: Final = struct.Struct("<dqq8x")
+"""How facts are packed. Both take a multiple of `PIECES_ALIGNMENT`."""
 GIVEN_IS_NEW, OFFERED_IS_NEW = 1, 2
 
 _NUMBERS: Final = {
@@ -42,35 +43,31 @@ _NUMBERS: Final = {
 TYPES: Final = {number: dtype for dtype, number in _NUMBERS.items()}
 
 
-class Asked(NamedTuple):
+class RequestFacts(NamedTuple):
     """The facts of a request, at the start of its body. They differ from one request to the next.
     So they are not in the header, and successive requests often have the same header.
 
     Attributes:
-        request: the request's number, for cancelling it.
+        number: of the request, for cancelling it. A segment that the worker makes for its outputs
+            has this number, too.
         given, offered: segments for the inputs and the outputs; 0 for none.
-        spare: the number for a segment that the worker may make.
         new: GIVEN_IS_NEW and OFFERED_IS_NEW, for segments whose descriptors come with the message.
     """
 
-    request: int
+    number: int
     given: int
     offered: int
-    spare: int
     priority: int
     new: int
 
-    def pack(self) -> bytes:
-        return _ASKED.pack(*self)
-
     @classmethod
-    def take(cls, body: memoryview) -> tuple[Asked, memoryview]:
+    def take(cls, body: memoryview) -> tuple[RequestFacts, memoryview]:
         """The facts, and the rest of a request's body."""
         # A call of the class would run Python code.
-        return tuple.__new__(cls, _ASKED.unpack_from(body)), body[_ASKED.size :]
+        return tuple.__new__(cls, REQUEST.unpack_from(body)), body[REQUEST.size :]
 
 
-class Told(NamedTuple):
+class AnswerFacts(NamedTuple):
     """The facts of an answer, at the start of its body.
 
     Attributes:
@@ -83,19 +80,16 @@ class Told(NamedTuple):
     segment: int
     taken: int
 
-    def pack(self) -> bytes:
-        return _TOLD.pack(*self)
-
     @classmethod
-    def take(cls, body: memoryview) -> tuple[Told, memoryview]:
+    def take(cls, body: memoryview) -> tuple[AnswerFacts, memoryview]:
         """The facts, and the rest of an answer's body.
 
         Raises:
             Disconnected: the body is too short.
         """
-        if len(body) < _TOLD.size:
+        if len(body) < ANSWER.size:
             raise Disconnected("an answer has no facts")
-        return tuple.__new__(cls, _TOLD.unpack_from(body)), body[_TOLD.size :]
+        return tuple.__new__(cls, ANSWER.unpack_from(body)), body[ANSWER.size :]
 
 
 @dataclass(slots=True)

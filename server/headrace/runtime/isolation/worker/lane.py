@@ -6,23 +6,27 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from headrace.ipc.link import Disconnected, Link, Message, packed
+from headrace.ipc.segments import Array, Segment, SegmentTable, rounded
 from headrace.runtime.execution.job import Job, Ticket
-from headrace.runtime.isolation.wire.channel import Disconnected, Message, packed
 from headrace.runtime.isolation.wire.descriptions import profile_to_json
 from headrace.runtime.isolation.wire.failures import error_to_json
 from headrace.runtime.isolation.wire.forms import Form, Forms, Writer, key_of
-from headrace.runtime.isolation.wire.lane import Lane
-from headrace.runtime.isolation.wire.shared_memory import Segment, SegmentTable, rounded
-from headrace.runtime.isolation.wire.values import GIVEN_IS_NEW, OFFERED_IS_NEW, Asked, Told
+from headrace.runtime.isolation.wire.values import (
+    ANSWER,
+    GIVEN_IS_NEW,
+    OFFERED_IS_NEW,
+    RequestFacts,
+)
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import WorkerDevice
-from headrace.runtime.network.values import Array, Value
+from headrace.runtime.network.values import Value
 
 _log = logging.getLogger(__name__)
 
@@ -35,27 +39,26 @@ _LATE_SECONDS = 10e-3
 
 
 class WorkerLane:
-    """Serves one connection on its own thread, until the server closes it. A second thread sends
-    the answers that wait for a long run. `_sending` guards what the lane has gathered.
+    """Serves one link on its own thread, until the server closes it. A second thread sends the
+    answers that wait for a long run.
 
     Args:
-        lane: the connection to the server.
+        link: to the server.
         device, segments, cancellations: the worker's, shared by all its lanes.
     """
 
     def __init__(
         self,
-        lane: Lane,
+        link: Link,
         device: WorkerDevice,
         segments: SegmentTable,
         cancellations: Cancellations,
     ) -> None:
-        self._lane = lane
+        self._link = link
         self._device = device
         self._segments = segments
         self._cancellations = cancellations
         self._settled = threading.Lock()  # held until the current job is settled
-        self._sending = threading.Lock()
         self._gathered = threading.Event()  # answers may wait that nobody has sent
         self._late: threading.Thread | None = None
         self._ended = threading.Event()
@@ -66,11 +69,15 @@ class WorkerLane:
         due = math.inf  # when the answers that have gathered must go
         try:
             while True:
-                self._answer(self._lane.receive())
+                message = self._link.receive()
+                if "forget" in message.header:
+                    self._segments.forget(message.header["forget"])
+                    continue
+                self._answer(message)
                 now = time.monotonic()
                 due = min(due, now + _GATHER_SECONDS)
-                if now >= due or not self._lane.has_more():
-                    self._flush()
+                if now >= due or not self._link.has_more():
+                    self._link.send()
                     due = math.inf
                 else:
                     self._watch()
@@ -79,8 +86,7 @@ class WorkerLane:
         finally:
             self._ended.set()
             self._gathered.set()
-            with self._sending:
-                self._lane.close()
+            self._link.close()
 
     def _watch(self) -> None:
         """Has the second thread send what has gathered, if this one does not."""
@@ -96,56 +102,45 @@ class WorkerLane:
         with suppress(Disconnected):  # the first thread hears of it, too
             while self._gathered.wait() and not self._ended.wait(_LATE_SECONDS):
                 self._gathered.clear()
-                self._flush()
-
-    def _flush(self) -> None:
-        with self._sending:
-            self._lane.flush()
-
-    def _gather(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
-        with self._sending:
-            self._lane.gather(message)
-            if descriptors:
-                self._lane.flush(descriptors)
+                self._link.send()
 
     def _answer(self, message: Message) -> None:
         header = message.header
-        if header["forget"]:
-            self._segments.forget(header["forget"])
-        asked, body = Asked.take(message.body)
-        news = ((GIVEN_IS_NEW, asked.given), (OFFERED_IS_NEW, asked.offered))
-        new = [number for flag, number in news if asked.new & flag]
-        for number, descriptor in zip(new, message.descriptors, strict=True):
-            self._segments.add(Segment.attach(number, descriptor))
+        facts, body = RequestFacts.take(message.body)
+        if facts.new:
+            news = ((GIVEN_IS_NEW, facts.given), (OFFERED_IS_NEW, facts.offered))
+            new = [number for flag, number in news if facts.new & flag]
+            for number, descriptor in zip(new, message.descriptors, strict=True):
+                self._segments.add(Segment.attach(number, descriptor))
         try:
-            job = self._run(header, asked, body)
+            job = self._run(header, facts, body)
             if job.error is None:
-                self._send(job, asked, header["network"])
+                self._send(job, facts, header["network"])
             else:
-                self._gather(packed({"error": error_to_json(job.error)}, (), 0))
+                self._link.gather(packed({"error": error_to_json(job.error)}))
         except Disconnected:
             raise
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; tell the server
-            self._gather(packed({"error": error_to_json(error)}, (), 0))
+            self._link.gather(packed({"error": error_to_json(error)}))
 
-    def _run(self, header: dict[str, Any], asked: Asked, body: memoryview) -> Job:
+    def _run(self, header: dict[str, Any], facts: RequestFacts, body: memoryview) -> Job:
         network = self._device.network(header["network"])
-        segment = self._segments.get(asked.given).array if asked.given else None
+        segment = self._segments.get(facts.given).array if facts.given else None
         inputs = Form.within(header, "inputs").read(body.toreadonly(), segment)
-        token = self._cancellations.begin(asked.request)
+        token = self._cancellations.begin(facts.number)
         job = Job(
             inputs,
             lambda _: self._settled.release(),
             output_names=tuple(header["outputs"]),
-            priority=asked.priority,
+            priority=facts.priority,
             token=token,
             ticket=_ADMITTED,
             profile=header["profile"],
             may_run_inline=True,
         )
-        likely = self._likely.get(header["network"]) if asked.offered else None
+        likely = self._likely.get(header["network"]) if facts.offered else None
         if likely is not None:
-            offered = self._segments.get(asked.offered)
+            offered = self._segments.get(facts.offered)
             if likely.segment_bytes <= offered.size:
                 job.room = likely.room(offered.array)
         self._settled.acquire()
@@ -153,45 +148,51 @@ class WorkerLane:
             network.submit(job)
         except BaseException:
             self._settled.release()
-            self._cancellations.end(asked.request)
+            self._cancellations.end(facts.number)
             raise
         self._settled.acquire()
         self._settled.release()
-        self._cancellations.end(asked.request)
+        self._cancellations.end(facts.number)
         return job
 
-    def _send(self, job: Job, asked: Asked, network: int) -> None:
+    def _send(self, job: Job, facts: RequestFacts, network: int) -> None:
         room, outputs = job.room or {}, job.outputs
         key = None if job.layers else key_of(outputs)
-        if room and (key is None or self._forms.known(key) is not self._likely.get(network)):
+        if room and (key is None or self._forms.known.get(key) is not self._likely.get(network)):
             # The outputs may go where the device has computed others of them.
             outputs, room = {name: _apart(each, room) for name, each in outputs.items()}, {}
-        layers = {"layers": [profile_to_json(each) for each in job.layers]} if job.layers else {}
-        writer = self._forms.writer(key, outputs, "outputs", layers)
+        writer = self._forms.known.get(key) if key is not None else None
+        if writer is None:
+            profile = {"layers": [profile_to_json(each) for each in job.layers]}
+            writer = self._forms.writer(key, outputs, "outputs", profile if job.layers else {})
         size = writer.segment_bytes
-        segment = self._segment(asked, size) if size else None
-        if segment is None:
-            self._gather(writer.message(Told(job.execution_seconds, 0, 0).pack(), outputs))
+        if not size:
+            self._link.gather(writer.message(ANSWER.pack(job.execution_seconds, 0, 0), outputs))
             return
+        segment = self._segment(facts, size)
         made = () if segment.descriptor is None else (segment.descriptor,)
-        facts = Told(job.execution_seconds, segment.number, size).pack()
-        try:
-            self._gather(writer.message(facts, outputs, segment.array, len(made), room), made)
-        finally:
-            segment.known()
+        told = ANSWER.pack(job.execution_seconds, segment.number, size)
+        message = writer.message(told, outputs, segment.array, len(made), room)
+        if not made:
+            self._link.gather(message)
+        else:
+            try:
+                self._link.send(message, made)
+            finally:
+                segment.known()
         if writer.plain:
             if len(self._likely) >= _MOST_LIKELY:
                 self._likely.clear()
             self._likely[network] = writer
 
-    def _segment(self, asked: Asked, size: int) -> Segment:
+    def _segment(self, facts: RequestFacts, size: int) -> Segment:
         """The shared memory for an answer's large outputs: that which the server offered, or a new
         segment if they do not fit there."""
-        if asked.offered:
-            offered = self._segments.get(asked.offered)
+        if facts.offered:
+            offered = self._segments.get(facts.offered)
             if offered.size >= size:
                 return offered
-        made = Segment.create(asked.spare, rounded(size))
+        made = Segment.create(facts.number, rounded(size))
         self._segments.add(made)
         return made
 

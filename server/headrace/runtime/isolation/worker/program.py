@@ -1,7 +1,7 @@
 """The worker process: ``python -m headrace.runtime.isolation.worker.program CONTROL CANCEL LIFE``.
 
-The arguments are file descriptors: a connection for calls, a pipe with the numbers of requests to
-cancel, and a pipe that closes when the server is gone. The main thread reads calls and
+The arguments are file descriptors: a link for calls, a link with the numbers of requests to cancel,
+and a pipe that closes when the server is gone. The main thread reads calls and
 cancellations. Calls run on a pool of threads, and each lane has its own thread. The server starts
 the worker with SIGINT and SIGTERM blocked.
 """
@@ -16,7 +16,6 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable
@@ -25,13 +24,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from headrace.ipc.link import Disconnected, Link, Message, packed
+from headrace.ipc.segments import SegmentTable, map_files, write_file
 from headrace.runtime.device.state import DeviceEvent
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.isolation.wire.channel import Channel, Disconnected, Message
 from headrace.runtime.isolation.wire.failures import error_to_json
-from headrace.runtime.isolation.wire.lane import Lane
-from headrace.runtime.isolation.wire.shared_memory import SegmentTable, map_files, write_file
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import Call, WorkerDevice
 from headrace.runtime.isolation.worker.lane import WorkerLane
@@ -42,7 +40,6 @@ _log = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 16
 """More than the server loads at once, so that loads that do not end leave room for other calls."""
-_NUMBER = struct.Struct("<Q")
 _OOM_SCORE = 500  # out of 1000, see proc(5); the server has 0, unless somebody has set it
 _F_SETSIG = 10  # fcntl(2), Linux; the fcntl module has no name for it
 
@@ -66,7 +63,7 @@ _Answer: TypeAlias = "tuple[Any, list[int]]"  # the result, and the descriptors 
 class Worker:
     """Serves the server until its connection ends. The first call sets `_device`."""
 
-    def __init__(self, control: Channel, cancel: int) -> None:
+    def __init__(self, control: Link, cancel: Link) -> None:
         self._control = control
         self._cancel = cancel
         self._cancellations = Cancellations()
@@ -77,7 +74,7 @@ class Worker:
     def run(self) -> None:
         """Takes calls and cancellations. Returns when the server is gone."""
         with selectors.DefaultSelector() as ready:
-            ready.register(self._control, selectors.EVENT_READ, self._take_call)
+            ready.register(self._control, selectors.EVENT_READ, self._take_calls)
             ready.register(self._cancel, selectors.EVENT_READ, self._take_cancellations)
             try:
                 while True:
@@ -87,26 +84,27 @@ class Worker:
                 return
 
     def _take_cancellations(self) -> None:
-        data = os.read(self._cancel, 512 * _NUMBER.size)
-        if not data:
-            raise Disconnected("the server has gone")
-        for (number,) in _NUMBER.iter_unpack(data):
-            self._cancellations.cancel(number)
+        self._cancel.read()
+        while (message := self._cancel.take()) is not None:
+            self._cancellations.cancel(message.header["cancel"])
 
-    def _take_call(self) -> None:
-        message = self._control.receive()
+    def _take_calls(self) -> None:
+        self._control.read()
+        while (message := self._control.take()) is not None:
+            self._take_call(message)
+
+    def _take_call(self, message: Message) -> None:
         self._segments.forget(message.header.get("forget", ()))
         if message.header["method"] == "lane":
             self._open_lane(message.descriptors[0])
-            return
-        if message.header["method"] == "pulse":
-            self._control.send({"call": message.header["call"]})
-            return
-        self._calls.submit(self._answer, message)
+        elif message.header["method"] == "pulse":
+            self._control.send(packed({"call": message.header["call"]}))
+        else:
+            self._calls.submit(self._answer, message)
 
     def _open_lane(self, descriptor: int) -> None:
-        end = Lane(socket.socket(fileno=descriptor))
-        lane = WorkerLane(end, self._opened(), self._segments, self._cancellations)
+        link = Link(socket.socket(fileno=descriptor))
+        lane = WorkerLane(link, self._opened(), self._segments, self._cancellations)
         threading.Thread(target=lane.serve, name="worker-lane", daemon=True).start()
 
     def _answer(self, message: Message) -> None:
@@ -119,11 +117,12 @@ class Worker:
                         result, sent = self._call(message, token, files)
                 finally:
                     self._cancellations.end(number)
-                self._control.send({"call": number, "result": result}, (), sent)
+                answer = packed({"call": number, "result": result}, (), len(sent))
+                self._control.send(answer, sent)
         except Disconnected as error:
             _log.warning("a call was not answered: %s", error)
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; tell the server
-            self._control.send({"call": number, "error": error_to_json(error)})
+            self._control.send(packed({"call": number, "error": error_to_json(error)}))
 
     def _call(self, message: Message, token: CancelToken, files: ExitStack) -> _Answer:
         method = message.header["method"]
@@ -168,7 +167,7 @@ class Worker:
         return self._device
 
     def _tell_state(self, event: DeviceEvent) -> None:
-        self._control.send({"state": event.state.value, "reason": event.reason})
+        self._control.send(packed({"state": event.state.value, "reason": event.reason}))
 
 
 def main(arguments: list[str]) -> None:
@@ -180,7 +179,8 @@ def main(arguments: list[str]) -> None:
     tune_allocator()
     # A call that runs Python code lets requests run after half a millisecond.
     sys.setswitchinterval(0.0005)
-    Worker(Channel(socket.socket(fileno=control)), cancel).run()
+    control_link, cancel_link = (Link(socket.socket(fileno=each)) for each in (control, cancel))
+    Worker(control_link, cancel_link).run()
     sys.stderr.flush()
     # A backend's thread or exit handler must not keep the process alive.
     os._exit(0)

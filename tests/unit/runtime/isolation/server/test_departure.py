@@ -171,7 +171,7 @@ def test_a_system_that_has_run_out_of_something_costs_requests_and_no_stream(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(process, "lanes", none_left)
+        patched.setattr(process, "links", none_left)
         for _ in range(3):
             requests.start(1.0, inline=inline)
             job, _ = requests.next()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.ipc.link import Disconnected, Message
+from headrace.ipc.pool import Pool
+from headrace.ipc.segments import Segment
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.exchange import Exchange, Request
-from headrace.runtime.isolation.wire.channel import Disconnected, Message
-from headrace.runtime.isolation.wire.segment_pool import SegmentPool
-from headrace.runtime.isolation.wire.shared_memory import Segment
-from headrace.runtime.isolation.wire.values import Told
+from headrace.runtime.isolation.wire.values import ANSWER
 
 
 @pytest.mark.parametrize(
@@ -23,43 +24,44 @@ from headrace.runtime.isolation.wire.values import Told
     ids=["outputs", "error", "another segment"],
 )
 def test_descriptors_that_no_answer_has_are_closed(header: dict[str, Any], segment: int) -> None:
-    worker: Any = SimpleNamespace(pool=SegmentPool())
+    worker: Any = SimpleNamespace(pool=Pool(itertools.count(1)))
     read, write = os.pipe()
     os.set_blocking(read, False)
     try:
-        reply = Message(header, memoryview(Told(0.0, segment, 1).pack()), (write,))
+        reply = Message(header, memoryview(ANSWER.pack(0.0, segment, 1)), (write,))
         with pytest.raises(Disconnected):
-            Exchange(worker, 1).receive(Job({}, lambda _: None), reply, Request(1, 8))
+            Exchange(worker, 1).receive(reply, Request(8, Job({}, lambda _: None)))
         assert os.read(read, 1) == b""  # nobody can write any more
     finally:
         os.close(read)
 
 
 def test_an_answer_without_its_facts_makes_no_sense() -> None:
-    worker: Any = SimpleNamespace(pool=SegmentPool())
+    worker: Any = SimpleNamespace(pool=Pool(itertools.count(1)))
     reply = Message({"outputs": {}}, memoryview(bytes(8)), ())
     with pytest.raises(Disconnected, match="no facts"):
-        Exchange(worker, 1).receive(Job({}, lambda _: None), reply, Request(1, 8))
+        Exchange(worker, 1).receive(reply, Request(8, Job({}, lambda _: None)))
 
 
 def test_a_request_that_is_taken_back_leaves_nothing_behind() -> None:
-    pool = SegmentPool()
-    worker: Any = SimpleNamespace(pool=pool, number=lambda: 1)
+    numbers = itertools.count(1)
+    pool = Pool(numbers)
+    worker: Any = SimpleNamespace(pool=pool, numbers=numbers)
     exchange = Exchange(worker, 1, expected=200_000)
     job = Job({"x": np.ones(100_000, np.float32)}, lambda _: None, output_names=("y",))
     pool.forget([70, 71])
     first = exchange.request(job)
-    assert len(first.descriptors()) == 2
+    assert len(first.descriptors) == 2
     assert pool.forgotten() == []
     assert pool.idle() == 0
     exchange.take_back(first)
     assert pool.idle() == sum(each.size for each in (first.given, first.offered) if each)
     second = exchange.request(job)
-    assert second.descriptors() == first.descriptors()  # the worker still has to get them
+    assert second.descriptors == first.descriptors  # the worker still has to get them
     assert second.forgotten == [70, 71]
     exchange.take_back(second)
     pool.close()
-    for each in first.descriptors():
+    for each in first.descriptors:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(each)
     assert isinstance(first.given, Segment)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from headrace.ipc.link import Link, links, packed
 from headrace.runtime.isolation.server import process
 from headrace.runtime.isolation.server.blame import End
 from headrace.runtime.isolation.server.launch import Launched, launch
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
-from headrace.runtime.isolation.wire.channel import Channel, channels
 from headrace.testing.leaks import no_leaks
 
 _PATIENCE_SECONDS = 60.0
@@ -25,9 +25,10 @@ class Stranger:
     """A process that does nothing, and this end of the worker's connection, to write to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        ours, theirs = channels()
-        self.control = Channel(theirs)
-        (self._cancelled, cancel), (self._living, life) = os.pipe(), os.pipe()
+        ours, theirs = links()
+        self.control = Link(theirs)
+        cancel, self._cancelled = links(blocking=False)
+        self._living, life = os.pipe()
         output, self._written = os.pipe()
         idle = subprocess.Popen(["sleep", "3600"], stdin=subprocess.DEVNULL)
         launched = Launched(idle, ours, cancel, life, output)
@@ -37,7 +38,8 @@ class Stranger:
     def close(self) -> None:
         self.control.close()
         self.worker.join()
-        for descriptor in (self._cancelled, self._living, self._written):
+        self._cancelled.close()
+        for descriptor in (self._living, self._written):
             os.close(descriptor)
 
 
@@ -71,7 +73,7 @@ def test_an_answer_without_sense_ends_the_worker_and_the_calls_that_wait(
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(stranger.worker.call, "describe", timeout=_PATIENCE_SECONDS)
         assert stranger.control.receive().header["call"] == 1
-        stranger.control.send(answer, (), files)
+        stranger.control.send(packed(answer, (), len(files)), files)
         for each in files:
             os.close(each)
         with pytest.raises(WorkerLost, match="the worker process of device STRANGE ended"):
@@ -93,7 +95,7 @@ def test_calls_end_even_if_it_cannot_be_judged_what_ended_the_worker(stranger: S
             call.result()
 
 
-@pytest.mark.parametrize("pipes", [0, 1, 2, 3])
+@pytest.mark.parametrize("pipes", [0, 1, 2])
 def test_a_worker_for_which_the_system_has_too_little_leaves_nothing_open(
     monkeypatch: pytest.MonkeyPatch, pipes: int
 ) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.runtime.isolation.wire.channel import Disconnected, packed
+from headrace.ipc.link import Disconnected, Link, links, packed
+from headrace.ipc.segments import Array
 from headrace.runtime.isolation.wire.forms import Form, Forms, key_of
-from headrace.runtime.isolation.wire.lane import Lane, lanes
 from headrace.runtime.isolation.wire.values import INLINE_BYTES, encode
-from headrace.runtime.network.values import Array
 
 _FACTS = bytes(range(16))
 _LARGE = INLINE_BYTES + 64
@@ -19,11 +18,14 @@ _LARGE = INLINE_BYTES + 64
 
 def described(values: dict[str, Any]) -> bytes:
     encoded = encode(values)
-    return packed({"inputs": encoded.description}, (_FACTS, *encoded.body), 0)
+    return packed({"inputs": encoded.description}, (_FACTS, *encoded.body))
 
 
 def written(forms: Forms, values: dict[str, Any], segment: Array | None = None) -> bytes:
-    writer = forms.writer(key_of(values), values, "inputs", {})
+    key = key_of(values)
+    writer = forms.known.get(key) if key is not None else None
+    if writer is None:
+        writer = forms.writer(key, values, "inputs", {})
     return writer.message(_FACTS, values, segment)
 
 
@@ -48,18 +50,16 @@ def test_a_form_that_is_known_gives_the_same_message(values: dict[str, Any]) -> 
         encoded.place(expected)
         assert written(forms, values, asked) == described(values)
         np.testing.assert_array_equal(asked, expected)
-    writer = forms.known(key_of(values) or ())
+    writer = forms.known.get(key_of(values) or ())
     assert writer is not None
     assert writer.segment_bytes == encoded.segment_bytes
-    assert writer is forms.writer(key_of(values), {}, "inputs", {})
-    assert forms.known((*(key_of(values) or ()), "other")) is None
 
 
 def test_what_is_in_its_place_already_is_not_copied() -> None:
     forms, segment = Forms(), np.zeros(4 * _LARGE, np.uint8)
     values: dict[str, Any] = {"x": np.ones(_LARGE, np.uint8), "y": np.full(_LARGE, 2, np.uint8)}
     written(forms, values, segment)
-    writer = forms.known(key_of(values) or ())
+    writer = forms.known.get(key_of(values) or ())
     assert writer is not None
     other = np.zeros(4 * _LARGE, np.uint8)
     room = writer.room(other)
@@ -85,14 +85,14 @@ def test_other_values_are_described_each_time(values: dict[str, Any]) -> None:
     forms = Forms()
     for _ in range(2):
         assert written(forms, values) == described(values)
-    assert forms._known == {}
+    assert forms.known == {}
 
 
 def test_a_client_that_changes_its_shapes_takes_no_memory() -> None:
     forms = Forms()
     for size in range(100):
         written(forms, {"x": np.ones(size, np.float32)})
-    assert len(forms._known) <= 16
+    assert len(forms.known) <= 16
 
 
 def test_large_values_are_views_of_the_shared_memory() -> None:
@@ -108,11 +108,10 @@ def test_large_values_are_views_of_the_shared_memory() -> None:
 
 
 def test_a_header_is_read_once_and_each_message_has_its_own_values() -> None:
-    ours, theirs = lanes()
-    other, read = Lane(theirs), []
+    ours, theirs = links()
+    other, read = Link(theirs), []
     for number in range(3):
-        ours.gather(described({"x": np.full(4, number, np.float32), "y": np.ones((1, 0), bool)}))
-        ours.flush()
+        ours.send(described({"x": np.full(4, number, np.float32), "y": np.ones((1, 0), bool)}))
         message = other.receive()
         form = Form.within(message.header, "inputs")
         assert form.plain

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from headrace.ipc.link import Disconnected
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.isolation.wire.channel import Disconnected
 from headrace.runtime.isolation.wire.values import INLINE_BYTES, decode, encode
 
 _TYPES = [

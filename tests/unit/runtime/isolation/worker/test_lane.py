@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from headrace.ipc.link import Link, Message, links, packed
+from headrace.ipc.pool import Pool
+from headrace.ipc.segments import SegmentTable
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.exchange import Exchange
 from headrace.runtime.isolation.server.lanes import Lanes
-from headrace.runtime.isolation.wire.channel import Message, packed
-from headrace.runtime.isolation.wire.lane import Lane, lanes
-from headrace.runtime.isolation.wire.segment_pool import SegmentPool
-from headrace.runtime.isolation.wire.shared_memory import SegmentTable
-from headrace.runtime.isolation.wire.values import Asked, encode
+from headrace.runtime.isolation.wire.values import REQUEST, encode
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.lane import WorkerLane
 
@@ -45,17 +44,16 @@ def request(number: int) -> bytes:
         "network": 1,
         "inputs": inputs.description,
         "outputs": ["x"],
-        "forget": [],
         "profile": False,
     }
-    return packed(header, [Asked(number, 0, 0, number, 0, 0).pack(), *inputs.body], 0)
+    return packed(header, [REQUEST.pack(number, 0, 0, 0, 0), *inputs.body])
 
 
 def test_an_answer_does_not_wait_for_a_long_run_that_came_with_it() -> None:
     gates = [threading.Event() for _ in range(3)]
-    ours, theirs = lanes()
+    ours, theirs = links()
     device: Any = OneByOne(gates)
-    lane = WorkerLane(Lane(theirs), device, SegmentTable(), Cancellations())
+    lane = WorkerLane(Link(theirs), device, SegmentTable(), Cancellations())
     serving = threading.Thread(target=lane.serve, daemon=True)
     serving.start()
     answers: Queue[Message] = Queue()
@@ -67,7 +65,7 @@ def test_an_answer_does_not_wait_for_a_long_run_that_came_with_it() -> None:
     threading.Thread(target=receive, daemon=True).start()
     for number in range(len(gates)):
         ours.gather(request(number))
-    ours.flush()
+    ours.send()
     for gate in gates:
         assert answers.empty()
         gate.set()
@@ -104,16 +102,16 @@ class IntoRoom:
 def exchange_with(device: Any) -> tuple[Exchange, Lanes]:
     segments = SegmentTable()
 
-    def connect() -> Lane:
-        ours, theirs = lanes()
-        lane = WorkerLane(Lane(theirs), device, segments, Cancellations())
+    def connect() -> Link:
+        ours, theirs = links()
+        lane = WorkerLane(Link(theirs), device, segments, Cancellations())
         threading.Thread(target=lane.serve, daemon=True).start()
         return ours
 
     numbers, connections = itertools.count(1), Lanes(connect)
     worker: Any = SimpleNamespace(
-        pool=SegmentPool(),
-        number=lambda: next(numbers),
+        pool=Pool(numbers),
+        numbers=numbers,
         lanes=connections,
         cancel=lambda _: None,
         useful=False,

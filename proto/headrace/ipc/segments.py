@@ -1,4 +1,4 @@
-"""Memory that server and worker both map.
+"""Memory that two processes both map.
 
 A segment is an anonymous file (memfd_create(2)), sealed so that neither process can shorten it
 while the other uses it. It has no name, so it is gone when both processes have ended, however they
@@ -12,23 +12,22 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from headrace.runtime.errors import ResourceExhausted
-from headrace.runtime.isolation.wire.channel import Disconnected, close_all
+from headrace.ipc.link import Disconnected
 
-if TYPE_CHECKING:  # a front end needs no networks, and its start no seconds to import them
-    from headrace.runtime.network.values import Array
+Array: TypeAlias = npt.NDArray[Any]
 
-ALIGNMENT = 64
-_SMALLEST_BYTES = 64 * 1024
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+ALIGNMENT: Final = 64
+_SMALLEST_BYTES: Final = 64 * 1024
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 class Segment:
-    """A mapped piece of shared memory. `number` names it between one server and one worker."""
+    """A mapped piece of shared memory. `number` names it between two processes."""
 
     __slots__ = ("array", "descriptor", "interface", "number", "size")
 
@@ -44,7 +43,7 @@ class Segment:
     def create(cls, number: int, size: int) -> Segment:
         """
         Raises:
-            ResourceExhausted: the system has no memory for it.
+            OSError: the system has no memory for it.
         """
         descriptor = _memory_file("headrace-tensors")
         try:
@@ -53,9 +52,9 @@ class Segment:
             os.posix_fallocate(descriptor, 0, size)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
             return cls(number, descriptor, size)
-        except OSError as error:
+        except BaseException:
             os.close(descriptor)
-            raise ResourceExhausted(f"no shared memory for {size} bytes: {error}") from error
+            raise
 
     @classmethod
     def attach(cls, number: int, descriptor: int) -> Segment:
@@ -65,8 +64,7 @@ class Segment:
             Disconnected: the file can still be shortened, or is not a segment.
         """
         try:
-            if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
-                raise Disconnected("shared memory came without its seals")
+            _check_seals(descriptor, _SEALS)
             segment = cls(number, descriptor, os.fstat(descriptor).st_size)
         except (OSError, ValueError) as error:
             raise Disconnected(f"shared memory cannot be mapped: {error}") from error
@@ -90,8 +88,8 @@ def rounded(size: int) -> int:
 
 
 class SegmentTable:
-    """The worker's end: the segments that it shares with the server. Thread-safe, because single
-    operations on a dictionary are atomic, and each segment belongs to one request at a time."""
+    """The segments that a process shares with the one that numbers them. Thread-safe, because
+    single operations on a dictionary are atomic, and each belongs to one request at a time."""
 
     def __init__(self) -> None:
         self._segments: dict[int, Segment] = {}
@@ -123,17 +121,14 @@ def write_file(pieces: Iterable[bytes | memoryview]) -> Iterator[int]:
     """The descriptor of an anonymous file with these bytes. It is closed at the context's end.
 
     Raises:
-        ResourceExhausted: the system has no memory for it.
+        OSError: the system has no memory for it.
     """
     descriptor = _memory_file("headrace-bytes")
     try:
-        try:
-            with os.fdopen(descriptor, "wb", closefd=False) as file:
-                for piece in pieces:
-                    file.write(piece)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS | fcntl.F_SEAL_WRITE)
-        except OSError as error:
-            raise ResourceExhausted(f"no shared memory for a model: {error}") from error
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            for piece in pieces:
+                file.write(piece)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS | fcntl.F_SEAL_WRITE)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -148,21 +143,27 @@ def map_files(descriptors: Sequence[int]) -> list[memoryview]:
     try:
         return [_mapped(each) for each in descriptors]
     finally:
-        close_all(descriptors)
+        for each in descriptors:
+            os.close(each)
 
 
 def _mapped(descriptor: int) -> memoryview:
     try:
-        if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE:
-            raise Disconnected("bytes came in a file without its seals")
+        _check_seals(descriptor, _SEALS | fcntl.F_SEAL_WRITE)
         size = os.fstat(descriptor).st_size
         return memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ) if size else b"")
     except OSError as error:
         raise Disconnected(f"a file cannot be mapped: {error}") from error
 
 
+def _check_seals(descriptor: int, seals: int) -> None:
+    """
+    Raises:
+        OSError: it is not a memfd, or the other process may still change what the seals forbid.
+    """
+    if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & seals != seals:
+        raise OSError("the memory came without its seals")
+
+
 def _memory_file(name: str) -> int:
-    try:
-        return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    except OSError as error:
-        raise ResourceExhausted(f"no shared memory: {error}") from error
+    return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

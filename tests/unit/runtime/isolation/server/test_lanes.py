@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
+from headrace.ipc.link import CREDIT_BYTES, Disconnected, Link, Message, links, packed
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.isolation.server.watched_lanes import MOST_BYTES, WatchedLanes
-from headrace.runtime.isolation.wire.channel import Disconnected, Message, packed
-from headrace.runtime.isolation.wire.lane import Lane, lanes
-from tests.support.lane_messages import send
+from headrace.runtime.isolation.server.lanes import WatchedLanes
+from tests.support.link_messages import send
 from tests.support.thread_readers import ThreadReaders, thread_readers
 
 _SECONDS = 60.0
@@ -24,11 +23,11 @@ class Other:
     """Makes connections, and keeps the other ends."""
 
     def __init__(self) -> None:
-        self.ends: list[Lane] = []
+        self.ends: list[Link] = []
 
-    def connect(self) -> Lane:
-        ours, theirs = lanes()
-        self.ends.append(Lane(theirs))
+    def connect(self) -> Link:
+        ours, theirs = links()
+        self.ends.append(Link(theirs))
         return ours
 
 
@@ -66,14 +65,14 @@ def other(readers: ThreadReaders) -> Iterator[Other]:
         end.close()
 
 
-def read_to_the_end(end: Lane) -> None:
+def read_to_the_end(end: Link) -> None:
     with suppress(Disconnected):
         while True:
             end.receive()
 
 
-def requests(*numbers: int) -> list[bytes]:
-    return [packed({"number": number}, [bytes([number]) * 16], 0) for number in numbers]
+def requests(*numbers: int) -> bytes:
+    return b"".join(packed({"number": number}, [bytes([number]) * 16]) for number in numbers)
 
 
 def test_answers_come_in_order_on_the_reading_thread_and_the_lane_serves_again(
@@ -86,8 +85,8 @@ def test_answers_come_in_order_on_the_reading_thread_and_the_lane_serves_again(
         for number in (1, 2, 3):
             message = end.receive()
             assert bytes(message.body) == bytes([number]) * 16
-            end.gather(packed({"answer": message.header["number"]}, (), 0))
-        end.flush()
+            end.gather(packed({"answer": message.header["number"]}))
+        end.send()
         for number in (1, 2, 3):
             assert answers.next() == (number, {"answer": number}, readers.thread)
     answers.assert_no_more()
@@ -136,7 +135,7 @@ def test_a_lane_that_speaks_without_being_asked_is_given_up(
     watched, answers = WatchedLanes(other.connect, readers), Answers()
     assert watched.ask(requests(1), [answers.take(1)])
     end = other.ends[0]
-    end.gather(packed({"answer": 1}, (), 0))
+    end.gather(packed({"answer": 1}))
     send(end, {"answer": 2})
     assert answers.next()[:2] == (1, {"answer": 1})
     read_to_the_end(end)
@@ -176,7 +175,7 @@ def test_an_answer_that_makes_no_sense_ends_the_lane(other: Other, readers: Thre
 
 
 def test_no_lane_is_opened_to_a_worker_that_has_gone(readers: ThreadReaders) -> None:
-    def connect() -> Lane:
+    def connect() -> Link:
         raise Unavailable("it has gone")
 
     answers = Answers()
@@ -217,8 +216,8 @@ def test_requests_that_might_fill_the_connection_are_not_sent_and_the_lane_stays
     other: Other, readers: ThreadReaders
 ) -> None:
     watched, answers = WatchedLanes(other.connect, readers), Answers()
-    large = packed({"number": 1}, [bytes(MOST_BYTES // 2)], 0)
-    assert not watched.ask([large, large], [answers.take(1), answers.take(2)])
+    large = packed({"number": 1}, [bytes(CREDIT_BYTES // 2)])
+    assert not watched.ask(large + large, [answers.take(1), answers.take(2)])
     assert watched.ask(requests(3), [answers.take(3)])
     (end,) = other.ends
     assert end.receive().header == {"number": 3}

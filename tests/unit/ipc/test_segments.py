@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import weakref
 from collections.abc import Iterator
@@ -13,15 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.runtime.isolation.wire.channel import Disconnected
-from headrace.runtime.isolation.wire.segment_pool import SegmentPool
-from headrace.runtime.isolation.wire.shared_memory import (
-    Segment,
-    SegmentTable,
-    map_files,
-    rounded,
-    write_file,
-)
+from headrace.ipc.link import Disconnected
+from headrace.ipc.pool import Pool
+from headrace.ipc.segments import Segment, SegmentTable, map_files, rounded, write_file
 
 _KIB = 1024
 
@@ -43,8 +38,8 @@ def nothing_is_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def pool() -> Iterator[SegmentPool]:
-    pool = SegmentPool(idle_bytes=512 * _KIB)
+def pool() -> Iterator[Pool]:
+    pool = Pool(itertools.count(1), idle_bytes=512 * _KIB)
     yield pool
     pool.close()
 
@@ -54,7 +49,7 @@ def other_end(segment: Segment) -> Segment:
     return Segment.attach(segment.number, os.dup(segment.descriptor))
 
 
-def test_both_ends_see_the_same_bytes(pool: SegmentPool) -> None:
+def test_both_ends_see_the_same_bytes(pool: Pool) -> None:
     ours = pool.take(100)
     theirs = other_end(ours)
     ours.array[:3] = [1, 2, 3]
@@ -63,7 +58,7 @@ def test_both_ends_see_the_same_bytes(pool: SegmentPool) -> None:
     pool.give(ours)
 
 
-def test_a_segment_that_came_back_is_taken_again(pool: SegmentPool) -> None:
+def test_a_segment_that_came_back_is_taken_again(pool: Pool) -> None:
     first = pool.take(100 * _KIB)
     pool.give(first)
     assert pool.take(100 * _KIB) is first
@@ -74,7 +69,7 @@ def test_a_segment_that_came_back_is_taken_again(pool: SegmentPool) -> None:
     pool.give(other)
 
 
-def test_a_small_request_does_not_take_a_large_segment(pool: SegmentPool) -> None:
+def test_a_small_request_does_not_take_a_large_segment(pool: Pool) -> None:
     large = pool.take(500 * _KIB)
     pool.give(large)
     small = pool.take(10)
@@ -82,7 +77,7 @@ def test_a_small_request_does_not_take_a_large_segment(pool: SegmentPool) -> Non
     pool.give(small)
 
 
-def test_an_array_keeps_its_segment_and_its_last_view_gives_it_back(pool: SegmentPool) -> None:
+def test_an_array_keeps_its_segment_and_its_last_view_gives_it_back(pool: Pool) -> None:
     segment = pool.take(100 * _KIB)
     array = pool.lend(segment)
     view = array[:40].view(np.float32).reshape(2, 5)
@@ -97,7 +92,7 @@ def test_an_array_keeps_its_segment_and_its_last_view_gives_it_back(pool: Segmen
 
 
 def test_what_is_kept_for_reuse_is_bounded_and_the_worker_hears_of_the_rest(
-    pool: SegmentPool,
+    pool: Pool,
 ) -> None:
     segments = [pool.take(200 * _KIB) for _ in range(4)]
     for segment in segments:
@@ -110,7 +105,7 @@ def test_what_is_kept_for_reuse_is_bounded_and_the_worker_hears_of_the_rest(
     assert pool.forgotten() == []
 
 
-def test_a_segment_that_the_worker_never_saw_needs_no_forgetting(pool: SegmentPool) -> None:
+def test_a_segment_that_the_worker_never_saw_needs_no_forgetting(pool: Pool) -> None:
     pool.give(pool.take(100))
     pool.clear()
     assert pool.forgotten() == []
@@ -118,7 +113,7 @@ def test_a_segment_that_the_worker_never_saw_needs_no_forgetting(pool: SegmentPo
 
 
 def test_what_comes_back_after_clearing_is_not_kept_and_the_worker_hears_of_it(
-    pool: SegmentPool,
+    pool: Pool,
 ) -> None:
     segment = pool.take(100)
     segment.known()
@@ -133,7 +128,7 @@ def test_what_comes_back_after_clearing_is_not_kept_and_the_worker_hears_of_it(
 
 
 def test_an_array_outlives_its_pool() -> None:
-    pool = SegmentPool()
+    pool = Pool(itertools.count(1))
     array = pool.lend(pool.take(100))
     pool.close()
     array[:] = 7
@@ -142,7 +137,7 @@ def test_an_array_outlives_its_pool() -> None:
     assert pool.idle() == 0
 
 
-def test_a_segment_cannot_be_made_shorter_under_its_reader(pool: SegmentPool) -> None:
+def test_a_segment_cannot_be_made_shorter_under_its_reader(pool: Pool) -> None:
     segment = pool.take(100)
     assert segment.descriptor is not None
     with pytest.raises(PermissionError):
@@ -151,7 +146,7 @@ def test_a_segment_cannot_be_made_shorter_under_its_reader(pool: SegmentPool) ->
 
 
 def test_a_pool_whose_worker_has_gone_keeps_nothing_whoever_still_takes() -> None:
-    pool = SegmentPool()
+    pool = Pool(itertools.count(1))
     pool.close()
     segment = pool.take(10)
     freed = weakref.ref(segment.array)
@@ -174,7 +169,7 @@ def test_memory_without_seals_is_refused() -> None:
     os.close(writer)
 
 
-def test_the_worker_keeps_segments_until_it_is_told_to_forget(pool: SegmentPool) -> None:
+def test_the_worker_keeps_segments_until_it_is_told_to_forget(pool: Pool) -> None:
     table = SegmentTable()
     segment = pool.take(10)
     table.add(other_end(segment))

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.runtime.isolation.wire.shared_memory import Segment, rounded
-
-if TYPE_CHECKING:  # a front end needs no networks, and its start no seconds to import them
-    from headrace.runtime.network.values import Array
+from headrace.ipc.segments import Array, Segment, rounded
 
 
-class SegmentPool:
-    """The server's end of the segments between the server and one worker. Thread-safe.
+class Pool:
+    """The segments that this process shares with another one, and numbers. Thread-safe.
 
     `_lock` guards all but `_returned` and `_dropped`, which are queues that need no lock. The
     thread that drops the last array in a segment gives the segment back, and the garbage collector
@@ -25,10 +21,13 @@ class SegmentPool:
     kept, because it might never be used again.
 
     Args:
+        numbers: gives the segments their numbers. Whoever takes other numbers from it, and has the
+            other process make a segment of that number, gives it to `lend` later.
         idle_bytes: how many bytes are kept for reuse, at most.
     """
 
-    def __init__(self, idle_bytes: int = 64 * 2**20) -> None:
+    def __init__(self, numbers: Iterator[int], idle_bytes: int = 64 * 2**20) -> None:
+        self._numbers = numbers
         self._idle_bytes = idle_bytes
         self._lock = threading.Lock()
         self._returned: deque[Segment] = deque()
@@ -37,21 +36,13 @@ class SegmentPool:
         self._idle: dict[int, list[Segment]] = {}  # by their sizes, those used last at the end
         self._idle_size = 0  # bytes of all of them
         self._forgotten: list[int] = []
-        self._numbers = 0
         self._closed = False
-
-    def number(self) -> int:
-        """A number for a segment that the worker may make."""
-        with self._lock:
-            self._keeps = not self._closed
-            self._numbers += 1
-            return self._numbers
 
     def take(self, size: int) -> Segment:
         """A segment of at least `size` bytes, but not many times larger.
 
         Raises:
-            ResourceExhausted: the system has no memory for it.
+            OSError: the system has no memory for it.
         """
         with self._lock:
             self._keeps = not self._closed
@@ -67,9 +58,7 @@ class SegmentPool:
                     self._idle[wanted] = segments
                 self._idle_size -= wanted
                 return segment
-            self._numbers += 1
-            number = self._numbers
-        return Segment.create(number, rounded(size))
+        return Segment.create(next(self._numbers), rounded(size))
 
     def give(self, segment: Segment) -> None:
         """Takes a segment back. May be called anywhere, also in finalizers."""
@@ -86,10 +75,12 @@ class SegmentPool:
 
     def lend(self, segment: Segment) -> Array:
         """The segment's bytes. The segment comes back when the last view of them has gone."""
+        with self._lock:
+            self._keeps = not self._closed
         return np.asarray(_Loan(self, segment))
 
     def forgotten(self) -> list[int]:
-        """Numbers of segments that the worker can unmap. Each is returned once."""
+        """Numbers of segments that the other process can unmap. Each is returned once."""
         if not (self._returned or self._dropped or self._forgotten):
             return []
         with self._lock:
@@ -109,14 +100,14 @@ class SegmentPool:
             return self._idle_size
 
     def clear(self) -> None:
-        """Drops the idle segments, and keeps none until another segment is taken."""
+        """Drops the idle segments, and keeps none until another segment is taken or lent."""
         with self._lock:
             self._keeps = False
             self._collect()
             self._drop(0)
 
     def close(self) -> None:
-        """Ends the pool, because the worker has gone. Lent segments go when their last view
+        """Ends the pool, because the other process has gone. Lent segments go when their last view
         does."""
         with self._lock:
             self._closed = True
@@ -153,7 +144,7 @@ class _Loan:
 
     __slots__ = ("__array_interface__", "_pool", "_segment")
 
-    def __init__(self, pool: SegmentPool, segment: Segment) -> None:
+    def __init__(self, pool: Pool, segment: Segment) -> None:
         self.__array_interface__ = segment.interface
         self._pool = pool
         self._segment = segment
