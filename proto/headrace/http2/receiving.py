@@ -51,6 +51,7 @@ class Receiving(Sending):
         "_data_pads",
         "_data_stream",
         "_events",
+        "_low_window",
         "_most_bytes",
         "_most_waiting",
         "_owed",
@@ -81,6 +82,7 @@ class Receiving(Sending):
         self._receive_window = frames.DEFAULT_WINDOW
         self._owed = 0  # bytes of the connection's window that have to be given back
         self._worth_granting = bounds.connection_bytes // 2
+        self._low_window = bounds.window_bytes - bounds.window_bytes // 2
         self._unread = 0
         self._waiting = 0
         self._most_waiting = _WAITING_WINDOWS * bounds.connection_bytes // _MESSAGE_BYTES
@@ -108,7 +110,8 @@ class Receiving(Sending):
             stream.waiting -= 1
             self._unread -= size
             self._waiting -= 1
-        self._reopen(stream)
+        if stream.receive_window <= self._low_window or stream.reader is not None:
+            self._reopen(stream)
         if self._owed >= self._worth_granting:
             self._grant()
 
@@ -316,7 +319,8 @@ class Receiving(Sending):
             stream.held = 0
 
     def _drop(self, stream: Stream) -> None:
-        self._free_room(stream)
+        if stream.held:
+            self._free_room(stream)
         self._plain.pop(stream.id, None)
         stream.reads = False
         stream.reader = None

@@ -39,6 +39,7 @@ class _NextTurn:
 
 
 _NEXT_TURN: Final = _NextTurn()
+_new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
 
 _AT_ONCE: Final = 64
 """How many requests start in one turn of the event loop. A tiny one runs in it, for up to 200 us,
@@ -119,7 +120,7 @@ class RequestStream(ABC):
         )
         self._sizes = NetworkResults(owner.networks, owner.memory.capacity)
         self._reading = False  # a message's requests are starting; results wait until all have
-        self._changed = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None  # the task, for room or for results
         self._closing = False
         self._fatal: BaseException | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -276,19 +277,16 @@ class RequestStream(ABC):
         """
         expected = self._expected(request)
         both = size + COPIES * expected.size
-        if self._has_room(both):
-            return Reservation(both, expected)
+        if len(self._in_flight) + len(self._results.ready) >= self._owner.max_in_flight:
+            return None
+        if self._memory.use(both):
+            return _new(Reservation, (both, expected))
         if self._is_busy():
             return None
         # Others have the memory, or the result may be smaller.
-        if self._has_room(size):
+        if self._memory.use(size):
             return Reservation(size, expected)
         raise no_room("the request")
-
-    def _has_room(self, size: int) -> bool:
-        """Reserves `size` bytes. Returns whether there was room."""
-        waiting = len(self._in_flight) + len(self._results)
-        return waiting < self._owner.max_in_flight and self._memory.use(size)
 
     def _start(self, request: Any, size: int) -> bool:
         """Starts a request of `size` bytes. Returns False if it has to wait for those in flight."""
@@ -351,7 +349,8 @@ class RequestStream(ABC):
                 self._memory.free(reserved.size)
             if spans is not None:
                 spans.end(key, name, code)
-        self._changed.set()
+        if self._waiter is not None:
+            self._wake()
         if not self._reading:
             self._results.write()
 
@@ -374,7 +373,8 @@ class RequestStream(ABC):
             log.ended(Ended(self.method, code, seconds, name, caller, peer, said, job, network))
 
     def _wrote(self) -> None:
-        self._changed.set()
+        if self._waiter is not None:
+            self._wake()
         if self._closing:
             self._end_if_idle()
 
@@ -388,8 +388,16 @@ class RequestStream(ABC):
         return bool(self._in_flight) or self._results.is_busy
 
     async def _wait_for_change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        """Wakes the task that waits for a change."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _end_if_idle(self) -> None:
         goes_on = self._is_busy() or self.closed.is_set()

@@ -41,6 +41,7 @@ class Expected(NamedTuple):
 
 
 SMALL: Final = Expected(_REPLY_BYTES, None)
+_new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
 
 
 class NetworkResults:
@@ -64,7 +65,7 @@ class NetworkResults:
             outputs: those that it asks for; empty for all.
         """
         sizes = self._sizes.get((network, version)) or self._add(network, version)
-        return Expected(sizes.expected(shapes, outputs), sizes)
+        return _new(Expected, (sizes.expected(shapes, outputs), sizes))
 
     def _add(self, network: str, version: str) -> ResultSizes:
         if len(self._sizes) >= _MOST_NETWORKS:

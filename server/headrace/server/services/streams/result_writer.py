@@ -33,6 +33,9 @@ class ResultWriter:
         memory: the memory of the stream. Results that the caller has not read yet count.
         message: builds the reply with some results, at most `results_a_message` of them.
         changed: called when there is room again, and when all results are written.
+
+    Attributes:
+        ready: the results that wait, each with the bytes that it holds.
     """
 
     def __init__(
@@ -48,17 +51,13 @@ class ResultWriter:
         self._message = message
         self._results_a_message = results_a_message
         self._changed = changed
-        self._results: deque[tuple[Any, int]] = deque()  # each result and the bytes that it holds
+        self.ready: deque[tuple[Any, int]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._writing = False
 
-    def __len__(self) -> int:
-        """The number of results that wait."""
-        return len(self._results)
-
     @property
     def is_busy(self) -> bool:
-        return bool(self._results or self._writing)
+        return bool(self.ready or self._writing)
 
     def hold(self, result: Any, size: int, reserved: int) -> None:
         """Takes a result that holds `size` bytes, and the bytes that were reserved for it.
@@ -73,27 +72,27 @@ class ResultWriter:
                 raise no_room("the result")
         else:
             self._memory.free(reserved - size)
-        self._results.append((result, size))
+        self.ready.append((result, size))
 
     def put(self, result: Any) -> None:
         """Takes a small result, even if there is no room."""
-        self._results.append((result, 0))
+        self.ready.append((result, 0))
 
     def forget(self) -> None:
         """Drops results that nobody will read."""
-        self._results.clear()
+        self.ready.clear()
         self._memory.free_all()
 
     def write(self) -> None:
         """Makes sure that the results get written that are ready in the loop's next turn."""
-        if self._results and not self._writing:
+        if self.ready and not self._writing:
             self._writing = True
             asyncio.get_running_loop().call_soon(self._write_ready)
 
     def write_now(self) -> bool:
         """Writes the results that are ready, as far as flow control allows. Returns whether the
         loop writes the rest in its next turn."""
-        if not self._results or self._writing:
+        if not self.ready or self._writing:
             return False
         self._writing = True
         self._write_ready()
@@ -103,7 +102,7 @@ class ResultWriter:
         message: bytes | None = None
         size = 0
         try:
-            while self._results:
+            while self.ready:
                 batch, size = self._take()
                 message = self._message(batch)
                 if not self._context.try_write(message):
@@ -127,7 +126,7 @@ class ResultWriter:
                 self._changed()
                 await self._context.write(message)
                 self._memory.free(size)
-                if not self._results:
+                if not self.ready:
                     return
                 batch, size = self._take()
                 message = self._message(batch)
@@ -143,11 +142,11 @@ class ResultWriter:
         """Results for one message, and the bytes that they hold."""
         batch: list[Any] = []
         held = 0
-        while self._results and len(batch) < self._results_a_message:
-            result, size = self._results[0]
+        while self.ready and len(batch) < self._results_a_message:
+            result, size = self.ready[0]
             if batch and held + size > _BYTES_A_MESSAGE:  # a large result travels alone
                 break
-            self._results.popleft()
+            self.ready.popleft()
             batch.append(result)
             held += size
         return batch, held

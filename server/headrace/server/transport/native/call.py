@@ -260,7 +260,8 @@ class NativeCall:
         self._messages.append(message)
         if self._take is not None and type(message) is not Packed:
             return True
-        self._wake(self._reader)
+        if self._reader is not None:
+            self._wake(self._reader)
         return False
 
     def hand_over(self) -> None:
@@ -281,7 +282,8 @@ class NativeCall:
     def end(self) -> None:
         """Notes that the caller sends no more."""
         self._ended = True
-        self._wake(self._reader)
+        if self._reader is not None:
+            self._wake(self._reader)
 
     def refuse(self, code: int, why: str) -> None:
         """Notes that what the caller sends cannot be read."""

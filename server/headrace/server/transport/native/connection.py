@@ -125,7 +125,8 @@ class NativeConnection(asyncio.BufferedProtocol):
         if events:
             self._flushing = True  # below; a callback would cost a turn of the loop
             self._handle(events, now)
-        self._flush_now()
+            self._flushing = False
+        self._flush()
         if self.loop.time() - now > _AT_ONCE_SECONDS and self._transport is not None:
             self._rest()
 
