@@ -127,7 +127,17 @@ def with_tls(
         context.verify_mode = ssl.CERT_REQUIRED
 
     def wrapped(accepted: socket.socket) -> None:
-        with context.wrap_socket(accepted, server_side=True) as secure:
+        with context.wrap_socket(
+            accepted, server_side=True, do_handshake_on_connect=False
+        ) as secure:
+            try:
+                secure.do_handshake()
+            except ssl.SSLError:
+                # A socket that is closed with unread bytes takes its alert back.
+                secure.shutdown(socket.SHUT_WR)
+                while secure.recv(4096):
+                    pass
+                return
             talk(secure)
 
     return wrapped
