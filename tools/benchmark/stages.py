@@ -25,9 +25,10 @@ from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
-from headrace.server.services.inference import build_reply, encode_small
+from headrace.server.services.inference import decode, encode, encode_small, places
+from headrace.server.serving.call import InferCall, InferResult
+from headrace.server.serving.layouts import CallLayouts
 from headrace.wire.message import parse_infer_request, serialize
-from headrace.wire.request import RequestLayouts, decode_request
 from tools.benchmark.bench_requests import SHAPES, network
 from tools.benchmark.servers import request
 
@@ -67,19 +68,20 @@ def stages(core: Core, name: str, operator: str) -> dict[str, float]:
     entry = core.load_network(ask, lambda: Network.from_bytes(model, spooled=True)).result()
     executable = entry.executable
     assert executable is not None
-    data, layouts = request(name, {"x": x}), RequestLayouts()
+    data, layouts = request(name, {"x": x}), CallLayouts(places)
 
-    def parse() -> object:
+    def parse() -> InferCall:
         known = layouts.read(data)
         if known is None:
-            known = decode_request(*parse_infer_request(data))
-            layouts.learn(data, *known)
+            known = decode(*parse_infer_request(data))
+            layouts.learn(data, known)
         return known
 
     job = run(executable, {"x": x}, inline=False)
+    result = InferResult(parse(), job, job.outputs)
 
     def reply() -> bytes:
-        return encode_small("r1", job) or serialize(*build_reply("r1", job))
+        return encode_small("r1", result) or serialize(*encode("r1", result))
 
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     execute = microseconds(lambda: session.run(["y"], {"x": x}))

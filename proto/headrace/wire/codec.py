@@ -8,7 +8,7 @@ backends need aligned arrays. `headrace.wire.message` aligns what it writes, to 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -23,6 +23,10 @@ Buffer: TypeAlias = "bytes | memoryview"
 
 ATTACHMENT_BYTES: Final = 16 * 1024
 """Arrays larger than this travel as attachments."""
+PLAIN: Final = {
+    number: dtype for number, dtype in NUMPY_TYPES.items() if number not in (BOOL, STRING)
+}
+"""The types of which any bytes are values, by their numbers."""
 MAX_NESTING: Final = 8
 MAX_SEQUENCE_ELEMENTS: Final = 65_536
 MAX_RANK: Final = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32  # NumPy's own
@@ -49,28 +53,52 @@ class CodecError(ValueError):
 
 
 def decode_values(
-    values: Iterable[pb.Value], attachments: Sequence[Buffer] = (), root: str = "inputs"
-) -> dict[str, Value]:
+    values: Iterable[pb.Value],
+    attachments: Sequence[Buffer] = (),
+    root: str = "inputs",
+    in_region: Callable[[pb.Value], Any] | None = None,
+) -> dict[str, Any]:
     """Name → value of a request's inputs or a reply's outputs.
 
     Arrays are read-only; they keep the message's bytes alive.
 
     Args:
+        values: a list is read in a fraction of the time that a message's own field takes.
         attachments: those of the enclosing message; each may be used once.
         root: the name of the repeated field in the paths of errors.
+        in_region: stands in for a tensor in shared memory. Without it, such tensors are refused.
 
     Raises:
         CodecError: a name appears twice, or a value breaks the protocol.
     """
     pool: list[Buffer | None] = list(attachments) if attachments else []
-    decoded: dict[str, Value] = {}
+    decoded: dict[str, Any] = {}
     for value in values:
-        name = value.name
+        name, tensor = value.name, value.tensor
+        dtype, data = PLAIN.get(tensor.dtype), tensor.data
+        # Most values are such tensors, and need no calls.
+        if (
+            data
+            and dtype is not None
+            and name not in decoded
+            and not tensor.attachment
+            and not tensor.strings
+            and not tensor.HasField("shared_memory")
+        ):
+            shape = tensor.shape[:]
+            if len(data) == dtype.itemsize * math.prod(shape) and len(shape) <= MAX_RANK:
+                try:
+                    decoded[name] = np.ndarray(shape, dtype, data)
+                    continue
+                except ValueError:  # two negative sizes
+                    pass
         try:
             if name in decoded:
                 raise CodecError("", "is given twice")
-            if value.HasField("tensor"):
-                decoded[name] = _decode_tensor(value.tensor, pool)
+            if in_region is not None and tensor.HasField("shared_memory"):
+                decoded[name] = in_region(value)
+            elif value.HasField("tensor"):
+                decoded[name] = _decode_tensor(tensor, pool)
             else:
                 decoded[name] = _decode_other(value, pool, [MAX_SEQUENCE_ELEMENTS], 0)
         except CodecError as error:
@@ -157,11 +185,10 @@ def check_shape(shape: Sequence[int]) -> None:
     """Says what is wrong with a shape; returns if nothing is."""
     if len(shape) > MAX_RANK:
         raise CodecError(".shape", f"has {len(shape)} dimensions; at most {MAX_RANK} are possible")
-    if any(size < 0 for size in shape):
+    if shape and min(shape) < 0:
         raise CodecError(".shape", f"{list(shape)} has a negative size; send the actual sizes")
-    if (
-        math.prod(size for size in shape if size) >= 2**59
-    ):  # 16-byte elements fill the address space
+    count = math.prod(shape) or math.prod(size for size in shape if size)
+    if count >= 2**59:  # 16-byte elements fill the address space
         raise CodecError(".shape", f"{list(shape)} overflows the address space")
 
 

@@ -14,13 +14,6 @@ from headrace.wire.codec import Array, Buffer, CodecError
 from headrace.wire.dtypes import STRING, number_of
 
 
-def names_regions(message: pb.InferRequest) -> bool:
-    """Whether an input lies in a region, or an output is wanted in one."""
-    return bool(message.output_regions) or any(
-        value.tensor.HasField("shared_memory") for value in message.inputs
-    )
-
-
 def in_regions(values: Iterable[pb.Value], root: str) -> Iterator[tuple[str, pb.Tensor]]:
     """Field and tensor of each value that lies in a region.
 
@@ -34,13 +27,19 @@ def in_regions(values: Iterable[pb.Value], root: str) -> Iterator[tuple[str, pb.
         tensor = value.tensor
         if tensor.HasField("shared_memory"):
             field = f"{root}[{value.name!r}]"
-            if tensor.dtype == STRING:
-                raise no_strings(field)
-            if tensor.data or tensor.attachment:
-                raise CodecError(
-                    f"{field}.shared_memory", "must not be set where data or attachment is"
-                )
+            check_in_region(tensor, field)
             yield f"{field}.shared_memory", tensor
+
+
+def check_in_region(tensor: pb.Tensor, field: str) -> None:
+    """
+    Raises:
+        CodecError: a tensor in a region also has bytes in the message, or is one of strings.
+    """
+    if tensor.dtype == STRING:
+        raise no_strings(field)
+    if tensor.data or tensor.attachment:
+        raise CodecError(f"{field}.shared_memory", "must not be set where data or attachment is")
 
 
 def attach(tensor: pb.Tensor, data: Buffer, attachments: list[Buffer]) -> None:

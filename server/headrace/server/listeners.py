@@ -26,16 +26,17 @@ from headrace.server.services.health import HEALTH, SERVICE
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
 from headrace.server.services.methods import Handlers, Services, all_methods
-from headrace.server.services.open_inference.inference import OpenInference
 from headrace.server.services.open_inference.loading import ModelRepository
+from headrace.server.services.open_inference.messages import places
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
 from headrace.server.services.open_inference.service import OpenInferenceService
-from headrace.server.services.open_inference.short import CallLayouts
 from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import ReflectionService
-from headrace.server.services.shared_tensors import SharedMemoryService
+from headrace.server.services.shared_memory import SharedMemoryService
+from headrace.server.serving.layouts import CallLayouts
+from headrace.server.serving.serving import Serving
 from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.handover import Handover
 from headrace.server.shared_memory.regions import Regions
@@ -165,17 +166,17 @@ class Listeners:
     def _services(self, status: Status) -> Services:
         settings, backend, boundary = self._settings, self._backend, self._boundary
         core, networks, regions = backend.core, backend.networks, self._regions
-        shared_memory = SharedMemoryService(regions, networks)
         sink = CompletionSink(asyncio.get_running_loop())
-        inference = Inference(networks, sink, shared_memory)
+        serving = Serving(networks, sink, regions, self._hosting.elsewhere)
+        inference = Inference(serving)
         in_flight = settings.max_streams_in_flight
         self._streams = InferStreams(
-            inference,
+            serving,
+            inference.layouts,
             boundary,
             in_flight,
             settings.max_stream_bytes,
             settings.max_message_bytes,
-            self._hosting.elsewhere,
         )
         self._models = Models(
             core,
@@ -184,23 +185,12 @@ class Listeners:
             shared_memory=settings.allow_client_shared_memory,
         )
         self._model_repository = ModelRepository(core, networks, backend.repository)
-        layouts = CallLayouts()
+        layouts = CallLayouts(places)
         opened = OpenInferenceService(
-            self._models,
-            OpenInference(networks, sink, regions),
-            self._model_repository,
-            RegionMethods(regions),
-            shared_memory.caller,
-            layouts,
+            self._models, serving, self._model_repository, RegionMethods(regions), layouts
         )
         self._model_streams = ModelStreams(
-            opened.infer_on_stream,
-            layouts,
-            boundary,
-            in_flight,
-            self._streams.memory,
-            networks,
-            self._hosting.elsewhere,
+            serving, layouts, boundary, in_flight, self._streams.memory
         )
         self._uploads = self._hosting.uploads(
             settings.max_model_bytes,
@@ -212,7 +202,7 @@ class Listeners:
             Servicer(core, networks, self._uploads, backend.repository, backend.health),
             inference,
             self._streams,
-            shared_memory,
+            SharedMemoryService(regions, serving),
             opened,
             self._model_streams,
             backend.health.service,

@@ -28,7 +28,8 @@ def encode(value: codec.Value, attachments: list[codec.Buffer]) -> pb.Value:
 
 
 def decode(message: pb.Value, attachments: Sequence[codec.Buffer] = ()) -> codec.Value:
-    return codec.decode_values([message], attachments)[message.name]
+    decoded: codec.Value = codec.decode_values([message], attachments)[message.name]
+    return decoded
 
 
 def through_the_wire(value: codec.Value) -> codec.Value:

@@ -14,7 +14,7 @@ from headrace.client.inputs import RequestEncoder
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import Buffer
 from headrace.wire.errors import ErrorDetails
-from headrace.wire.layouts import MAX_ID_LENGTH
+from headrace.wire.request import MAX_ID_LENGTH
 
 _NOT_OPEN: Final = "session.id"
 """The field that the server names when the session is not open."""

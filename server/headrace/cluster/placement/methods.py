@@ -15,12 +15,9 @@ from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.networks import Networks
 from headrace.server.services.methods import Kind, Method
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire import framing
 from headrace.wire.codec import CodecError
-from headrace.wire.message import parse_plain, parse_request
+from headrace.wire.message import parse_request
 
-_SESSION: Final = 9  # of InferRequest
-_SEQUENCE_ID: Final = b"sequence_id"  # a parameter of ModelInferRequest
 NameOf = Callable[[Any], str]
 
 
@@ -32,36 +29,6 @@ def _target(message: Any) -> str:
     return str(message.target.network)
 
 
-def _in_bytes(data: bytes) -> str:
-    """The network's name in a serialised InferRequest or ModelInferRequest: its first field. Empty
-    if the message is broken, which the handler tells."""
-    parts = framing.split(data, 0, len(data), 1)
-    if parts is None or not parts.payloads:
-        return ""
-    start, end = parts.payloads[-1]
-    return data[start:end].decode("utf-8", "replace")
-
-
-def _session(data: bytes) -> str:
-    """The id of the session in a serialised InferRequest; empty if there is none."""
-    parts = framing.split(data, 0, len(data), _SESSION)
-    if parts is None or not parts.payloads:
-        return ""
-    return _in_bytes(data[slice(*parts.payloads[-1])])
-
-
-def _sequence(data: bytes) -> str:
-    """The sequence of a serialised ModelInferRequest; empty if there is none."""
-    if _SEQUENCE_ID not in data:  # most requests are not parsed
-        return ""
-    try:
-        said = parse_plain(oip.ModelInferRequest, data).parameters.get(_SEQUENCE_ID.decode())
-    except CodecError:
-        return ""
-    kind = said.WhichOneof("parameter_choice") if said is not None else None
-    return str(getattr(said, kind)) if kind is not None else ""
-
-
 def _in_options(data: bytes) -> str:
     """The network's name in the first message of an import."""
     try:
@@ -70,13 +37,8 @@ def _in_options(data: bytes) -> str:
         return ""
 
 
-_SEQUENCES: Final = MappingProxyType({"Infer": _session, "ModelInfer": _sequence})
-"""Methods whose requests may belong to a sequence."""
-
 _NAMES: Final[Mapping[str, NameOf]] = MappingProxyType(
     {
-        "Infer": _in_bytes,
-        "ModelInfer": _in_bytes,
         **dict.fromkeys(("GetNetwork", "UnloadNetwork", "ExportNetwork"), _field("name")),
         **dict.fromkeys(("GetMetric", "GetConfig", "SetConfig"), _target),
         "SetTraffic": _field("network"),
@@ -87,7 +49,8 @@ _NAMES: Final[Mapping[str, NameOf]] = MappingProxyType(
         "Check": _field("service"),
     }
 )
-"""Methods that are about a network that exists."""
+"""Methods that are about a network that exists. Requests for inference are passed on by those who
+decode them (`Serving.find_elsewhere`)."""
 
 _LOADS: Final[Mapping[str, NameOf]] = MappingProxyType(
     {
@@ -157,7 +120,7 @@ class Passing:
             case _:
                 return self._client_stream(method)
 
-    def _find(self, method: Method, message: Any, context: Any, sequence: str = "") -> str:
+    def _find(self, method: Method, message: Any, context: Any) -> str:
         """The full name of the network, if the call has to be passed on."""
         # Nobody else learns from a failed call which networks there are.
         if not self._directory or not CALLER.get().may(Role.READ):
@@ -167,23 +130,20 @@ class Passing:
             names = self.networks.names(_NAMES[method.name](message))
         else:
             names = (full_name(load(message), self.networks.owner),)
-        return self._forwarding.find(names, context, sequence)
+        return self._forwarding.find(names, context)
 
     def _unary(self, method: Method) -> Callable[..., Any]:
         path, repeats = _path(method), method.role is not Role.MANAGE
-        sequence_of = _SEQUENCES.get(method.name, lambda _: "")
 
         @wraps(method.handler)
         async def handle(message: Any, context: Any) -> Any:
-            sequence = sequence_of(message) if self._directory else ""
-            name = self._find(method, message, context, sequence)
+            name = self._find(method, message, context)
             if not name:
                 return self._told(await method.handler(message, context))
-            data = message if method.message is None else message.SerializeToString()
-            reply = await self._forwarding.unary(
-                name, path, data, context, sequence, repeats=repeats
+            data = message.SerializeToString()
+            return Serialised(
+                await self._forwarding.unary(name, path, data, context, repeats=repeats)
             )
-            return reply if method.message is None else Serialised(reply)
 
         return handle
 

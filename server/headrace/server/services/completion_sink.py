@@ -7,9 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError
 from headrace.runtime.execution.job import Job
+
+_ON_THE_WAY: Final = 0.05
+"""The seconds by which a caller's deadline may pass before the server's deadline."""
 
 
 class CompletionSink:
@@ -69,12 +73,11 @@ def wake(job: Job) -> None:
         waiter.set_result(None)
 
 
-async def ended(job: Job, expired: Callable[[], bool]) -> None:
+async def ended(job: Job) -> None:
     """Returns when the job has completed; its `done` has to bring `wake` to the loop's thread.
 
-    Args:
-        expired: tells whether the deadline has passed, if this task is cancelled before the job
-            has ended. The job is then cancelled too.
+    If this task is cancelled before that, the job is cancelled too: it has expired if its deadline
+    has passed.
 
     Raises:
         The job's error if it failed.
@@ -85,7 +88,9 @@ async def ended(job: Job, expired: Callable[[], bool]) -> None:
         try:
             await job.waiter
         except asyncio.CancelledError:
-            job.token.cancel(left(expired=expired()))
+            deadline = job.deadline
+            expired = deadline is not None and time.monotonic() > deadline - _ON_THE_WAY
+            job.token.cancel(left(expired=expired))
             raise
     if job.error is not None:
         raise job.take_error()

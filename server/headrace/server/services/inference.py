@@ -1,243 +1,191 @@
-"""Infer and InferStream: the hot path.
-
-Everything here runs on the event loop's thread. A request to a tiny network on an idle device is
-computed on this thread. Any other request goes to a stream of its device, and its completion comes
-back through the sink.
-"""
+"""Infer: headrace's own messages ↔ `InferCall` and `InferResult`."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.job import Job, Sequence
-from headrace.server.access.identity import sharer
-from headrace.server.access.networks import Networks
+from headrace.runtime.execution.job import Sequence
+from headrace.runtime.network.values import Value
 from headrace.server.logs import CURRENT_REQUEST
-from headrace.server.request_log import JOB
 from headrace.server.services.aside import aside, texts
-from headrace.server.services.completion_sink import (
-    CompletionSink,
-    deadline_after,
-    ended,
-    wake,
-)
 from headrace.server.services.convert import layer_profiles
-from headrace.server.services.shared_tensors import (
-    SharedMemoryService,
-    fetch_inputs,
-    put_now,
-    put_outputs,
-    tensors,
+from headrace.server.serving.call import (
+    NOTHING_MORE,
+    InferCall,
+    InferResult,
+    Region,
+    SharedTensor,
+    Wanted,
+    check_tensors,
 )
-from headrace.server.services.streams.turns import Turn
-from headrace.server.shared_memory.handed import HandedRegion
-from headrace.server.shared_memory.lease import Lease
-from headrace.server.tracing.context import CURRENT_SPAN
+from headrace.server.serving.layouts import CallLayouts, Places, only
+from headrace.server.serving.serving import Serving
 from headrace.server.transport.call import Reply
-from headrace.server.transport.statuses import ended_code
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.codec import encode_values
-from headrace.wire.layouts import MAX_ID_LENGTH, Inputs
+from headrace.wire import framing
+from headrace.wire.codec import Buffer, CodecError, decode_values, encode_values
+from headrace.wire.dtypes import BOOL, NUMPY_TYPES
 from headrace.wire.message import (
+    SMALL_BYTES,
     Attachments,
     parse_infer_request,
     serialize,
     serialize_parts,
 )
-from headrace.wire.placed import Placed
-from headrace.wire.reply import Place, encode_small_reply
-from headrace.wire.request import Decoded, InRegion, Request, RequestLayouts, decode_request
-from headrace.wire.shared_memory import names_regions
+from headrace.wire.reply import encode_small_reply
+from headrace.wire.request import MAX_ID_LENGTH, MAX_PRIORITY, MAX_TIMEOUT_SECONDS
+from headrace.wire.shared_memory import attach, check_in_region, describe
+
+_ID: Final = 2  # of InferRequest
+_INPUTS: Final = 3
+_TENSOR: Final = 2  # of Value
+_DATA: Final = 3  # of Tensor
 
 
 class Inference:
-    """Turns messages into jobs and finished jobs into messages."""
+    """Belongs to the event loop's thread.
 
-    def __init__(
-        self, networks: Networks, sink: CompletionSink, shared_memory: SharedMemoryService
-    ) -> None:
-        self.networks = networks
-        self.sink = sink
-        self._ids = itertools.count(1)
-        self.shared_memory = shared_memory
-        self.layouts = RequestLayouts()
-        self._wake = sink.wake
+    Attributes:
+        layouts: read requests that are like earlier ones.
+    """
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self.layouts = CallLayouts(places)
 
     async def infer(self, data: bytes, context: Any) -> Reply:
         """Handles the unary call. Takes and returns serialised messages.
 
         Raises:
             CodecError: the message breaks the protocol.
-            Also raises as `NetworkRegistry.acquire` and `ExecutableNetwork.submit`, and the job's
-                error.
+            Also raises as `Serving.run`.
         """
-        known = self.layouts.read(data)
-        if known is None:
-            message, attachments = parse_infer_request(data)
-            identifier = message.id or f"r{next(self._ids)}"
-            CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH])
-            if names_regions(message):
-                self.layouts.learn_in_region(data, message)
-                result = await self.infer_in_regions(identifier, message, attachments, context)
-                return serialize(*result)
-            decode = partial(decode_request, message, attachments)
-            request, inputs = await aside(decode, strings_in(message.inputs))
-            self.layouts.learn(data, request, inputs)
-        elif isinstance(known, InRegion):
-            return await self._infer_in_region(known, context)
+        serving, call = self._serving, self.layouts.read(data)
+        if call is not None:
+            serving.name(call.id)
         else:
-            request, inputs = known
-            identifier = request.id or f"r{next(self._ids)}"
-            CURRENT_REQUEST.set(identifier)
-        job = self.start(request, inputs, context.time_remaining(), self._wake)
-        JOB.set(job)
-        if job.outcome is None or job.error is not None:
-            await ended(job, partial(_has_expired, context))
-        small = encode_small(identifier, job)
+            message, attachments = parse_infer_request(data)
+            serving.name(message.id)
+            if len(data) < SMALL_BYTES:
+                call = decode(message, attachments)
+            else:
+                strings = strings_in(message.inputs)
+                call = await aside(partial(decode, message, attachments), strings)
+            if not message.traceparent:  # which is another each time
+                self.layouts.learn(data, call)
+        if serving.elsewhere:
+            sequence = call.sequence_id
+            if network := serving.find_elsewhere(call.network, context, sequence):
+                return await serving.elsewhere.infer(network, data, context, sequence)
+        result = await serving.run(call, context)
+        identifier = call.id or CURRENT_REQUEST.get()
+        small = encode_small(identifier, result)
         if small is not None:
             return small
-        if all(map(_is_own, job.outputs.values())):
-            return serialize_parts(*build_reply(identifier, job))
-        return await aside(lambda: serialize(*build_reply(identifier, job)), strings_of(job))
-
-    async def _infer_in_region(self, known: InRegion, context: Any) -> bytes:
-        """The same as `infer_in_regions` for a request like an earlier one, with fewer steps."""
-        request, placed = known
-        identifier = request.id or f"r{next(self._ids)}"
-        CURRENT_REQUEST.set(identifier)
-        taken = self.shared_memory.take(placed, await self.shared_memory.caller(context))
-        if taken is None:
-            message = known.message()
-            return serialize(*await self.infer_in_regions(identifier, message, (), context))
-        lease, region = taken
-
-        def deliver(job: Job) -> None:
-            lease.job = job
-            lease.close()
-            wake(job)
-
-        lease.hold()  # for the run, which does not end at once if the caller leaves
-        with lease:
-            done = partial(self.sink.put, deliver)
-            try:
-                where, remaining = (placed, region), context.time_remaining()
-                job = self.start(request, {}, remaining, done, region=where)
-            except BaseException:
-                lease.close()
-                raise
-            JOB.set(job)
-            await ended(job, partial(_has_expired, context))
-            reply = finish_now(identifier, lease, placed, job)
-            if reply is None:
-                return serialize(*await finish(identifier, lease, placed.message, job))
-            return reply
-
-    async def infer_in_regions(
-        self,
-        identifier: str,
-        message: pb.InferRequest,
-        attachments: Attachments,
-        context: Any,
-        token: CancelToken | None = None,
-        turn: Turn | None = None,
-    ) -> tuple[pb.InferReply, list[Any]]:
-        """Computes a request with tensors in shared memory, or with many texts.
-
-        Returns the reply and its attachments.
-
-        The regions stay open until this call ends, and until all copies that it has begun have
-        ended.
-
-        Args:
-            token: cancels the request, at any time from its beginning.
-            turn: that of a sequence's request on a stream.
-        """
-        with await self.shared_memory.lease(context) as lease:
-            attachments = await fetch_inputs(lease, message, attachments)
-            decode = partial(decode_request, message, attachments)
-            request, inputs = await aside(decode, strings_in(message.inputs))
-            if turn is not None:
-                await turn.comes()
-            job = self.start(request, inputs, context.time_remaining(), self._wake, token)
-            JOB.set(job)
-            if turn is not None:
-                turn.over()
-            await ended(job, partial(_has_expired, context))
-            return await finish(identifier, lease, message, job)
-
-    def decode(self, message: pb.InferRequest, attachments: Attachments) -> Decoded:
-        """Decodes a stream's request, and remembers its layout for the next request like it.
-
-        Raises:
-            CodecError: as `decode_request`.
-        """
-        decoded = decode_request(message, attachments)
-        if len(attachments) == len(message.attachments):  # those of large ones were taken out
-            self.layouts.learn(message.SerializeToString(), *decoded)
-        return decoded
-
-    def start(
-        self,
-        request: Request,
-        inputs: Inputs,
-        remaining: float | None,
-        done: Callable[[Job], None],
-        token: CancelToken | None = None,
-        region: tuple[Placed, HandedRegion] | None = None,
-    ) -> Job:
-        """Submits a request.
-
-        Args:
-            remaining: seconds until the call's own deadline.
-            done, token: the same as in `Job`.
-            region: where the tensors are, instead of in `inputs`.
-        """
-        name, identifier, outputs, priority, profile, timeout, version, session, *_ = request
-        sequence = "" if session is None else session.id
-        entry = self.networks.acquire(name, version, sequence)
-        values: Any = inputs
-        room = None
-        if region is not None:
-            assert entry.executable is not None
-            try:
-                values, room = tensors(*region, entry.executable)
-            except BaseException:
-                self.networks.release(entry)
-                raise
-        endless = remaining is None and not timeout
-        job = Job(
-            values,
-            done,
-            output_names=outputs,
-            deadline=None if endless else deadline_after(timeout, remaining),
-            priority=priority,
-            token=token,
-            profile=profile,
-            may_run_inline=True,
-            trace=identifier,
-            sequence=None if session is None else Sequence(*session)._replace(owner=sharer()),
-            span=CURRENT_SPAN.get(),
-        )
-        job.room = room
-        self.networks.submit(entry, job)
-        return job
+        if all(map(_is_own, result.outputs.values())):
+            return serialize_parts(*encode(identifier, result))
+        strings = texts(result.outputs.values())
+        return await aside(lambda: serialize(*encode(identifier, result)), strings)
 
 
-def _is_own(value: Any) -> bool:
-    """Whether the memory of an output belongs to it alone, so that it may be sent from there.
+def decode(message: pb.InferRequest, attachments: Attachments) -> InferCall:
+    """Decodes an InferRequest.
 
-    ONNX Runtime gives an array a capsule that owns its memory. A view of a shared segment is not
-    sent from where it lies: a slow reader would keep the segment.
+    Raises:
+        CodecError: an input breaks the protocol, or a field is out of its bounds.
     """
-    if type(value) is not np.ndarray or value.dtype.kind == "O":
-        return False
-    return value.flags.owndata or type(value.base).__name__ == "PyCapsule"
+    priority, timeout = message.priority, message.timeout_seconds
+    if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        problem = f"{priority} is not from -{MAX_PRIORITY} to {MAX_PRIORITY}"
+        raise CodecError("priority", problem)
+    if not 0 <= timeout <= MAX_TIMEOUT_SECONDS:
+        problem = f"has to be a number of seconds from 0 to {MAX_TIMEOUT_SECONDS:g}"
+        raise CodecError("timeout_seconds", problem)
+    # A slice is a list, which is read in a fraction of the time that a message's own field takes.
+    values, outputs, regions = message.inputs[:], message.outputs, message.output_regions
+    check_tensors("inputs", len(values))
+    if outputs:
+        check_tensors("outputs", len(outputs))
+    return InferCall(
+        message.network,
+        message.version,
+        message.id,
+        decode_values(values, attachments, "inputs", _in_region),
+        tuple(outputs[:]) if outputs else (),
+        _wanted(regions) if regions else NOTHING_MORE,
+        priority,
+        timeout,
+        _sequence(message.session) if message.HasField("session") else None,
+        message.performance_counts,
+    )
+
+
+def places(data: bytes) -> Places | None:
+    """Where an InferRequest holds its tensors' bytes and its id."""
+    values = framing.split(data, 0, len(data), _INPUTS)
+    attached = framing.split(data, 0, len(data), framing.ATTACHMENTS)
+    if values is None or attached is None:
+        return None
+    spans = [only(data, span, _TENSOR) for span in values.payloads]
+    tensors = [_bytes_of(data, span, attached.payloads) for span in spans]
+    if None in tensors:
+        return None
+    return Places([place for place in tensors if place], only(data, (0, len(data)), _ID))
+
+
+def _bytes_of(
+    data: bytes, tensor: framing.Span | None, attachments: list[framing.Span]
+) -> framing.Span | None:
+    """Where the bytes of the tensor at this span lie: in the tensor itself or in an attachment."""
+    own = only(data, tensor, _DATA)
+    if own is not None or tensor is None:
+        return own
+    number = pb.Tensor.FromString(data[slice(*tensor)]).attachment
+    return attachments[number - 1] if 0 < number <= len(attachments) else None
+
+
+def _sequence(session: Any) -> Sequence:
+    if not 1 <= len(session.id) <= MAX_ID_LENGTH:
+        raise CodecError("session.id", f"has 1 to {MAX_ID_LENGTH} characters")
+    return Sequence(session.id, session.start, session.end)
+
+
+def _in_region(value: pb.Value) -> SharedTensor:
+    """
+    Raises:
+        CodecError: the tensor also has bytes in the message, or is one of strings.
+    """
+    tensor, field = value.tensor, f"inputs[{value.name!r}].shared_memory"
+    check_in_region(tensor, "")
+    return SharedTensor(
+        _region(tensor.shared_memory, field),
+        None if tensor.dtype == BOOL else NUMPY_TYPES.get(tensor.dtype),
+        tuple(tensor.shape),
+        partial(_with_bytes, value),
+    )
+
+
+def _with_bytes(value: pb.Value, data: Buffer) -> Value:
+    """The value of a tensor in shared memory, whose bytes these are."""
+    attachments: list[Buffer] = []
+    attach(value.tensor, data, attachments)
+    decoded: Value = decode_values([value], attachments)[value.name]
+    return decoded
+
+
+def _wanted(regions: Mapping[str, pb.SharedMemory]) -> dict[str, Wanted]:
+    return {
+        name: Wanted(region=_region(place, f"output_regions[{name!r}]"))
+        for name, place in regions.items()
+    }
+
+
+def _region(place: pb.SharedMemory, field: str) -> Region:
+    return Region(place.region, place.offset, place.bytes, field)
 
 
 def strings_in(values: Iterable[pb.Value]) -> int:
@@ -250,60 +198,33 @@ def strings_in(values: Iterable[pb.Value]) -> int:
     )
 
 
-def strings_of(job: Job) -> int:
-    """The number of strings in a completed job's reply."""
-    return texts(job.outputs.values())
-
-
-def _has_expired(context: Any) -> bool:
-    return ended_code(context) == "DEADLINE_EXCEEDED"
-
-
-def finish_now(identifier: str, lease: Lease, placed: Placed, job: Job) -> bytes | None:
-    """Does the same as `finish`, without waiting. None if it cannot: `finish` then has to."""
-    reply = encode_small(identifier, job, placed.places)
-    return reply if reply is not None and put_now(lease, placed, job) else None
-
-
-async def finish(
-    identifier: str, lease: Lease, message: pb.InferRequest, job: Job
-) -> tuple[pb.InferReply, list[Any]]:
-    """The reply of a completed job with tensors in shared memory, and its attachments.
-
-    Raises:
-        As `put_outputs`.
-    """
-    reply = _reply(identifier, job)
-    return reply, await put_outputs(lease, message, job, reply)
-
-
-def encode_small(
-    identifier: str, job: Job, places: Mapping[str, Place] | None = None
-) -> bytes | None:
-    """The serialised reply of a completed job, or None if it needs a protobuf message.
-
-    Args:
-        places: those of outputs in shared memory.
-    """
+def encode_small(identifier: str, result: InferResult) -> bytes | None:
+    """The serialised reply, or None if it needs a protobuf message."""
+    job, wanted = result.job, result.call.wanted
     if job.layers:
         return None
-    times = job.queue_seconds, job.execution_seconds, job.inference_seconds
-    outputs: Any = job.outputs
-    facts = times, job.generation, job.version, job.in_flight
-    return encode_small_reply(identifier, job.output_names, outputs, *facts, places)
+    outputs: Any = result.outputs
+    return encode_small_reply(
+        identifier,
+        job.output_names,
+        outputs,
+        (job.queue_seconds, job.execution_seconds, job.inference_seconds),
+        job.generation,
+        job.version,
+        job.in_flight,
+        {
+            name: (each.region.name, each.region.offset)
+            for name, each in wanted.items()
+            if each.region is not None
+        }
+        if wanted
+        else None,
+    )
 
 
-def build_reply(identifier: str, job: Job) -> tuple[pb.InferReply, list[Any]]:
-    """The reply of a completed job, and its attachments."""
-    reply = _reply(identifier, job)
-    parts: list[Any] = []
-    outputs: Any = {name: job.outputs[name] for name in job.output_names}
-    encode_values(outputs, reply.outputs, parts)
-    return reply, parts
-
-
-def _reply(identifier: str, job: Job) -> pb.InferReply:
-    """A reply without its outputs."""
+def encode(identifier: str, result: InferResult) -> tuple[pb.InferReply, list[Any]]:
+    """The reply, and its attachments."""
+    job, wanted = result.job, result.call.wanted
     reply = pb.InferReply(id=identifier, generation=job.generation, version=job.version)
     reply.in_flight = job.in_flight
     timings = reply.timings
@@ -312,4 +233,24 @@ def _reply(identifier: str, job: Job) -> pb.InferReply:
     timings.inference_seconds = job.inference_seconds
     if job.layers:
         reply.performance_counts.extend(layer_profiles(job.layers))
-    return reply
+    parts: list[Any] = []
+    for name in job.output_names:
+        value: Any = result.outputs[name]
+        region = wanted[name].region if name in wanted else None
+        if region is None or value is None:
+            encode_values({name: value}, reply.outputs, parts)
+        else:
+            place = pb.SharedMemory(region=region.name, offset=region.offset)
+            describe(value, place, reply.outputs.add(name=name).tensor, region.field)
+    return reply, parts
+
+
+def _is_own(value: Any) -> bool:
+    """Whether the memory of an output belongs to it alone, so that it may be sent from there.
+
+    ONNX Runtime gives an array a capsule that owns its memory. A view of a shared segment is not
+    sent from where it lies: a slow reader would keep the segment.
+    """
+    if type(value) is not np.ndarray or value.dtype.kind == "O":
+        return False
+    return value.flags.owndata or type(value.base).__name__ == "PyCapsule"

@@ -21,7 +21,7 @@ from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import SERVICES as REFLECTION
 from headrace.server.services.reflection import ReflectionService
-from headrace.server.services.shared_tensors import SharedMemoryService
+from headrace.server.services.shared_memory import SharedMemoryService
 from headrace.server.transport.boundary import Boundary, Lane
 from headrace.server.transport.call import Bound, Call
 from headrace.v1 import inference_engine_pb2 as pb

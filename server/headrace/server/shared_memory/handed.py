@@ -12,7 +12,7 @@ import mmap
 import os
 import secrets
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -33,11 +33,9 @@ class HandedRegion(Region):
 
     Attributes:
         memory: the mapped bytes. None if the region is read and written by system calls.
-        views: what callers keep about the memory, by a number that they choose. The region forgets
-            it at its end.
     """
 
-    __slots__ = ("is_writable", "memory", "views")
+    __slots__ = ("is_writable", "memory")
 
     def __init__(self, descriptor: int, byte_size: int, holder: str) -> None:
         name = PREFIX + secrets.token_hex(16)
@@ -48,7 +46,6 @@ class HandedRegion(Region):
         self.is_writable = access == os.O_RDWR and not sealed
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if self.is_writable else 0)
         self.memory: Array | None = None
-        self.views: dict[int, Any] = {}
         if not _may_run_out():
             mapped = mmap.mmap(descriptor, byte_size, mmap.MAP_SHARED, protection)
             self.memory = np.frombuffer(mapped, np.uint8)
@@ -60,11 +57,6 @@ class HandedRegion(Region):
         data = self.memory[offset : offset + size].copy()
         data.flags.writeable = False
         return data
-
-    def copy_of(self, start: int, end: int) -> bytes:
-        """These bytes, of memory that is mapped. Cheaper than `read`."""
-        assert self.memory is not None
-        return self.memory[start:end].tobytes()
 
     def write(self, offset: int, data: Array, field: str) -> None:
         """Writes `data`, an array of bytes, at `offset`.
@@ -94,7 +86,6 @@ class HandedRegion(Region):
     def close(self) -> None:
         # Ends the mapping, unless a request still runs whose caller has left.
         self.memory = None
-        self.views.clear()
         super().close()
 
 

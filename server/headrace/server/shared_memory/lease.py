@@ -84,32 +84,6 @@ class Lease:
         region.check(offset, size, field)
         return region
 
-    def use_mapped(
-        self, name: str, extent: int, input_bytes: int, moved_bytes: int
-    ) -> HandedRegion | None:
-        """Memory that was handed over, if all copies of the request can run on the event loop.
-
-        Args:
-            extent: the region has to have so many bytes.
-            input_bytes: how many bytes the request reads there.
-            moved_bytes: the same and those that it may write.
-
-        Returns:
-            None if the region is anything else, or if the request is large or has no room.
-        """
-        if moved_bytes > INLINE_BYTES * _MAPPED_SHARE:
-            return None
-        region = self._regions.use_mapped(self._caller.identity, name, extent, input_bytes)
-        if region is not None:
-            self._used[name] = region
-            self._copied_bytes[region.holder] = input_bytes
-        return region
-
-    def mapped(self, name: str) -> HandedRegion | None:
-        """What `use_mapped` has returned."""
-        region = self._used.get(name)
-        return region if isinstance(region, HandedRegion) else None
-
     async def read(self, name: str, offset: int, size: int, field: str) -> Array:
         """Copies these bytes of a region into a new read-only array of uint8.
 

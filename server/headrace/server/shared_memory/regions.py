@@ -20,7 +20,6 @@ from headrace.runtime.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
-    ResourceExhausted,
 )
 from headrace.server.shared_memory.bounds import Bounds
 from headrace.server.shared_memory.handed import PREFIX, HandedRegion
@@ -165,30 +164,6 @@ class Regions:
             self._user(caller)
         with self._lock:
             region = self._regions[self._key(caller, name, field)]
-            region.uses += 1
-            return region
-
-    def use_mapped(
-        self, identity: str, name: str, extent: int, input_bytes: int
-    ) -> HandedRegion | None:
-        """Does the same as `use` and `take_bytes`, for memory that was handed over and is mapped.
-
-        Args:
-            extent: the region has to have so many bytes.
-
-        Returns:
-            None if it is anything else, or has no room for the request.
-        """
-        with self._lock:
-            region = self._regions.get((_HANDED, identity, name))
-            if not isinstance(region, HandedRegion) or not region.is_mapped:
-                return None
-            if extent > region.byte_size:
-                return None
-            try:
-                self._bounds.take_bytes(region.holder, input_bytes, name)
-            except ResourceExhausted:
-                return None
             region.uses += 1
             return region
 

@@ -21,7 +21,6 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import codec
 from headrace.wire.errors import ErrorDetails
 from headrace.wire.message import parse_infer_request, serialize
-from headrace.wire.request import decode_request
 
 X = np.arange(100_000, dtype=np.float32)
 FIXED = Ports((Port("y", "float32", (100_000,)), Port("small", "int64", (3,))))
@@ -167,7 +166,8 @@ def test_a_request_that_is_sent_again_has_all_that_it_had(pool: Pool) -> None:
     again = loan.failed(refused("NOT_FOUND", "UNKNOWN_REGION"))
     assert again is not None
     data = serialize(*again)
-    request, inputs = decode_request(*parse_infer_request(data))
+    request, attachments = parse_infer_request(data)
+    inputs = codec.decode_values(request.inputs, attachments)
     np.testing.assert_array_equal(inputs["x"], X)
     assert inputs["flag"] == [True]
     assert request.network == "net"

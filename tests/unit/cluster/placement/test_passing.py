@@ -15,7 +15,7 @@ from headrace.cluster.members import Member
 from headrace.cluster.placement import forwarding
 from headrace.cluster.placement.directory import Directory
 from headrace.cluster.placement.forwarding import PASSED_ON, Forwarding, _metadata
-from headrace.cluster.placement.methods import Passing, _sequence
+from headrace.cluster.placement.methods import Passing
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import Unauthenticated, Unavailable
 from headrace.server.access.identity import ANONYMOUS, CALLER, STRANGER, Identity, Role
@@ -120,19 +120,6 @@ def test_a_stranger_does_not_learn_which_networks_there_are() -> None:
         ask("Check", message, None)
     with pytest.raises(Unauthenticated):
         ask("Check", message, None, STRANGER)
-
-
-@pytest.mark.parametrize(
-    ("parameter", "sequence"),
-    [
-        (oip.InferParameter(), ""),
-        (oip.InferParameter(int64_param=5), "5"),
-        (oip.InferParameter(string_param="s"), "s"),
-    ],
-)
-def test_the_sequence_of_a_request_is_found(parameter: oip.InferParameter, sequence: str) -> None:
-    message = oip.ModelInferRequest(model_name="m", parameters={"sequence_id": parameter})
-    assert _sequence(message.SerializeToString()) == sequence
 
 
 def test_the_channel_to_a_replica_that_has_gone_is_closed() -> None:

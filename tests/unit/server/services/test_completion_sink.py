@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
+from headrace.runtime.errors import Cancelled, DeadlineExceeded
 from headrace.runtime.execution.job import Job
-from headrace.server.services.completion_sink import CompletionSink
+from headrace.server.services.completion_sink import CompletionSink, ended
 from tests.support.gate import join, run_together
 
 
@@ -167,3 +169,22 @@ def test_completions_of_many_threads_are_each_delivered_once() -> None:
         return delivered
 
     assert len(asyncio.run(run())) == threads * each
+
+
+@pytest.mark.parametrize(
+    ("seconds", "error"), [(0.0, DeadlineExceeded), (3600.0, Cancelled), (None, Cancelled)]
+)
+def test_a_job_whose_caller_is_gone_has_expired_if_its_deadline_has_passed(
+    seconds: float | None, error: type[Exception]
+) -> None:
+    async def run() -> None:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        job = Job({}, lambda _: None, deadline=deadline)
+        waiting = asyncio.create_task(ended(job))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert isinstance(job.token.error, error)
+
+    asyncio.run(run())

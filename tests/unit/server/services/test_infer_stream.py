@@ -19,13 +19,21 @@ from headrace.runtime.network.network import Port
 from headrace.server.services.aside import HEAVY_ELEMENTS
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.infer_stream import InferStreams
+from headrace.server.services.inference import places
+from headrace.server.serving.call import InferCall
+from headrace.server.serving.layouts import CallLayouts
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.call import Take, deliver_one_by_one
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.codec import CodecError, encode_values
+from headrace.wire.codec import ATTACHMENT_BYTES, CodecError, encode_values
 from headrace.wire.errors import from_status
-from headrace.wire.request import RequestLayouts, decode_request
-from headrace.wire.stream import StreamResult, parse_infer_stream_reply
+from headrace.wire.message import SMALL_BYTES
+from headrace.wire.stream import (
+    StreamRequest,
+    StreamResult,
+    parse_infer_stream_reply,
+    serialize_infer_stream_request,
+)
 
 Shape: TypeAlias = tuple[int | str | None, ...] | None
 
@@ -51,13 +59,13 @@ class Echo:
     def __init__(self, x: Shape = (), y: Shape = None) -> None:
         self.networks = Declared(x, y)
         self.sink = CompletionSink(asyncio.get_running_loop())
-        self.layouts = RequestLayouts()
-        self.decode = decode_request
+        self.elsewhere = None
         self.started = 0
 
-    def start(
-        self, request: Any, _inputs: Any, _remaining: Any, done: Callable[[Job], None]
-    ) -> Job:
+    def find_elsewhere(self, *_: Any) -> str:
+        return ""
+
+    def start(self, _call: InferCall, _remaining: Any, done: Callable[[Job], None]) -> Job:
         self.started += 1
         job = Job({}, done, output_names=("y",))
         job.outputs = {"y": np.zeros(RESULT_BYTES, np.uint8)}
@@ -68,18 +76,14 @@ class Echo:
 class Endless(Echo):
     """Inference whose requests never end."""
 
-    def start(
-        self, request: Any, _inputs: Any, _remaining: Any, done: Callable[[Job], None]
-    ) -> Job:
+    def start(self, _call: InferCall, _remaining: Any, done: Callable[[Job], None]) -> Job:
         return Job({}, done, output_names=("y",))
 
 
 class Texts(Echo):
     """Inference whose first request is completed with many texts, and each later one with none."""
 
-    def start(
-        self, request: Any, _inputs: Any, _remaining: Any, done: Callable[[Job], None]
-    ) -> Job:
+    def start(self, _call: InferCall, _remaining: Any, done: Callable[[Job], None]) -> Job:
         job = Job({}, done, output_names=("y",))
         count = 0 if self.started else HEAVY_ELEMENTS + 1
         self.started += 1
@@ -174,8 +178,10 @@ def message(*identifiers: str, x: np.ndarray | None = None) -> bytes:
 
 def streams(max_stream_bytes: int = 1 << 30, x: Shape = (), y: Shape = None) -> InferStreams:
     """Those of a network that declares these shapes. By default nothing is known of its output."""
-    inference: Any = Echo(x, y)
-    return InferStreams(inference, Boundary(Counters(), 100), 256, max_stream_bytes)
+    serving: Any = Echo(x, y)
+    return InferStreams(
+        serving, CallLayouts(places), Boundary(Counters(), 100), 256, max_stream_bytes
+    )
 
 
 def code(result: StreamResult) -> str:
@@ -206,8 +212,8 @@ def test_a_result_that_is_ready_is_written_before_the_next_message_is_asked_for(
 
 def test_a_reply_of_many_texts_is_encoded_on_another_thread_and_holds_up_no_other() -> None:
     async def scenario() -> None:
-        inference: Any = Texts()
-        owner = InferStreams(inference, Boundary(Counters(), 100), 256, 1 << 30)
+        serving: Any = Texts()
+        owner = InferStreams(serving, CallLayouts(places), Boundary(Counters(), 100), 256, 1 << 30)
         caller = Caller(message("many", "none"))
         caller.reads.set()
         await owner.serve(caller)
@@ -280,7 +286,7 @@ def test_a_stream_that_is_not_read_is_not_read_from_once_its_share_is_used() -> 
         for _ in range(200):
             await asyncio.sleep(0)
         assert not caller.asked.is_set()
-        assert owner.inference.started < 4  # type: ignore[attr-defined]
+        assert owner.serving.started < 4  # type: ignore[attr-defined]
         assert owner.memory.taken <= owner.memory.capacity
         caller.reads.set()
         await serving
@@ -312,7 +318,7 @@ def test_room_for_a_result_whose_size_is_declared_is_reserved_before_there_is_on
         serving = asyncio.create_task(owner.serve(caller))
         for _ in range(200):
             await asyncio.sleep(0)
-        started = owner.inference.started  # type: ignore[attr-defined]
+        started = owner.serving.started  # type: ignore[attr-defined]
         assert 1 <= started <= 3, "an eighth of what is left has room for the results of so many"
         held.release()
         caller.reads.set()
@@ -331,7 +337,7 @@ def test_some_requests_with_results_of_unknown_size_begin_before_there_is_a_resu
         serving = asyncio.create_task(owner.serve(caller))
         for _ in range(200):
             await asyncio.sleep(0)
-        assert 6 <= owner.inference.started <= 8  # type: ignore[attr-defined]
+        assert 6 <= owner.serving.started <= 8  # type: ignore[attr-defined]
         held.release()
         caller.reads.set()
         await serving
@@ -346,7 +352,7 @@ def test_a_result_for_which_there_is_no_room_is_an_error_and_the_stream_goes_on(
         owner = streams(8 * RESULT_BYTES, y=(16,))  # which is not true
         caller = Caller(message(*(f"r{number}" for number in range(20))))
         soon = asyncio.get_running_loop().call_soon
-        owner.inference.sink = Sink(soon)  # type: ignore[assignment]
+        owner.serving.sink = Sink(soon)  # type: ignore[assignment]
         serving = asyncio.create_task(owner.serve(caller))
         await caller.asked.wait()
         assert owner.memory.taken <= owner.memory.capacity
@@ -387,19 +393,17 @@ def test_streams_that_are_not_read_leave_room_for_others() -> None:
 def test_a_reply_that_cannot_be_made_is_its_request_s_error() -> None:
     async def scenario() -> None:
         owner, caller = streams(), Caller(message("a", "b"))
-        start = owner.inference.start
+        start = owner.serving.start
 
-        def spoil(
-            request: Any, inputs: Any, remaining: Any, done: Callable[[Job], None], *_: Any
-        ) -> Job:
+        def spoil(call: InferCall, remaining: Any, done: Callable[[Job], None]) -> Job:
             def spoilt(job: Job) -> None:
-                if request.id == "a":
+                if call.id == "a":
                     job.outputs = {}
                 done(job)
 
-            return start(request, inputs, remaining, spoilt)
+            return start(call, remaining, spoilt)
 
-        owner.inference.start = spoil  # type: ignore[method-assign, assignment]
+        owner.serving.start = spoil  # type: ignore[method-assign, assignment]
         caller.reads.set()
         await owner.serve(caller)
         assert {each.id: code(each) for each in caller.results} == {"a": "INTERNAL", "b": "OK"}
@@ -409,7 +413,7 @@ def test_a_reply_that_cannot_be_made_is_its_request_s_error() -> None:
 
 def held_back(owner: InferStreams) -> Held:
     held = Held()
-    owner.inference.sink = held  # type: ignore[assignment]
+    owner.serving.sink = held  # type: ignore[assignment]
     return held
 
 
@@ -443,8 +447,8 @@ def test_room_that_was_reserved_for_a_result_stays_although_others_took_the_rest
 
 def test_a_request_that_is_refused_after_it_has_waited_is_told_so() -> None:
     async def scenario() -> None:
-        inference: Any = Echo((), None)
-        owner = InferStreams(inference, Boundary(Counters(), 100), 1, 1 << 30)
+        serving: Any = Echo((), None)
+        owner = InferStreams(serving, CallLayouts(places), Boundary(Counters(), 100), 1, 1 << 30)
         held = held_back(owner)
         caller = Caller(message("a", ""), more=True)  # an id is never empty
         caller.reads.set()
@@ -464,15 +468,15 @@ def test_a_request_that_is_refused_after_it_has_waited_is_told_so() -> None:
 
 def test_a_message_of_many_requests_leaves_turns_of_the_loop_to_other_callers() -> None:
     async def scenario() -> None:
-        inference: Any = Echo((1,), (1,))
-        owner = InferStreams(inference, Boundary(Counters(), 100), 4096, 1 << 30)
+        serving: Any = Echo((1,), (1,))
+        owner = InferStreams(serving, CallLayouts(places), Boundary(Counters(), 100), 4096, 1 << 30)
         caller = Caller(message(*map(str, range(500))))
         caller.reads.set()
         stream = asyncio.create_task(owner.serve(caller))
         begun = [0]
         while not stream.done():
             await asyncio.sleep(0)
-            begun.append(inference.started)
+            begun.append(serving.started)
         await stream
         assert max(later - before for before, later in pairwise(begun)) <= 64
         assert begun[-1] == 500
@@ -489,7 +493,7 @@ def test_refusals_among_many_requests_of_a_message_come_while_the_stream_is_open
     async def scenario() -> None:
         caller = Quick(message(*["same"] * 200), more=True)
         held: Any = Endless((1,), (1,))
-        owner = InferStreams(held, Boundary(Counters(), 100), 4096, 1 << 30)
+        owner = InferStreams(held, CallLayouts(places), Boundary(Counters(), 100), 4096, 1 << 30)
         stream = asyncio.create_task(owner.serve(caller))
         while len(caller.results) < 199:
             await asyncio.sleep(0)
@@ -498,3 +502,62 @@ def test_refusals_among_many_requests_of_a_message_come_while_the_stream_is_open
         await asyncio.gather(stream, return_exceptions=True)
 
     asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+@pytest.mark.parametrize("size", [100, ATTACHMENT_BYTES, ATTACHMENT_BYTES + 1, SMALL_BYTES - 200])
+def test_small_requests_are_known_again_wherever_they_lie_in_a_message(size: int) -> None:
+    def data(*names: str, number: int) -> bytes:
+        requests = []
+        for name in names:
+            request = pb.InferRequest(network="net", id=name)
+            attachments: list[Any] = []
+            encode_values({"x": np.full(size, number, np.uint8)}, request.inputs, attachments)
+            requests.append(StreamRequest(request, attachments))
+        return serialize_infer_stream_request(requests)
+
+    async def scenario() -> None:
+        owner = streams()
+        caller = Caller(data("a", "b", number=1), data("c", "d", "e", number=2))
+        caller.reads.set()
+        started: list[InferCall] = []
+        start = owner.serving.start
+
+        def note(call: InferCall, remaining: Any, done: Callable[[Job], None]) -> Job:
+            started.append(call)
+            return start(call, remaining, done)
+
+        owner.serving.start = note  # type: ignore[method-assign, assignment]
+        stream: Any = owner._stream(caller)
+        for each in caller._messages:
+            read = stream._requests(each)
+            for request in read:
+                stream._begin(request, request.id if isinstance(request, InferCall) else "x")
+        assert [isinstance(each, InferCall) for each in read] == [True] * 3
+        assert [each.id for each in started] == ["a", "b", "c", "d", "e"]
+        assert [int(np.asarray(each.inputs["x"])[0]) for each in started] == [1, 1, 2, 2, 2]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pb.InferStreamRequest(requests=[pb.InferRequest(network="other", id="z")]),
+        pb.InferStreamRequest(cancel=["a"]),
+        pb.InferStreamRequest(ask_limits=True),
+    ],
+    ids=["another request", "cancel", "limits"],
+)
+def test_any_other_message_is_parsed(more: pb.InferStreamRequest) -> None:
+    async def scenario() -> None:
+        stream: Any = streams()._stream(Caller())
+        known = message("a", x=np.zeros(4, np.uint8))
+        for _ in range(2):
+            (request,) = stream._requests(known)
+            stream._decoded(request)
+        (call,) = stream._requests(known)
+        assert isinstance(call, InferCall)
+        read = stream._requests(known + more.SerializeToString())
+        assert not any(isinstance(each, InferCall) for each in read)
+
+    asyncio.run(scenario())

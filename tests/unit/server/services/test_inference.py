@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any, cast
-from unittest.mock import Mock
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,22 +16,20 @@ from headrace.server.services import inference as module
 from headrace.server.services.aside import HEAVY_ELEMENTS
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.inference import Inference, strings_in
+from headrace.server.serving.serving import Serving
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.codec import ATTACHMENT_BYTES, decode_values, encode_values
-from headrace.wire.message import SMALL_BYTES, parse_infer_reply
-from headrace.wire.request import Decoded, decode_request
-from headrace.wire.stream import (
-    StreamRequest,
-    parse_infer_stream_request,
-    serialize_infer_stream_request,
-)
+from headrace.wire.codec import decode_values, encode_values
+from headrace.wire.message import parse_infer_reply
 
 
 class Echo:
     """Networks that answer with their input."""
 
     def acquire(self, *_: Any) -> Any:
-        return None
+        presentation = SimpleNamespace(max_batch_size=0)
+        return SimpleNamespace(
+            record=SimpleNamespace(request=SimpleNamespace(presentation=presentation))
+        )
 
     def submit(self, _entry: Any, job: Job) -> None:
         job.outputs = {"y": job.inputs["x"]}
@@ -68,22 +66,23 @@ def test_many_texts_are_read_and_written_on_another_thread(
 ) -> None:
     def decode(*given: Any) -> Any:
         threads.append(threading.get_ident())
-        return decode_request(*given)
+        return decode_values(*given)
 
     def build(*given: Any) -> Any:
         threads.append(threading.get_ident())
-        return build_reply(*given)
+        return encode(*given)
 
     async def scenario() -> Any:
         networks: Any = Echo()
-        shared_memory: Any = None
+        regions: Any = None
         sink = CompletionSink(asyncio.get_running_loop())
-        return await Inference(networks, sink, shared_memory).infer(message(value), Context())
+        return await Inference(Serving(networks, sink, regions)).infer(message(value), context)
 
     threads: list[int] = []
-    build_reply = module.build_reply
-    monkeypatch.setattr(module, "decode_request", decode)
-    monkeypatch.setattr(module, "build_reply", build)
+    context: Any = Context()
+    encode = module.encode
+    monkeypatch.setattr(module, "decode_values", decode)
+    monkeypatch.setattr(module, "encode", build)
     reply, parts = parse_infer_reply(asyncio.run(scenario()))
     (answered,) = decode_values(reply.outputs, parts).values()
     assert _lists(answered) == _lists(value)
@@ -103,36 +102,3 @@ def test_strings_are_counted_in_tensors_and_sequences(values: Sequence[Any], cou
     request = pb.InferRequest()
     encode_values({f"x{at}": each for at, each in enumerate(values)}, request.inputs, [])
     assert strings_in(request.inputs) == count
-
-
-@pytest.mark.parametrize("size", [100, ATTACHMENT_BYTES, ATTACHMENT_BYTES + 1, SMALL_BYTES - 200])
-def test_small_requests_of_a_stream_are_known_again_wherever_they_lie_in_a_message(
-    size: int,
-) -> None:
-    def stream(*names: str, number: int) -> bytes:
-        requests = []
-        for name in names:
-            request = pb.InferRequest(network="net", id=name)
-            attachments: list[Any] = []
-            encode_values({"x": np.full(size, number, np.uint8)}, request.inputs, attachments)
-            requests.append(StreamRequest(request, attachments))
-        return serialize_infer_stream_request(requests)
-
-    inference = Inference(*[cast(Any, Mock())] * 3)
-    for request in parse_infer_stream_request(stream("a", "b", number=1)).requests:
-        inference.decode(*request)
-    found = inference.layouts.read_stream(stream("c", "d", "e", number=2))
-    assert found is not None
-    decoded = [cast(Decoded, each) for each in found]
-    assert [each.request.id for each in decoded] == ["c", "d", "e"]
-    assert all(np.all(each.inputs["x"] == 2) for each in decoded)
-
-
-def test_a_request_whose_attachments_were_taken_out_is_not_remembered() -> None:
-    inference = Inference(*[cast(Any, Mock())] * 3)
-    request = pb.InferRequest(network="net", id="a")
-    attachments: list[Any] = []
-    encode_values({"x": np.zeros(SMALL_BYTES, np.uint8)}, request.inputs, attachments)
-    for _ in range(2):
-        inference.decode(request, attachments)
-    assert inference.layouts.read(request.SerializeToString()) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -15,11 +14,10 @@ from starlette.types import Receive, Scope, Send
 from headrace.server.http.rest.bodies import LENGTH_HEADER, Bodies, Body
 from headrace.server.http.rest.messages import Reply, decode
 from headrace.server.http.rest.replies import Pieces, accepted_encoding, deflated
-from headrace.server.request_log import JOB
-from headrace.server.services.open_inference.call import InferCall
 from headrace.server.services.open_inference.datatypes import BYTES
-from headrace.server.services.open_inference.inference import OpenInference
-from headrace.server.shared_memory.users import Caller
+from headrace.server.serving.call import InferCall
+from headrace.server.serving.serving import Serving
+from headrace.server.shared_memory.users import peer_of
 from headrace.server.transport.shares import Memory
 from headrace.wire.codec import Buffer
 
@@ -28,29 +26,37 @@ _LARGE: Final = 64 << 10
 _DECODERS: Final = 2
 
 
+class HttpCall:
+    """A request of HTTP as a `serving.Context`."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def time_remaining(self) -> None:
+        """HTTP has no deadline of its own."""
+
+    def peer(self) -> str:
+        assert self._request.client is not None  # a TCP connection has one
+        return peer_of(*self._request.client)
+
+    async def user(self) -> int | None:
+        user: int | None = await self._request.scope["state"]["connection"].user()
+        return user
+
+
 class Infer:
-    """Belongs to the thread of the HTTP server's loop.
+    """Belongs to the thread of the HTTP server's loop."""
 
-    Args:
-        caller: returns the caller of a request, whose regions of shared memory it may name.
-    """
-
-    def __init__(
-        self,
-        inference: OpenInference,
-        bodies: Bodies,
-        caller: Callable[[Request], Awaitable[Caller]],
-    ) -> None:
-        self._inference = inference
+    def __init__(self, serving: Serving, bodies: Bodies) -> None:
+        self._serving = serving
         self._bodies = bodies
-        self._caller = caller
         self._decoders = anyio.CapacityLimiter(_DECODERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """
         Raises:
             HTTPException, CodecError: as `Bodies.collected` and `messages.decode`.
-            Also raises as `OpenInference.infer`.
+            Also raises as `Serving.run`.
         """
         request = Request(scope, receive)
         async with self._bodies.collected(request) as (body, memory):
@@ -60,15 +66,9 @@ class Infer:
     async def _computed(self, request: Request, body: Body, memory: Memory) -> Response:
         """The reply. Nothing else keeps the outputs: a client may read it slowly."""
         call = await self._decoded(request, body)
-        if call.uses_regions:
-            caller = await self._caller(request)
-            result = await self._inference.infer_in_regions(call, caller)
-        else:
-            result = await self._inference.infer(call)
-        reply = await self._reply(request, Reply(result, call.binary_outputs), memory)
-        job = JOB.get()
-        assert job is not None  # it computed the result
-        job.drop_values()
+        result = await self._serving.run(call, HttpCall(request))
+        reply = await self._reply(request, Reply(result), memory)
+        result.job.drop_values()
         return reply
 
     async def _decoded(self, request: Request, body: Body) -> InferCall:

@@ -16,33 +16,38 @@ from headrace.runtime.errors import did_you_mean
 from headrace.server.http.rest.documents import leave_out_null, parse_object
 from headrace.server.http.rest.tensors import decode_data, encode_data
 from headrace.server.services.aside import aside
-from headrace.server.services.open_inference.call import (
-    InferCall,
-    InferResult,
-    Input,
-    RequestedOutput,
-    SharedTensor,
-)
 from headrace.server.services.open_inference.datatypes import (
     BYTES,
     datatype_of,
     decode_raw,
     encode_raw,
 )
-from headrace.server.services.open_inference.inference import tensor
-from headrace.server.services.open_inference.messages import MAX_TENSORS
+from headrace.server.services.open_inference.messages import (
+    encode_texts,
+    of_tensor,
+    shared_tensor,
+)
 from headrace.server.services.open_inference.parameters import (
     NO_PARAMETERS,
     Parameter,
     input_parameters,
     request_parameters,
-    requested_output,
+    wanted_of,
 )
+from headrace.server.serving.call import (
+    InferCall,
+    InferResult,
+    Input,
+    Wanted,
+    check_tensors,
+)
+from headrace.server.serving.serving import tensor
 from headrace.wire.codec import Buffer, CodecError
 
 _REQUEST: Final = ("id", "model_name", "model_version", "parameters", "inputs", "outputs")
 _INPUT: Final = ("name", "shape", "datatype", "parameters", "data")
 _OUTPUT: Final = ("name", "parameters")
+_JUST_A_TENSOR: Final = Wanted()
 
 
 def decode(model: str, version: str, text: bytes, binary: memoryview) -> InferCall:
@@ -61,8 +66,20 @@ def decode(model: str, version: str, text: bytes, binary: memoryview) -> InferCa
     members = _parameters(document)
     parameters = request_parameters(members) if members else NO_PARAMETERS
     inputs = _inputs(_tensors(document, "inputs"), binary)
-    outputs = _outputs(_tensors(document, "outputs"))
-    return InferCall(model, version, identifier, inputs, outputs, *parameters)
+    names, wanted = _outputs(_tensors(document, "outputs"))
+    return InferCall(
+        model,
+        version,
+        identifier,
+        inputs,
+        names,
+        wanted,
+        parameters.priority,
+        parameters.timeout_seconds,
+        parameters.sequence,
+        encode_texts=encode_texts,
+        binary_outputs=parameters.binary_outputs,
+    )
 
 
 class Reply:
@@ -72,9 +89,8 @@ class Reply:
         binary: the tensors behind the JSON.
     """
 
-    def __init__(self, result: InferResult, binary_outputs: bool) -> None:
+    def __init__(self, result: InferResult) -> None:
         self._result = result
-        self._binary_outputs = binary_outputs
         self.binary: list[Buffer] = []
 
     async def text(self) -> AsyncIterator[bytes]:
@@ -86,32 +102,30 @@ class Reply:
             FailedPrecondition: JSON cannot hold an output.
             Unimplemented: an output is not a tensor, or the protocol lacks its type.
         """
-        result = self._result
-        head: dict[str, Any] = {"model_name": result.model, "model_version": result.version}
-        if result.id:
-            head["id"] = result.id
-        if result.parameters:
-            head["parameters"] = result.parameters
+        call, job = self._result.call, self._result.job
+        head: dict[str, Any] = {"model_name": call.network, "model_version": job.version}
+        if call.id:
+            head["id"] = call.id
         yield orjson.dumps(head)[:-1] + b',"outputs":['
-        for index, (output, value) in enumerate(result.outputs):
+        for index, name in enumerate(job.output_names):
             if index:
                 yield b","
-            async for piece in self._output(output, value):
+            async for piece in self._output(name, call.wanted.get(name, _JUST_A_TENSOR)):
                 yield piece
         yield b"]}"
 
-    async def _output(self, output: RequestedOutput, value: Any) -> AsyncIterator[bytes]:
-        array = tensor(value, output.name)
-        datatype = datatype_of(array.dtype, f"output {output.name!r}")
+    async def _output(self, name: str, wanted: Wanted) -> AsyncIterator[bytes]:
+        array = tensor(self._result.outputs[name], name)
+        datatype = datatype_of(array.dtype, f"output {name!r}")
         # Clients expect binary_data_size in every output that has parameters.
         said: dict[str, Any] = {
-            "name": output.name,
+            "name": name,
             "datatype": datatype,
             "shape": list(array.shape),
         }
-        if output.region is not None:
+        if wanted.region is not None:
             yield orjson.dumps(said)
-        elif self._binary_outputs if output.binary is None else output.binary:
+        elif self._result.call.binary_outputs if wanted.binary is None else wanted.binary:
             objects = array.size if datatype == BYTES else 0
             data = await aside(partial(encode_raw, array, datatype), objects)
             self.binary.append(data)
@@ -119,7 +133,7 @@ class Reply:
             yield orjson.dumps(said)
         else:
             yield orjson.dumps(said)[:-1] + b',"data":'
-            for index, piece in enumerate(encode_data(array, datatype, output.name)):
+            for index, piece in enumerate(encode_data(array, datatype, name)):
                 if index:
                     await asyncio.sleep(0)
                 yield piece
@@ -134,9 +148,9 @@ def _inputs(tensors: list[Any], binary: memoryview) -> dict[str, Input]:
         try:
             if name in decoded:
                 raise CodecError("", "is given twice")
-            decoded[name], used = _input(each, binary, used)
+            decoded[name], used = _input(name, each, binary, used)
         except CodecError as error:
-            raise _of_tensor(error, "inputs", name) from None
+            raise of_tensor(error, "inputs", name) from None
     if used < len(binary):
         raise CodecError(
             "", f"the body has {len(binary) - used} bytes that no input's binary_data_size names"
@@ -144,11 +158,11 @@ def _inputs(tensors: list[Any], binary: memoryview) -> dict[str, Input]:
     return decoded
 
 
-def _input(members: dict[str, Any], binary: memoryview, used: int) -> tuple[Input, int]:
+def _input(name: str, members: dict[str, Any], binary: memoryview, used: int) -> tuple[Input, int]:
     """The tensor, and how many of the binary bytes are used so far."""
     datatype, shape = _datatype(members), _shape(members)
     parameters = _parameters(members)
-    region, size = input_parameters(parameters) if parameters else (None, None)
+    region, size = input_parameters(name, parameters) if parameters else (None, None)
     if region is None and size is None:
         if "data" not in members:
             raise CodecError(".data", "is missing")
@@ -157,7 +171,7 @@ def _input(members: dict[str, Any], binary: memoryview, used: int) -> tuple[Inpu
         kind = "shared_memory_region" if size is None else "binary_data_size"
         raise CodecError(".data", f"must be left out beside {kind}")
     if region is not None:
-        return SharedTensor(datatype, shape, region), used
+        return shared_tensor(name, datatype, shape, region), used
     assert size is not None
     if size > len(binary) - used:
         raise CodecError(
@@ -168,26 +182,25 @@ def _input(members: dict[str, Any], binary: memoryview, used: int) -> tuple[Inpu
     return decode_raw(datatype, shape, binary[used : used + size]), used + size
 
 
-def _outputs(tensors: list[Any]) -> tuple[RequestedOutput, ...]:
-    wanted = []
+def _outputs(tensors: list[Any]) -> tuple[tuple[str, ...], dict[str, Wanted]]:
+    names: list[str] = []
+    wanted: dict[str, Wanted] = {}
     for index, each in enumerate(tensors):
         name = _named(each, _OUTPUT, f"outputs[{index}]")
+        names.append(name)
         try:
-            parameters = _parameters(each)
-            wanted.append(
-                requested_output(name, parameters) if parameters else RequestedOutput(name)
-            )
+            if parameters := _parameters(each):
+                wanted[name] = wanted_of(name, parameters)
         except CodecError as error:
-            raise _of_tensor(error, "outputs", name) from None
-    return tuple(wanted)
+            raise of_tensor(error, "outputs", name) from None
+    return tuple(names), wanted
 
 
 def _tensors(document: dict[str, Any], field: str) -> list[Any]:
     tensors = document.get(field, [])
     if not isinstance(tensors, list):
         raise CodecError(field, "must be a list of objects")
-    if len(tensors) > MAX_TENSORS:
-        raise CodecError(field, f"has {len(tensors)} tensors; at most {MAX_TENSORS}")
+    check_tensors(field, len(tensors))
     return tensors
 
 
@@ -249,8 +262,3 @@ def _check_keys(members: dict[str, Any], known: tuple[str, ...], place: str) -> 
         if key not in known:
             raise CodecError(f"{place}{key[:100]}", f"is not known{did_you_mean(key, known)}")
     leave_out_null(members)
-
-
-def _of_tensor(error: CodecError, field: str, name: str) -> CodecError:
-    dot = "" if error.field[:1] in ("", ".") else "."
-    return error.under(f"{field}[{name[:200]!r}]{dot}")

@@ -13,22 +13,22 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from headrace.runtime.errors import NotFound
-from headrace.server.access.identity import CALLER, Role
+from headrace.server.access.identity import Role
 from headrace.server.access.networks import Networks
 from headrace.server.elsewhere import Elsewhere
 from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.control import ControlRoutes
-from headrace.server.http.rest.infer import Infer
+from headrace.server.http.rest.infer import HttpCall, Infer
 from headrace.server.http.rest.repository import RepositoryRoutes
 from headrace.server.http.rest.routes import VERSIONS, ModelRoutes, Row, made
 from headrace.server.services.completion_sink import CompletionSink
-from headrace.server.services.open_inference.inference import OpenInference
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
+from headrace.server.serving.serving import Serving, caller_of
 from headrace.server.shared_memory.regions import Regions
-from headrace.server.shared_memory.users import Caller, peer_of
+from headrace.server.shared_memory.users import Caller
 
 _BODIES = 8
 
@@ -106,8 +106,8 @@ class Rest:
     async def lifespan(self, _: Router) -> AsyncIterator[dict[str, object]]:
         """Makes the objects that belong to the loop of the HTTP server."""
         sink = CompletionSink(asyncio.get_running_loop())
-        inference = OpenInference(self._networks, sink, self._regions)
-        yield {"infer": Infer(inference, self._bodies, self._caller)}
+        serving = Serving(self._networks, sink, self._regions)
+        yield {"infer": Infer(serving, self._bodies)}
 
     def _check_here(self, placeholders: Mapping[str, str]) -> None:
         """
@@ -125,11 +125,7 @@ class Rest:
             )
 
     async def _caller(self, request: Request) -> Caller:
-        assert request.client is not None  # a TCP connection has one
-        peer = peer_of(*request.client)
-        user = await request.scope["state"]["connection"].user()
-        identity = CALLER.get().name
-        return Caller(user, peer, self._networks.owner, identity)
+        return await caller_of(HttpCall(request), self._networks)
 
 
 _NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"

@@ -95,7 +95,7 @@ def decode_raw(datatype: str, shape: Sequence[int], data: Buffer) -> Array:
     The tensor is a read-only view of the bytes. It is a copy if the address of the bytes is not a
     multiple of an element's size.
     """
-    dtype = numpy_type(datatype)
+    dtype = NUMPY_TYPES.get(datatype) or numpy_type(datatype)
     check_shape(shape)
     if datatype == BYTES:
         return _strings(_split(data, _count(shape)), shape)
@@ -104,7 +104,7 @@ def decode_raw(datatype: str, shape: Sequence[int], data: Buffer) -> Array:
         raise CodecError(
             "", f"has {len(data)} bytes, but shape {list(shape)} of {datatype} takes {size}"
         )
-    array: Array = np.ndarray(tuple(shape), dtype, data)
+    array: Array = np.ndarray(shape, dtype, data)
     if not array.flags.aligned:
         array = array.copy()
     array.flags.writeable = False

@@ -5,20 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from headrace.oip import open_inference_pb2 as oip
-from headrace.server.services.open_inference.call import (
-    InferCall,
-    InferResult,
-    Input,
-    Region,
-    RequestedOutput,
-    SharedTensor,
-)
 from headrace.server.services.open_inference.datatypes import (
+    BOOL,
     BYTES,
     NUMPY_TYPES,
     datatype_of,
@@ -27,26 +21,35 @@ from headrace.server.services.open_inference.datatypes import (
     decode_raw,
     encode_raw,
 )
-from headrace.server.services.open_inference.inference import tensor
 from headrace.server.services.open_inference.parameters import (
     NO_PARAMETERS,
-    RequestParameters,
     input_parameters,
     region_parameters,
     request_parameters,
-    requested_output,
+    wanted_of,
 )
+from headrace.server.serving.call import (
+    NOTHING_MORE,
+    InferCall,
+    InferResult,
+    Input,
+    Region,
+    SharedTensor,
+    Wanted,
+    check_tensors,
+)
+from headrace.server.serving.layouts import Places, only
+from headrace.server.serving.serving import tensor
 from headrace.wire import framing
 from headrace.wire.bounds import MAX_PARTS, check_parts
 from headrace.wire.codec import Array, Buffer, CodecError
 from headrace.wire.message import SMALL_BYTES, parse_plain
 
-MAX_TENSORS: Final = 4096
-"""The most inputs of a request, and the most outputs that it asks for."""
-
+_ID: Final = 3  # number of id in ModelInferRequest
 _RAW: Final = 7  # number of raw_input_contents in ModelInferRequest
 _RAW_TAG: Final = bytes((6 << 3 | 2,))  # of raw_output_contents in ModelInferResponse
 _RESPONSE_TAG: Final = bytes((2 << 3 | 2,))  # of infer_response in ModelStreamInferResponse
+NO_FACTS: Final[Mapping[str, bool]] = MappingProxyType({})
 _PARAMETER: Final = {bool: "bool_param", int: "int64_param", str: "string_param"}
 
 _CONTENTS: Final[Mapping[str, str]] = {
@@ -71,7 +74,7 @@ def parse(data: bytes) -> tuple[Any, Sequence[Buffer]]:
     kind = oip.ModelInferRequest
     if len(data) < SMALL_BYTES:
         message = parse_plain(kind, data)
-        return message, message.raw_input_contents
+        return message, message.raw_input_contents[:]
     check_parts(kind, data, MAX_PARTS)
     parts = framing.split(data, 0, len(data), _RAW)
     if parts is not None and parts.payloads:
@@ -81,35 +84,32 @@ def parse(data: bytes) -> tuple[Any, Sequence[Buffer]]:
     if framing.is_long(data):  # protobuf would need thirty times the message's size
         raise CodecError("", f"a request of more than {framing.MAX_FIELDS} parts; send several")
     message = parse_plain(kind, data)
-    return message, message.raw_input_contents
+    return message, message.raw_input_contents[:]
 
 
-async def read(data: bytes) -> tuple[Any, Awaitable[InferCall]]:
-    """The message and its call. A call that takes long is decoded on another thread.
-
-    Raises:
-        CodecError: as `parse`. The awaitable raises as `decode`.
-    """
-    if not _is_heavy(data):
-        message, raw = parse(data)
-        return message, _decoded(message, raw)
+async def parse_aside(data: bytes) -> tuple[Any, Awaitable[InferCall]]:
+    """The message and its call, which another thread reads. Raises as `parse`; the awaitable raises
+    as `decode`."""
     loop = asyncio.get_running_loop()
     message, raw = await loop.run_in_executor(None, parse, data)
     return message, loop.run_in_executor(None, decode, message, raw)
 
 
-async def _decoded(message: Any, raw: Sequence[Buffer]) -> InferCall:
-    return decode(message, raw)
-
-
-def _is_heavy(data: bytes) -> bool:
-    """Whether a request is large, not counting raw numbers, which are read in place."""
+def is_heavy(data: bytes) -> bool:
+    """Whether a request takes long to read: it is large, not counting raw numbers, which are read
+    in place."""
     if len(data) < SMALL_BYTES:
         return False
     parts = framing.split(data, 0, len(data), _RAW)
     if parts is None or sum(end - start for start, end in parts.rest) >= SMALL_BYTES:
         return True
     return BYTES.encode() in framing.join(data, parts.rest)
+
+
+def places(data: bytes) -> Places | None:
+    """Where a ModelInferRequest holds its tensors' bytes and its id."""
+    raw = framing.split(data, 0, len(data), _RAW)
+    return None if raw is None else Places(raw.payloads, only(data, (0, len(data)), _ID))
 
 
 def decode(message: Any, raw: Sequence[Buffer]) -> InferCall:
@@ -119,11 +119,24 @@ def decode(message: Any, raw: Sequence[Buffer]) -> InferCall:
     """
     given = message.parameters
     parameters = request_parameters(plain(given)) if given else NO_PARAMETERS
-    return _call(message, parameters, _inputs(message.inputs, raw), _outputs(message.outputs))
+    names, wanted = _outputs(message.outputs) if message.outputs else ((), NOTHING_MORE)
+    return InferCall(
+        message.model_name,
+        message.model_version,
+        message.id,
+        _inputs(message.inputs[:], raw),
+        names,
+        wanted,
+        parameters.priority,
+        parameters.timeout_seconds,
+        parameters.sequence,
+        encode_texts=encode_texts,
+        binary_outputs=parameters.binary_outputs,
+    )
 
 
-def encode(result: InferResult) -> bytes:
-    """The serialised ModelInferResponse.
+def encode(result: InferResult, parameters: Mapping[str, bool] = NO_FACTS) -> bytes:
+    """The serialised ModelInferResponse, with these parameters.
 
     It is written as bytes directly. protobuf would copy the tensors twice more, and would take as
     long for a small response as all other steps together.
@@ -131,28 +144,32 @@ def encode(result: InferResult) -> bytes:
     Raises:
         Unimplemented: an output is not a tensor, or the protocol lacks its type.
     """
-    head: list[Buffer] = [_named(result.model, result.version)]
-    if result.id:
-        head.append(_text(3, result.id))
-    if result.parameters:
+    call, job = result.call, result.job
+    head: list[Buffer] = [_named(call.network, job.version)]
+    if call.id:
+        head.append(_text(3, call.id))
+    if parameters:
         message = oip.ModelInferResponse()
-        for name, value in result.parameters.items():
-            setattr(message.parameters[name], _PARAMETER[type(value)], value)
+        for name, value in parameters.items():
+            message.parameters[name].bool_param = value
         head.append(message.SerializeToString())
     contents: list[Buffer] = []
-    for output, value in result.outputs:
-        array = value if type(value) is np.ndarray else tensor(value, output.name)
-        described, datatype = _described(output.name, array.dtype, array.shape, output.region)
+    wanted, outputs = call.wanted, result.outputs
+    for name in job.output_names:
+        given = outputs[name]
+        array = given if type(given) is np.ndarray else tensor(given, name)
+        region = wanted[name].region if name in wanted else None
+        described, datatype = _described(name, array.dtype, array.shape, region)
         head.append(described)
         # An output in shared memory has an empty entry: perf_analyzer finds outputs by number.
-        raw = encode_raw(array, datatype) if output.region is None else b""
+        raw = encode_raw(array, datatype) if region is None else b""
         contents += (_raw_head(len(raw)), raw)
     return b"".join((*head, *contents))
 
 
-def encode_on_stream(result: InferResult) -> bytes:
-    """The serialised ModelStreamInferResponse. Raises as `encode`."""
-    return on_stream(encode(result))
+def encode_texts(array: Array) -> Buffer:
+    """A tensor of BYTES as it lies in shared memory."""
+    return encode_raw(array, BYTES)
 
 
 def on_stream(response: bytes) -> bytes:
@@ -191,20 +208,8 @@ def _text(number: int, text: str) -> bytes:
     return bytes((number << 3 | 2,)) + framing.varint(len(data)) + data
 
 
-def _call(
-    message: Any,
-    parameters: RequestParameters,
-    inputs: dict[str, Input],
-    outputs: tuple[RequestedOutput, ...],
-) -> InferCall:
-    return InferCall(
-        message.model_name, message.model_version, message.id, inputs, outputs, *parameters
-    )
-
-
-def _inputs(tensors: Any, raw: Sequence[Buffer]) -> dict[str, Input]:
-    if len(tensors) > MAX_TENSORS:
-        raise CodecError("inputs", f"has {len(tensors)} tensors; at most {MAX_TENSORS}")
+def _inputs(tensors: Sequence[Any], raw: Sequence[Buffer]) -> dict[str, Input]:
+    check_tensors("inputs", len(tensors))
     decoded: dict[str, Input] = {}
     used = 0
     for each in tensors:
@@ -212,11 +217,11 @@ def _inputs(tensors: Any, raw: Sequence[Buffer]) -> dict[str, Input]:
         try:
             if name in decoded:
                 raise CodecError("", "is given twice")
-            shape = tuple(each.shape)
-            if each.parameters and (region := input_parameters(plain(each.parameters))[0]):
+            shape = tuple(each.shape[:])
+            if each.parameters and (region := input_parameters(name, plain(each.parameters))[0]):
                 if _has_contents(each):
                     raise CodecError(".contents", "must be empty beside shared_memory_region")
-                decoded[name] = SharedTensor(each.datatype, shape, region)
+                decoded[name] = shared_tensor(name, each.datatype, shape, region)
             elif raw:
                 if _has_contents(each):
                     raise CodecError(".contents", "must be empty where raw_input_contents is used")
@@ -227,7 +232,7 @@ def _inputs(tensors: Any, raw: Sequence[Buffer]) -> dict[str, Input]:
             else:
                 decoded[name] = _typed(each, shape)
         except CodecError as error:
-            raise _of_tensor(error, "inputs", name) from None
+            raise of_tensor(error, "inputs", name) from None
     if used < len(raw):
         raise CodecError(
             "raw_input_contents", f"has {len(raw)} entries for {used} inputs; give one for each"
@@ -260,23 +265,34 @@ def _typed(each: Any, shape: tuple[int, ...]) -> Array:
         raise error.under("" if error.field else f".contents.{field}") from None
 
 
-def _outputs(tensors: Any) -> tuple[RequestedOutput, ...]:
-    if len(tensors) > MAX_TENSORS:
-        raise CodecError("outputs", f"has {len(tensors)} tensors; at most {MAX_TENSORS}")
-    wanted = []
+def _outputs(tensors: Any) -> tuple[tuple[str, ...], Mapping[str, Wanted]]:
+    check_tensors("outputs", len(tensors))
+    wanted: dict[str, Wanted] = {}
+    tensors = tensors[:]
     for each in tensors:
+        if each.parameters:
+            try:
+                wanted[each.name] = wanted_of(each.name, plain(each.parameters))
+            except CodecError as error:
+                raise of_tensor(error, "outputs", each.name) from None
+    return tuple([each.name for each in tensors]), wanted
+
+
+def shared_tensor(name: str, datatype: str, shape: tuple[int, ...], region: Region) -> SharedTensor:
+    """An input in shared memory."""
+
+    def decode(data: Buffer) -> Array:
         try:
-            wanted.append(
-                requested_output(each.name, plain(each.parameters))
-                if each.parameters
-                else RequestedOutput(each.name)
-            )
+            return decode_raw(datatype, shape, data)
         except CodecError as error:
-            raise _of_tensor(error, "outputs", each.name) from None
-    return tuple(wanted)
+            raise of_tensor(error, "inputs", name) from None
+
+    dtype = None if datatype in (BYTES, BOOL) else NUMPY_TYPES.get(datatype)
+    return SharedTensor(region, dtype, shape, decode)
 
 
-def _of_tensor(error: CodecError, field: str, name: str) -> CodecError:
+def of_tensor(error: CodecError, field: str, name: str) -> CodecError:
+    """The error with the path of a tensor before its field."""
     dot = "" if error.field[:1] in ("", ".") else "."
     return error.under(f"{field}[{name[:200]!r}]{dot}")
 

@@ -7,10 +7,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from headrace.runtime.errors import did_you_mean
 from headrace.runtime.execution.job import Sequence
-from headrace.server.services.open_inference.call import Region, RequestedOutput
+from headrace.server.serving.call import Region, Wanted
 from headrace.wire.codec import CodecError
-from headrace.wire.layouts import MAX_ID_LENGTH
-from headrace.wire.request import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
+from headrace.wire.request import MAX_ID_LENGTH, MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 
 Parameter: TypeAlias = bool | int | float | str
 
@@ -24,10 +23,16 @@ _OFFSET = "shared_memory_offset"
 _BYTE_SIZE = "shared_memory_byte_size"
 _SHARED = (_REGION, _OFFSET, _BYTE_SIZE)
 _CONTENT_TYPE = "content_type"  # for MLServer's clients, not for the server
+_EMPTY_FINAL = "triton_enable_empty_final_response"
 _OF_REQUEST = (
     _CONTENT_TYPE,
-    *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout"),
-    *("binary_data_output", "triton_enable_empty_final_response"),
+    "sequence_id",
+    "sequence_start",
+    "sequence_end",
+    "priority",
+    "timeout",
+    "binary_data_output",
+    _EMPTY_FINAL,
 )
 _OF_INPUT = (_CONTENT_TYPE, *_SHARED, "binary_data_size")
 _OF_OUTPUT = (_CONTENT_TYPE, *_SHARED, "classification", "binary_data")
@@ -39,7 +44,6 @@ class RequestParameters(NamedTuple):
     priority: int = 0
     timeout_seconds: float = 0.0
     sequence: Sequence | None = None
-    empty_final: bool = False
     binary_outputs: bool = False
 
 
@@ -52,40 +56,44 @@ def request_parameters(parameters: Mapping[str, Parameter]) -> RequestParameters
         CodecError: a parameter is unknown, or its value is invalid.
     """
     _check_known(parameters, _OF_REQUEST)
+    _boolean(parameters, _EMPTY_FINAL)  # every response on a stream says that it is the last
     return RequestParameters(
         _priority(_integer(parameters, "priority")),
         _timeout(_integer(parameters, "timeout")),
         _sequence(parameters),
-        _boolean(parameters, "triton_enable_empty_final_response") or False,
         _boolean(parameters, "binary_data_output") or False,
     )
 
 
-def input_parameters(parameters: Mapping[str, Parameter]) -> tuple[Region | None, int | None]:
+def input_parameters(
+    name: str, parameters: Mapping[str, Parameter]
+) -> tuple[Region | None, int | None]:
     """An input's region of shared memory, and how many of its bytes lie behind the JSON of REST.
 
     Raises:
         CodecError: as `request_parameters`.
     """
     _check_known(parameters, _OF_INPUT)
-    region, size = _region(parameters), _integer(parameters, "binary_data_size")
+    region, size = _region("inputs", name, parameters), _integer(parameters, "binary_data_size")
     if region is not None and size is not None:
         raise _bad("binary_data_size", f"cannot be given beside {_REGION}")
     return region, size
 
 
-def requested_output(name: str, parameters: Mapping[str, Parameter]) -> RequestedOutput:
-    """
+def wanted_of(name: str, parameters: Mapping[str, Parameter]) -> Wanted:
+    """What is wanted of an output.
+
     Raises:
         CodecError: as `request_parameters`.
     """
     _check_known(parameters, _OF_OUTPUT)
-    region, classes = _region(parameters), _integer(parameters, "classification") or 0
+    region = _region("outputs", name, parameters)
+    classes = _integer(parameters, "classification") or 0
     if classes > MAX_CLASSES:
         raise _bad("classification", f"is {classes}; at most {MAX_CLASSES} classes are returned")
     if region is not None and classes:
         raise _bad("classification", "cannot be written to shared memory; leave one of them out")
-    return RequestedOutput(name, classes, region, _boolean(parameters, "binary_data"))
+    return Wanted(classes, region, _boolean(parameters, "binary_data"))
 
 
 def _check_known(parameters: Mapping[str, Parameter], known: tuple[str, ...]) -> None:
@@ -132,7 +140,7 @@ def region_parameters(region: Region) -> dict[str, int | str]:
     return {_REGION: region.name, _OFFSET: region.offset, _BYTE_SIZE: region.byte_size}
 
 
-def _region(parameters: Mapping[str, Parameter]) -> Region | None:
+def _region(kind: str, tensor: str, parameters: Mapping[str, Parameter]) -> Region | None:
     name = parameters.get(_REGION)
     if name is None:
         for other in (_OFFSET, _BYTE_SIZE):
@@ -144,7 +152,8 @@ def _region(parameters: Mapping[str, Parameter]) -> Region | None:
     size = _integer(parameters, _BYTE_SIZE)
     if size is None:
         raise _bad(_BYTE_SIZE, f"is missing; give it beside {_REGION}")
-    return Region(name, _integer(parameters, _OFFSET) or 0, size)
+    field = f"{kind}[{tensor[:200]!r}].{_REGION}"
+    return Region(name, _integer(parameters, _OFFSET) or 0, size, field)
 
 
 def _integer(parameters: Mapping[str, Parameter], name: str) -> int | None:

@@ -5,26 +5,24 @@ Belongs to the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from headrace.server.services.aside import aside, texts
-from headrace.server.services.open_inference.call import InferCall, InferResult
-from headrace.server.services.open_inference.inference import OpenInference
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.messages import (
+    decode,
     encode,
-    encode_on_stream,
+    is_heavy,
+    parse,
+    parse_aside,
     plain,
-    read,
 )
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import trace_settings
-from headrace.server.services.open_inference.short import CallLayouts
-from headrace.server.services.streams.turns import Turn
-from headrace.server.shared_memory.users import Caller
+from headrace.server.serving.layouts import CallLayouts
+from headrace.server.serving.serving import Serving
 
 SERVICE = "inference.GRPCInferenceService"
 
@@ -32,24 +30,21 @@ SERVICE = "inference.GRPCInferenceService"
 class OpenInferenceService:
     """
     Args:
-        caller: returns the caller, whose regions of shared memory a call may name.
         layouts: read requests that are like earlier ones.
     """
 
     def __init__(
         self,
         models: Models,
-        inference: OpenInference,
+        serving: Serving,
         repository: ModelRepository,
         regions: RegionMethods,
-        caller: Callable[[Any], Awaitable[Caller]],
         layouts: CallLayouts,
     ) -> None:
         self._models = models
-        self._inference = inference
+        self._serving = serving
         self._repository = repository
         self._regions = regions
-        self._caller = caller
         self._layouts = layouts
 
     # -- the server and its models --
@@ -78,42 +73,26 @@ class OpenInferenceService:
     # -- inference --
 
     async def model_infer(self, data: bytes, context: Any) -> bytes:
-        call = self._layouts.read(data)
-        if call is None:
-            _, decoding = await read(data)
-            call = await decoding
+        serving, call = self._serving, self._layouts.read(data)
+        if call is not None:
+            serving.name(call.id)
+        else:
+            if is_heavy(data):
+                message, decoding = await parse_aside(data)
+                serving.name(message.id)
+                call = await decoding
+            else:
+                message, raw = parse(data)
+                serving.name(message.id)
+                call = decode(message, raw)
             self._layouts.learn(data, call)
-            in_regions = call.uses_regions
-        else:  # its inputs are in the message
-            in_regions = bool(call.outputs) and call.uses_regions
-        if in_regions:
-            result = await self._in_regions(call, context)
-        else:
-            result = await self._inference.infer(call, context.time_remaining())
-        strings = texts(value for _, value in result.outputs)
+        if serving.elsewhere:
+            sequence = call.sequence_id
+            if network := serving.find_elsewhere(call.network, context, sequence):
+                return await serving.elsewhere.model_infer(network, data, context, sequence)
+        result = await serving.run(call, context)
+        strings = texts(result.outputs.values())
         return await aside(partial(encode, result), strings) if strings else encode(result)
-
-    async def infer_on_stream(
-        self,
-        call: InferCall,
-        context: Any,
-        parameters: Mapping[str, Any],
-        turn: Turn | None = None,
-    ) -> bytes:
-        """The serialised ModelStreamInferResponse, with these parameters added."""
-        if call.uses_regions:
-            result = await self._in_regions(call, context, turn)
-        else:
-            result = await self._inference.infer(call, context.time_remaining(), turn)
-        result.parameters.update(parameters)
-        strings = texts(value for _, value in result.outputs)
-        return await aside(partial(encode_on_stream, result), strings)
-
-    async def _in_regions(
-        self, call: InferCall, context: Any, turn: Turn | None = None
-    ) -> InferResult:
-        caller, remaining = await self._caller(context), context.time_remaining()
-        return await self._inference.infer_in_regions(call, caller, remaining, turn)
 
     # -- the repository --
 
@@ -133,16 +112,18 @@ class OpenInferenceService:
     # -- shared memory --
 
     async def system_memory_status(self, request: Any, context: Any) -> Any:
-        return self._regions.system_status(await self._caller(context), request.name)
+        return self._regions.system_status(await self._serving.caller(context), request.name)
 
     async def system_memory_register(self, request: Any, context: Any) -> Any:
-        caller = await self._caller(context)
+        caller = await self._serving.caller(context)
         return self._regions.system_register(
             caller, request.name, request.key, request.offset, request.byte_size
         )
 
     async def system_memory_unregister(self, request: Any, context: Any) -> Any:
-        return await self._regions.system_unregister(await self._caller(context), request.name)
+        return await self._regions.system_unregister(
+            await self._serving.caller(context), request.name
+        )
 
     async def cuda_memory_status(self, request: Any, _: Any) -> Any:
         return self._regions.cuda_status(request.name)

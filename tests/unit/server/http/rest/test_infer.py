@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +16,8 @@ from headrace.server.http.application import Application
 from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.rest.bodies import LENGTH_HEADER, Bodies
 from headrace.server.http.rest.infer import Infer
-from headrace.server.request_log import JOB
-from headrace.server.services.open_inference.call import InferCall, InferResult, RequestedOutput
-from headrace.server.services.open_inference.inference import OpenInference
+from headrace.server.serving.call import InferCall, InferResult
+from headrace.server.serving.serving import Serving
 from headrace.testing.occupied import eventually
 from tests.unit.server.http.serving import connected, serving
 
@@ -26,19 +25,18 @@ ELEMENTS = 1 << 23
 """32 MB of float32, more than a socket and its connection hold."""
 
 
-class Backend(OpenInference):
+class Backend(Serving):
     """Has computed counts from 0. Attributes: `memory` refers to what it computed into."""
 
     def __init__(self) -> None:
         self.memory: weakref.ref[Any] | None = None
 
-    async def infer(self, call: InferCall, *_: Any) -> InferResult:
+    async def run(self, call: InferCall, *_: Any) -> InferResult:
         output = np.arange(ELEMENTS, dtype=np.float32)
         self.memory = weakref.ref(output)
-        job = Job({}, lambda _: None)
+        job = Job({}, lambda _: None, output_names=("y",))
         job.outputs = {"y": output}
-        JOB.set(job)
-        return InferResult(call.model, "1", call.id, [(RequestedOutput("y"), output)])
+        return InferResult(call, job, job.outputs)
 
 
 class Routed:
@@ -54,7 +52,7 @@ class Routed:
 @pytest.mark.parametrize("encoding", ["", "accept-encoding: gzip\r\n"], ids=["as it is", "gzip"])
 def test_a_client_that_reads_nothing_keeps_no_memory_of_a_backend(encoding: str) -> None:
     backend = Backend()
-    infer = Infer(backend, Bodies(64 << 20, 512 << 20), cast(Any, None))
+    infer = Infer(backend, Bodies(64 << 20, 512 << 20))
     route = GuardedRoute("/infer", Routed(infer), {"POST": Role.OPEN})
     body = b'{"inputs":[],"parameters":{"binary_data_output":true}}'
     head = f"POST /infer HTTP/1.1\r\n{encoding}content-length: {len(body)}\r\n\r\n".encode()

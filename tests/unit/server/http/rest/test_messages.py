@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headrace.server.http.rest.messages import Reply, decode
-from headrace.server.services.open_inference.call import (
-    InferCall,
-    InferResult,
-    Region,
-    RequestedOutput,
-    SharedTensor,
-)
+from headrace.server.serving.call import NOTHING_MORE, InferCall, Region, SharedTensor, Wanted
 from headrace.wire.codec import CodecError
+from tests.support.infer_results import infer_result
 
 X = {"name": "x", "shape": [2], "datatype": "INT32", "data": [1, 2]}
 BINARY = {"name": "y", "shape": [2], "datatype": "FP16", "parameters": {"binary_data_size": 4}}
@@ -36,10 +32,14 @@ def test_tensors_are_read_from_json_and_from_behind_it() -> None:
         "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 3},
     }
     call = read({"id": "i", "inputs": [BINARY, X, shared]}, HALVES.tobytes())
-    assert (call.model, call.version, call.id) == ("m", "", "i")
+    assert (call.network, call.version, call.id) == ("m", "", "i")
     np.testing.assert_array_equal(np.asarray(call.inputs["x"]), np.array([1, 2], np.int32))
     np.testing.assert_array_equal(np.asarray(call.inputs["y"]), HALVES)
-    assert call.inputs["z"] == SharedTensor("UINT8", (3,), Region("r", 0, 3))
+    z = call.inputs["z"]
+    assert isinstance(z, SharedTensor)
+    assert z.region == Region("r", 0, 3, "inputs['z'].shared_memory_region")
+    assert z.dtype == np.uint8
+    assert z.shape == (3,)
 
 
 def test_outputs_and_parameters_are_read() -> None:
@@ -50,11 +50,8 @@ def test_outputs_and_parameters_are_read() -> None:
     ]
     parameters = {"priority": 1, "timeout": 2_000_000, "binary_data_output": True}
     call = read({"inputs": [X], "outputs": outputs, "parameters": parameters})
-    assert call.outputs == (
-        RequestedOutput("a"),
-        RequestedOutput("b", binary=False),
-        RequestedOutput("c", classification=2),
-    )
+    assert call.outputs == ("a", "b", "c")
+    assert call.wanted == {"b": Wanted(binary=False), "c": Wanted(classification=2)}
     assert (call.timeout_seconds, call.binary_outputs) == (2.0, True)
     assert call.priority > 0
 
@@ -72,7 +69,7 @@ def test_a_member_that_is_null_is_as_good_as_absent() -> None:
         }
     )
     assert (call.id, call.version, list(call.inputs)) == ("", "", ["x", "e"])
-    assert call.outputs == (RequestedOutput("a"),)
+    assert call.outputs == ("a",)
     assert read({"inputs": [X], "outputs": None, "parameters": None}).outputs == ()
 
 
@@ -141,8 +138,15 @@ def test_bytes_that_no_input_names_are_refused() -> None:
         read({"inputs": [BINARY | {"parameters": {"binary_data_size": 2}}]}, b"xx")
 
 
-def replied(outputs: list[Any], *, binary: bool = False, **said: Any) -> tuple[Any, list[bytes]]:
-    reply = Reply(InferResult("m", "3", said.pop("id", ""), outputs, **said), binary)
+def replied(
+    outputs: dict[str, Any],
+    wanted: Mapping[str, Wanted] = NOTHING_MORE,
+    *,
+    binary: bool = False,
+    identifier: str = "",
+) -> tuple[Any, list[bytes]]:
+    result = infer_result(outputs, wanted, identifier=identifier, version="3", binary=binary)
+    reply = Reply(result)
 
     async def text() -> bytes:
         return b"".join([piece async for piece in reply.text()])
@@ -151,8 +155,8 @@ def replied(outputs: list[Any], *, binary: bool = False, **said: Any) -> tuple[A
 
 
 def test_an_output_in_json_has_no_parameters_at_all() -> None:
-    outputs = [(RequestedOutput("a"), np.array([[1.5], [2]], np.float32))]
-    assert replied(outputs, id="i") == (
+    outputs = {"a": np.array([[1.5], [2]], np.float32)}
+    assert replied(outputs, identifier="i") == (
         {
             "model_name": "m",
             "model_version": "3",
@@ -164,12 +168,8 @@ def test_an_output_in_json_has_no_parameters_at_all() -> None:
 
 
 def test_binary_outputs_say_their_sizes_and_come_in_their_order() -> None:
-    outputs = [
-        (RequestedOutput("a", binary=True), HALVES),
-        (RequestedOutput("b"), np.array([True])),
-        (RequestedOutput("c", binary=True), np.array(["xy", ""], object)),
-    ]
-    document, binary = replied(outputs)
+    outputs = {"a": HALVES, "b": np.array([True]), "c": np.array(["xy", ""], object)}
+    document, binary = replied(outputs, {"a": Wanted(binary=True), "c": Wanted(binary=True)})
     assert "id" not in document
     sizes = [each.get("parameters") for each in document["outputs"]]
     assert sizes == [{"binary_data_size": 4}, None, {"binary_data_size": 10}]
@@ -177,25 +177,22 @@ def test_binary_outputs_say_their_sizes_and_come_in_their_order() -> None:
 
 
 def test_the_request_says_what_outputs_are_that_say_nothing() -> None:
-    outputs = [
-        (RequestedOutput("a"), np.array([1])),
-        (RequestedOutput("b", binary=False), np.array([1])),
-    ]
-    document, binary = replied(outputs, binary=True)
+    outputs = {"a": np.array([1]), "b": np.array([1])}
+    document, binary = replied(outputs, {"b": Wanted(binary=False)}, binary=True)
     assert ["data" in each for each in document["outputs"]] == [False, True]
     assert len(binary) == 1
 
 
 def test_an_output_in_shared_memory_has_neither_data_nor_a_size() -> None:
-    output = RequestedOutput("a", region=Region("r", 0, 8))
-    document, binary = replied([(output, np.array([1]))], binary=True)
+    wanted = {"a": Wanted(region=Region("r", 0, 8, "outputs['a']"))}
+    document, binary = replied({"a": np.array([1])}, wanted, binary=True)
     assert document["outputs"] == [{"name": "a", "datatype": "INT64", "shape": [1]}]
     assert binary == []
 
 
 def test_the_body_may_repeat_the_model_of_the_path_and_name_a_version() -> None:
     call = read({"model_name": "m", "model_version": "2", "inputs": [X]})
-    assert (call.model, call.version) == ("m", "2")
+    assert (call.network, call.version) == ("m", "2")
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,11 @@ import pytest
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import Unimplemented
 from headrace.runtime.execution.job import Sequence
-from headrace.server.services.open_inference.call import (
-    InferCall,
-    InferResult,
-    Region,
-    RequestedOutput,
-    SharedTensor,
-)
 from headrace.server.services.open_inference.messages import decode, encode, parse
+from headrace.server.serving.call import InferCall, InferResult, Region, SharedTensor, Wanted
 from headrace.wire.codec import CodecError
 from headrace.wire.message import SMALL_BYTES
+from tests.support.infer_results import infer_result
 
 FLOATS = np.arange(4, dtype=np.float32)
 
@@ -142,7 +137,12 @@ def test_an_input_in_shared_memory_takes_no_entry_of_the_raw_contents() -> None:
     )
     inputs = (tensor("a", parameters=shared), tensor("b"))
     call = read(request(*inputs, raw=[FLOATS.tobytes()]))
-    assert call.inputs["a"] == SharedTensor("FP32", (4,), Region("r", 8, 16))
+    shared_input = call.inputs["a"]
+    assert isinstance(shared_input, SharedTensor)
+    assert shared_input.region == Region("r", 8, 16, "inputs['a'].shared_memory_region")
+    assert shared_input.dtype == np.float32
+    assert shared_input.shape == (4,)
+    np.testing.assert_array_equal(np.asarray(shared_input.decode(FLOATS.tobytes())), FLOATS)
     np.testing.assert_array_equal(call.inputs["b"], FLOATS)
 
 
@@ -161,7 +161,8 @@ def test_outputs_are_asked_for_by_name() -> None:
         ),
     ]
     call = read(request(outputs=wanted))
-    assert call.outputs == (RequestedOutput("y"), RequestedOutput("z", 3))
+    assert call.outputs == ("y", "z")
+    assert call.wanted == {"z": Wanted(classification=3)}
 
 
 def test_the_parameters_of_a_request() -> None:
@@ -169,7 +170,7 @@ def test_the_parameters_of_a_request() -> None:
         priority=1, timeout=2_500_000, sequence_id=7, sequence_start=True, sequence_end=False
     )
     call = read(request(id="a", model_version="1", parameters=given))
-    assert (call.model, call.version, call.id) == ("m", "1", "a")
+    assert (call.network, call.version, call.id) == ("m", "1", "a")
     assert (call.priority, call.timeout_seconds) == (10, 2.5)
     assert call.sequence == Sequence("7", start=True, end=False)
 
@@ -227,11 +228,8 @@ def test_a_parameter_of_a_tensor_that_cannot_be_is_refused(given: dict[str, Any]
 
 
 def test_a_result_becomes_raw_contents() -> None:
-    outputs: list[Any] = [
-        (RequestedOutput("y"), FLOATS.reshape(2, 2)),
-        (RequestedOutput("s"), np.array(["a", b"\xff"], object)),
-    ]
-    reply = written(InferResult("m", "1", "a", outputs))
+    outputs = {"y": FLOATS.reshape(2, 2), "s": np.array(["a", b"\xff"], object)}
+    reply = written(infer_result(outputs, identifier="a"))
     assert (reply.model_name, reply.model_version, reply.id) == ("m", "1", "a")
     described = [(each.name, each.datatype, list(each.shape)) for each in reply.outputs]
     assert described == [("y", "FP32", [2, 2]), ("s", "BYTES", [2])]
@@ -244,7 +242,7 @@ def test_a_result_becomes_raw_contents() -> None:
 @pytest.mark.parametrize("value", [None, [FLOATS], np.zeros(1, np.complex64)])
 def test_an_output_that_the_protocol_has_no_words_for_is_refused_by_name(value: Any) -> None:
     with pytest.raises(Unimplemented, match="output 'y'"):
-        encode(InferResult("m", "1", "", [(RequestedOutput("y"), value)]))
+        encode(infer_result({"y": value}))
 
 
 def test_an_empty_message_of_typed_contents_beside_raw_ones_says_nothing() -> None:
@@ -268,5 +266,5 @@ def test_what_clients_decode_tensors_to_is_nothing_to_the_server() -> None:
             parameters=parameters(content_type="np"),
         )
     )
-    assert call.outputs == (RequestedOutput("y"),)
+    assert (call.outputs, call.wanted) == (("y",), {"y": Wanted()})
     np.testing.assert_array_equal(call.inputs["x"], FLOATS)

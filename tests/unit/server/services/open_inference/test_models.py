@@ -18,9 +18,9 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Presentation
 from headrace.server.access.networks import Networks
 from headrace.server.services.completion_sink import CompletionSink
-from headrace.server.services.open_inference.call import InferCall, InferResult, RequestedOutput
-from headrace.server.services.open_inference.inference import OpenInference
 from headrace.server.services.open_inference.models import Models
+from headrace.server.serving.call import NOTHING_MORE, InferCall, InferResult, Wanted
+from headrace.server.serving.serving import Serving
 from headrace.server.shared_memory.regions import Regions
 from headrace.testing import networks
 from headrace.testing.case import parse
@@ -42,12 +42,25 @@ def load(core: Core, name: str = "m", device: str = "MOODY", **more: Any) -> Non
     core.load_network(request, lambda: Network.from_bytes(data)).result(30)
 
 
+class Caller:
+    """Has no deadline, and is on another machine."""
+
+    def time_remaining(self) -> None:
+        return None
+
+    def peer(self) -> str:
+        return "ipv4:10.0.0.1:1"
+
+    async def user(self) -> None:
+        return None
+
+
 def infer(core: Core, call: InferCall) -> InferResult:
     async def run() -> InferResult:
         sink = CompletionSink(asyncio.get_running_loop())
         regions = Regions(allowed=False, max_bytes=0)
         try:
-            return await OpenInference(Networks(core.networks), sink, regions).infer(call)
+            return await Serving(Networks(core.networks), sink, regions).run(call, Caller())
         finally:
             regions.close()
 
@@ -55,7 +68,8 @@ def infer(core: Core, call: InferCall) -> InferResult:
 
 
 def call(rows: int = 1, **fields: Any) -> InferCall:
-    return InferCall("m", "", "", {"x": np.ones((rows, 3), np.float32)}, **fields)
+    inputs: Any = {"x": np.ones((rows, 3), np.float32)}
+    return InferCall("m", "", "", inputs, (), NOTHING_MORE, **fields)
 
 
 def test_the_server_is_ready_as_long_as_nothing_is_against_it(core: Core) -> None:
@@ -126,7 +140,7 @@ def test_statistics_count_each_version_by_itself(core: Core) -> None:
     infer(core, call(2))
     infer(core, call(3))
     with pytest.raises(InvalidArgument):
-        infer(core, InferCall("m", "", "", {}))  # refused before it is a request
+        infer(core, InferCall("m", "", "", {}, (), NOTHING_MORE))  # refused before it is a request
     stats = {each.name: each for each in models.statistics().model_stats}
     assert set(stats) == {"m", "n"}
     assert (stats["n"].inference_count, stats["n"].last_inference) == (0, 0)
@@ -183,16 +197,18 @@ def test_classes_are_the_highest_values_with_their_labels(core: Core) -> None:
     labels = {"": ("cat", "dog"), "other": ("x",)}
     load(core, presentation=Presentation(labels=labels))
     values = np.array([[0.25, 3.0, 2.0]], np.float32)
-    asked = InferCall("m", "", "", {"x": values}, (RequestedOutput("z", classification=2),))
-    ((_, classes),) = infer(core, asked).outputs
+    wanted = {"z": Wanted(classification=2)}
+    asked = InferCall("m", "", "", {"x": values}, ("z",), wanted)
+    classes = infer(core, asked).outputs["z"]
     assert np.asarray(classes).tolist() == ["3.000000:1:dog", "2.000000:2"]
 
 
 def test_each_row_of_a_batch_has_classes_of_its_own(core: Core) -> None:
     load(core, presentation=Presentation(max_batch_size=2))
     values = np.array([[0, 1, 2], [2, 1, np.nan]], np.float32)
-    asked = InferCall("m", "", "", {"x": values}, (RequestedOutput("z", classification=9),))
-    ((_, classes),) = infer(core, asked).outputs
+    wanted = {"z": Wanted(classification=9)}
+    asked = InferCall("m", "", "", {"x": values}, ("z",), wanted)
+    classes = infer(core, asked).outputs["z"]
     assert np.asarray(classes).tolist() == [
         ["2.000000:2", "1.000000:1", "0.000000:0"],
         ["2.000000:0", "1.000000:1", "nan:2"],

@@ -8,21 +8,17 @@ request without parsing it. docs/results/performance.md says what that gains and
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from headrace.server.serving.call import NOTHING_MORE, InferCall, Input
 from headrace.wire import framing
-from headrace.wire.codec import Array, Value
-from headrace.wire.dtypes import BOOL, NUMPY_TYPES, STRING
+from headrace.wire.codec import PLAIN
 from headrace.wire.message import SMALL_BYTES
+from headrace.wire.request import MAX_ID_LENGTH
 
-R = TypeVar("R")
-
-Inputs: TypeAlias = dict[str, Value]
-"""The decoded inputs by name. Arrays are read-only."""
-
-MAX_ID_LENGTH: Final = 128
 MAX_LAYOUTS: Final = 64
 """How many layouts are remembered at a time. A new one replaces the oldest. Each takes less than
 twice SMALL_BYTES of memory, because a request with more bytes beside its tensors is not
@@ -59,20 +55,20 @@ class _Layout(NamedTuple):
     frame: tuple[tuple[int, int, bytes], ...]  # start, end, and the bytes there
     tensors: tuple[_Tensor, ...]
     identifier: framing.Span | None
-    request: Any
+    call: InferCall
 
 
-_UNLIKE: Final = _Layout(((0, 0, b"-"),), (), None, None)
+_UNLIKE: Final = _Layout(((0, 0, b"-"),), (), None, InferCall("", "", "", {}, (), NOTHING_MORE))
 """Stands for a request without a layout. No message matches it."""
 
 
-class Layouts(Generic[R]):
-    """The layouts of recent requests. A layout is learnt when it comes for the second time. Not
-    thread-safe.
+class CallLayouts:
+    """The layouts of recent requests of one protocol. A layout is learnt when it comes for the
+    second time. Belongs to the event loop's thread.
 
     A request is read without parsing only if all its bytes, except its id and its tensors' data,
-    equal those of a request that was parsed. Requests with tensors whose bytes have to be checked
-    (bools, strings) are always parsed.
+    equal those of a request that was parsed. Requests with a sequence, with tensors whose bytes
+    have to be checked (bools, strings) and with inputs in shared memory are always parsed.
 
     Args:
         places: finds the parts that differ in a message. Returns None if the message does not hold
@@ -86,15 +82,14 @@ class Layouts(Generic[R]):
     def __len__(self) -> int:
         return len(self._layouts)
 
-    def read(self, data: bytes) -> tuple[R, str, Inputs] | None:
-        """The request in the message `data`, its id and its inputs. None if the message has to be
-        parsed. The request is an earlier one that is like it, with the earlier one's id."""
+    def read(self, data: bytes) -> InferCall | None:
+        """The request in the message `data`. None if the message has to be parsed."""
         # `_key` in place: in a busy server a call costs as much as ten of these operations.
         first = bytes(data[: data[1] + 2] if len(data) > 1 else data)  # of a view, too
         layout = self._layouts.get((len(data), first))
         if layout is None:
             return None
-        frame, tensors, place, request = layout
+        frame, tensors, place, like = layout
         for start, end, piece in frame:
             if data[start:end] != piece:
                 return None
@@ -104,24 +99,31 @@ class Layouts(Generic[R]):
                 identifier = bytes(data[place[0] : place[1]]).decode()
             except UnicodeDecodeError:
                 return None
-        inputs: Inputs = {}
+        inputs: dict[str, Input] = {}
         for name, dtype, shape, start, end, in_place in tensors:
-            array: Array
             if in_place:
-                array = np.ndarray(shape, dtype, data, start)
+                inputs[name] = np.ndarray(shape, dtype, data, start)
             else:  # a slice of bytes is aligned for every type
-                array = np.ndarray(shape, dtype, data[start:end])
-            inputs[name] = array
-        return request, identifier, inputs
+                inputs[name] = np.ndarray(shape, dtype, data[start:end])
+        return InferCall(
+            like.network,
+            like.version,
+            identifier,
+            inputs,
+            like.outputs,
+            like.wanted,
+            like.priority,
+            like.timeout_seconds,
+            None,
+            like.performance_counts,
+            like.encode_texts,
+        )
 
-    def learn(self, data: bytes, request: R, identifier: str, inputs: Inputs, outputs: int) -> None:
-        """Remembers a message that had to be parsed, and the request that was read from it.
-
-        `outputs` is the number of outputs that it asks for.
-        """
-        if len(inputs) + outputs > MAX_PARTS:
+    def learn(self, data: bytes, call: InferCall) -> None:
+        """Remembers a message that had to be parsed, and the call that was read from it."""
+        if call.sequence is not None or len(call.inputs) + len(call.outputs) > MAX_PARTS:
             return
-        if not all(map(_plain, inputs.values())):
+        if len(call.wanted) > MAX_PARTS or not all(map(_plain, call.inputs.values())):
             return
         layouts, key = self._layouts, _key(data)
         if key not in layouts:
@@ -129,8 +131,7 @@ class Layouts(Generic[R]):
                 del layouts[next(iter(layouts))]
             layouts[key] = None
         elif layouts[key] is None:
-            places = self._places(data)
-            layouts[key] = _layout(data, request, identifier, inputs, places) or _UNLIKE
+            layouts[key] = _layout(data, call, self._places(data)) or _UNLIKE
 
 
 def _key(data: bytes) -> tuple[int, bytes]:
@@ -138,14 +139,13 @@ def _key(data: bytes) -> tuple[int, bytes]:
     return len(data), bytes(data[: data[1] + 2] if len(data) > 1 else data)
 
 
-def _plain(value: Value) -> bool:
+def _plain(value: Input) -> bool:
     """Whether any bytes of the right length are a valid value of its type and shape."""
     return isinstance(value, np.ndarray) and value.dtype in _PLAIN
 
 
-def _layout(
-    data: bytes, request: Any, identifier: str, inputs: Inputs, places: Places | None
-) -> _Layout | None:
+def _layout(data: bytes, call: InferCall, places: Places | None) -> _Layout | None:
+    inputs = call.inputs
     if places is None or len(places.tensors) != len(inputs):
         return None
     tensors: list[_Tensor] = []
@@ -156,7 +156,7 @@ def _layout(
         in_place = end - start >= SMALL_BYTES and not start % value.dtype.alignment
         tensors.append(_Tensor(name, value.dtype, value.shape, start, end, in_place))
     place = places.identifier
-    if place is None and identifier:
+    if place is None and call.id:
         return None
     if place is not None and place[1] - place[0] > MAX_ID_LENGTH:
         return None  # another id with as many bytes may have more characters
@@ -166,7 +166,7 @@ def _layout(
     ends = (0, *(end for _, end in differing))
     starts = (*(start for start, _ in differing), len(data))
     frame = tuple((end, start, data[end:start]) for end, start in zip(ends, starts, strict=True))
-    return _Layout(frame, tuple(tensors), place, request)
+    return _Layout(frame, tuple(tensors), place, replace(call, inputs={}))
 
 
 def only(data: bytes, span: framing.Span | None, number: int) -> framing.Span | None:
@@ -175,6 +175,4 @@ def only(data: bytes, span: framing.Span | None, number: int) -> framing.Span | 
     return fields.payloads[0] if fields is not None and len(fields.payloads) == 1 else None
 
 
-_PLAIN: Final = frozenset(
-    dtype for number, dtype in NUMPY_TYPES.items() if number not in (BOOL, STRING)
-)
+_PLAIN: Final = frozenset(PLAIN.values())

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.runtime.execution.job import Sequence
+from headrace.server.services.inference import decode, places
+from headrace.server.serving.call import InferCall
+from headrace.server.serving.layouts import MAX_LAYOUTS, MAX_PARTS, CallLayouts
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
 from headrace.wire.codec import CodecError, encode_values
-from headrace.wire.layouts import MAX_ID_LENGTH, MAX_LAYOUTS, MAX_PARTS, Inputs
 from headrace.wire.message import SMALL_BYTES, parse_infer_request, serialize
-from headrace.wire.request import (
-    MAX_PRIORITY,
-    MAX_TIMEOUT_SECONDS,
-    InRegion,
-    Request,
-    RequestLayouts,
-    Session,
-    decode_request,
-)
-from headrace.wire.stream import parse_infer_stream_request
+from headrace.wire.request import MAX_ID_LENGTH, MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 
 
 def message(inputs: dict[str, Any], **fields: Any) -> bytes:
@@ -34,23 +29,19 @@ def message(inputs: dict[str, Any], **fields: Any) -> bytes:
     return serialize(request, attachments)
 
 
-Read: TypeAlias = tuple[Request, Inputs]
+def parsed(data: bytes) -> InferCall:
+    return decode(*parse_infer_request(data))
 
 
-def parsed(data: bytes) -> Read:
-    return decode_request(*parse_infer_request(data))
-
-
-def learn(layouts: RequestLayouts, data: bytes, times: int = 2) -> None:
+def learn(layouts: CallLayouts, data: bytes, times: int = 2) -> None:
     for _ in range(times):
-        layouts.learn(data, *parsed(data))
+        layouts.learn(data, parsed(data))
 
 
-def assert_same(one: Read | InRegion, other: Read) -> None:
-    assert not isinstance(one, InRegion)
-    assert one[0] == other[0]
-    assert list(one[1]) == list(other[1])
-    for mine, theirs in zip(one[1].values(), other[1].values(), strict=True):
+def assert_same(one: InferCall, other: InferCall) -> None:
+    assert replace(one, inputs={}) == replace(other, inputs={})
+    assert list(one.inputs) == list(other.inputs)
+    for mine, theirs in zip(one.inputs.values(), other.inputs.values(), strict=True):
         assert isinstance(mine, np.ndarray)
         assert isinstance(theirs, np.ndarray)
         assert mine.dtype == theirs.dtype
@@ -85,7 +76,7 @@ def test_a_request_like_one_that_came_twice_is_read_as_protobuf_reads_it(
             values[name] = np.frombuffer(random.randbytes(size), dtype).reshape(shape)
         return message(values, **others)
 
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, some())
     data = some()
     found = layouts.read(data)
@@ -101,7 +92,7 @@ def test_whatever_byte_differs_it_is_read_as_protobuf_reads_it_or_not_at_all(
 ) -> None:
     values = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "b": np.ones(3, np.float32)}
     data = message(values, priority=3, outputs=["y"])
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, data)
     changed = bytearray(data)
     changed[place % len(data)] ^= flip
@@ -113,7 +104,7 @@ def test_whatever_byte_differs_it_is_read_as_protobuf_reads_it_or_not_at_all(
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_whatever_byte_beside_attachments_differs_the_same_holds(place: int, flip: int) -> None:
     data = large(0)
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, data)
     changed = bytearray(data)
     beside = [*range(64), *range(SMALL_BYTES, SMALL_BYTES + 64), *range(len(data) - 64, len(data))]
@@ -130,12 +121,11 @@ def large(first: int) -> bytes:
 
 
 def test_attachments_are_read_in_place() -> None:
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, large(0))
     data = large(7)
     found = layouts.read(data)
     assert found is not None
-    assert not isinstance(found, InRegion)
     assert_same(found, parsed(data))
     whole = np.frombuffer(data, np.uint8)
     for name in "ac":
@@ -147,7 +137,7 @@ def test_an_attachment_that_is_not_aligned_is_copied() -> None:
         plain = message({"a": np.arange(first, first + SMALL_BYTES, dtype=np.float32)})
         return pb.InferRequest(version="1").SerializeToString() + plain  # three bytes more
 
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, data(0))
     found = layouts.read(data(7))
     assert found is not None
@@ -175,7 +165,7 @@ X = np.ones((1, 4), np.float32)
     ids=["long id", "session", "bool", "string", "sequence", "absent", "in part", "much else"],
 )
 def test_others_are_always_parsed(data: bytes) -> None:
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, data, times=3)
     assert layouts.read(data) is None
 
@@ -186,15 +176,15 @@ def test_a_value_that_is_written_in_two_pieces_is_parsed() -> None:
     whole = value.SerializeToString() + rest  # merged by whoever reads it
     data = pb.InferRequest(network="net").SerializeToString()
     data += b"\x1a" + bytes([len(whole)]) + whole
-    assert parsed(data)[1]["x"].shape == (4,)  # type: ignore[union-attr]
-    layouts = RequestLayouts()
+    assert np.shape(parsed(data).inputs["x"]) == (4,)  # type: ignore[arg-type]
+    layouts = CallLayouts(places)
     learn(layouts, data)
     assert layouts.read(data) is None
 
 
 @given(st.text(max_size=MAX_ID_LENGTH), st.text(max_size=MAX_ID_LENGTH))
 def test_requests_may_differ_in_their_ids(one: str, other: str) -> None:
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, message({"x": X}, id=one))
     data = message({"x": -X}, id=other)
     found = layouts.read(data)
@@ -207,7 +197,7 @@ def test_an_id_is_found_behind_the_inputs_too() -> None:
     def data(identifier: str) -> bytes:
         return message({"x": X}) + pb.InferRequest(id=identifier).SerializeToString()
 
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, data("one"))
     found = layouts.read(data("two"))
     assert found is not None
@@ -216,7 +206,7 @@ def test_an_id_is_found_behind_the_inputs_too() -> None:
 
 def test_an_id_that_is_not_text_or_given_twice_is_left_to_protobuf() -> None:
     data = message({"x": X}, id="one")
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, data)
     assert layouts.read(data.replace(b"one", b"\xed\xa0\x80")) is None  # a surrogate
     twice = data + pb.InferRequest(id="two").SerializeToString()
@@ -224,48 +214,8 @@ def test_an_id_that_is_not_text_or_given_twice_is_left_to_protobuf() -> None:
     assert layouts.read(twice) is None
 
 
-def stream(*requests: bytes, cancel: bytes = b"") -> bytes:
-    fields = [b"\x0a" + framing.varint(len(request)) + request for request in requests]
-    return b"".join(fields) + cancel
-
-
-def test_a_stream_s_message_is_read_if_each_of_its_requests_is_like_an_earlier_one() -> None:
-    layouts = RequestLayouts()
-    learn(layouts, message({"x": X}, id="a"))
-    learn(layouts, message({"y": X}, network="other", id="a"))
-    requests = [
-        message({"x": 2 * X}, id="b"),
-        message({"y": 3 * X}, network="other", id="c"),
-        message({"x": 4 * X}, id="d"),
-    ]
-    data = stream(*requests)
-    found = layouts.read_stream(data)
-    assert found is not None
-    theirs, cancelled, _ = parse_infer_stream_request(data)
-    assert not cancelled
-    for mine, their in zip(found, theirs, strict=True):
-        assert_same(mine, decode_request(*their))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        stream(message({"x": X}, id="b"), message({"x": X, "y": X}, id="c")),
-        stream(message({"x": X}, id="b"), cancel=b"\x12\x01a"),
-        stream(message({"x": X}, id="b"))[:-1],
-        stream(message({"x": X}, id="b"), b"\x7a\xc0\xbb\x78" + bytes(1_973_696)),
-    ],
-    ids=["another request", "cancel", "cut off", "attachment"],
-)
-def test_any_other_message_of_a_stream_is_parsed(data: bytes) -> None:
-    layouts = RequestLayouts()
-    learn(layouts, message({"x": X}, id="a"))
-    assert layouts.read_stream(stream(message({"x": X}, id="b"))) is not None
-    assert layouts.read_stream(data) is None
-
-
 def test_one_that_came_once_is_not_known() -> None:
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, message({"x": X}), times=1)
     assert layouts.read(message({"x": X})) is None
 
@@ -282,7 +232,7 @@ def test_one_that_came_once_is_not_known() -> None:
     ids=["network", "shape", "name", "type", "cut off"],
 )
 def test_one_that_differs_elsewhere_is_another(other: Callable[[], bytes]) -> None:
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     learn(layouts, message({"x": X}))
     assert layouts.read(message({"x": X})) is not None
     assert layouts.read(other()) is None
@@ -291,13 +241,13 @@ def test_one_that_differs_elsewhere_is_another(other: Callable[[], bytes]) -> No
 def test_one_of_very_many_parts_is_always_parsed() -> None:
     for outputs, known in ((MAX_PARTS - 1, True), (MAX_PARTS, False)):
         data = message({"x": X}, outputs=["y"] * outputs)
-        layouts = RequestLayouts()
+        layouts = CallLayouts(places)
         learn(layouts, data)
         assert (layouts.read(data) is not None) is known
 
 
 def test_only_so_many_are_remembered_the_oldest_go() -> None:
-    layouts = RequestLayouts()
+    layouts = CallLayouts(places)
     every = [message({"x": X}, network=f"net{number:03}") for number in range(MAX_LAYOUTS + 1)]
     for data in every:
         learn(layouts, data)
@@ -309,7 +259,6 @@ def test_only_so_many_are_remembered_the_oldest_go() -> None:
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"id": "i" * (MAX_ID_LENGTH + 1)}, "id"),
         ({"session": pb.Session(start=True)}, "session.id"),
         ({"session": pb.Session(id="i" * (MAX_ID_LENGTH + 1))}, "session.id"),
         ({"priority": MAX_PRIORITY + 1}, "priority"),
@@ -326,9 +275,9 @@ def test_a_field_out_of_its_bounds_is_named(fields: dict[str, Any], field: str) 
 
 
 def test_a_request_says_which_session_it_belongs_to() -> None:
-    request, _ = parsed(message({"x": X}, session=pb.Session(id="s" * MAX_ID_LENGTH, end=True)))
-    assert request.session == Session("s" * MAX_ID_LENGTH, start=False, end=True)
-    assert parsed(message({"x": X}))[0].session is None
+    request = parsed(message({"x": X}, session=pb.Session(id="s" * MAX_ID_LENGTH, end=True)))
+    assert request.sequence == Sequence("s" * MAX_ID_LENGTH, start=False, end=True)
+    assert parsed(message({"x": X})).sequence is None
 
 
 def test_fields_at_their_bounds_are_taken() -> None:
@@ -337,5 +286,5 @@ def test_fields_at_their_bounds_are_taken() -> None:
         "priority": -MAX_PRIORITY,
         "timeout_seconds": MAX_TIMEOUT_SECONDS,
     }
-    request, _ = parsed(message({"x": X}, **most))
+    request = parsed(message({"x": X}, **most))
     assert {name: getattr(request, name) for name in most} == most

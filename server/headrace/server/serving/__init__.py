@@ -1,0 +1,1 @@
+"""Serves networks, whatever protocol asks for it."""

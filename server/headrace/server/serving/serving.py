@@ -1,0 +1,276 @@
+"""Runs inference requests, for all protocols: Infer, ModelInfer, their streams and REST.
+
+Everything here runs on the event loop's thread. A request to a tiny network on an idle device is
+computed on this thread. Any other request goes to a stream of its device, and its completion comes
+back through the sink.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from headrace.runtime.errors import InvalidArgument, Unimplemented
+from headrace.runtime.execution.job import Job
+from headrace.runtime.loading.entry import NetworkEntry
+from headrace.runtime.network.values import Array, Value
+from headrace.runtime.transform.options import Presentation
+from headrace.server.access.identity import CALLER, sharer
+from headrace.server.access.networks import Networks
+from headrace.server.elsewhere import Elsewhere
+from headrace.server.logs import CURRENT_REQUEST
+from headrace.server.request_log import JOB
+from headrace.server.services.aside import aside
+from headrace.server.services.completion_sink import CompletionSink, deadline_after, ended, wake
+from headrace.server.services.streams.turns import Turn
+from headrace.server.serving.call import InferCall, InferResult
+from headrace.server.serving.classification import classify, labels_of
+from headrace.server.serving.regions import place_inputs, read_inputs, write_outputs
+from headrace.server.shared_memory.lease import Lease
+from headrace.server.shared_memory.regions import Regions
+from headrace.server.shared_memory.users import Caller
+from headrace.server.tracing.context import CURRENT_SPAN
+from headrace.wire.codec import CodecError
+from headrace.wire.request import MAX_ID_LENGTH
+
+
+class Context(Protocol):
+    """What a request needs to know of its call."""
+
+    def time_remaining(self) -> float | None:
+        """The seconds until the caller's own deadline; None without one."""
+
+    def peer(self) -> str:
+        """The other end of the connection, in gRPC's form."""
+
+    async def user(self) -> int | None:
+        """The id of the caller's user on this machine; None if the caller is elsewhere."""
+
+
+class Serving:
+    """Belongs to the thread of the event loop of `sink`. gRPC and REST have one object each.
+
+    Args:
+        regions: the regions of shared memory that clients have registered.
+        elsewhere: the networks that other servers have. None if there are no others.
+
+    Attributes:
+        networks, sink, elsewhere: as given.
+    """
+
+    def __init__(
+        self,
+        networks: Networks,
+        sink: CompletionSink,
+        regions: Regions,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        self.networks = networks
+        self.sink = sink
+        self.elsewhere = elsewhere
+        self._regions = regions
+        self._ids = itertools.count(1)
+        self._wake = sink.wake
+
+    def name(self, identifier: str) -> None:
+        """Gives the call that is being handled an id for its logs: the request's own, or a new one.
+        A call may have one already, as those of HTTP do."""
+        if not CURRENT_REQUEST.get():
+            CURRENT_REQUEST.set(identifier[:MAX_ID_LENGTH] or f"r{next(self._ids)}")
+
+    def find_elsewhere(self, network: str, context: Any, sequence: str = "") -> str:
+        """The full name of a network that the caller means and another server has. Empty if the
+        request is for this server."""
+        if not self.elsewhere:
+            return ""
+        return self.elsewhere.find(self.networks.names(network), context, sequence)
+
+    async def run(self, call: InferCall, context: Context, turn: Turn | None = None) -> InferResult:
+        """Computes one request.
+
+        Args:
+            turn: that of a sequence's request on a stream.
+
+        Raises:
+            CodecError: the request breaks the protocol.
+            Also raises as `NetworkRegistry.acquire`, `ExecutableNetwork.submit` and `Lease`, and
+            the job's error.
+        """
+        if call.uses_regions:
+            return await self._run_in_regions(call, context, turn)
+        if turn is not None:
+            await turn.comes()
+        entry = self._acquire(call) if call.wanted else None  # for the names of classes
+        job = self.start(call, context.time_remaining(), self._wake, entry)
+        JOB.set(job)
+        if turn is not None:
+            turn.over()
+        if job.outcome is None or job.error is not None:
+            await ended(job)
+        result = InferResult(call, job, job.outputs)
+        if entry is not None:
+            await _classify(result, entry)
+        return result
+
+    async def caller(self, context: Context) -> Caller:
+        """The caller, whose regions a call may name."""
+        return await caller_of(context, self.networks)
+
+    def _acquire(self, call: InferCall) -> NetworkEntry:
+        return self.networks.acquire(call.network, call.version, call.sequence_id)
+
+    async def _run_in_regions(
+        self, call: InferCall, context: Context, turn: Turn | None
+    ) -> InferResult:
+        with Lease(self._regions, await self.caller(context)) as lease:
+            for region in call.regions():  # a wrong place is found before the run
+                lease.use(*region)
+            if call.sequence is None:
+                entry = self._acquire(call)
+                try:
+                    assert entry.executable is not None
+                    room = place_inputs(call, lease, entry.executable)
+                    if room is None:
+                        await read_inputs(call, lease)
+                except BaseException:
+                    self.networks.release(entry)
+                    raise
+            else:  # the one before it may decide which version it gets
+                await read_inputs(call, lease)
+                if turn is not None:
+                    await turn.comes()
+                entry, room = self._acquire(call), None
+            done = self._wake
+            if room is not None:
+                done = partial(self.sink.put, partial(_let_go, lease))
+                lease.hold()  # for the run, which does not end at once if the caller leaves
+            try:
+                job = self.start(call, context.time_remaining(), done, entry, room)
+            except BaseException:
+                if room is not None:
+                    lease.close()
+                raise
+            JOB.set(job)
+            if turn is not None:
+                turn.over()
+            await ended(job)
+            result = InferResult(call, job, job.outputs)
+            await _classify(result, entry)
+            await write_outputs(result, lease)
+            return result
+
+    def start(
+        self,
+        call: InferCall,
+        remaining: float | None,
+        done: Callable[[Job], None],
+        entry: NetworkEntry | None = None,
+        room: Mapping[str, Array] | None = None,
+    ) -> Job:
+        """Submits a request whose inputs are all there.
+
+        Args:
+            remaining: seconds until the call's own deadline.
+            done, room: the same as in `Job`.
+            entry: the network, if it was acquired already. It is given back in any case.
+
+        Raises:
+            CodecError: the id is too long.
+            InvalidArgument: an input has more rows than the network takes.
+            Also raises as `NetworkRegistry.acquire` and `ExecutableNetwork.submit`.
+        """
+        timeout, sequence = call.timeout_seconds, call.sequence
+        inputs: Any = call.inputs
+        if entry is None:
+            name = "" if sequence is None else sequence.id
+            entry = self.networks.acquire(call.network, call.version, name)
+        try:
+            if len(call.id) > MAX_ID_LENGTH:
+                raise CodecError("id", f"has at most {MAX_ID_LENGTH} characters")
+            rows = entry.record.request.presentation.max_batch_size
+            if rows:
+                _check_rows(call, rows)
+        except BaseException:
+            self.networks.release(entry)
+            raise
+        job = Job(
+            inputs,
+            done,
+            output_names=call.outputs,
+            deadline=(
+                None if remaining is None and not timeout else deadline_after(timeout, remaining)
+            ),
+            priority=call.priority,
+            profile=call.performance_counts,
+            may_run_inline=True,
+            trace=call.id or CURRENT_REQUEST.get(),
+            sequence=None if sequence is None else sequence._replace(owner=sharer()),
+            span=CURRENT_SPAN.get(),
+        )
+        job.room = room
+        self.networks.submit(entry, job)
+        return job
+
+
+async def caller_of(context: Context, networks: Networks) -> Caller:
+    """The caller, whose regions a call may name."""
+    user, identity = await context.user(), CALLER.get().name
+    return Caller(user, context.peer(), networks.owner, identity)
+
+
+def tensor(value: Value, name: str) -> Array:
+    """An output's value, which has to be a tensor.
+
+    Raises:
+        Unimplemented: the value is a sequence or absent.
+    """
+    if value is None or isinstance(value, list):
+        kind = "a sequence" if isinstance(value, list) else "absent"
+        raise Unimplemented(
+            f"output {name!r} is {kind}, which the Open Inference Protocol lacks; ask for other "
+            "outputs, or use headrace's own protocol"
+        )
+    return value
+
+
+def _let_go(lease: Lease, job: Job) -> None:
+    """Ends a run in its client's memory."""
+    lease.job = job
+    lease.close()
+    wake(job)
+
+
+async def _classify(result: InferResult, entry: NetworkEntry) -> None:
+    """Puts classes in the place of the outputs of which they are wanted."""
+    classified: dict[str, Value] = {}
+    for name, wanted in result.call.wanted.items():
+        if wanted.classification:
+            assert entry.executable is not None
+            presentation: Presentation = entry.record.request.presentation
+            port = next(port for port in entry.executable.outputs if port.name == name)
+            array = tensor(result.outputs[name], name)
+            call = partial(
+                classify,
+                array,
+                name,
+                wanted.classification,
+                labels_of(presentation, port),
+                rows=presentation.max_batch_size > 0,
+            )
+            classified[name] = await aside(call, array.size)
+    if classified:
+        result.outputs = {**result.outputs, **classified}
+
+
+def _check_rows(call: InferCall, most: int) -> None:
+    for name, value in call.inputs.items():
+        rows = value.shape[0] if isinstance(value, np.ndarray) and value.shape else 0
+        if rows > most:
+            raise InvalidArgument(
+                f"input {name!r} has {rows} rows; the model's max_batch_size is {most}",
+                field=f"inputs[{name!r}].shape",
+            )
