@@ -2,7 +2,8 @@
 
 The open loop sends tiny requests at planned times over 256 connections, at 70 % of the capacity
 that closed loops on these connections reach just before. It does so with a bare echo, too, at 70 %
-of the echo's own capacity. An idle connection has had one reply.
+of the echo's own capacity. Headrace gets the echo's load as well: the latency of a server depends
+on how busy it is. An idle connection has had one reply.
 """
 
 from __future__ import annotations
@@ -74,10 +75,15 @@ class OpenLoop(NamedTuple):
 
 
 class Loops(NamedTuple):
-    """The open loops of the bare echo and of headrace."""
+    """The open loops of the bare echo and of headrace.
+
+    Attributes:
+        same: that of headrace with as many requests a second as the echo had.
+    """
 
     echo: OpenLoop
     ours: OpenLoop
+    same: OpenLoop
 
 
 class Memory(NamedTuple):
@@ -108,23 +114,29 @@ def open_loops(rounds: int = ROUNDS, seconds: float = SECONDS) -> Loops:
     Raises:
         Missing: the load generator cannot be built.
     """
-    found: tuple[list[Round], list[Round]] = [], []
+    found: tuple[list[Round], list[Round], list[Round]] = [], [], []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         program = stack.enter_context(generator())
         echo = stack.enter_context(running(str(HERE / "echo_server.py")))
         ours = stack.enter_context(headrace())
         message = tiny(ours[0], folder)
+        many = partial(generate, program, connections=CONNECTIONS)
+        of_echo = partial(many, *echo, ECHO, message)
+        of_ours = partial(many, *ours, INFER, message)
         for _ in range(rounds):
-            for server, method, those in zip((echo, ours), (ECHO, INFER), found, strict=True):
-                those.append(_round(program, server, method, message, seconds))
+            floor, full = (
+                each(seconds=seconds / 2, callers=CONNECTIONS) for each in (of_echo, of_ours)
+            )
+            for load, capacity, rate, those in zip(
+                (of_echo, of_ours, of_ours),
+                (floor, full, full),
+                (floor.per_second, full.per_second, floor.per_second),
+                found,
+                strict=True,
+            ):
+                those.append((capacity, load(seconds=seconds, per_second=SHARE * rate)))
     return Loops(*map(_medians, found))
-
-
-def _round(program: Path, server: Server, method: str, message: Path, seconds: float) -> Round:
-    load = partial(generate, program, *server, method, message, connections=CONNECTIONS)
-    full = load(seconds=seconds / 2, callers=CONNECTIONS)
-    return full, load(seconds=seconds, per_second=SHARE * full.per_second)
 
 
 def _medians(found: list[Round]) -> OpenLoop:
@@ -196,16 +208,17 @@ def memory(rounds: int = ROUNDS) -> Memory:
 
 def main() -> None:
     try:
-        for name, loop in zip(("the bare echo", "headrace"), open_loops(), strict=True):
+        names = "the bare echo", "headrace", "headrace with the echo's load"
+        for name, loop in zip(names, open_loops(), strict=True):
             show(name, loop)
     except Missing as error:
         print(f"latency was not measured: {error}")
     found = memory()
-    print(f"a server that has just started: {found.resident:.0f} MB resident (<= 150)")
+    print(f"a server that has just started: {found.resident:.0f} MB resident (<= 130)")
     for count, used in zip(IDLE, found.megabytes, strict=True):
         print(f"  with {count} idle connections: {used:.1f} MB (PSS)")
     ours, echo = found.kilobytes.ours, found.kilobytes.floor
-    print(f"an idle connection: {ours:.1f} KB (<= 24); of the bare echo: {echo:.1f} KB")
+    print(f"an idle connection: {ours:.1f} KB (<= 12); of the bare echo: {echo:.1f} KB")
 
 
 def show(name: str, loop: OpenLoop) -> None:

@@ -56,7 +56,7 @@ def main() -> None:
                         shape = network(operator, SHAPES[model])
                         client.load_network(shape, device="CPU", name=model)
         print(f"{'case':36}" + "".join(f"{kind + ' us':>15}" for kind in KINDS) + "   ratios")
-        for case in (CASES[0], CASES[1], CASES[5]):
+        for case in (CASES[0], CASES[1], CASES[6]):
             rounds = []
             for _ in range(ROUNDS):
                 costs_of = [

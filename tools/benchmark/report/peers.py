@@ -27,7 +27,7 @@ from tools.benchmark.report.section import (
 TITLE = "Other servers in Python"
 CALLERS = 32
 LOAD_SECONDS = 2.0
-GOALS = {"KServe SDK": 0.75, "MLServer": 0.6}
+GOALS = {"KServe SDK": 0.15, "MLServer": 0.12}
 OURS = "headrace"
 OWN = "headrace, own protocol"
 INFER = "headrace, its client's `infer`"

@@ -80,10 +80,13 @@ def beside_kserve(client: dict[str, Compared]) -> str:
 def goals(found: Any) -> list[Goal]:
     cases = {name: Compared(*figures).ratio for name, figures in found["cases"].items()}
     client = {name: Compared(*figures).ratio for name, figures in found["client"].items()}
-    unary, _, _, four, one, _, large = (cases[case.name] for case in CASES)
     shared = min(Compared(*found["local"][way]).ratio for way in WAYS)
     return [
-        Goal("tiny unary requests, 32 callers", 1.25, unary, " E"),
+        *(
+            Goal(case.name, case.target, cases[case.name], " E")
+            for case in CASES
+            if case.target is not None
+        ),
         *(
             Goal(f"the client's `infer`, 32 {kind}", 0.2, client[f"32 {kind}: server's us"], " E")
             for kind in ("threads", "tasks")
@@ -104,8 +107,5 @@ def goals(found: Any) -> list[Goal]:
             for kind in ("threads", "tasks")
             if f"32 {kind}: {KSERVE}" in client
         ),
-        Goal("600 KB, unary, 8 callers; E with glibc's allocator", 0.5, large, " E"),
         Goal("600 KB in shared memory, 8 tasks, `infer` or `infer_many`", 0.1, shared, " E"),
-        Goal("8 streams, 4 requests in flight, a message each", 1.5, four, " E"),
-        Goal("8 streams, 1 request in flight", 1.5, one, " E"),
     ]
