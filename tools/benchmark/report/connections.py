@@ -65,6 +65,7 @@ def loop_text(found: Any) -> str:
         ("the same at capacity", lambda each: micros(each.full)),
     ]
     rows = [(name, *map(show, loops)) for name, show in shown]
+    heads = "open loop", "bare echo", "headrace", "the same load as the echo"
     result = (
         "Replies came as fast as requests."
         if kept_up(loop)
@@ -78,7 +79,7 @@ def loop_text(found: Any) -> str:
         "reached just before. A latency counts from the planned time, and the load generator "
         f"in C++ uses the same processors. {result} The bare echo got {SHARE * 100:.0f} % of its "
         f"own capacity, {SHARE * loops.echo.capacity:,.0f} a second, and headrace got that load, "
-        f"too.\n\n{table(('open loop', 'bare echo', 'headrace', 'the same load as the echo'), rows)}"
+        f"too.\n\n{table(heads, rows)}"
     )
 
 
