@@ -30,7 +30,7 @@ _MESSAGE_BYTES: Final = 64
 _WAITING_WINDOWS: Final = 4
 """How many of a connection's windows messages without bytes may take."""
 _PLAIN_BYTES: Final = 32 << 10
-_DIRECT_BYTES: Final = 64 << 10
+_DIRECT_BYTES: Final = 16 << 10
 _MAX_MESSAGE: Final = 2**32 - 1
 _prefix: Final = struct.Struct(">BI").unpack_from
 _new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code

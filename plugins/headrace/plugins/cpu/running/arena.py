@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -51,10 +52,12 @@ class Arena:
 
     def used(self, job: Job) -> None:
         """Notes what a job has used that has just run."""
-        given = _large(job.inputs)
-        made = _large(job.outputs or {})
-        if not given and not made:
+        for each in chain(job.inputs.values(), job.outputs.values()):
+            if isinstance(each, np.ndarray) and each.nbytes >= _LARGE_BYTES:
+                break
+        else:  # as most do, so nothing is made for them
             return
+        given, made = _large(job.inputs), _large(job.outputs)
         with self._lock:
             self._replies += [(weakref.ref(each), each.nbytes) for each in made]
             self._most = max(self._most, self._in_use() + sum(each.nbytes for each in given))
