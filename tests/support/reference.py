@@ -37,7 +37,20 @@ VALUES = (
 )
 """What methods take and return."""
 MADE_BY_METHODS = {"InferRequest", "InferMany", "Session", "Network", "Outputs"}
-INSIDE = {"run", "run_in_background", "inherit", "pack"}
+INSIDE = {
+    "check_open",
+    "doubts",
+    "encode",
+    "failed",
+    "inherit",
+    "look_up",
+    "pack",
+    "place",
+    "probe",
+    "renew",
+    "run",
+    "run_in_background",
+}
 """Methods for the client's own modules."""
 
 
@@ -62,7 +75,10 @@ def _class(name: str) -> str:
 
 
 def _methods(kind: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for name, function in vars(kind).items():
+    members: dict[str, Any] = {}
+    for base in kind.__mro__[:-1]:  # what both clients share stands in one
+        members = {**members, **{n: each for n, each in vars(base).items() if n not in members}}
+    for name, function in members.items():
         if not inspect.isfunction(function) or name.startswith("_") or name in INSIDE:
             continue
         if not (inspect.getdoc(function) or "").startswith("Raises NotImplementedError"):

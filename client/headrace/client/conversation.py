@@ -29,14 +29,64 @@ MAX_COPIED_BYTES: Final = 128 * 1024
 """Smaller requests wait for others: a message costs more than a copy of their tensors."""
 
 
+class Place:
+    """Where a stream is: with the one server of a client. A client for several servers has a place
+    that moves. Not thread-safe.
+
+    Attributes:
+        attempts: how often a request is sent at most.
+    """
+
+    attempts = 1
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def take(self) -> Any:
+        """The client of the server that the stream begins at.
+
+        Raises:
+            Unavailable: no server is known.
+        """
+        return self.client
+
+    def heard(self) -> None:
+        """Notes a message of the server."""
+
+    def repeats(self, _error: errors.Error) -> bool:
+        """Whether a request that the server refused is sent again elsewhere."""
+        return False
+
+    def leave(self) -> float:
+        """Leaves the server because it refuses requests. Returns seconds to wait before the next
+        `take`."""
+        return 0.0
+
+    def lost(self, _error: errors.Error) -> float | None:
+        """Notes that the stream broke.
+
+        Returns:
+            Seconds to wait before the next `take`; None if the error is final.
+        """
+        return None
+
+    def end(self) -> None:
+        """Notes that the stream has ended. Idempotent."""
+
+
 class Conversation:
     """Numbers requests from 0, packs waiting requests into one message, and matches replies.
 
     A request with attachments is serialised, or copied, when it is submitted, and its arrays may
     change afterwards.
 
+    If the stream may move, each request is kept until it has its result. One that a server refuses,
+    though another may take it, waits until the server has answered all others. Then the stream
+    moves, and what is unanswered is sent again.
+
     Args:
         encode: makes a request and its attachments, as `RequestEncoder.encode` does.
+        place: where the stream is.
         sharing: puts requests into shared memory; None for messages alone.
         standing: that of the session that the requests belong to, if they do.
         failed: gets the error of each request that fails.
@@ -47,6 +97,7 @@ class Conversation:
     def __init__(
         self,
         encode: Callable[..., tuple[pb.InferRequest, list[Buffer]]],
+        place: Place,
         *,
         sharing: Sharing | None = None,
         standing: Standing | None = None,
@@ -59,6 +110,7 @@ class Conversation:
     ) -> None:
         if in_flight < 1:
             raise errors.invalid("in_flight", f"in_flight is {in_flight}; at least 1 is needed")
+        self.place = place
         self._encode = encode
         self._sharing = sharing
         self._failed = failed
@@ -79,6 +131,12 @@ class Conversation:
         self._waiting: list[stream.StreamRequest] = []
         self._waiting_bytes = 0
         self._messages: deque[bytes] = deque()
+        # Of a stream that may move: what was sent, how often, what was refused, and what the user
+        # has cancelled.
+        self._kept: dict[int, tuple[pb.InferRequest, list[Buffer]]] = {}
+        self._tries: dict[int, int] = {}
+        self._refused: set[int] = set()
+        self._unwanted: set[int] = set()
 
     @property
     def unanswered(self) -> int:
@@ -88,7 +146,12 @@ class Conversation:
     @property
     def has_room(self) -> bool:
         """Whether another request may be submitted."""
-        return len(self._unanswered) + len(self._early) < self._in_flight
+        return not self._refused and len(self._unanswered) + len(self._early) < self._in_flight
+
+    @property
+    def must_move(self) -> bool:
+        """Whether nothing but refused requests is left on this stream."""
+        return bool(self._refused) and len(self._refused) == self.unanswered
 
     @property
     def has_full_message(self) -> bool:
@@ -110,6 +173,9 @@ class Conversation:
             if self._standing is None:
                 raise
             return self._not_sent(index, error)  # the session is over
+        if self.place.attempts > 1:  # the caller's arrays may change, so they are copied
+            attachments = [bytes(part) for part in attachments]
+            self._kept[index] = message, attachments
         if self._sharing is None:
             self._unanswered[index] = None
             self._add(message, attachments)
@@ -150,10 +216,28 @@ class Conversation:
     def cancel(self, index: int | None = None) -> None:
         """Asks the server to cancel one request, or all that are unanswered."""
         chosen = self._unanswered.keys() if index is None else self._unanswered.keys() & {index}
+        if self._kept:
+            self._unwanted |= chosen
         if chosen:
             self._pack()
             names = [str(number) for number in sorted(chosen)]
             self._messages.append(stream.serialize_infer_stream_request([], names))
+
+    def move(self) -> list[Result]:
+        """Has everything that is unanswered sent again, on another stream.
+
+        Returns:
+            The results of requests that were cancelled meanwhile, which are not sent again.
+        """
+        self._waiting, self._waiting_bytes = [], 0
+        self._messages.clear()
+        self._refused.clear()
+        unwanted = [index for index in self._unanswered if index in self._unwanted]
+        for index in unwanted:
+            self._end(index)
+        for index in self._unanswered:
+            self._add(*self._kept[index])
+        return [(index, errors.cancelled()) for index in unwanted]
 
     def full_messages(self) -> list[bytes]:
         """The full messages, to be sent at once. What is left may still grow."""
@@ -188,6 +272,7 @@ class Conversation:
 
     def close(self) -> None:
         """Gives up the requests without a result. Idempotent."""
+        self._kept.clear()
         left, self._unanswered = self._unanswered, {}
         for each in left.values():
             if isinstance(each, Loan):
@@ -201,6 +286,9 @@ class Conversation:
         sent = self._unanswered[index]
         outcome = _outcome(result, sent if isinstance(sent, Loan) else None)
         if isinstance(outcome, errors.Error):
+            if self._repeats(index, outcome):
+                self._refused.add(index)
+                return None
             again = sent.failed(outcome) if isinstance(sent, Loan) else None
             # Later requests of a session may be on their way, so none is sent again.
             if again is not None and self._standing is None:
@@ -209,7 +297,7 @@ class Conversation:
                 return None
         elif isinstance(sent, pb.InferRequest) and self._sharing is not None:
             self._sharing.learn(sent, outcome)
-        del self._unanswered[index]
+        self._end(index)
         if isinstance(outcome, errors.Error):
             self._failed(outcome)
         if self._standing is not None:
@@ -218,6 +306,21 @@ class Conversation:
             else:
                 self._standing.completed(end=False)
         return index, outcome
+
+    def _repeats(self, index: int, error: errors.Error) -> bool:
+        """Whether a refused request is sent again elsewhere."""
+        if index in self._unwanted or index not in self._kept or not self.place.repeats(error):
+            return False
+        self._tries[index] = tries = self._tries.get(index, 1) + 1
+        return tries <= self.place.attempts
+
+    def _end(self, index: int) -> None:
+        """Forgets a request that has its result."""
+        del self._unanswered[index]
+        if self._kept:
+            self._kept.pop(index, None)
+            self._tries.pop(index, None)
+            self._unwanted.discard(index)
 
     def _pack(self) -> None:
         if self._waiting:

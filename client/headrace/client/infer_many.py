@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace.client import errors
@@ -20,23 +21,18 @@ class InferMany(Iterator[Result]):
     The iterating thread draws the inputs. Before each wait for results it draws as many as may be
     in flight. Requests that are drawn together travel together. Only one thread may iterate; any
     thread may cancel and close. `_lock` guards the conversation and the order of its messages. It
-    is not held while an input is drawn, nor during a wait.
+    is not held while an input is drawn, nor during a wait. The iterating thread also moves the
+    stream to another server if it must.
     """
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        inputs: Iterable[Mapping[str, Any]],
-        start: Callable[[], Stream],
-        target: object,
-    ) -> None:
+    def __init__(self, conversation: Conversation, inputs: Iterable[Mapping[str, Any]]) -> None:
         self._lock = threading.Lock()
         self._conversation = conversation
+        self._place = conversation.place
         self._inputs = iter(inputs)
         self._exhausted = False
-        self._target = target
         self._results: deque[Result] = deque()
-        self._start = start
+        self._server: Any = None  # the client of the stream's server
         self._call: Stream | None = None  # begins with the first input
         self._closed = self._inherited = False
         tell_of_forks(self)
@@ -77,6 +73,7 @@ class InferMany(Iterator[Result]):
             if self._call is not None:
                 self._call.cancel()
             self._conversation.close()
+            self._place.end()
 
     def __enter__(self) -> InferMany:
         return self
@@ -108,14 +105,48 @@ class InferMany(Iterator[Result]):
             self._send(self._conversation.all_messages())
 
     def _begin(self) -> None:
+        """Begins a stream at the first server that takes one.
+
+        Raises:
+            Error: none does.
+        """
         try:
-            self._call = self._start()
-        except CallFailed as failure:
-            self.close()
-            raise errors.from_call(failure, self._target) from None
+            while True:
+                self._server = self._place.take()
+                try:
+                    self._call = self._server.calls.stream()
+                    return
+                except CallFailed as failure:
+                    time.sleep(self._lost(errors.from_call(failure, self._server.endpoint)))
+                except errors.FailedPrecondition as error:  # the server's client is closed
+                    time.sleep(self._lost(error))
         except BaseException:
             self.close()
             raise
+
+    def _lost(self, error: errors.Error) -> float:
+        """After how many seconds the stream begins elsewhere.
+
+        Raises:
+            Error: it cannot.
+        """
+        pause = None if self._closed else self._place.lost(error)
+        if pause is None:
+            raise error from None
+        return pause
+
+    def _move(self, pause: float) -> None:
+        """Begins a stream elsewhere, and sends there what is unanswered."""
+        if self._call is not None:
+            self._call.cancel()
+        time.sleep(pause)
+        self._begin()
+        with self._lock:
+            self._results.extend(self._conversation.move())
+            self._send(self._conversation.all_messages())
+        if self._closed and self._call is not None:  # meanwhile, by another thread
+            self._call.cancel()
+            self._place.end()
 
     def _receive(self) -> None:
         """Waits for a message of results, or for the stream's end when all have come."""
@@ -130,11 +161,13 @@ class InferMany(Iterator[Result]):
                     results = self._conversation.receive(data)
                     self._send(self._conversation.all_messages())
                 self._results.extend(results)
-                self._received()
+                self._place.heard()
+                if self._conversation.must_move:
+                    self._move(self._place.leave())
                 return
         except CallFailed as failure:
             if not finished:  # otherwise every request has its result, and there is nothing to end
-                self._broke(errors.from_call(failure, self._target))
+                self._broke(errors.from_call(failure, self._server.endpoint))
                 return
         except errors.Error:
             self.close()
@@ -144,17 +177,13 @@ class InferMany(Iterator[Result]):
         if failed is not None:
             raise failed
 
-    def _received(self) -> None:
-        """Called after each message of results."""
-
     def _broke(self, error: errors.Error) -> None:
-        """Called if the stream breaks before all requests have their results.
-
-        Raises:
-            Error: the stream cannot go on.
-        """
-        self.close()
-        raise error from None
+        try:
+            pause = self._lost(error)
+        except errors.Error:
+            self.close()
+            raise
+        self._move(pause)
 
     def _send(self, messages: list[bytes]) -> None:
         if self._call is not None:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
 from headrace.client import errors, transport
-from headrace.client.balancing.addresses import Targets
-from headrace.client.balancing.choice import Choosing
+from headrace.client.balancing.addresses import Choosing, Targets
 from headrace.client.balancing.options import Balancing
 from headrace.client.channel.channel import Call, CallFailed
 from headrace.client.channel.connecting.names import DEFAULT_TARGET
 from headrace.client.channel.grpcio import GrpcChannel
 from headrace.client.channel.threads.channel import SocketChannel
+from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.exits import close_at_exit
 from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans, network_plans, plan
-from headrace.client.plans.network_plans import LoadedNetwork
+from headrace.client.plans.network_plans import AnyNetwork, LoadedNetwork
 from headrace.client.plans.plan import Blocking, Pause, Plan, Step
 from headrace.client.request import InferRequest
 from headrace.client.security import File, endpoint_of
@@ -60,7 +60,7 @@ def _loading_method(
 
 
 def _network_method(
-    make: Callable[Concatenate[LoadedNetwork, P], Plan[T]],
+    make: Callable[Concatenate[AnyNetwork, P], Plan[T]],
 ) -> Callable[Concatenate[Network, P], T]:
     """The method of `Network` that runs a plan."""
 
@@ -208,12 +208,13 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         return reply
 
 
-class Network(LoadedNetwork):
+class Network(LoadedNetwork[InferRequest, InferMany, Session]):
     """A loaded network. Thread-safe."""
+
+    client: Client
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
         super().__init__(network, client, pinned)
-        self.client = client
 
     infer = _network_method(network_plans.infer)
     get_metric = _network_method(network_plans.get_metric)
@@ -225,26 +226,10 @@ class Network(LoadedNetwork):
     unload = _network_method(network_plans.unload)
     set_traffic = _network_method(network_plans.set_traffic)
 
-    def start_async(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-    ) -> InferRequest:
-        """Starts a request and returns at once; the arrays passed in may change afterwards.
-
-        The arguments are those of `infer`.
-
-        Raises:
-            InvalidArgument: an input does not fit the network. The result raises all other errors.
-        """
-        seconds, endpoint = plan.seconds(timeout, self.timeout_seconds), self.client.endpoint
-        start = partial(self.client.calls.start, "Infer", timeout=seconds)
-        packed = self.pack(
-            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
+    def _start(self, packed: Packed, seconds: float | None) -> InferRequest:
+        start, endpoint = (
+            partial(self.client.calls.start, "Infer", timeout=seconds),
+            self.client.endpoint,
         )
         return InferRequest(started(start, packed, endpoint), endpoint, self.failed)
 
@@ -259,51 +244,11 @@ class Network(LoadedNetwork):
                 raise
         return super().pack(inputs, **options)
 
-    def session(self, id: str | None = None) -> Session:
-        """A session of a network that was loaded with STATES, for a ``with`` block.
-
-        Args:
-            id: 1 to 128 characters. Others may use the same id. The default is a random one.
-
-        Raises:
-            InvalidArgument: the network keeps no states, or the id is too long.
-        """
+    def _session(self, identifier: str | None) -> Session:
         if not self.encoder.has_states:
             self.client.run(self.renew(self.timeout_seconds))
-        standing = Standing(self.name, self.encoder, id)
+        standing = Standing(self.name, self.encoder, identifier)
         return Session(self.client, standing, self.timeout_seconds, self.sharing)
 
-    def infer_many(
-        self,
-        inputs: Iterable[Mapping[str, Any]],
-        *,
-        in_flight: int = 32,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-    ) -> InferMany:
-        """Runs the network once for each of many inputs, over one stream.
-
-        This is much cheaper than one call for each input. This thread draws inputs when there is
-        room for them.
-
-        Args:
-            in_flight: how many requests may be unanswered at a time.
-            timeout: the time limit of each request.
-
-        Returns:
-            An iterator over (index, outputs or error) in the order in which requests finish, failed
-            ones too. Iterating raises `Error` if the stream fails.
-        """
-        conversation = self.conversation(
-            in_flight=in_flight,
-            outputs=outputs,
-            priority=priority,
-            timeout=timeout,
-            performance_counts=performance_counts,
-        )
-        return self._many(conversation, inputs)
-
-    def _many(self, conversation: Any, inputs: Any) -> InferMany:
-        return InferMany(conversation, inputs, self.client.calls.stream, self.client.endpoint)
+    def _many(self, conversation: Conversation, inputs: Any) -> InferMany:
+        return InferMany(conversation, inputs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -14,18 +15,18 @@ from headrace.client import errors, transport
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
 from headrace.client.aio.session import Session
-from headrace.client.balancing.addresses import Targets
-from headrace.client.balancing.choice import Choosing
+from headrace.client.balancing.addresses import Choosing, Targets
 from headrace.client.balancing.options import Balancing
 from headrace.client.channel.channel import CallFailed, Reply
 from headrace.client.channel.connecting.names import DEFAULT_TARGET
 from headrace.client.channel.grpcio import AsyncGrpcChannel
 from headrace.client.channel.tasks.channel import LoopChannel
+from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo
 from headrace.client.outputs import Outputs
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
-from headrace.client.plans.network_plans import LoadedNetwork
+from headrace.client.plans.network_plans import AnyNetwork, LoadedNetwork
 from headrace.client.plans.plan import Blocking, Budget, Pause, Plan, Step
 from headrace.client.security import File, endpoint_of
 from headrace.client.sessions.standing import Standing
@@ -63,7 +64,7 @@ def _loading_method(
 
 
 def _network_method(
-    make: Callable[Concatenate[LoadedNetwork, P], Plan[T]],
+    make: Callable[Concatenate[AnyNetwork, P], Plan[T]],
 ) -> Callable[Concatenate[Network, P], Coroutine[Any, Any, T]]:
     """The method of `Network` that runs a plan."""
 
@@ -200,12 +201,13 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         return reply
 
 
-class Network(LoadedNetwork):
+class Network(LoadedNetwork[InferRequest, InferMany, Session]):
     """A loaded network."""
+
+    client: Client
 
     def __init__(self, client: Client, network: NetworkInfo, *, pinned: str = "") -> None:
         super().__init__(network, client, pinned)
-        self.client = client
 
     infer = _network_method(network_plans.infer)
     get_metric = _network_method(network_plans.get_metric)
@@ -217,28 +219,9 @@ class Network(LoadedNetwork):
     unload = _network_method(network_plans.unload)
     set_traffic = _network_method(network_plans.set_traffic)
 
-    def start_async(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-    ) -> InferRequest:
-        """Starts a request; the arrays passed in may change afterwards. Do not await this method.
-
-        The arguments are those of `infer`.
-
-        Raises:
-            InvalidArgument: an input does not fit the network. The result raises all other errors.
-        """
-        self.client.check_open()  # not only with the result
-        seconds = self.timeout_seconds if timeout is None else timeout
-        packed = self.pack(
-            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
-        )
-        task = asyncio.ensure_future(self._sent(packed, seconds))
+    def _start(self, packed: Packed, seconds: float | None) -> InferRequest:
+        budget = Budget(math.inf if seconds is None else seconds)
+        task = asyncio.ensure_future(self._sent(packed, budget))
         if isinstance(packed, Loan):  # the task may be cancelled before it begins
             task.add_done_callback(lambda _: packed.not_sent())
         return InferRequest(task)
@@ -252,61 +235,20 @@ class Network(LoadedNetwork):
             self.failed(error)
             raise
 
-    async def _sent(self, packed: Packed, seconds: float) -> Outputs:
+    async def _sent(self, packed: Packed, budget: Budget) -> Outputs:
         try:
-            return await self.client.run(infer_plans.infer_packed(packed, Budget(seconds)))
+            return await self.client.run(infer_plans.infer_packed(packed, budget))
         except Error as error:
             self.failed(error)
             raise
 
-    def session(self, id: str | None = None) -> Session:
-        """A session of a network that was loaded with STATES, for an ``async with`` block.
-
-        Args:
-            id: 1 to 128 characters. Others may use the same id. The default is a random one.
-
-        Raises:
-            InvalidArgument: the network keeps no states, or the id is too long.
-        """
+    def _session(self, identifier: str | None) -> Session:
         try:
-            standing = Standing(self.name, self.encoder, id)
+            standing = Standing(self.name, self.encoder, identifier)
         except Error as error:
             self.failed(error)
             raise
         return Session(self.client, standing, self.timeout_seconds, self.sharing)
 
-    def infer_many(
-        self,
-        inputs: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
-        *,
-        in_flight: int = 32,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-    ) -> InferMany:
-        """Runs the network once for each of many inputs, over one stream.
-
-        This is much cheaper than one call for each input. A separate task draws inputs when there
-        is room for them, so results arrive while an asynchronous source waits.
-
-        Args:
-            in_flight: how many requests may be unanswered at a time.
-            timeout: the time limit of each request.
-
-        Returns:
-            An asynchronous iterator over (index, outputs or error) in the order in which requests
-            finish. A request that fails does not end the others. Iterating raises `Error` if the
-            stream fails.
-        """
-        conversation = self.conversation(
-            in_flight=in_flight,
-            outputs=outputs,
-            priority=priority,
-            timeout=timeout,
-            performance_counts=performance_counts,
-        )
-        return self._many(conversation, inputs)
-
-    def _many(self, conversation: Any, inputs: Any) -> InferMany:
-        return InferMany(conversation, inputs, self.client.calls.stream, self.client.endpoint)
+    def _many(self, conversation: Conversation, inputs: Any) -> InferMany:
+        return InferMany(conversation, inputs)

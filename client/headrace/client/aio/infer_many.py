@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-)
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 from headrace.client import errors
@@ -24,20 +17,14 @@ class InferMany(AsyncIterator[Result]):
     """Iterates over (index, outputs or error) in the order in which requests finish.
 
     Tasks share the conversation: one draws inputs while there is room, one sends what was drawn
-    meanwhile, one receives.
+    meanwhile, one receives, and moves the stream to another server if it must.
     """
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        inputs: _Inputs,
-        start: Callable[[], Awaitable[AsyncStream]],
-        target: object,
-    ) -> None:
+    def __init__(self, conversation: Conversation, inputs: _Inputs) -> None:
         self._conversation = conversation
+        self._place = conversation.place
         self._inputs = inputs
-        self._start = start
-        self._target = target
+        self._server: Any = None  # the client of the stream's server
         self._call: AsyncStream | None = None
         self._begun = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -55,8 +42,7 @@ class InferMany(AsyncIterator[Result]):
             raise StopAsyncIteration
         if not self._tasks:
             steps = (self._feed, self._send, self._receive)
-            self._tasks = [asyncio.ensure_future(self._guarded(self._begin))]
-            self._tasks += [asyncio.ensure_future(self._guarded(step)) for step in steps]
+            self._tasks = [asyncio.ensure_future(self._guarded(step)) for step in steps]
         result = await self._results.get()
         if isinstance(result, tuple):
             return result
@@ -81,6 +67,7 @@ class InferMany(AsyncIterator[Result]):
         if self._call is not None:
             self._call.cancel()
         self._conversation.close()
+        self._place.end()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def __aenter__(self) -> InferMany:
@@ -93,8 +80,6 @@ class InferMany(AsyncIterator[Result]):
         """Passes the error that stops a task to the iterating task."""
         try:
             await step()
-        except CallFailed as failure:
-            self._results.put_nowait(errors.from_call(failure, self._target))
         except Exception as error:  # noqa: BLE001 - the user's own iterable may raise anything
             self._results.put_nowait(error)
 
@@ -120,34 +105,82 @@ class InferMany(AsyncIterator[Result]):
             await asyncio.sleep(0)  # let it go out before the next is drawn
 
     async def _begin(self) -> None:
-        self._call = await self._start()
-        self._begun.set()
+        """Begins a stream at the first server that takes one.
+
+        Raises:
+            Error: none does.
+        """
+        while True:
+            self._server = self._place.take()
+            try:
+                self._call = await self._server.calls.stream()
+                return
+            except CallFailed as failure:
+                pause = self._lost(errors.from_call(failure, self._server.endpoint))
+            except errors.FailedPrecondition as error:  # the server's client is closed
+                pause = self._lost(error)
+            await asyncio.sleep(pause)
+
+    def _lost(self, error: errors.Error) -> float:
+        """After how many seconds the stream begins elsewhere.
+
+        Raises:
+            Error: it cannot.
+        """
+        pause = None if self._closed else self._place.lost(error)
+        if pause is None:
+            raise error from None
+        return pause
+
+    async def _move(self, pause: float) -> None:
+        """Begins a stream elsewhere, and sends there what is unanswered."""
+        assert self._call is not None
+        self._call.cancel()
+        await asyncio.sleep(pause)
+        await self._begin()
+        for result in self._conversation.move():
+            self._results.put_nowait(result)
+
+    @property
+    def _is_finished(self) -> bool:
+        return self._exhausted and not self._conversation.unanswered
 
     async def _send(self) -> None:
         await self._begun.wait()
-        assert self._call is not None
-        while not (self._exhausted and not self._conversation.unanswered):
+        while not self._is_finished:
             await self._outgoing.wait()
             self._outgoing.clear()
+            call = self._call
+            assert call is not None
             for message in self._conversation.all_messages():
-                if not await self._call.send(message):
-                    return  # the stream has ended; the receiver is told why
+                if not await call.send(message):
+                    break  # the stream has ended; the receiver is told why
+        assert self._call is not None
         self._call.end()
 
     async def _receive(self) -> None:
-        await self._begun.wait()
+        await self._begin()
+        self._begun.set()
         while (data := await self._read()) is not None:
             for result in self._conversation.receive(data):
                 self._results.put_nowait(result)
-            await self._received()
+            self._place.heard()
+            if self._conversation.must_move:
+                await self._move(self._place.leave())
             self._room.set()
             self._outgoing.set()  # perhaps this was the last, or one is sent again
         self._results.put_nowait(self._conversation.ended())
 
     async def _read(self) -> Any:
-        """The next message of results. None at the end."""
-        assert self._call is not None
-        return await self._call.read()
-
-    async def _received(self) -> None:
-        """Called after each message of results."""
+        """The next message of results, from wherever the stream is. None at the end."""
+        while True:
+            assert self._call is not None
+            try:
+                return await self._call.read()
+            except CallFailed as failure:
+                if self._is_finished:  # there is nothing to end
+                    return None
+                error = errors.from_call(failure, self._server.endpoint)
+            await self._move(self._lost(error))
+            self._room.set()
+            self._outgoing.set()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from headrace.client import errors
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
-from headrace.client.conversation import Conversation
+from headrace.client.conversation import Conversation, Place
 from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
@@ -129,6 +129,7 @@ class Session:
         """
         conversation = Conversation(
             self._standing.encode_on_stream,
+            Place(self._client),
             sharing=self._sharing,
             standing=self._standing,
             in_flight=in_flight,
@@ -138,7 +139,7 @@ class Session:
             performance_counts=performance_counts,
         )
         self._standing.begin_stream()
-        many = InferMany(conversation, inputs, self._client.calls.stream, self._client.endpoint)
+        many = InferMany(conversation, inputs)
         self._many = many  # nobody else may keep it, and its tasks go on
         return many
 

@@ -1,17 +1,19 @@
-"""The servers that a target names."""
+"""The servers that a target names, and which client it needs."""
 
 from __future__ import annotations
 
 import re
 import socket
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
 
-from headrace.client.channel.connecting.names import parse
+from headrace.client.channel.connecting.names import DEFAULT_TARGET, parse
 from headrace.client.errors import invalid
 
 if TYPE_CHECKING:
     from headrace.client.balancing.options import Balancing
+
 
 Targets: TypeAlias = "str | Sequence[str]"
 
@@ -80,3 +82,24 @@ def resolve(host: str, port: int) -> list[str]:
         OSError: DNS does not know the name, or does not answer.
     """
     return resolved(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+class Choosing:
+    """The base of a client that is another class for several servers.
+
+    Args:
+        balanced: the module with this other class, `BalancedClient`. It is imported when it is
+            needed, so that a client of one server does not pay for it.
+    """
+
+    _balanced: ClassVar[str] = ""
+
+    def __init_subclass__(cls, balanced: str = "") -> None:
+        cls._balanced = balanced
+
+    def __new__(
+        cls, target: Any = DEFAULT_TARGET, *_: Any, balance: Balancing | bool = False, **__: Any
+    ) -> Self:
+        if cls._balanced and is_several(target, balance):
+            cls = import_module(cls._balanced).BalancedClient
+        return super().__new__(cls)

@@ -1,4 +1,4 @@
-"""The attempts to have one request answered, without input or output.
+"""The attempts to have a request answered, and the places of a stream, without input or output.
 
 The plans here yield calls on the clients of single servers. Both clients run them.
 """
@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message as PlainMessage
 
-from headrace.client.balancing.fleet import Fleet
-from headrace.client.balancing.server import Server
-from headrace.client.balancing.verdict import Mark, Verdict, judge
+from headrace.client.balancing.fleet import Fleet, Server
+from headrace.client.balancing.health import Mark, Verdict, judge
+from headrace.client.conversation import Place
 from headrace.client.errors import Error
 from headrace.client.plans.plan import Budget, Call, Pause, Plan
 from headrace.wire.codec import CodecError
@@ -23,6 +23,7 @@ T = TypeVar("T")
 _LOST: Final = Verdict(Mark.ANSWERS, elsewhere=True)
 _BACKOFF_SECONDS: Final = 0.25
 _MAX_BACKOFF_SECONDS: Final = 1.0
+_PAUSE_SECONDS: Final = 0.25
 _NETWORK_TAG: Final = 0x0A  # field 1 of InferRequest
 
 
@@ -115,6 +116,71 @@ class Attempts:
     def released(self, server: Server) -> None:
         """Notes that an attempt ended without saying anything of the server."""
         self._fleet.released(server)
+
+
+class MovingPlace(Place):
+    """Where one stream is, of a client for several servers. Not thread-safe.
+
+    Args:
+        client: the client for several servers.
+        network: the network that the stream's requests are for.
+    """
+
+    def __init__(self, client: Any, network: Any) -> None:
+        super().__init__(client)
+        self.attempts = client.fleet.options.attempts
+        self._network = network
+        self._next: Attempts = client.attempts(network)
+        self._server: Server | None = None
+        self._route: Any = None
+        self._progressed = False
+
+    def take(self) -> Any:
+        self._server = self._next.server()
+        self._route = self._server.route
+        return self._route
+
+    def heard(self) -> None:
+        self._progressed = True
+        if self._server is not None:
+            self.client.fleet.heard(self._server)
+
+    def repeats(self, error: Error) -> bool:
+        fleet, verdict = self.client.fleet, judge(error)
+        if verdict.mark is Mark.FULL:  # its queue has room again before a stream has moved
+            return False
+        if self._server is not None:
+            fleet.marked(self._server, verdict.mark)
+        if not verdict.elsewhere:
+            return False
+        if verdict.mark is Mark.LACKS and not fleet.has_other(self._tried):
+            return False
+        return verdict.free or bool(fleet.may_repeat())
+
+    def leave(self) -> float:
+        tried = self._tried
+        self.end()
+        self._next = self.client.attempts(self._network, tried)
+        return 0.0 if self.client.fleet.has_other(tried) else _PAUSE_SECONDS
+
+    def lost(self, error: Error) -> float | None:
+        server, self._server = self._server, None
+        if server is None:
+            return None
+        if self._progressed:  # attempts count from the beginning again
+            self._progressed = False
+            self._next = self.client.attempts(self._network)
+        given_up = server.gave_up(self._route) and not self.client.group.closed
+        return self._next.failed(server, error, given_up=given_up)
+
+    def end(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            self.client.fleet.released(server)
+
+    @property
+    def _tried(self) -> tuple[Server, ...]:
+        return () if self._server is None else (self._server,)
 
 
 def routed(group: Any, call: Call, budget: Budget, attempts: Attempts) -> Plan[Any]:

@@ -1,28 +1,35 @@
-"""A client's connections to its servers. The synchronous and the asyncio client share it."""
+"""A client's connections to its servers, what goes to which of them, and what their results mean
+together. The synchronous and the asyncio client share it.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
+
+import grpc
 
 from headrace.client import errors
 from headrace.client.balancing.addresses import Targets, listed, name_of
 from headrace.client.balancing.attempts import at
-from headrace.client.balancing.fleet import Fleet
+from headrace.client.balancing.fleet import Fleet, Server
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.server import Server
 from headrace.client.channel.connecting.names import parse
-from headrace.client.errors import Error, Unavailable, invalid
+from headrace.client.errors import Error, FailedPrecondition, Unavailable, from_details, invalid
 from headrace.client.forks import tell_of_forks
 from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans
 from headrace.client.plans.plan import Plan
 from headrace.client.security import Endpoint
+from headrace.wire.errors import ErrorDetails
 
 C = TypeVar("C")
 T = TypeVar("T")
+
+ROUTED: Final = frozenset({"Infer", "GetNetwork", "ExportNetwork"})
+"""The methods that any server answers alike, and that may be repeated."""
 
 
 class Servers(Generic[C]):
@@ -193,3 +200,65 @@ class Servers(Generic[C]):
             pinned, self._pinned = list(self._pinned.values()), {}
             routes = [server.route for server in self.fleet.known()]
             return [*pinned, *routes]
+
+
+def unresolved(target: str, error: OSError) -> Error:
+    """The error of a call on a client whose name DNS does not know."""
+    message = f"DNS tells no address for {target}: {error.strerror or error}"
+    details = ErrorDetails(grpc.StatusCode.UNAVAILABLE, message, reason="NO_SERVERS")
+    return errors.from_details(details)
+
+
+def check_routed(method: str, fleet: Fleet, *, once: bool) -> None:
+    """
+    Args:
+        once: whether the call must not be repeated.
+
+    Raises:
+        FailedPrecondition: the method is about one server.
+    """
+    if method not in ROUTED or once:
+        refuse(method, fleet.servers)
+
+
+def refuse(method: str, servers: Sequence[Server]) -> NoReturn:
+    """
+    Raises:
+        FailedPrecondition: the method is about one server.
+    """
+    example = servers[0].address if servers else "host:port"
+    several = str(len(servers)) if servers else "all servers of a name"
+    message = (
+        f"{method} is about one server, and this client has {several}; "
+        f"call it on client.server({example!r})"
+    )
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    raise FailedPrecondition(ErrorDetails(code, message, reason="SEVERAL_SERVERS"))
+
+
+def agreed(results: Sequence[tuple[str, Any]]) -> list[Any]:
+    """The results of a call that was made on every server.
+
+    Args:
+        results: address and result, or the error.
+
+    Raises:
+        Error: it failed on some servers. It is of the first failure's class, and names all.
+    """
+    failed = [(address, each) for address, each in results if isinstance(each, Error)]
+    if not failed:
+        return [each for _, each in results]
+    done = [address for address, each in results if not isinstance(each, Error)]
+    first = failed[0][1].details
+    told = "; ".join(f"{address}: {error}" for address, error in failed)
+    where = f"done on {', '.join(done)}, but " if done else ""
+    message = f"{where}failed on {len(failed)} of {len(results)} servers: {told}"
+    raise from_details(
+        ErrorDetails(
+            first.code,
+            message,
+            reason=first.reason,
+            field=first.field,
+            metadata={"failed": ",".join(address for address, _ in failed)},
+        )
+    )

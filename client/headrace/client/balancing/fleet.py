@@ -5,19 +5,127 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 
-from headrace.client.balancing.health import Answer
+from headrace.client.balancing.health import Answer, Health, Mark, Verdict
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.picker import Picker
-from headrace.client.balancing.server import Server
-from headrace.client.balancing.verdict import Mark, Verdict
 from headrace.client.channel.budget import RetryBudget
 from headrace.client.errors import Unavailable
 from headrace.wire.errors import ErrorDetails
+
+_REPORT_SECONDS: Final = 0.01  # between two looks at a server's load
+_STALE_SECONDS: Final = 1.0
+_LACKING_SECONDS: Final = 1.0
+_MAX_LACKING: Final = 256
+
+
+class Server:
+    """One server. The fleet's lock guards it.
+
+    Attributes:
+        route: the connection that requests to be balanced take. The client makes it, and makes it
+            anew to give up what is in flight.
+        in_flight: how many requests and streams of this client the server has.
+    """
+
+    __slots__ = (
+        "_lacking",
+        "_others",
+        "_reported_at",
+        "address",
+        "full_until",
+        "health",
+        "in_flight",
+        "retired",
+        "route",
+    )
+
+    def __init__(self, address: str, options: Balancing) -> None:
+        self.address = address
+        self.health = Health(options)
+        self.route: Any = None
+        self.in_flight = 0
+        self.full_until = 0.0
+        self.retired = False
+        self._others = 0
+        self._reported_at = -_STALE_SECONDS
+        self._lacking: dict[str, float] = {}
+
+    def gave_up(self, route: Any) -> bool:
+        """Whether this route, which the server had, was closed because the server was silent."""
+        return route is not self.route
+
+    def load(self, now: float) -> int:
+        """How many requests the server has, as far as is known: those of this client, and those
+        that others had there a moment ago."""
+        others = self._others if now - self._reported_at < _STALE_SECONDS else 0
+        return self.in_flight + others
+
+    def wants_report(self, now: float) -> bool:
+        return now - self._reported_at >= _REPORT_SECONDS
+
+    def reported(self, in_flight: int, now: float) -> None:
+        """Notes how many other requests a reply says that the server has."""
+        self._others = max(in_flight - self.in_flight, 0)
+        self._reported_at = now
+
+    def lacks(self, network: str, now: float) -> bool:
+        """Whether the server said a moment ago that it does not have the network."""
+        return self._lacking.get(network, now) > now
+
+    def note_lacking(self, network: str, now: float) -> None:
+        if len(self._lacking) >= _MAX_LACKING:
+            self._lacking.clear()
+        self._lacking[network] = now + _LACKING_SECONDS
+
+
+class Loaded(Protocol):
+    """A server to choose from."""
+
+    def load(self, now: float) -> int: ...
+
+
+S = TypeVar("S", bound=Loaded)
+
+
+class Picker:
+    """Chooses among servers. Not thread-safe.
+
+    The less loaded server is that of the last request, or a random other one if that has less.
+    Looking at two instead of all keeps many clients from choosing the same idle server at once.
+    Staying where it is no worse costs less: a server and a connection that have just worked are
+    quicker than those that have slept. (This is M. Mitzenmacher, B. Prabhakar and D. Shah, "Load
+    Balancing with Memory", 2002: such a choice balances at least as well as that between two random
+    servers.)
+
+    Args:
+        round_robin: take one after another; otherwise the less loaded one.
+        below: ``below(n)`` is a random number from 0 to n - 1.
+    """
+
+    def __init__(self, *, round_robin: bool, below: Callable[[int], int]) -> None:
+        self._round_robin = round_robin
+        self._below = below
+        self._turn = below(1 << 16)  # clients that start together begin at different servers
+        self._last: object = None
+
+    def pick(self, servers: Sequence[S], now: float) -> S:
+        """One of the servers, of which there is at least one."""
+        count = len(servers)
+        if count == 1:
+            return servers[0]
+        if self._round_robin:
+            self._turn += 1
+            return servers[self._turn % count]
+        last = next((n for n, each in enumerate(servers) if each is self._last), self._turn % count)
+        one, other = servers[last], servers[(last + 1 + self._below(count - 1)) % count]
+        chosen = other if other.load(now) < one.load(now) else one
+        self._last = chosen
+        return chosen
+
 
 TICK_SECONDS: Final = 0.1
 """How often `Fleet.due` is asked while the client has work."""

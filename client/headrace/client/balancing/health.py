@@ -1,4 +1,5 @@
-"""What a client knows of one server's health. Decisions only: the time is an argument.
+"""What errors and probes mean, and what a client knows of one server's health. Decisions only: the
+time is an argument.
 
 UP ──(silence, and no answer to a probe)──► DOWN, and what is in flight there is given up
 UP ──(it drains, or cannot be reached)────► DOWN
@@ -9,13 +10,72 @@ UP ──(failures in a row)─────────────────�
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import Final, NamedTuple
+
+import grpc
 
 from headrace.client.balancing.options import Balancing
+from headrace.client.channel.channel import Message
+from headrace.client.errors import Error
+
+
+class Mark(enum.Enum):
+    """What an error says of the server."""
+
+    ANSWERS = enum.auto()  # nothing is wrong with it
+    UNREACHABLE = enum.auto()
+    DRAINS = enum.auto()
+    FAULT = enum.auto()  # it could not do what it should
+    FULL = enum.auto()  # its queue is
+    LACKS = enum.auto()  # it does not have the network
+
+
+class Verdict(NamedTuple):
+    """
+    Attributes:
+        elsewhere: whether another server may do better.
+        free: whether the repeat needs no budget, because the server has not begun the request, and
+            says so at most once.
+    """
+
+    mark: Mark
+    elsewhere: bool
+    free: bool = False
+
+
+_ANSWERED: Final = Verdict(Mark.ANSWERS, elsewhere=False)
+_FAULTS: Final = (
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.DATA_LOSS,
+)
+
+
+def judge(error: Error) -> Verdict:
+    """What follows from an error of a request that may be repeated.
+
+    A request that failed inside a server is not repeated: it may be what makes servers fail.
+    """
+    code, reason = error.code, error.details.reason
+    if code is grpc.StatusCode.UNAVAILABLE:
+        if reason in ("SHUTTING_DOWN", "STOPPED"):
+            return Verdict(Mark.DRAINS, elsewhere=True, free=reason == "SHUTTING_DOWN")
+        if reason == "NETWORK_LOADING":
+            return Verdict(Mark.LACKS, elsewhere=True, free=True)
+        return Verdict(Mark.FAULT if reason else Mark.UNREACHABLE, elsewhere=True)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and reason == "QUEUE_FULL":
+        return Verdict(Mark.FULL, elsewhere=True)
+    if code is grpc.StatusCode.NOT_FOUND and error.details.field in ("network", "name", "version"):
+        return Verdict(Mark.LACKS, elsewhere=True, free=True)
+    return Verdict(Mark.FAULT, elsewhere=False) if code in _FAULTS else _ANSWERED
+
 
 _FIRST_PROBE_SECONDS: Final = 0.2  # after a server has gone down; doubles with each probe
 _MAX_PROBE_SECONDS: Final = 5.0
 _MAX_EJECTIONS: Final = 5  # the longest ejection takes so many times the first one
+_SERVING: Final = b"\x08\x01"  # a HealthCheckResponse
+_SILENT: Final = (grpc.StatusCode.DEADLINE_EXCEEDED,)
+_NO_ANSWER: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 class Answer(enum.Enum):
@@ -25,6 +85,15 @@ class Answer(enum.Enum):
     NOT_SERVING = enum.auto()
     NONE = enum.auto()  # in time
     REFUSED = enum.auto()  # there is no connection
+
+
+def answer_of(code: grpc.StatusCode | None, reply: Message | None) -> Answer:
+    """What a probe's end means. A server without this service is healthy if it answers."""
+    if code is grpc.StatusCode.OK:
+        return Answer.SERVING if reply == _SERVING else Answer.NOT_SERVING
+    if code in _SILENT:
+        return Answer.NONE
+    return Answer.REFUSED if code in _NO_ANSWER else Answer.SERVING
 
 
 class Health:

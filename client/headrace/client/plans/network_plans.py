@@ -7,40 +7,37 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from headrace.client import replies
-from headrace.client.conversation import Conversation
+from headrace.client.conversation import Conversation, Place
 from headrace.client.errors import Error, InvalidArgument, invalid
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
 from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs
-from headrace.client.plans import client_plans, targets
+from headrace.client.plans import client_plans, plan, targets
 from headrace.client.plans.infer_plans import infer_packed, pack
 from headrace.client.plans.plan import Budget, Call, Plan
 from headrace.client.shared_memory.loan import Packed
-from headrace.client.shared_memory.pool import Pool
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import serialize_request
 from headrace.wire.parameters import ParameterValue
+
+R = TypeVar("R")
+M = TypeVar("M")
+S = TypeVar("S")
 
 _LOOK_SECONDS: Final = 1.0
 _OF_PORTS: Final = ("inputs", "outputs", "session")
 """The fields of errors that may come from an old description."""
 
 
-class _Client(Protocol):
-    timeout_seconds: float
-    pool: Pool | None
-
-    def run_in_background(self, steps: Plan[None]) -> None: ...
-
-
-class LoadedNetwork:
-    """The part that both clients' networks share: the server's description of the network.
+class LoadedNetwork(Generic[R, M, S]):
+    """The part that both clients' networks share: the server's description of the network, and the
+    methods that begin requests.
 
     If a request does not fit the description, or the network was not ready, the description is
     looked up again, at most once a second: the network may have been replaced by one with other
@@ -55,9 +52,10 @@ class LoadedNetwork:
     def __init__(
         self,
         network: NetworkInfo,
-        client: _Client,
+        client: Any,
         pinned: str,
     ) -> None:
+        self.client = client
         self.timeout_seconds = client.timeout_seconds
         self.pinned = pinned
         self._pool, self._in_background = client.pool, client.run_in_background
@@ -167,16 +165,104 @@ class LoadedNetwork:
         """The same as `RequestEncoder.encode`, with the description that was looked up last."""
         return self.encoder.encode(inputs, **options)
 
-    def conversation(self, **options: Any) -> Conversation:
-        """The requests of one stream. The options are those of `Conversation`."""
-        return Conversation(self.encode, sharing=self.sharing, failed=self.failed, **options)
+    # -- requests --
+
+    def start_async(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        outputs: Sequence[str] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        performance_counts: bool = False,
+    ) -> R:
+        """Starts a request and returns at once; the arrays passed in may change afterwards.
+
+        The arguments are those of `infer`. In asyncio, await the request's result, not this method.
+
+        Raises:
+            InvalidArgument: an input does not fit the network. The result raises all other errors.
+        """
+        self.client.check_open()  # not only with the result
+        seconds = plan.seconds(timeout, self.timeout_seconds)
+        packed = self.pack(
+            inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
+        )
+        return self._start(packed, seconds)
+
+    def infer_many(
+        self,
+        inputs: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+        *,
+        in_flight: int = 32,
+        outputs: Sequence[str] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        performance_counts: bool = False,
+    ) -> M:
+        """Runs the network once for each of many inputs, over one stream.
+
+        This is much cheaper than one call for each input. Inputs are drawn when there is room for
+        them: by the thread that iterates, or in asyncio by a task, so that results arrive while an
+        asynchronous source waits.
+
+        Args:
+            inputs: an iterable; in asyncio also an asynchronous one.
+            in_flight: how many requests may be unanswered at a time.
+            timeout: the time limit of each request.
+
+        Returns:
+            An iterator over (index, outputs or error) in the order in which requests finish. A
+            request that fails does not end the others. Iterating raises `Error` if the stream
+            fails.
+        """
+        conversation = Conversation(
+            self.encode,
+            self.place(),
+            sharing=self.sharing,
+            failed=self.failed,
+            in_flight=in_flight,
+            outputs=outputs,
+            priority=priority,
+            timeout=timeout,
+            performance_counts=performance_counts,
+        )
+        return self._many(conversation, inputs)
+
+    def session(self, id: str | None = None) -> S:
+        """A session of a network that was loaded with STATES, for a ``with`` block, or in asyncio
+        an ``async with`` block.
+
+        Args:
+            id: 1 to 128 characters. Others may use the same id. The default is a random one.
+
+        Raises:
+            InvalidArgument: the network keeps no states, or the id is too long.
+        """
+        return self._session(id)
+
+    def _start(self, packed: Packed, seconds: float | None) -> R:
+        raise NotImplementedError
+
+    def _many(self, conversation: Conversation, inputs: Any) -> M:
+        raise NotImplementedError
+
+    def _session(self, identifier: str | None) -> S:
+        raise NotImplementedError
+
+    def place(self) -> Place:
+        """Where a stream of requests goes."""
+        return Place(self.client)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} on {self.device}, {self.info.state}>"
 
 
+AnyNetwork: TypeAlias = LoadedNetwork[Any, Any, Any]
+
+
 def infer(
-    network: LoadedNetwork,
+    network: AnyNetwork,
     inputs: Mapping[str, Any],
     *,
     outputs: Sequence[str] | None = None,
@@ -214,7 +300,7 @@ def infer(
 
 
 def _infer(
-    network: LoadedNetwork,
+    network: AnyNetwork,
     inputs: Mapping[str, Any],
     budget: Budget,
     outputs: Sequence[str] | None,
@@ -239,7 +325,7 @@ def _infer(
 
 
 def get_metric(
-    network: LoadedNetwork,
+    network: AnyNetwork,
     name: str,
     *,
     options: Mapping[str, str] | None = None,
@@ -254,7 +340,7 @@ def get_metric(
 
 
 def get_config(
-    network: LoadedNetwork,
+    network: AnyNetwork,
     name: str,
     *,
     options: Mapping[str, str] | None = None,
@@ -269,7 +355,10 @@ def get_config(
 
 
 def set_config(
-    network: LoadedNetwork, config: Mapping[str, ConfigValue], *, timeout: float | None = None
+    network: AnyNetwork,
+    config: Mapping[str, ConfigValue],
+    *,
+    timeout: float | None = None,
 ) -> Plan[None]:
     """Sets keys that may change while a network is loaded, all or none.
 
@@ -281,20 +370,20 @@ def set_config(
 
 
 def performance_counts(
-    network: LoadedNetwork, *, timeout: float | None = None
+    network: AnyNetwork, *, timeout: float | None = None
 ) -> Plan[list[LayerProfile]]:
     """How long each layer took in the last request that asked for it."""
     reply = yield from _describe(network, timeout)
     return replies.layer_profiles(reply.performance_counts)
 
 
-def layers(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[list[ExecutableLayer]]:
+def layers(network: AnyNetwork, *, timeout: float | None = None) -> Plan[list[ExecutableLayer]]:
     """The graph that the device runs, with the device's own names."""
     reply = yield from _describe(network, timeout)
     return [replies.executable_layer(layer) for layer in reply.layers]
 
 
-def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[bytes]:
+def export(network: AnyNetwork, *, timeout: float | None = None) -> Plan[bytes]:
     """The network as a blob, for `Client.import_network`.
 
     Raises:
@@ -306,7 +395,7 @@ def export(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[byte
     return b"".join(piece.chunk for piece in pieces)
 
 
-def unload(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[None]:
+def unload(network: AnyNetwork, *, timeout: float | None = None) -> Plan[None]:
     """Unloads the network: all its versions, or the one that it was looked up with. Returns when
     their requests have finished and their memory is free."""
     seconds = math.inf if timeout is None else timeout
@@ -315,7 +404,10 @@ def unload(network: LoadedNetwork, *, timeout: float | None = None) -> Plan[None
 
 
 def set_traffic(
-    network: LoadedNetwork, shares: Mapping[str, int], *, timeout: float | None = None
+    network: AnyNetwork,
+    shares: Mapping[str, int],
+    *,
+    timeout: float | None = None,
 ) -> Plan[None]:
     """Has versions of the network share the requests that name none, from the next one on.
 
@@ -337,7 +429,7 @@ def set_traffic(
     yield Call("SetTraffic", request, timeout)
 
 
-def _describe(network: LoadedNetwork, timeout: float | None) -> Plan[pb.GetNetworkReply]:
+def _describe(network: AnyNetwork, timeout: float | None) -> Plan[pb.GetNetworkReply]:
     reply: pb.GetNetworkReply = yield Call(
         "GetNetwork", pb.GetNetworkRequest(name=network.name, version=network.pinned), timeout
     )

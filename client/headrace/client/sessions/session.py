@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from headrace.client.conversation import Conversation
+from headrace.client.conversation import Conversation, Place
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.outputs import Outputs
@@ -150,6 +150,7 @@ class Session:
         """
         conversation = Conversation(
             self._standing.encode_on_stream,
+            Place(self._client),
             sharing=self._sharing,
             standing=self._standing,
             in_flight=in_flight,
@@ -160,7 +161,7 @@ class Session:
         )
         with self._lock:
             self._standing.begin_stream()
-        many = InferMany(conversation, inputs, self._client.calls.stream, self._client.endpoint)
+        many = InferMany(conversation, inputs)
         self._many = weakref.ref(many)
         return many
 

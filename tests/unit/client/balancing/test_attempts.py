@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from headrace.client.balancing.attempts import Attempts, load_of, network_of
-from headrace.client.balancing.fleet import Fleet
+from headrace.client.balancing.fleet import Fleet, Server
 from headrace.client.balancing.health import Answer
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.server import Server
 from headrace.client.errors import Unavailable, from_details
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import encode_values

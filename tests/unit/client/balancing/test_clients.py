@@ -16,7 +16,7 @@ import pytest
 
 from headrace.client import Client, aio, errors
 from headrace.client.balancing import Balancing
-from headrace.client.balancing.server import Server
+from headrace.client.balancing.fleet import Server
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
 

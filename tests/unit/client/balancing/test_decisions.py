@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from headrace.client.balancing.addresses import is_several, listed, name_of, resolved
+from headrace.client.balancing.fleet import Picker
+from headrace.client.balancing.health import Mark, judge
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.picker import Picker
-from headrace.client.balancing.verdict import Mark, judge
 from headrace.client.channel.budget import RetryBudget
 from headrace.client.errors import Error, InvalidArgument, from_details
 from headrace.wire.errors import ErrorDetails

@@ -8,14 +8,14 @@ from typing import Any, Self, TypeVar
 
 from headrace.client import transport
 from headrace.client.aio import Client
-from headrace.client.balancing import messages
+from headrace.client.balancing import connections
 from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.aio.network import BalancedNetwork
 from headrace.client.balancing.aio.watch import Watch
 from headrace.client.balancing.attempts import At, Attempts, routed
 from headrace.client.balancing.connections import Servers
+from headrace.client.balancing.fleet import Server
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.server import Server
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo, QueryResult
 from headrace.client.plans import client_plans, plan
@@ -133,7 +133,7 @@ class BalancedClient(Client):
         except OSError as error:
             if self._resolved:
                 return
-            raise messages.unresolved(self.target, error) from None
+            raise connections.unresolved(self.target, error) from None
         if found and not self.group.closed:
             self.group.take(found)
             self._resolved = True
@@ -171,14 +171,14 @@ class BalancedClient(Client):
 
         results = await asyncio.gather(*map(run, pinned))
         addresses = [each.target for each in pinned]
-        return messages.agreed(list(zip(addresses, results, strict=True)))
+        return connections.agreed(list(zip(addresses, results, strict=True)))
 
     async def _do(self, step: Step) -> Any:
         if isinstance(step, At):
             return await step.client._do(step)
         if not isinstance(step, Call):
             return await super()._do(step)
-        messages.check_routed(step.method, self.fleet, once=step.once)
+        connections.check_routed(step.method, self.fleet, once=step.once)
         await self._know()
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         budget = Budget(float("inf") if seconds is None else seconds)

@@ -9,10 +9,8 @@ from typing import Any
 
 import grpc
 
-from headrace.client.balancing.fleet import TICK_SECONDS
-from headrace.client.balancing.health import Answer
-from headrace.client.balancing.messages import answer_of
-from headrace.client.balancing.server import Server
+from headrace.client.balancing.fleet import TICK_SECONDS, Server
+from headrace.client.balancing.health import Answer, answer_of
 from headrace.client.channel.channel import CallFailed
 from headrace.client.errors import Error
 

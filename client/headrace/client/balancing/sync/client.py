@@ -10,12 +10,12 @@ from concurrent import futures
 from typing import Any, Final, Self, TypeVar
 
 from headrace.client import transport
-from headrace.client.balancing import messages
+from headrace.client.balancing import connections
 from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.attempts import At, Attempts, routed
 from headrace.client.balancing.connections import Servers
+from headrace.client.balancing.fleet import Server
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.server import Server
 from headrace.client.balancing.sync.hedge import Hedged
 from headrace.client.balancing.sync.network import BalancedNetwork
 from headrace.client.balancing.sync.request import BalancedFuture
@@ -61,7 +61,7 @@ class _StartedCalls:
     ) -> BalancedFuture | Hedged:
         client = self._client
         client.group.check_open()
-        messages.check_routed(method, client.fleet, once=once)
+        connections.check_routed(method, client.fleet, once=once)
         after = client.fleet.options.hedge_after_seconds
         if method != "Infer" or after is None:
             return BalancedFuture(client, method, request, timeout)
@@ -171,7 +171,7 @@ class BalancedClient(Client):
             except OSError as error:
                 if self._resolved:
                     return
-                raise messages.unresolved(self.target, error) from None
+                raise connections.unresolved(self.target, error) from None
             if found and not self.group.closed:
                 self.group.take(found)
                 self._resolved = True
@@ -222,14 +222,14 @@ class BalancedClient(Client):
         with futures.ThreadPoolExecutor(min(len(pinned), _MAX_THREADS)) as threads:
             results = list(threads.map(run, pinned))
         addresses = [each.target for each in pinned]
-        return messages.agreed(list(zip(addresses, results, strict=True)))
+        return connections.agreed(list(zip(addresses, results, strict=True)))
 
     def _do(self, step: Step) -> Any:
         if isinstance(step, At):
             return step.client._do(step)
         if not isinstance(step, Call):
             return super()._do(step)
-        messages.check_routed(step.method, self.fleet, once=step.once)
+        connections.check_routed(step.method, self.fleet, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         if step.method == "Infer" and self.fleet.options.hedge_after_seconds is not None:
             return self._hedged(step.request, seconds)

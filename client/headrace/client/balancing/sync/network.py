@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.client.balancing import messages
-from headrace.client.balancing.moving import MovingConversation
-from headrace.client.balancing.sync.many import MovingMany
+from headrace.client.balancing import connections
+from headrace.client.balancing.attempts import MovingPlace
 from headrace.client.info import NetworkInfo
 from headrace.client.plans import network_plans, plan
 from headrace.client.plans.plan import Plan
@@ -35,20 +34,16 @@ class BalancedNetwork(Network):
     set_traffic = _on_all(network_plans.set_traffic)
 
     def performance_counts(self, *_: Any, **__: Any) -> Any:
-        messages.refuse("performance_counts", self.client.fleet.servers)
+        connections.refuse("performance_counts", self.client.fleet.servers)
 
-    def session(self, id: str | None = None) -> Session:
-        """A session, which stays with one server; see `Network.session`."""
-        server = self.client.a_server()
-        pinned = Network(server, self.info, pinned=self.pinned)
-        return pinned.session(id)
+    def _session(self, identifier: str | None) -> Session:
+        """Stays with one server."""
+        pinned = Network(self.client.a_server(), self.info, pinned=self.pinned)
+        return pinned.session(identifier)
 
-    def conversation(self, **options: Any) -> MovingConversation:
-        return MovingConversation(self.encode, failed=self.failed, **options)
+    def place(self) -> MovingPlace:
+        return MovingPlace(self.client, self)
 
     def look_up(self, timeout: float) -> Plan[NetworkInfo]:
         found: Plan[NetworkInfo] = self.client.group.network(self.name, self.pinned, timeout)
         return found
-
-    def _many(self, conversation: Any, inputs: Any) -> MovingMany:
-        return MovingMany(conversation, inputs, self.client, self)

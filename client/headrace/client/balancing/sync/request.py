@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from headrace.client import errors
-from headrace.client.balancing.server import Server
+from headrace.client.balancing.fleet import Server
 from headrace.client.channel.channel import CallFailed, Reply
 from headrace.client.errors import Error
 from headrace.client.plans.plan import Budget

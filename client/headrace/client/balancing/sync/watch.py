@@ -10,9 +10,8 @@ from typing import Any
 
 import grpc
 
-from headrace.client.balancing.fleet import TICK_SECONDS
-from headrace.client.balancing.messages import answer_of
-from headrace.client.balancing.server import Server
+from headrace.client.balancing.fleet import TICK_SECONDS, Server
+from headrace.client.balancing.health import answer_of
 from headrace.client.balancing.sync.hedge import Hedged, Hedges
 from headrace.client.channel.channel import Call, CallFailed
 from headrace.client.errors import Error
