@@ -36,7 +36,6 @@ ALIGNMENT: Final = 16
 _PREFIX: Final = struct.Struct("<4sIIB3x")
 _PREFIX_BYTES: Final = _PREFIX.size
 _MAGIC: Final = b"hrw2"
-_ANCILLARY_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize)
 _AHEAD_BYTES: Final = 16 * 1024
 _WAIT: Final = int(socket.MSG_CMSG_CLOEXEC)
 _DO_NOT_WAIT: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
@@ -71,6 +70,7 @@ class Link:
     Args:
         end: the socket. If it has a timeout, what waits for it raises TimeoutError.
         most_bytes: of one message that comes.
+        most_descriptors: that come at once.
         discard: closes a descriptor that came with no message.
     """
 
@@ -78,10 +78,14 @@ class Link:
         self,
         end: socket.socket,
         most_bytes: int = MAX_HEADER_BYTES + MAX_BODY_BYTES,
+        most_descriptors: int = MAX_DESCRIPTORS,
         discard: Callable[[int], object] = os.close,
     ) -> None:
         self._socket = end
         self._most_bytes = most_bytes
+        self._most_descriptors = most_descriptors
+        # CMSG_SPACE would be room for more.
+        self._ancillary_bytes = socket.CMSG_LEN(most_descriptors * array("i").itemsize)
         self._discard = discard
         self._sending = threading.Lock()
         self._gathered: list[bytes] = []
@@ -226,8 +230,8 @@ class Link:
         else:
             self._begin = self._end = 0
         try:
-            got, ancillary, _, _ = self._socket.recvmsg_into(
-                (self._buffer[self._end :],), _ANCILLARY_BYTES, flags
+            got, ancillary, told, _ = self._socket.recvmsg_into(
+                (self._buffer[self._end :],), self._ancillary_bytes, flags
             )
         except (BlockingIOError, TimeoutError):
             raise
@@ -238,8 +242,8 @@ class Link:
                 self._descriptors.extend(array("i", data[: len(data) - len(data) % 4]))
         if not got:
             raise Disconnected("the connection ended")
-        if len(self._descriptors) > 2 * MAX_DESCRIPTORS:
-            raise Disconnected("descriptors came without their messages")
+        if told & socket.MSG_CTRUNC or len(self._descriptors) > 2 * self._most_descriptors:
+            raise Disconnected("more descriptors came than are taken")
         self._end += got
 
     def _make_room(self) -> None:

@@ -40,16 +40,18 @@ class Segment:
         self.interface = self.array.__array_interface__  # NumPy makes it anew each time
 
     @classmethod
-    def create(cls, number: int, size: int) -> Segment:
+    def create(cls, number: int, size: int, *, reserve: bool = True) -> Segment:
         """
+        Args:
+            reserve: as `reserve_pages`, now. Otherwise the file gets its size alone, which takes
+                microseconds.
+
         Raises:
             OSError: the system has no memory for it.
         """
         descriptor = _memory_file("headrace-tensors")
         try:
-            # Reserve the pages now, where a failure is an ordinary error. Without this, a write
-            # that finds no memory ends the process with a bus error.
-            os.posix_fallocate(descriptor, 0, size)
+            (reserve_pages if reserve else os.ftruncate)(descriptor, size)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
             return cls(number, descriptor, size)
         except BaseException:
@@ -80,10 +82,20 @@ class Segment:
             self.descriptor = None
 
 
-def rounded(size: int) -> int:
-    """The size of a segment for `size` bytes. It is rounded up, by a quarter or 64 KiB at most, so
-    that few different sizes occur."""
-    step = max(_SMALLEST_BYTES, 1 << max(0, size.bit_length() - 3))
+def reserve_pages(descriptor: int, size: int) -> None:
+    """Reserves the pages of a segment, where a failure is an ordinary error. Without this, a write
+    that finds no memory ends the process with a bus error.
+
+    Raises:
+        OSError: the system has no memory for it.
+    """
+    os.posix_fallocate(descriptor, 0, size)
+
+
+def rounded(size: int, smallest: int = _SMALLEST_BYTES) -> int:
+    """The size of a segment for `size` bytes. It is rounded up, by a quarter or `smallest` at most,
+    so that few different sizes occur."""
+    step = max(smallest, 1 << max(0, size.bit_length() - 3))
     return -(-size // step) * step
 
 

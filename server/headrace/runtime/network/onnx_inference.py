@@ -12,7 +12,7 @@ import logging
 import os
 import resource
 import select
-import struct
+import socket
 import subprocess
 import sys
 import threading
@@ -22,12 +22,13 @@ from typing import Final
 
 import onnx
 
+from headrace.ipc.link import Disconnected, Link, links, packed
+from headrace.ipc.segments import map_files, write_file
 from headrace.runtime.system.child_process import import_path, stops_held
 from headrace.runtime.system.interruption import check
 
 _log = logging.getLogger(__name__)
 
-_SIZE: Final = struct.Struct("<Q")
 _SECONDS: Final = 20.0
 """How long onnx may take for one question, which is about a few layers."""
 _LOOK_SECONDS: Final = 0.1
@@ -50,8 +51,8 @@ class InferenceProcesses:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[subprocess.Popen[bytes]] = []
-        self._busy: set[subprocess.Popen[bytes]] = set()
+        self._idle: list[InferenceProcess] = []
+        self._busy: set[InferenceProcess] = set()
 
     def ask(self, model: bytes) -> bytes:
         """What `_infer` answers for the serialised model. The process is ended as soon as nobody
@@ -63,10 +64,10 @@ class InferenceProcesses:
         with self._lock:
             process = self._idle.pop() if self._idle else None
         try:
-            process = process or _start()
+            process = process or InferenceProcess()
             with self._lock:
                 self._busy.add(process)
-            answer = _exchange(process, model)
+            answer = process.ask(model)
         except OSError as error:
             status = None if process is None else self._end(process)
             _log.info("a process that infers types ended with status %s", status)
@@ -93,16 +94,75 @@ class InferenceProcesses:
         for each in idle:
             self._end(each)
 
-    def _end(self, process: subprocess.Popen[bytes]) -> int:
+    def _end(self, process: InferenceProcess) -> int:
         """Ends the process, and returns its status."""
         with self._lock:
             self._busy.discard(process)
-        process.kill()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):  # what was not sent yet
-                    pipe.close()
-        return process.wait()
+        return process.end()
+
+
+class InferenceProcess:
+    """One process, and the link to it.
+
+    Raises:
+        OSError: the system has none.
+    """
+
+    def __init__(self) -> None:
+        self._link, end = links()
+        command = [sys.executable, "-m", __name__, str(end.fileno())]
+        try:
+            with end, stops_held():
+                self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(end.fileno(),),
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
+                )
+        except BaseException:
+            self._link.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """With which it has ended; None while it lives."""
+        return self._process.returncode
+
+    def ask(self, model: bytes) -> bytes:
+        """
+        Raises:
+            OSError: the process has ended, takes too long, or its answer makes no sense.
+            As `check`: nobody wants the answer any more.
+        """
+        with write_file((model,)) as file:
+            self._link.send(packed({}, (), 1), (file,))
+        end, waiting = time.monotonic() + _SECONDS, select.poll()
+        waiting.register(self._link, select.POLLIN)
+        while (answer := self._link.take()) is None:
+            while not waiting.poll(1000 * _LOOK_SECONDS):
+                check()
+                if time.monotonic() > end:
+                    raise TimeoutError("no answer in time")
+            self._link.read()
+        files = map_files(answer.descriptors)
+        if len(files) != 1 or len(files[0]) > _MOST_BYTES:
+            raise Disconnected("the answer makes no sense")
+        return bytes(files[0])
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self) -> int:
+        """Ends the process, and returns its status."""
+        self._process.kill()
+        self._link.close()
+        return self._process.wait()
 
 
 _apart: InferenceProcesses | None = None
@@ -150,71 +210,18 @@ def _infer(model: bytes) -> bytes:
     return answer.SerializeToString()
 
 
-def _start() -> subprocess.Popen[bytes]:
-    with stops_held():
-        return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-            [sys.executable, "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
-        )
-
-
-def _exchange(process: subprocess.Popen[bytes], model: bytes) -> bytes:
-    """
-    Raises:
-        OSError: the process has ended, or takes too long.
-    """
-    assert process.stdin is not None
-    assert process.stdout is not None
-    _write(process.stdin.fileno(), model)
-    end = time.monotonic() + _SECONDS
-    answers = process.stdout.fileno()
-    (size,) = _SIZE.unpack(_read(answers, _SIZE.size, end))
-    if size > _MOST_BYTES:
-        raise OSError(f"an answer of {size} bytes")
-    return _read(answers, size, end)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    left = memoryview(_SIZE.pack(len(data)) + data)
-    while left:
-        left = left[os.write(descriptor, left) :]
-
-
-def _read(descriptor: int, size: int, end: float | None = None) -> bytes:
-    """
-    Raises:
-        OSError: the other side has closed the pipe, or does not write until `end`.
-        As `check`: nobody wants the bytes any more.
-    """
-    found = bytearray()
-    while len(found) < size:
-        if end is not None:
-            waiting = select.poll()
-            waiting.register(descriptor, select.POLLIN)
-            while not waiting.poll(1000 * _LOOK_SECONDS):
-                check()
-                if time.monotonic() > end:
-                    raise TimeoutError("no answer in time")
-        piece = os.read(descriptor, size - len(found))
-        if not piece:
-            raise EOFError("the pipe was closed") if end is None else ConnectionError("it ended")
-        found += piece
-    return bytes(found)
-
-
-def main() -> None:
-    """Answers questions from the standard input until it is closed."""
+def main(descriptor: int) -> None:
+    """Answers questions that come on a link, until it ends."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(EOFError, BrokenPipeError):
+    link = Link(socket.socket(fileno=descriptor))
+    with suppress(Disconnected):
         while True:
-            (size,) = _SIZE.unpack(_read(0, _SIZE.size))
-            _write(1, _infer(_read(0, size)))
+            (model,) = map_files(link.receive().descriptors)
+            with write_file((_infer(bytes(model)),)) as file:
+                link.send(packed({}, (), 1), (file,))
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import onnx
 import pytest
 
+from headrace.ipc.link import Link, links, packed
+from headrace.ipc.segments import write_file
 from headrace.runtime.errors import Cancelled
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network import onnx_inference, type_inference
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.onnx_inference import (
     InferenceEnded,
+    InferenceProcess,
     InferenceProcesses,
     infer_apart,
     stop_apart,
@@ -24,6 +26,7 @@ from headrace.runtime.network.onnx_inference import (
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.system.interruption import interruptible
 from headrace.testing.case import parse
+from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually
 
 GOOD = (
@@ -90,7 +93,7 @@ def test_a_process_that_does_not_answer_in_time_is_ended(
     monkeypatch.setattr(onnx_inference, "_SECONDS", 0.05)
     with pytest.raises(InferenceEnded):
         apart.ask(b"")
-    assert process.returncode == -signal.SIGKILL
+    assert process.status == -signal.SIGKILL
     monkeypatch.setattr(onnx_inference, "_SECONDS", 60.0)
     assert rank_of(GOOD, "t") == 2
 
@@ -98,13 +101,14 @@ def test_a_process_that_does_not_answer_in_time_is_ended(
 def test_a_network_that_ends_onnx_again_and_again_is_given_up(
     apart: InferenceProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starts, start = [], onnx_inference._start
+    starts = []
 
-    def count() -> subprocess.Popen[bytes]:
-        starts.append(start())
-        return starts[-1]
+    class Counted(InferenceProcess):
+        def __init__(self) -> None:
+            super().__init__()
+            starts.append(self)
 
-    monkeypatch.setattr(onnx_inference, "_start", count)
+    monkeypatch.setattr(onnx_inference, "InferenceProcess", Counted)
     layers = " ".join(f"t{at} = GatherND<batch_dims = -2147483648>(x, i)" for at in range(40))
     rank_of(f"g (float[2,2] x, int64[2,1] i) => (float[a] y) {{ {layers} y = Neg(t0) }}", "t0")
     assert 2 <= len(starts) <= 10
@@ -118,7 +122,7 @@ def test_a_process_that_nobody_waits_for_any_more_is_ended(apart: InferenceProce
     token.cancel(Cancelled("the caller left"))
     with pytest.raises(Cancelled, match="the caller left"), interruptible(token):
         apart.ask(b"")
-    assert process.returncode == -signal.SIGKILL
+    assert process.status == -signal.SIGKILL
 
 
 def test_nobody_waits_for_the_types_of_anothers_network(apart: InferenceProcesses) -> None:
@@ -140,9 +144,32 @@ def test_onnx_is_asked_about_one_network_for_so_long_and_no_longer(
     assert rank_of(GOOD, "t") is None
 
 
+@pytest.mark.parametrize("answer", ["too long", "a file that may change", "two files", "none"])
+def test_an_answer_without_sense_ends_its_process_and_leaves_nothing_open(
+    apart: InferenceProcesses, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    apart.ask(b"")
+    (process,) = apart._idle
+    os.kill(process.pid, signal.SIGSTOP)
+    theirs, end = links()
+    process._link.close()
+    process._link = Link(end)
+    loose = os.memfd_create("headrace-loose", os.MFD_ALLOW_SEALING)
+    with write_file((b"x" * 100,)) as file:
+        monkeypatch.setattr(onnx_inference, "_MOST_BYTES", 50 if answer == "too long" else 1000)
+        files = {"a file that may change": [loose], "two files": [file] * 2, "none": []}
+        given = files.get(answer, [file])
+        theirs.send(packed({}, (), len(given)), given)
+        with no_leaks(), pytest.raises(InferenceEnded):
+            apart.ask(b"")
+    os.close(loose)
+    theirs.close()
+    assert process.status == -signal.SIGKILL
+
+
 def test_a_stop_ends_the_processes() -> None:
     processes = InferenceProcesses()
     processes.ask(b"")
     (started,) = processes._idle
     processes.stop()
-    assert started.returncode is not None
+    assert started.status is not None
