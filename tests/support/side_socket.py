@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
+from headrace.ipc.link import Disconnected, Link, packed
 from headrace.server.shared_memory.handover import SUFFIX
 
 SECONDS = 60.0
@@ -18,9 +18,10 @@ class SideClient:
     """A connection to the side socket beside a server's Unix socket."""
 
     def __init__(self, path: str | Path) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(SECONDS)
         self.socket.connect(f"{path}{SUFFIX}")
+        self._link = Link(self.socket)
 
     def __enter__(self) -> Self:
         return self
@@ -28,21 +29,21 @@ class SideClient:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def send(self, packet: bytes | dict[str, Any], *descriptors: int) -> None:
-        data = packet if isinstance(packet, bytes) else json.dumps(packet).encode()
-        socket.send_fds(self.socket, [data], descriptors)
+    def send(self, message: bytes | dict[str, Any], *descriptors: int) -> None:
+        """Sends a message, or bytes that are none."""
+        if isinstance(message, dict):
+            message = packed(message, (), min(len(descriptors), 255))
+        self._link.send(message, descriptors)
 
     def receive(self) -> dict[str, Any] | None:
         """The next answer. None if the server has ended the connection."""
         try:
-            data = self.socket.recv(1 << 16)
-        except ConnectionResetError:
+            return self._link.receive().header
+        except Disconnected:
             return None
-        found: dict[str, Any] | None = json.loads(data) if data else None
-        return found
 
-    def ask(self, packet: bytes | dict[str, Any], *descriptors: int) -> dict[str, Any] | None:
-        self.send(packet, *descriptors)
+    def ask(self, message: bytes | dict[str, Any], *descriptors: int) -> dict[str, Any] | None:
+        self.send(message, *descriptors)
         return self.receive()
 
     def hello(self, token: str = "") -> dict[str, Any] | None:

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from headrace.ipc.link import Disconnected
 from headrace.ipc.pool import Pool
-from headrace.ipc.segments import Segment, SegmentTable, map_files, rounded, write_file
+from headrace.ipc.segments import (
+    Segment,
+    SegmentTable,
+    map_files,
+    reserve_pages,
+    rounded,
+    write_file,
+)
 
 _KIB = 1024
 
@@ -193,6 +200,17 @@ def test_bytes_go_through_a_file_that_nobody_can_change(
     assert bytes(data) == b"".join(pieces)
 
 
-@given(st.integers(1, 2**40))
-def test_a_rounded_size_is_enough_and_not_much_more(size: int) -> None:
-    assert size <= rounded(size) < size + max(64 * _KIB, size // 4 + 1)
+@given(st.integers(1, 2**40), st.sampled_from([64 * _KIB, 1024 * _KIB]))
+def test_a_rounded_size_is_enough_and_not_much_more(size: int, smallest: int) -> None:
+    found = rounded(size, smallest)
+    assert size <= found < size + max(smallest, size // 4 + 1)
+    assert rounded(found, smallest) == found
+
+
+def test_a_segment_may_get_its_pages_later() -> None:
+    segment = Segment.create(1, 2**20, reserve=False)
+    assert segment.descriptor is not None
+    assert os.fstat(segment.descriptor).st_blocks == 0
+    reserve_pages(segment.descriptor, segment.size)
+    assert os.fstat(segment.descriptor).st_blocks * 512 == segment.size == len(segment.array)
+    segment.known()

@@ -6,33 +6,32 @@ to that socket ends, so nothing is left of a client that was killed.
 
 from __future__ import annotations
 
-import fcntl
-import json
-import mmap
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 import grpc
-import numpy as np
 
 from headrace.client import errors
 from headrace.client.plans.plan import Blocking
 from headrace.client.shared_memory.segment import Segment
+from headrace.ipc import segments
+from headrace.ipc.link import Disconnected, Link, packed
 from headrace.wire.codec import Array
 from headrace.wire.errors import ErrorDetails
 
 _SUFFIX = ".memory"  # the server adds it to the path of gRPC's socket
 SECONDS: Final = 5.0
-_MAX_PACKET_BYTES = 64 << 10
+_MAX_MESSAGE_BYTES: Final = 64 << 10
+_TAKE_BACK_SECONDS: Final = 0.05
 
 
 class Handover:
     """A client's connection to the side socket of its server. It connects when it is needed, and
-    again if it was lost. Thread-safe; `_lock` guards the connection and is held for one exchange.
+    again if it was lost. Thread-safe; `_lock` guards the link and is held for one exchange.
 
     Args:
         path: the path of the side socket.
@@ -43,7 +42,7 @@ class Handover:
         self._path = path
         self._metadata = metadata
         self._lock = threading.Lock()
-        self._connection: socket.socket | None = None
+        self._link: Link | None = None
         self._closed = False
         self._process = os.getpid()
         self._count = 0
@@ -70,7 +69,7 @@ class Handover:
         with self._lock:
             try:
                 answer = self._handed(descriptor)
-            except (BrokenPipeError, ConnectionResetError):  # the server was started again
+            except Disconnected:  # the server was started again
                 self._drop()
                 answer = self._handed(descriptor)
             except OSError:
@@ -83,19 +82,18 @@ class Handover:
 
     def _handed(self, descriptor: int) -> Mapping[str, Any]:
         """One exchange, with the lock held."""
-        if self._connection is None:
-            self._connection = self._connect()
+        if self._link is None:
+            self._link = self._connect()
         self._count += 1
-        return _ask(self._connection, {"id": self._count}, [descriptor])
+        return _ask(self._link, {"id": self._count}, [descriptor])
 
     def take_back(self, name: str) -> None:
         """Tells the server to forget memory. Does not wait for that. Memory of an earlier
         connection is forgotten already."""
-        connection = self._connection
-        if connection is not None and os.getpid() == self._process:
-            packet = json.dumps({"take_back": name}).encode()
+        link = self._link
+        if link is not None and os.getpid() == self._process:
             with suppress(OSError):  # the connection has ended, or will be ended with `close`
-                connection.send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                link.send(packed({"take_back": name}), within=_TAKE_BACK_SECONDS)
 
     def close(self) -> None:
         """Ends the connection. The server then forgets all memory. Idempotent."""
@@ -103,23 +101,24 @@ class Handover:
             self._closed = True
             self._drop()
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> Link:
         if self._closed or os.getpid() != self._process:
             raise ConnectionError("the client is closed, or was forked")
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(SECONDS)
             connection.connect(self._path)
-            _ask(connection, dict(self._metadata()))
+            link = Link(connection, _MAX_MESSAGE_BYTES, 1)
+            _ask(link, dict(self._metadata()))
         except BaseException:
             connection.close()
             raise
-        return connection
+        return link
 
     def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._link is not None and os.getpid() == self._process:
+            self._link.close()
+            self._link = None
 
 
 class HandedSegment(Segment):
@@ -135,16 +134,8 @@ class HandedSegment(Segment):
         self._handover = handover
         self._process = os.getpid()
         self._lock = threading.Lock()
-        descriptor = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(descriptor, size)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-            memory = mmap.mmap(descriptor, size)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._descriptor = descriptor
-        self.memory: Array = np.frombuffer(memory, np.uint8)
+        self._shared = segments.Segment.create(0, size, reserve=False)
+        self.memory: Array = self._shared.array
 
     def registration(self) -> Blocking:
         return Blocking(self._hand_over)
@@ -155,18 +146,18 @@ class HandedSegment(Segment):
             OSError: the segment was removed, or as `Handover.hand_over`.
         """
         with self._lock:
-            if self._descriptor < 0:
+            descriptor = self._shared.descriptor
+            if descriptor is None:
                 raise ConnectionAbortedError
-            own = os.dup(self._descriptor)
+            own = os.dup(descriptor)
         try:
-            # Reserves the pages, so that no access to them can fail for lack of memory.
-            os.posix_fallocate(own, 0, self.size)
+            segments.reserve_pages(own, self.size)
             name = self._handover.hand_over(own)
         finally:
             os.close(own)
         with self._lock:
             self.name = name
-            if self._descriptor < 0:
+            if self._shared.descriptor is None:
                 self._handover.take_back(name)
 
     def remove(self) -> None:
@@ -174,11 +165,10 @@ class HandedSegment(Segment):
         if os.getpid() != self._process:
             return
         with self._lock:
-            if self._descriptor >= 0:
+            if self._shared.descriptor is not None:
                 if self.name:
                     self._handover.take_back(self.name)
-                os.close(self._descriptor)
-                self._descriptor = -1
+                self._shared.known()
 
 
 def side_path(target: str) -> str | None:
@@ -189,30 +179,21 @@ def side_path(target: str) -> str | None:
 
 
 def _ask(
-    connection: socket.socket, question: Mapping[str, Any], descriptors: Iterable[int] = ()
+    link: Link, question: dict[str, Any], descriptors: Sequence[int] = ()
 ) -> Mapping[str, Any]:
-    """Sends a packet and returns its answer.
+    """Sends a message and returns its answer.
 
     Raises:
         OSError: there is no answer.
         Error: the server's refusal.
     """
-    data = json.dumps(question).encode()
-    socket.send_fds(connection, [data], list(descriptors), socket.MSG_NOSIGNAL)
-    while True:
-        received = connection.recv(_MAX_PACKET_BYTES)
-        if not received:
-            raise ConnectionResetError("the server has ended the connection")
-        try:
-            answer: Mapping[str, Any] = json.loads(received)
-        except ValueError as error:
-            raise ConnectionError("the server's answer breaks the protocol") from error
-        # Answers to `take_back` come between, and nobody waits for them.
-        if answer.get("id") != question.get("id"):
-            continue
-        refusal = answer.get("error")
-        if refusal is not None:
-            code = grpc.StatusCode[refusal["code"]]
-            text, reason = refusal["message"], refusal.get("reason", "")
-            raise errors.from_details(ErrorDetails(code, text, reason=reason))
-        return answer
+    link.send(packed(question, (), len(descriptors)), descriptors)
+    # Answers to `take_back` come between, and nobody waits for them.
+    while (answer := link.receive().header).get("id") != question.get("id"):
+        pass
+    refusal = answer.get("error")
+    if refusal is not None:
+        code = grpc.StatusCode[refusal["code"]]
+        text, reason = refusal["message"], refusal.get("reason", "")
+        raise errors.from_details(ErrorDetails(code, text, reason=reason))
+    return answer

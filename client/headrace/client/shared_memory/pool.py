@@ -15,6 +15,7 @@ from typing import Final
 from headrace.client.forks import tell_of_forks
 from headrace.client.shared_memory.handover import Handover
 from headrace.client.shared_memory.segment import FOLDER, Segment, sweep
+from headrace.ipc.segments import rounded
 
 MAX_SEGMENTS: Final = 16
 MAX_BYTES: Final = 256 << 20
@@ -77,7 +78,7 @@ class Pool:
     def make(self, size: int) -> Segment | None:
         """A new segment, which is not idle until it is given back; None if none may be made. It
         replaces an idle one that is too small, and others if there is no room."""
-        size = rounded(size)
+        size = rounded(size, _SMALLEST_BYTES)
         if not self._make_room(size):
             return None
         try:
@@ -138,7 +139,7 @@ class Pool:
         """Whether `make` may make a segment of so many bytes, perhaps in the place of idle ones."""
         with self._lock:
             idle = sum(each.size for each in self._idle)
-            return self._fits(rounded(size), len(self._idle), idle)
+            return self._fits(rounded(size, _SMALLEST_BYTES), len(self._idle), idle)
 
     def close(self) -> list[str]:
         """Removes all segments. Returns the names that the server knows until it is told; none in a
@@ -183,14 +184,6 @@ class Pool:
                 self._idle.remove(segment)
             self._dropped.append(segment.name)
             segment.remove()
-
-
-def rounded(size: int) -> int:
-    """The size of a segment for `size` bytes. It is one of few, to allow reuse, and larger by at
-    most a quarter or 1 MiB.
-    """
-    step = max(_SMALLEST_BYTES, 1 << max(0, size.bit_length() - 3))
-    return -(-size // step) * step
 
 
 def _remove(segments: set[Segment], handover: Handover | None) -> None:

@@ -8,11 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headrace.client.shared_memory import pool as module
-from headrace.client.shared_memory.pool import MAX_BYTES, MAX_SEGMENTS, Pool, rounded
+from headrace.client.shared_memory.pool import MAX_SEGMENTS, Pool
 from headrace.client.shared_memory.segment import FOLDER, PREFIX, Segment, sweep
 
 MIB = 1 << 20
@@ -186,9 +184,3 @@ def test_a_segment_has_its_name_only_once_it_is_locked() -> None:
     segment.remove()
     segment.remove()
     assert not path.exists()
-
-
-@given(st.integers(1, MAX_BYTES))
-def test_a_segment_is_little_larger_than_what_is_wanted(size: int) -> None:
-    assert size <= rounded(size) <= size + max(MIB, size // 4)
-    assert rounded(rounded(size)) == rounded(size)
