@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -16,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import Value
 from tests.integration.harness import (
     BASIC,
     CALL_SECONDS,
@@ -25,6 +28,14 @@ from tests.integration.harness import (
     is_running,
     until,
 )
+
+ADD, MLP, ENDLESS = networks.add(), networks.mlp(), networks.endless()
+SQUARE = Case(
+    "square",
+    parse("square (float[N] x) => (float[N] y) { y = Mul (x, x) }"),
+    {"x": np.ones(2, np.float32)},
+)
+DEVICES = ("CPU", "TEMPLATE")
 
 
 def failures(server: Server) -> dict[str, str]:
@@ -46,28 +57,198 @@ def sizeable(layers: int = 30) -> Case:
     return Case("sizeable", case, {"v0": np.ones((1, 512), np.float32)})
 
 
-def test_networks_are_there_again_after_a_kill(tmp_path: Path) -> None:
-    state = ("--state-dir", str(tmp_path))
-    kept, gone = networks.mlp(), networks.add()
-    with Server(*BASIC, *state) as server:
-        device = "CPU" if "CPU" in server.devices() else "TEMPLATE"
-        server.load(kept, device, "kept", {"EXECUTION_TIMEOUT": "7"})
-        server.load(gone, "TEMPLATE", "gone")
+class Story:
+    """A server that was killed with all that it had, and the one that came after it.
+
+    Attributes:
+        before: what networks computed before the kill, by name.
+        blob: an export of the network "kept".
+        ended: how the calls ended that ran when the server was killed.
+        damaged: the model of the network "modelless".
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.state, self.repository = folder / "state", folder / "repository"
+        self.before: dict[str, Mapping[str, Value]] = {}
+        self.blob = b""
+        self.ended: set[Any] = set()
+        options = (
+            *BASIC,
+            "--state-dir",
+            str(self.state),
+            "--model-repository",
+            str(self.repository),
+        )
+        self._offer_all()
+        with Server(*options) as server:
+            self._load_all(server)
+            calls = [server.start(f"endless-{device}", ENDLESS.inputs) for device in DEVICES]
+            for device in DEVICES:
+                until(partial(is_running, server, device))
+            server.kill()
+            self.ended = {call.code() for call in calls}
+        self._damage()
+        self.offer("offered", networks.mlp(), 6)
+        shutil.rmtree(self.repository / "withdrawn")
+        self.after = Server(*options)
+
+    def offer(self, name: str, case: Case, timeout_seconds: int) -> None:
+        folder = self.repository / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.onnx").write_bytes(case.model.SerializeToString())
+        config = f"[config]\nEXECUTION_TIMEOUT = {timeout_seconds}\nPERF_COUNT = true\n"
+        (folder / "network.toml").write_text(f'device = "TEMPLATE"\n{config}')
+
+    def _offer_all(self) -> None:
+        names = ("offered", "withdrawn", "taken", "good", "garbage", "misdescribed", "misplaced")
+        for name in (*names, "not a name"):
+            self.offer(name, ADD, 5)
+        self.offer("taken", networks.mlp(), 5)
+        (self.repository / "garbage" / "model.onnx").write_bytes(b"\xffgarbage")
+        (self.repository / "misdescribed" / "network.toml").write_text('devise = "TEMPLATE"\n')
+        (self.repository / "misplaced" / "network.toml").write_text('device = "TEMPALTE"\n')
+
+    def _load_all(self, server: Server) -> None:
+        server.load(MLP, "CPU", "kept", {"EXECUTION_TIMEOUT": "7"})
+        server.load(ADD, "TEMPLATE", "gone")
         server.unload("gone")
-        blob = server.export("kept")
-        server.import_blob(blob, "copy")
-        before = server.infer("kept", kept.inputs)
-        server.kill()
-    with Server(*BASIC, *state) as server:
-        assert server.networks() == ["copy", "kept"]
-        reply = server.stub.GetNetwork(pb.GetNetworkRequest(name="kept"), timeout=CALL_SECONDS)
-        assert reply.info.device == device
-        assert float(reply.info.config["EXECUTION_TIMEOUT"]) == 7
-        for name in ("kept", "copy"):
-            after = server.infer(name, kept.inputs)
-            np.testing.assert_array_equal(after["scores"], before["scores"])
-        info = server.import_blob(blob, "again")
-        assert not info.notes, "the key that signs blobs is kept too"
+        self.blob = server.export("kept")
+        server.import_blob(self.blob, "copy")
+        self.before["kept"] = server.infer("kept", MLP.inputs)
+        server.unload("taken")
+        server.load(ADD, "TEMPLATE", "taken")
+        for name, source in (("mine", "offered"), ("lost", "withdrawn"), ("offered", "offered")):
+            request = pb.LoadNetworkRequest(
+                name=name,
+                model=pb.ModelSource(repository=source),
+                config={"PERF_COUNT": "NO"},
+                replace=True,
+            )
+            server.stub.LoadNetwork(request, timeout=CALL_SECONDS)
+        self.before["mine"] = server.infer("mine", ADD.inputs)
+        for name in ("sound", "cut", "renamed"):
+            server.load(ADD, "TEMPLATE", name)
+        server.load(SQUARE, "TEMPLATE", "modelless")
+        for device in DEVICES:
+            server.load(ENDLESS, device, f"endless-{device}")
+            server.load(ADD, device, f"add-{device}")
+
+    def _damage(self) -> None:
+        kept = self.state / "networks"
+        facts = json.loads((kept / "modelless.json").read_bytes())
+        self.damaged = self.state / "models" / f"{facts['model']}.onnx"
+        self.damaged.write_bytes(b"\xff cut")
+        (kept / "cut.json").write_bytes(b'{"request": {')
+        (kept / "renamed.json").write_bytes(b'{"model": "../../../etc/passwd"}')
+        (kept / ".x.0123.headrace-tmp").write_bytes(b"half")
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    told = Story(tmp_path_factory.mktemp("story"))
+    with told.after as server:
+        yield told
+        assert server.stop() == 0, server.log()
+
+
+def info(story: Story, name: str) -> pb.NetworkInfo:
+    request = pb.GetNetworkRequest(name=name)
+    found: pb.NetworkInfo = story.after.stub.GetNetwork(request, timeout=CALL_SECONDS).info
+    return found
+
+
+def test_all_networks_are_there_again_and_no_others(story: Story) -> None:
+    assert set(story.after.networks()) == {
+        "add-CPU",
+        "add-TEMPLATE",
+        "copy",
+        "endless-CPU",
+        "endless-TEMPLATE",
+        "good",
+        "kept",
+        "mine",
+        "offered",
+        "sound",
+        "taken",
+    }
+
+
+def test_networks_compute_the_same_after_a_kill(story: Story) -> None:
+    kept = info(story, "kept")
+    assert (kept.device, float(kept.config["EXECUTION_TIMEOUT"])) == ("CPU", 7)
+    for name in ("kept", "copy"):
+        after = story.after.infer(name, MLP.inputs)
+        np.testing.assert_array_equal(after["scores"], story.before["kept"]["scores"])
+
+
+def test_the_key_that_signs_blobs_is_kept(story: Story) -> None:
+    assert not story.after.import_blob(story.blob, "again").notes
+    story.after.unload("again")
+
+
+def test_a_client_s_network_comes_back_in_place_of_the_repository_s(story: Story) -> None:
+    taken = info(story, "taken")
+    assert (taken.device, taken.origin) == ("TEMPLATE", "client")
+    lines = [line for line in story.after.log().splitlines() if "network taken" in line]
+    assert not [line for line in lines if "error" in line.lower()]
+
+
+def test_a_network_loaded_by_name_comes_back_as_the_repository_has_it_then(story: Story) -> None:
+    np.testing.assert_array_equal(story.before["mine"]["z"], ADD.expected()["z"])
+    for name in ("mine", "offered"):
+        found = info(story, name)
+        assert (found.device, found.origin) == ("TEMPLATE", "client")
+        assert found.config["PERF_COUNT"] == "NO"
+        assert float(found.config["EXECUTION_TIMEOUT"]) == 6
+        scores = story.after.infer(name, MLP.inputs)["scores"]
+        np.testing.assert_array_equal(scores, MLP.expected()["scores"])
+
+
+def test_a_network_that_the_repository_no_longer_has_says_so_until_it_is_unloaded(
+    story: Story,
+) -> None:
+    assert "unknown network in the model repository 'withdrawn'" in failures(story.after)["lost"]
+    story.after.unload("lost")
+    assert not (story.state / "networks" / "lost.json").exists()
+
+
+def test_a_kill_during_inference_brings_back_the_networks_and_their_counters_at_zero(
+    story: Story,
+) -> None:
+    assert story.ended == {grpc.StatusCode.UNAVAILABLE}
+    assert_settled(story.after)
+    for device in DEVICES:
+        z = np.asarray(story.after.infer(f"add-{device}", ADD.inputs)["z"])
+        np.testing.assert_allclose(z, ADD.expected()["z"], rtol=1e-6)
+
+
+def test_a_state_directory_that_was_damaged_loses_what_was_damaged_alone(story: Story) -> None:
+    z = story.after.infer("sound", ADD.inputs)["z"]
+    np.testing.assert_array_equal(z, ADD.expected()["z"])
+    failed = failures(story.after)
+    for name in ("cut", "renamed", "modelless"):
+        assert name in story.after.log()
+        assert name in failed
+    assert "load it again, or unload it" in failed["cut"]
+    story.after.unload("cut", "renamed", "modelless")
+    files = {file.stem for file in (story.state / "networks").iterdir()}
+    assert not files & {"cut", "renamed", "modelless"}
+    assert not story.damaged.exists()
+    assert not list(story.state.rglob("*.headrace-tmp"))
+
+
+def test_one_bad_network_in_the_repository_does_not_stop_the_others(story: Story) -> None:
+    np.testing.assert_array_equal(story.after.infer("good", ADD.inputs)["z"], ADD.expected()["z"])
+    failed = failures(story.after)
+    bad = {"garbage", "misdescribed", "misplaced"}
+    assert bad <= failed.keys()
+    assert "did you mean 'device'" in failed["misdescribed"]
+    assert "did you mean 'TEMPLATE'" in failed["misplaced"]
+    story.after.unload(*bad)
+    assert not bad & failures(story.after).keys()
+    log = story.after.log()
+    assert "garbage" in log
+    assert "'not a name' is not a network name" in log
 
 
 def test_networks_that_do_not_come_back_are_listed_and_kept_until_they_are_unloaded(
@@ -101,65 +282,6 @@ def test_networks_that_do_not_come_back_are_listed_and_kept_until_they_are_unloa
             "replaced": ("CPU", pb.READY),
             "waits": ("TEMPLATE", pb.READY),
         }
-
-
-def test_a_client_s_network_comes_back_in_place_of_the_repository_s(tmp_path: Path) -> None:
-    state, repository = tmp_path / "state", tmp_path / "repository"
-    (repository / "add").mkdir(parents=True)
-    (repository / "add" / "model.onnx").write_bytes(networks.mlp().model.SerializeToString())
-    options = (*BASIC, "--state-dir", str(state), "--model-repository", str(repository))
-    with Server(*options) as server:
-        server.unload("add")
-        server.load(networks.add(), "TEMPLATE", "add")
-        server.kill()
-    with Server(*options) as server:
-        info = server.stub.GetNetwork(pb.GetNetworkRequest(name="add"), timeout=CALL_SECONDS).info
-        assert (info.device, info.origin) == ("TEMPLATE", "client")
-        assert server.stop() == 0
-        assert "error" not in server.log(), server.log()
-
-
-def test_a_network_loaded_by_name_comes_back_as_the_repository_has_it_then(tmp_path: Path) -> None:
-    state, repository = tmp_path / "state", tmp_path / "repository"
-    before, after = networks.add(), networks.mlp()
-
-    def offer(name: str, case: Case, timeout_seconds: int) -> None:
-        (repository / name).mkdir(parents=True, exist_ok=True)
-        (repository / name / "model.onnx").write_bytes(case.model.SerializeToString())
-        description = f"[config]\nEXECUTION_TIMEOUT = {timeout_seconds}\nPERF_COUNT = true\n"
-        (repository / name / "network.toml").write_text(f'device = "TEMPLATE"\n{description}')
-
-    for name in ("offered", "withdrawn"):
-        offer(name, before, 5)
-    options = (*BASIC, "--state-dir", str(state), "--model-repository", str(repository))
-    with Server(*options) as server:
-        for name, source in (("mine", "offered"), ("lost", "withdrawn"), ("offered", "offered")):
-            request = pb.LoadNetworkRequest(
-                name=name,
-                model=pb.ModelSource(repository=source),
-                config={"PERF_COUNT": "NO"},
-                replace=True,
-            )
-            server.stub.LoadNetwork(request, timeout=CALL_SECONDS)
-        z = server.infer("mine", before.inputs)["z"]
-        np.testing.assert_array_equal(z, before.expected()["z"])
-        assert list((state / "models").iterdir()) == []
-        server.kill()
-    offer("offered", after, 6)
-    shutil.rmtree(repository / "withdrawn")
-    with Server(*options) as server:
-        assert server.networks() == ["mine", "offered"]
-        for name in ("mine", "offered"):
-            info = server.stub.GetNetwork(pb.GetNetworkRequest(name=name)).info
-            assert (info.device, info.origin) == ("TEMPLATE", "client")
-            assert info.config["PERF_COUNT"] == "NO"
-            assert float(info.config["EXECUTION_TIMEOUT"]) == 6
-            scores = server.infer(name, after.inputs)["scores"]
-            np.testing.assert_array_equal(scores, after.expected()["scores"])
-        (reason,) = failures(server).values()
-        assert "unknown network in the model repository 'withdrawn'" in reason
-        server.unload("lost")
-        assert not (state / "networks" / "lost.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -204,82 +326,4 @@ def test_a_kill_during_a_load_leaves_all_of_the_network_or_nothing(
         assert len(list((tmp_path / "models").iterdir())) == 2
         assert "Traceback" not in server.log(), server.log()
         assert "ERROR" not in server.log().upper(), server.log()
-        assert server.stop() == 0, server.log()
-
-
-def test_a_kill_during_inference_brings_back_the_networks_and_their_counters_at_zero(
-    tmp_path: Path,
-) -> None:
-    state = ("--state-dir", str(tmp_path))
-    endless, add = networks.endless(), networks.add()
-    with Server(*BASIC, *state) as server:
-        for device in ("TEMPLATE", "CPU"):
-            server.load(endless, device, f"endless-{device}")
-            server.load(add, device, f"add-{device}")
-        calls = [
-            server.start(f"endless-{device}", endless.inputs) for device in ("TEMPLATE", "CPU")
-        ]
-        for device in ("TEMPLATE", "CPU"):
-            until(partial(is_running, server, device))
-        server.kill()
-        assert {call.code() for call in calls} == {grpc.StatusCode.UNAVAILABLE}
-    with Server(*BASIC, *state) as server:
-        assert server.networks() == ["add-CPU", "add-TEMPLATE", "endless-CPU", "endless-TEMPLATE"]
-        assert_settled(server)
-        for device in ("TEMPLATE", "CPU"):
-            z = np.asarray(server.infer(f"add-{device}", add.inputs)["z"])
-            np.testing.assert_allclose(z, add.expected()["z"], rtol=1e-6)
-        assert server.stop() == 0, server.log()
-
-
-def test_a_state_directory_that_was_damaged_loses_what_was_damaged_alone(tmp_path: Path) -> None:
-    case = networks.add()
-    with Server(*BASIC, "--state-dir", str(tmp_path)) as server:
-        for name in ("sound", "cut", "renamed"):
-            server.load(case, "TEMPLATE", name)
-        server.load(networks.mlp(), "TEMPLATE", "modelless")
-        server.kill()
-    facts = json.loads((tmp_path / "networks" / "modelless.json").read_bytes())
-    (tmp_path / "models" / f"{facts['model']}.onnx").write_bytes(b"\xff cut")
-    (tmp_path / "networks" / "cut.json").write_bytes(b'{"request": {')
-    (tmp_path / "networks" / "renamed.json").write_bytes(b'{"model": "../../../etc/passwd"}')
-    (tmp_path / "networks" / ".x.0123.headrace-tmp").write_bytes(b"half")
-    with Server(*BASIC, "--state-dir", str(tmp_path)) as server:
-        assert server.networks() == ["sound"]
-        np.testing.assert_array_equal(server.infer("sound", case.inputs)["z"], case.expected()["z"])
-        for name in ("cut", "renamed", "modelless"):
-            assert name in server.log()
-        assert failures(server).keys() == {"cut", "renamed", "modelless"}
-        assert "load it again, or unload it" in failures(server)["cut"]
-        server.unload("cut", "renamed", "modelless")
-        assert [file.name for file in (tmp_path / "networks").iterdir()] == ["sound.json"]
-        assert len(list((tmp_path / "models").iterdir())) == 1
-        assert not list(tmp_path.rglob("*.headrace-tmp"))
-        assert server.stop() == 0, server.log()
-
-
-def test_one_bad_network_in_the_repository_does_not_stop_the_others(tmp_path: Path) -> None:
-    case = networks.add()
-    for name in ("good", "described", "garbage", "misdescribed", "misplaced", "not a name"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.onnx").write_bytes(case.model.SerializeToString())
-        (tmp_path / name / "network.toml").write_text('device = "TEMPLATE"\n')
-    (tmp_path / "described" / "network.toml").write_text(
-        'device = "TEMPLATE"\n[config]\nEXECUTION_TIMEOUT = 5\n'
-    )
-    (tmp_path / "garbage" / "model.onnx").write_bytes(b"\xffgarbage")
-    (tmp_path / "misdescribed" / "network.toml").write_text('devise = "TEMPLATE"\n')
-    (tmp_path / "misplaced" / "network.toml").write_text('device = "TEMPALTE"\n')
-    with Server(*BASIC, "--model-repository", str(tmp_path)) as server:
-        assert server.networks() == ["described", "good"]
-        failed = failures(server)
-        assert failed.keys() == {"garbage", "misdescribed", "misplaced"}
-        assert "did you mean 'device'" in failed["misdescribed"]
-        assert "did you mean 'TEMPLATE'" in failed["misplaced"]
-        server.unload(*failed)
-        assert failures(server) == {}
-        np.testing.assert_array_equal(server.infer("good", case.inputs)["z"], case.expected()["z"])
-        log = server.log()
-        assert "garbage" in log
-        assert "'not a name' is not a network name" in log
         assert server.stop() == 0, server.log()

@@ -642,8 +642,7 @@ def test_ctrl_c_ends_a_command_quietly(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.parametrize("arguments", [["devices"], ["--help"]])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("arguments", "unbuffered"), [(["devices"], "1"), (["--help"], "")])
 def test_a_full_output_is_told(fake: Fake, arguments: list[str], unbuffered: str) -> None:
     environment = {
         **os.environ,
