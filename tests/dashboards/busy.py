@@ -103,10 +103,21 @@ def busy(
     file = folder / "headrace.toml"
     file.write_text(_CONFIGURATION)
     started = Server(
-        *("--config", str(file), "--model-repository", str(models), "--cache-dir", str(cache)),
-        *("--devices", ",".join(devices)),
-        *("--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")),
-        *("--tokens", str(secrets / "tokens.toml"), *options),
+        "--config",
+        str(file),
+        "--model-repository",
+        str(models),
+        "--cache-dir",
+        str(cache),
+        "--devices",
+        ",".join(devices),
+        "--tls-cert",
+        str(secrets / "server.crt"),
+        "--tls-key",
+        str(secrets / "server.key"),
+        "--tokens",
+        str(secrets / "tokens.toml"),
+        *options,
         environment={"ORT_DISABLE_TELEMETRY": "1"},
     )
     with ExitStack() as stack:

@@ -59,8 +59,11 @@ class Prometheus:
         with self._log.open("wb") as log:
             self._process = psutil.Popen(
                 [
-                    *(program, f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}"),
-                    *("--web.listen-address=127.0.0.1:0", "--log.level=warn"),
+                    program,
+                    f"--config.file={file}",
+                    f"--storage.tsdb.path={folder / 'data'}",
+                    "--web.listen-address=127.0.0.1:0",
+                    "--log.level=warn",
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

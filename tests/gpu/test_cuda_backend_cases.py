@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.testing.backend_cases.cases import collect
-from headrace.testing.backend_cases.outcome import Outcome
+from headrace.testing.backend_cases.outcome import CaseOutcome
 from headrace.testing.backend_cases.pool import run_cases
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 
@@ -23,4 +23,4 @@ def test_no_case_that_it_claims_is_wrong_or_fails() -> None:
         if result.is_fault
     ]
     assert faults == []
-    assert any(result.outcome is Outcome.PASSED for result in results)
+    assert any(result.outcome is CaseOutcome.PASSED for result in results)

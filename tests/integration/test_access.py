@@ -74,11 +74,25 @@ class World:
         self._foreign = self._other.client("worker.test")
         self._folder = folder
         self.server = Server(
-            *(*BASIC, "--log-level", "debug", "--log-format", "json"),
-            *("--tls-cert", str(certificate), "--tls-key", str(key)),
-            *("--tls-client-ca", str(authority.write(folder)), "--tokens", str(self.tokens)),
-            *("--jwt-jwks", str(keys), "--jwt-audience", AUDIENCE),
-            *("--audit-log", str(self.audit)),
+            *BASIC,
+            "--log-level",
+            "debug",
+            "--log-format",
+            "json",
+            "--tls-cert",
+            str(certificate),
+            "--tls-key",
+            str(key),
+            "--tls-client-ca",
+            str(authority.write(folder)),
+            "--tokens",
+            str(self.tokens),
+            "--jwt-jwks",
+            str(keys),
+            "--jwt-audience",
+            AUDIENCE,
+            "--audit-log",
+            str(self.audit),
         )
 
     def add(self, name: str, *roles: str) -> str:

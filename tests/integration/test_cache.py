@@ -196,9 +196,14 @@ def test_a_server_that_was_killed_has_its_networks_from_the_cache_again(
     folder: Path, tmp_path: Path
 ) -> None:
     options = [
-        *("--config", str(folder / "headrace.toml"), "--devices", "STORED"),
-        *("--cache-dir", str(tmp_path / "cache")),
-        *("--state-dir", str(tmp_path / "state")),
+        "--config",
+        str(folder / "headrace.toml"),
+        "--devices",
+        "STORED",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--state-dir",
+        str(tmp_path / "state"),
     ]
     environment = {"TEST_GATE": str(folder)}
     with Server(*options, environment=environment) as server:
@@ -228,8 +233,10 @@ def test_virtual_devices_have_their_networks_from_the_cache(tmp_path: Path) -> N
     options = [
         "--devices",
         "OPENVINO,CPU,HETERO,MULTI,AUTO",
-        *("--cache-dir", str(tmp_path / "cache")),
-        *("--state-dir", str(tmp_path / "state")),
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--state-dir",
+        str(tmp_path / "state"),
     ]
     with Server(*options) as server:
         expected = case.expected()

@@ -114,8 +114,13 @@ def test_a_device_without_it_refuses_them_one_by_one(server: Server, device: str
 @pytest.mark.parametrize(
     "device",
     [
-        *("CPU", "APART", "PLAIN", "BATCH:CPU(2)"),
-        *("HETERO:PLAIN,CPU", "MULTI:PLAIN,CPU", "AUTO:TEMPLATE,CPU"),
+        "CPU",
+        "APART",
+        "PLAIN",
+        "BATCH:CPU(2)",
+        "HETERO:PLAIN,CPU",
+        "MULTI:PLAIN,CPU",
+        "AUTO:TEMPLATE,CPU",
     ],
 )
 def test_no_client_sets_it(server: Server, device: str) -> None:

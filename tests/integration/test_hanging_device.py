@@ -67,7 +67,10 @@ def request_for(method: MethodDescriptor) -> Any:
         return one if method.name == "Infer" else pb.InferStreamRequest(requests=[one])
     made: Any = GetMessageClass(method.input_type)()
     for field, value in (
-        *(("name", "apart"), ("model_name", "apart"), ("network", "apart"), ("device", "APART")),
+        ("name", "apart"),
+        ("model_name", "apart"),
+        ("network", "apart"),
+        ("device", "APART"),
         ("functions", _RELU.SerializeToString()),
     ):
         known = method.input_type.fields_by_name.get(field)

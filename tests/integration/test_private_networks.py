@@ -48,8 +48,17 @@ DIGEST = f"sha256:{hashlib.sha256(SECRET_MODEL).hexdigest()}"
 X = np.ones((1, 2), np.float32)
 STATES = {"STATES": SUM_STATES}
 VOLATILE = (
-    *("generation", "id", "count", "ns", "inference_count", "execution_count", "last_inference"),
-    *("load_seconds", "queue_seconds", "execution_seconds", "inference_seconds"),
+    "generation",
+    "id",
+    "count",
+    "ns",
+    "inference_count",
+    "execution_count",
+    "last_inference",
+    "load_seconds",
+    "queue_seconds",
+    "execution_seconds",
+    "inference_seconds",
 )
 """Fields that differ from call to call."""
 
@@ -146,9 +155,18 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     )
     with Server(
         *BASIC,
-        *("--tokens", str(tokens), "--private-networks", "--operators", "token:ops"),
-        *("--model-repository", str(folder / "repository"), "--state-dir", str(folder / "state")),
-        *("--allow-client-shared-memory", "--max-networks-per-client", "4"),
+        "--tokens",
+        str(tokens),
+        "--private-networks",
+        "--operators",
+        "token:ops",
+        "--model-repository",
+        str(folder / "repository"),
+        "--state-dir",
+        str(folder / "state"),
+        "--allow-client-shared-memory",
+        "--max-networks-per-client",
+        "4",
     ) as running:
         yield running
         assert running.stop() == 0, running.log()

@@ -33,8 +33,15 @@ from tests.support.open_inference import outputs_of, parameters
 from tests.support.stateful import SUM, SUM_STATES
 
 DEVICES = (
-    *("TEMPLATE", "CPU", "OPENVINO", "OPENCL", "HETERO:OPENVINO,CPU", "MULTI:CPU,OPENVINO"),
-    *("AUTO:CPU,OPENVINO", "BATCH:CPU(4)", "MULTI:[BATCH:CPU(4)],OPENVINO"),
+    "TEMPLATE",
+    "CPU",
+    "OPENVINO",
+    "OPENCL",
+    "HETERO:OPENVINO,CPU",
+    "MULTI:CPU,OPENVINO",
+    "AUTO:CPU,OPENVINO",
+    "BATCH:CPU(4)",
+    "MULTI:[BATCH:CPU(4)],OPENVINO",
 )
 STATES = {"STATES": SUM_STATES}
 SILERO = Path(__file__).parents[2] / ".cache/small-zoo/faster_whisper/assets/silero_vad_v6.onnx"

@@ -83,8 +83,14 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     config = tmp_path_factory.mktemp("config") / "headrace.toml"
     config.write_text(_CONFIG, "utf-8")
     with Server(
-        *("--config", str(config), "--model-repository", str(repository)),
-        *("--max-model-bytes", "3 GiB", "--max-uploads-bytes", "6 GiB"),
+        "--config",
+        str(config),
+        "--model-repository",
+        str(repository),
+        "--max-model-bytes",
+        "3 GiB",
+        "--max-uploads-bytes",
+        "6 GiB",
     ) as server:
         with Client(server.address) as client:  # it was loaded at the start
             client.network("large").unload()

@@ -363,7 +363,12 @@ def test_over_tls_the_page_asks_for_a_token(look: Open, tmp_path: Path) -> None:
     token = add_token(tokens, "reader", ("read",))
     with serving(
         tmp_path,
-        *("--tls-cert", str(certificate), "--tls-key", str(key), "--tokens", str(tokens)),
+        "--tls-cert",
+        str(certificate),
+        "--tls-key",
+        str(key),
+        "--tokens",
+        str(tokens),
     ) as server:
         for size, scheme in (("desktop", "light"), ("phone", "dark")):
             page = look(server, scheme, size, tls=True)

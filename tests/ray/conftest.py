@@ -26,7 +26,7 @@ from ray import serve
 from headrace.client import Client, errors
 from headrace.client.sync import Network
 from headrace.cluster import application
-from headrace.cluster.members import Member, Standing
+from headrace.cluster.members import ReplicaAddress, ReplicaStatus
 from headrace.testing import networks
 
 PATIENCE_SECONDS = 240.0
@@ -100,19 +100,19 @@ class Servers:
                 return False
         return True
 
-    def members(self) -> list[tuple[Member, Standing]]:
+    def members(self) -> list[tuple[ReplicaAddress, ReplicaStatus]]:
         keeper = application.RayKeeper(NAME, self.store)
-        found: list[tuple[Member, Standing]] = asyncio.run(keeper._ask("members"))
+        found: list[tuple[ReplicaAddress, ReplicaStatus]] = asyncio.run(keeper._ask("members"))
         return found
 
-    def ready(self, count: int) -> list[Member]:
+    def ready(self, count: int) -> list[ReplicaAddress]:
         """Waits until so many replicas take requests."""
 
-        def look() -> list[Member] | None:
-            found = [member for member, standing in self.members() if standing.ready]
+        def look() -> list[ReplicaAddress] | None:
+            found = [member for member, status in self.members() if status.ready]
             return found if len(found) == count else None
 
-        members: list[Member] = until(look, f"{count} replicas are ready")
+        members: list[ReplicaAddress] = until(look, f"{count} replicas are ready")
         return members
 
     def client(self) -> Client:

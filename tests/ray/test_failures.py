@@ -7,7 +7,7 @@ import pytest
 
 from headrace.client import Client
 from headrace.client.sync import Network
-from headrace.cluster.members import Member
+from headrace.cluster.members import ReplicaAddress
 from tests.ray.conftest import SETTINGS, Load, Servers, X, until
 
 
@@ -19,11 +19,11 @@ def replica_processes() -> list[psutil.Process]:
     ]
 
 
-def names(members: list[Member]) -> set[str]:
+def names(members: list[ReplicaAddress]) -> set[str]:
     return {member.name for member in members}
 
 
-def replace(servers: Servers, process: psutil.Process) -> list[Member]:
+def replace(servers: Servers, process: psutil.Process) -> list[ReplicaAddress]:
     """Kills a replica, and waits until another one has its place."""
     before = names(servers.ready(3))
     process.kill()
@@ -42,7 +42,7 @@ def test_no_request_is_lost_when_a_replica_is_killed(servers: Servers, mlp: Netw
     check_each(members)
 
 
-def check_each(members: list[Member]) -> None:
+def check_each(members: list[ReplicaAddress]) -> None:
     """Every replica has the network."""
     for member in members:
         with Client(member.address) as direct:

@@ -13,7 +13,7 @@ import grpc.aio
 from headrace.client import Client
 from headrace.cluster.desired import Value
 from headrace.cluster.keeper import Keeper
-from headrace.cluster.keeping import Committed
+from headrace.cluster.keeping import CommitResult
 from headrace.cluster.replica import Replica
 from headrace.cluster.shared.objects import Objects
 from headrace.server.settings.settings import Settings
@@ -33,7 +33,7 @@ class LocalKeeper:
         self.follow, self.report, self.enter = keeper.follow, keeper.report, keeper.enter
         self.settle, self.release, self.leave = keeper.settle, keeper.release, keeper.leave
 
-    def commit(self, key: str, value: Value | None, expected: int) -> Committed:
+    def commit(self, key: str, value: Value | None, expected: int) -> CommitResult:
         call = self.keeper.commit(key, value, expected)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result(PATIENCE_SECONDS)
 
@@ -55,9 +55,7 @@ class Hosted:
 
     def __init__(self, name: str, store: str, keeper: LocalKeeper, settings: Settings) -> None:
         self.name = name
-        self.replica = Replica(
-            *(settings, Objects(store), keeper, b"k" * 32), name=name, node="here"
-        )
+        self.replica = Replica(settings, Objects(store), keeper, b"k" * 32, name=name, node="here")
         self._server = _Server()
         self.address = self.http = ""
 

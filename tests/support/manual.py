@@ -39,8 +39,11 @@ PAGES = (
 _DEVICES_WITH_KEYS = ("CPU", "TEMPLATE", "OPENCL", "CUDA", "HETERO", "MULTI", "AUTO")
 OWN_SERIES = (
     NOTES,
-    *(hetero.EXECUTION_SECONDS, hetero.CUT_BYTES),
-    *(multi.REQUESTS, multi.OUTAGES, multi.NOT_LOADED),
+    hetero.EXECUTION_SECONDS,
+    hetero.CUT_BYTES,
+    multi.REQUESTS,
+    multi.OUTAGES,
+    multi.NOT_LOADED,
     *sequences.FAMILIES,
 )
 _EVERYWHERE = {"--server", "--json", "--help", *FLAGS}  # options of all commands

@@ -116,7 +116,9 @@ _SCHEMAS: Final[dict[str, Any]] = {
     ),
     "UnloadParameters": _of({"parameters": _of({"unload_dependents": _FLAG})}),
     "SystemRegion": _of(
-        {"key": _TEXT, "offset": _NUMBER, "byte_size": _NUMBER}, *("key", "byte_size")
+        {"key": _TEXT, "offset": _NUMBER, "byte_size": _NUMBER},
+        "key",
+        "byte_size",
     ),
     "SystemRegions": _list(_reference("SystemSharedMemoryStatusResponse.RegionStatus")),
     "CudaRegions": _list(_reference("CudaSharedMemoryStatusResponse.RegionStatus")),

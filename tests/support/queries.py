@@ -81,8 +81,12 @@ def panel_queries() -> Iterator[PanelQuery]:
             unit = panel["fieldConfig"]["defaults"].get("unit", "short")
             for each in panel["targets"]:
                 yield PanelQuery(
-                    *(board.stem, panel["title"], panel["type"], unit),
-                    *(each["expr"], each["legendFormat"]),
+                    board.stem,
+                    panel["title"],
+                    panel["type"],
+                    unit,
+                    each["expr"],
+                    each["legendFormat"],
                 )
 
 

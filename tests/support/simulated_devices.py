@@ -12,9 +12,15 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from headrace.plugins.multi.running.requests import Answer, Instruction, Report, Request, Run
+from headrace.plugins.multi.running.availability import Availability, Blame, ScheduledDevice, blame
+from headrace.plugins.multi.running.requests import (
+    AnswerRequest,
+    Instruction,
+    PooledRequest,
+    ReportOutage,
+    RunRequest,
+)
 from headrace.plugins.multi.running.schedule import Schedule
-from headrace.plugins.multi.running.standing import Blame, ScheduledDevice, Standing, blame
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, InvalidArgument, Unavailable
 from headrace.runtime.execution.fair_queue import HEAD_START
 
@@ -67,9 +73,9 @@ class World:
         self.limits: dict[str, int] = {}
         self.devices: dict[str, Device] = {}
         self.asked: list[Asked] = []
-        self.reports: list[Report] = []
+        self.reports: list[ReportOutage] = []
         self.first_runs: list[Asked] = []
-        self._requests: dict[Asked, Request[Asked]] = {}
+        self._requests: dict[Asked, PooledRequest[Asked]] = {}
         self._waiting: dict[Asked, None] = {}
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
@@ -82,7 +88,7 @@ class World:
     def arrive(self, priority: int = 0, *, is_bad: bool = False, fails: bool = False) -> Asked:
         asked = Asked(len(self.asked), priority, is_bad, fails)
         self.asked.append(asked)
-        request = self._requests[asked] = Request(asked, priority)
+        request = self._requests[asked] = PooledRequest(asked, priority)
         self._waiting[asked] = None
         self._obey(self.schedule.arrive(request, self.now))
         return asked
@@ -137,9 +143,9 @@ class World:
 
     def _obey(self, instructions: Iterable[Instruction[Asked]]) -> None:
         for each in instructions:
-            if isinstance(each, Run):
+            if isinstance(each, RunRequest):
                 self._run(each.request.item, each.device)
-            elif isinstance(each, Answer):
+            elif isinstance(each, AnswerRequest):
                 self._answer(each.request.item, each.error)
             else:
                 self.reports.append(each)
@@ -151,7 +157,7 @@ class World:
         assert not asked.runs_on, "it runs already"
         assert name not in asked.ran_on, "it failed there"
         assert len(asked.ran_on) < 2, "it ran twice"
-        assert scheduled.standing is not Standing.OUT, "the device is out"
+        assert scheduled.availability is not Availability.OUT, "the device is out"
         device.in_flight += 1
         assert device.in_flight <= self.limits[name], "the device is over its limit"
         if not asked.ran_on:
@@ -192,7 +198,7 @@ class World:
             may_run_on = [
                 each.name
                 for each in self.schedule.devices
-                if each.standing is Standing.SERVING and each.name not in asked.ran_on
+                if each.availability is Availability.SERVING and each.name not in asked.ran_on
             ]
             for name in may_run_on if self.spill else may_run_on[:1]:
                 free = self.limits[name] - self.devices[name].in_flight

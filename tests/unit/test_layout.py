@@ -26,7 +26,11 @@ ALLOWED = {
     "headrace.client": {"headrace.ipc", "headrace.wire", "headrace.v1", "headrace.http2"},
     "headrace.program": {"headrace.client"},
     "headrace.cluster": {
-        *("headrace.runtime", "headrace.server", "headrace.oip", "headrace.wire", "headrace.v1"),
+        "headrace.runtime",
+        "headrace.server",
+        "headrace.oip",
+        "headrace.wire",
+        "headrace.v1",
     },
     "headrace.server": {
         "headrace.runtime",
@@ -39,9 +43,23 @@ ALLOWED = {
 }
 # The packages of the runtime, each of which may import those before it, at run time or for types.
 RUNTIME = (
-    *("system", "errors", "config", "intake", "network", "transform", "execution", "metrics"),
-    *("cache", "device", "virtual", "isolation.wire", "isolation.worker", "isolation.server"),
-    *("sequences", "loading", "core"),
+    "system",
+    "errors",
+    "config",
+    "intake",
+    "network",
+    "transform",
+    "execution",
+    "metrics",
+    "cache",
+    "device",
+    "virtual",
+    "isolation.wire",
+    "isolation.worker",
+    "isolation.server",
+    "sequences",
+    "loading",
+    "core",
 )
 # What a package must not import of others'.
 FORBIDDEN = {

@@ -15,7 +15,7 @@ from collections import Counter
 from headrace.cluster import networks
 from headrace.cluster.desired import Value
 from headrace.cluster.keeper import POLL_SECONDS, Keeper
-from headrace.cluster.members import Member, Standing
+from headrace.cluster.members import ReplicaAddress, ReplicaStatus
 
 _REQUEST = "x" * 400  # about what the JSON of a load takes
 
@@ -28,23 +28,23 @@ class Replica:
     """Has at once what it hears of."""
 
     def __init__(self, number: int, calls: Counter[str]) -> None:
-        self._member = Member(f"r{number}", f"h:{number}", "node")
+        self._member = ReplicaAddress(f"r{number}", f"h:{number}", "node")
         self._calls = calls
         self._numbers = itertools.count()
         self._revision = 0
         self._roster = ""
 
-    def _standing(self) -> Standing:
-        return Standing(True, self._revision, frozenset(), {}, next(self._numbers))
+    def _status(self) -> ReplicaStatus:
+        return ReplicaStatus(True, self._revision, frozenset(), {}, next(self._numbers))
 
     async def follow(self, keeper: Keeper) -> None:
         while True:
             self._calls["follow"] += 1
-            update = await keeper.follow(self._member, self._standing(), self._roster)
+            update = await keeper.follow(self._member, self._status(), self._roster)
             self._revision, self._roster = update.changes.revision, update.roster
             if update.changes.entries:
                 self._calls["report"] += 1
-                await keeper.report(self._member, self._standing())
+                await keeper.report(self._member, self._status())
 
 
 async def measure(replicas: int, there: int, asked: int, changes: int) -> None:

@@ -115,9 +115,18 @@ def neighbour(seeds: Sequence[BackendCase], seed: int, number: int) -> Neighbour
     }
     draft = Draft(onnx.ModelProto.FromString(case.model), feed, {}, [])
     changes = (
-        *((_value, 0.4), (_value, 0.2), (_shape, 0.35), (_spread, 0.1), (_swap, 0.25)),
-        *((_other_operator, 0.2), (_shown, 0.2), (_opset, 0.1), (_size_of_input, 0.2)),
-        *((mutations.mutate_attribute, 0.25), (mutations.make_constants, 0.1), (_type, 0.25)),
+        (_value, 0.4),
+        (_value, 0.2),
+        (_shape, 0.35),
+        (_spread, 0.1),
+        (_swap, 0.25),
+        (_other_operator, 0.2),
+        (_shown, 0.2),
+        (_opset, 0.1),
+        (_size_of_input, 0.2),
+        (mutations.mutate_attribute, 0.25),
+        (mutations.make_constants, 0.1),
+        (_type, 0.25),
     )
     for change, chance in changes:
         if rng.random() < chance:

@@ -69,14 +69,15 @@ def _draw(story: Story, path: Path) -> None:
             minutes, [each.descriptors for each in mine], color=colour, label=f"{name}: descriptors"
         )
         handles.plot(
-            *(minutes, [each.threads for each in mine]),
+            minutes,
+[each.threads for each in mine],
             color=colour, linestyle=":", label=f"{name}: threads",
         )  # fmt: skip
         quiet = [reading[name] for reading in story.readings if name in reading]
         memory.plot(
             [(each.at - story.begin) / 60 for each in quiet],
             [each.bytes / MIB for each in quiet],
-            *("o",), color=colour, markersize=6,
+            "o", color=colour, markersize=6,
         )  # fmt: skip
     memory.set_ylabel("resident memory, MiB\n(dots: quiet moments)")
     handles.set_ylabel("descriptors, threads")

@@ -53,14 +53,27 @@ class World:
         self.authority.write(folder)
         self.renew_certificate()
         self.server = Server(
-            *("--tls-cert", str(folder / "server.crt"), "--tls-key", str(folder / "server.key")),
-            *("--tokens", str(self.tokens), "--audit-log", str(self.disk / "audit.jsonl")),
-            *("--state-dir", str(self.disk / "state"), "--cache-dir", str(self.disk / "cache")),
-            *("--model-repository", str(folder / "repository")),
+            "--tls-cert",
+            str(folder / "server.crt"),
+            "--tls-key",
+            str(folder / "server.key"),
+            "--tokens",
+            str(self.tokens),
+            "--audit-log",
+            str(self.disk / "audit.jsonl"),
+            "--state-dir",
+            str(self.disk / "state"),
+            "--cache-dir",
+            str(self.disk / "cache"),
+            "--model-repository",
+            str(folder / "repository"),
             "--repository-poll-seconds",
             "0.5",
             "--allow-client-shared-memory",
-            *("--log-format", "json", "--max-cache-bytes", str(16 << 20)),
+            "--log-format",
+            "json",
+            "--max-cache-bytes",
+            str(16 << 20),
             environment={"TMPDIR": str(folder / "temporary")},
         )
         address = self.server.address.replace("127.0.0.1", "localhost")

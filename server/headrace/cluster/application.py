@@ -17,8 +17,8 @@ from headrace.cluster.desired import Value
 from headrace.cluster.devices import with_devices
 from headrace.cluster.ingress import host
 from headrace.cluster.keeper import Keeper
-from headrace.cluster.keeping import Committed, Update
-from headrace.cluster.members import Member, Problem, Standing
+from headrace.cluster.keeping import CommitResult, Update
+from headrace.cluster.members import Problem, ReplicaAddress, ReplicaStatus
 from headrace.cluster.replica import Replica, check_settings
 from headrace.cluster.shared.objects import Objects
 from headrace.runtime.errors import InvalidArgument, Unavailable
@@ -64,24 +64,24 @@ class RayKeeper:
         key: bytes = ray.get(self._actor.key.remote(), timeout=_COMMIT_SECONDS)
         return key
 
-    def commit(self, key: str, value: Value | None, expected: int) -> Committed:
+    def commit(self, key: str, value: Value | None, expected: int) -> CommitResult:
         # Not tried again behind the caller's back, because the caller may have given up.
         call = self._actor.commit.options(max_task_retries=0).remote(key, value, expected)
         try:
-            done: Committed = ray.get(call, timeout=_COMMIT_SECONDS)
+            done: CommitResult = ray.get(call, timeout=_COMMIT_SECONDS)
         except ray.exceptions.RayError as error:
             raise _unreachable(error) from error
         return done
 
-    async def follow(self, member: Member, standing: Standing, known: str) -> Update:
-        update: Update = await self._ask("follow", member, standing, known)
+    async def follow(self, member: ReplicaAddress, status: ReplicaStatus, known: str) -> Update:
+        update: Update = await self._ask("follow", member, status, known)
         return update
 
-    async def report(self, member: Member, standing: Standing) -> None:
-        await self._ask("report", member, standing)
+    async def report(self, member: ReplicaAddress, status: ReplicaStatus) -> None:
+        await self._ask("report", member, status)
 
-    async def enter(self, member: Member, standing: Standing) -> bool:
-        return bool(await self._ask("enter", member, standing))
+    async def enter(self, member: ReplicaAddress, status: ReplicaStatus) -> bool:
+        return bool(await self._ask("enter", member, status))
 
     async def settle(self, key: str, revision: int) -> list[Problem]:
         problems: list[Problem] = await self._ask("settle", key, revision)
@@ -131,7 +131,10 @@ class Headrace:
         mine = serve.get_replica_context()
         keeper = RayKeeper(mine.app_name, store)
         self._replica = Replica(
-            *(found, Objects(store), keeper, keeper.key()),
+            found,
+            Objects(store),
+            keeper,
+            keeper.key(),
             name=mine.replica_id.unique_id,
             node=context.get_node_id()[:8],
             host=ray.util.get_node_ip_address(),

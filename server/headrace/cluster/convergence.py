@@ -18,9 +18,9 @@ from typing import Final
 
 from headrace.cluster import networks
 from headrace.cluster.actions import Actions
-from headrace.cluster.desired import NOTHING, Entry, Value
-from headrace.cluster.keeping import Keeping, Update
-from headrace.cluster.members import Member, Standing
+from headrace.cluster.desired import NOTHING, Value, VersionedValue
+from headrace.cluster.keeping import KeeperClient, Update
+from headrace.cluster.members import ReplicaAddress, ReplicaStatus
 from headrace.cluster.placement import choice
 from headrace.cluster.placement.directory import Directory
 from headrace.cluster.store import ClusterStore, converging
@@ -49,8 +49,8 @@ class Convergence:
         self,
         actions: Actions,
         store: ClusterStore,
-        keeper: Keeping,
-        member: Member,
+        keeper: KeeperClient,
+        member: ReplicaAddress,
         directory: Directory,
         changed: Callable[[str], object],
     ) -> None:
@@ -65,7 +65,7 @@ class Convergence:
         self._numbers = itertools.count()
         self._heard = NOTHING
         self._roster = ""
-        self._want: dict[str, Entry] = {}
+        self._want: dict[str, VersionedValue] = {}
         self._places: dict[str, int] = {}  # the revisions of the places, by network
         self._placed: dict[str, int] = {}  # those that the replica has dealt with
         self._failed: dict[str, str] = {}
@@ -86,10 +86,10 @@ class Convergence:
             Unavailable: the keeper cannot be reached.
         """
         while True:
-            self._take(await self._keeper.follow(self.member, self._standing(), self._roster))
+            self._take(await self._keeper.follow(self.member, self._status(), self._roster))
             while self._tasks:
                 await asyncio.wait(self._tasks.values())
-            if await self._keeper.enter(self.member, self._standing()):
+            if await self._keeper.enter(self.member, self._status()):
                 self._ready = True
                 self._following = asyncio.create_task(self._follow())
                 return
@@ -117,7 +117,7 @@ class Convergence:
         backoff = Backoff(_FIRST_SECONDS)
         while True:
             try:
-                update = await self._keeper.follow(self.member, self._standing(), self._roster)
+                update = await self._keeper.follow(self.member, self._status(), self._roster)
             except HeadraceError as error:
                 _log.warning("the cluster's keeper does not answer: %s", error)
                 await asyncio.sleep(_delay(backoff))
@@ -131,7 +131,7 @@ class Convergence:
         if changes.whole:
             places = map(choice.key_of, self._places)
             gone = (self._store.keys() | self._want.keys()).union(places) - found.keys()
-            found |= {key: Entry(changes.revision, None) for key in gone}
+            found |= {key: VersionedValue(changes.revision, None) for key in gone}
         self._heard = changes.revision
         self._roster = update.roster
         moved = set() if update.members is None else set(self._directory.meet(update.members))
@@ -145,17 +145,17 @@ class Convergence:
             self._look(networks.key_of(name))
             self._changed(name)
 
-    def _place(self, name: str, entry: Entry) -> None:
+    def _place(self, name: str, entry: VersionedValue) -> None:
         self._directory.place(name, entry.value)
         if entry.value is None:
             self._places.pop(name, None)
         else:
             self._places[name] = entry.revision
 
-    def _standing(self) -> Standing:
+    def _status(self) -> ReplicaStatus:
         pending = self._tasks.keys() | {key for key in self._want if self._due(key)}
         failed, number = dict(self._failed), next(self._numbers)
-        return Standing(self._ready, self._heard, frozenset(pending), failed, number)
+        return ReplicaStatus(self._ready, self._heard, frozenset(pending), failed, number)
 
     def _due(self, key: str) -> bool:
         if key in self._retrying:
@@ -183,13 +183,13 @@ class Convergence:
         for key in list(self._want):
             self._look(key)
         if self._ready:
-            task = self._loop.create_task(self._report(self._standing()))
+            task = self._loop.create_task(self._report(self._status()))
             self._reporting.add(task)
             task.add_done_callback(self._reporting.discard)
 
-    async def _report(self, standing: Standing) -> None:
+    async def _report(self, status: ReplicaStatus) -> None:
         with suppress(HeadraceError):  # the next question to the keeper tells it
-            await self._keeper.report(self.member, standing)
+            await self._keeper.report(self.member, status)
 
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
         del self._tasks[key]
@@ -222,9 +222,9 @@ class Convergence:
             self._failed[key] = reason
             self._store.dealt(key, want, self._store.has(key))
         if self._ready:
-            standing = self._standing()
-            pending = standing.pending - ({key} if not self._due(key) else set())
-            await self._report(replace(standing, pending=pending))
+            status = self._status()
+            pending = status.pending - ({key} if not self._due(key) else set())
+            await self._report(replace(status, pending=pending))
 
     async def _attempt(self, key: str, want: Value | None) -> str | None:
         """Changes a key. Returns why it could not."""

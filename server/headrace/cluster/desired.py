@@ -20,7 +20,7 @@ LOG_LENGTH: Final = 10_000
 """Changes that are kept for replicas. A replica that is further behind gets the whole state."""
 
 
-class Entry(NamedTuple):
+class VersionedValue(NamedTuple):
     """A key's value, and the revision that gave it."""
 
     revision: int
@@ -37,7 +37,7 @@ class Changes(NamedTuple):
     """
 
     revision: int
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, VersionedValue]
     whole: bool
 
 
@@ -53,7 +53,7 @@ class Conflict(Exception):
         self.key, self.newest = key, newest
 
 
-class Desired:
+class DesiredState:
     """Belongs to one thread.
 
     Args:
@@ -62,11 +62,14 @@ class Desired:
     """
 
     def __init__(
-        self, entries: Mapping[str, Entry], revision: int = NOTHING, log_length: int = LOG_LENGTH
+        self,
+        entries: Mapping[str, VersionedValue],
+        revision: int = NOTHING,
+        log_length: int = LOG_LENGTH,
     ) -> None:
         self.entries = dict(entries)
         self.revision = max([revision, *(entry.revision for entry in entries.values())])
-        self._log: deque[tuple[str, Entry]] = deque(maxlen=log_length)
+        self._log: deque[tuple[str, VersionedValue]] = deque(maxlen=log_length)
         self._log_begins = self.revision
 
     def check(self, key: str, expected: int) -> None:
@@ -82,7 +85,7 @@ class Desired:
     def change(self, key: str, value: Value | None) -> int:
         """Changes a key, and returns the change's revision. None removes the key."""
         self.revision += 1
-        entry = Entry(self.revision, value)
+        entry = VersionedValue(self.revision, value)
         if value is None:
             self.entries.pop(key, None)
         else:
@@ -96,7 +99,7 @@ class Desired:
         """The changes after a revision. It is the whole state if the log does not reach back."""
         if not self._log_begins <= revision <= self.revision:
             return Changes(self.revision, dict(self.entries), whole=True)
-        changed: dict[str, Entry] = {}
+        changed: dict[str, VersionedValue] = {}
         for key, entry in reversed(self._log):  # most replicas need only the newest
             if entry.revision <= revision:
                 break

@@ -14,7 +14,7 @@ import grpc
 _UNAVAILABLE = "no replica of the cluster takes requests at the moment; try again"
 
 
-class Hosted(Protocol):
+class ServedReplica(Protocol):
     """What runs on Serve's gRPC server."""
 
     def mount(self, server: grpc.aio.Server) -> None:
@@ -27,10 +27,10 @@ class Hosted(Protocol):
         """Finishes what is in progress within so many seconds."""
 
 
-_hosted: Hosted | None = None
+_hosted: ServedReplica | None = None
 
 
-def host(hosted: Hosted) -> None:
+def host(hosted: ServedReplica) -> None:
     """Says what this process serves. The process has one replica."""
     global _hosted
     _hosted = hosted
@@ -51,7 +51,7 @@ def register(server: grpc.aio.Server, handlers: grpc.GenericRpcHandler) -> None:
     super(type(server), server).add_generic_rpc_handlers((handlers,))
 
 
-def _follow_life(hosted: Hosted, server: Any) -> None:
+def _follow_life(hosted: ServedReplica, server: Any) -> None:
     """Has the replica get ready before Serve opens the port, and drain before Serve closes it."""
     open_port, close = server.start, server.stop
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.cluster import networks
-from headrace.cluster.desired import NOTHING, Conflict, Desired, Entry, Value
-from headrace.cluster.keeping import Committed, Update
-from headrace.cluster.members import LOST_SECONDS, Member, Members, Problem, Standing
+from headrace.cluster.desired import NOTHING, Conflict, DesiredState, Value, VersionedValue
+from headrace.cluster.keeping import CommitResult, Update
+from headrace.cluster.members import LOST_SECONDS, Members, Problem, ReplicaAddress, ReplicaStatus
 from headrace.cluster.placement import choice
 from headrace.cluster.shared.archive import Archive
 from headrace.runtime.errors import HeadraceError
@@ -55,8 +55,8 @@ class Keeper:
         self._lost_seconds = lost_seconds
         entries = self._archive.entries()
         # Removed keys have left no trace, so the clock makes sure that revisions only grow.
-        self._desired = Desired(entries, time.time_ns() // 1_000)
-        self._places = choice.Places(entries)
+        self._desired = DesiredState(entries, time.time_ns() // 1_000)
+        self._places = choice.Placement(entries)
         self._must_place = True
         self._placing: asyncio.Task[None] | None = None
         # Replicas that this keeper has not met may be there already.
@@ -69,34 +69,34 @@ class Keeper:
         self._swept_at = clock()
         self._sweeping: asyncio.Future[None] | None = None
 
-    async def commit(self, key: str, value: Value | None, expected: int) -> Committed:
+    async def commit(self, key: str, value: Value | None, expected: int) -> CommitResult:
         """Changes a key, if `expected` is its newest revision. None removes the key."""
         async with self._writing:
             there = self._desired.entries.get(key)
             if (there.value if there is not None else None) == value:
                 # The change was made, but its answer was lost, and so it was sent again.
-                return Committed(there.revision if there is not None else self._desired.revision)
+                return CommitResult(there.revision if there is not None else self._desired.revision)
             try:
                 self._desired.check(key, expected)
             except Conflict as conflict:
-                return Committed(conflict.newest, there or Entry(NOTHING, None))
+                return CommitResult(conflict.newest, there or VersionedValue(NOTHING, None))
             is_network = key.startswith(networks.PREFIX)
             places = self._placed(key.removeprefix(networks.PREFIX), value) if is_network else {}
             revision = await self._change({**places, key: value})
         self._tell()
-        return Committed(revision)
+        return CommitResult(revision)
 
-    async def follow(self, member: Member, standing: Standing, known: str) -> Update:
-        """Returns the changes since `standing`, at the latest after `POLL_SECONDS`.
+    async def follow(self, member: ReplicaAddress, status: ReplicaStatus, known: str) -> Update:
+        """Returns the changes since `status`, at the latest after `POLL_SECONDS`.
 
         Args:
             known: the `roster` of the replicas that the replica knows. It also hears when others
                 join or leave.
         """
-        self._hear(member, standing)
+        self._hear(member, status)
         until = self._clock() + POLL_SECONDS
         while True:
-            changes = self._desired.since(standing.revision)
+            changes = self._desired.since(status.revision)
             self._look()
             left = until - self._clock()
             roster = self._members.roster()
@@ -104,20 +104,20 @@ class Keeper:
                 return Update(changes, roster, None if roster == known else self._members.live())
             await _wait(self._news, left)
 
-    async def report(self, member: Member, standing: Standing) -> None:
+    async def report(self, member: ReplicaAddress, status: ReplicaStatus) -> None:
         """Notes where a replica stands."""
-        self._hear(member, standing)
+        self._hear(member, status)
 
-    async def enter(self, member: Member, standing: Standing) -> bool:
+    async def enter(self, member: ReplicaAddress, status: ReplicaStatus) -> bool:
         """Makes a new replica one that clients' changes wait for, if it is up to date.
 
         A replica that is still catching up delays nobody. It takes no requests before this method
         has returned True, so no client meets a replica without a network that a load has reported.
         """
-        if standing.pending or standing.revision != self._desired.revision:
+        if status.pending or status.revision != self._desired.revision:
             return False
         self._must_place = True
-        self._hear(member, replace(standing, ready=True))
+        self._hear(member, replace(status, ready=True))
         return True
 
     async def release(self, name: str) -> None:
@@ -157,10 +157,10 @@ class Keeper:
         """The key that signs the exports of all replicas."""
         return self._key
 
-    async def members(self) -> list[tuple[Member, Standing]]:
+    async def members(self) -> list[tuple[ReplicaAddress, ReplicaStatus]]:
         """The live replicas, and where each stands."""
         self._look()
-        return [(each, self._members.standing(each.name)) for each in self._members.live()]
+        return [(each, self._members.status(each.name)) for each in self._members.live()]
 
     async def swept(self) -> None:
         """Returns when no unused model is being removed."""
@@ -169,9 +169,9 @@ class Keeper:
 
     # -- inside --
 
-    def _hear(self, member: Member, standing: Standing) -> None:
+    def _hear(self, member: ReplicaAddress, status: ReplicaStatus) -> None:
         """Takes over where a replica stands."""
-        if self._members.tell(member, standing, self._clock()):
+        if self._members.tell(member, status, self._clock()):
             _log.info("replica %s on %s joined", member.name, member.node)
             self._tell()
         else:
@@ -203,7 +203,7 @@ class Keeper:
             The revision of the last one.
         """
         for revision, (key, value) in enumerate(changes.items(), self._desired.revision + 1):
-            await asyncio.to_thread(self._archive.write, key, Entry(revision, value))
+            await asyncio.to_thread(self._archive.write, key, VersionedValue(revision, value))
         for key, value in changes.items():
             self._places.note(key, value)
             self._desired.change(key, value)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import NamedTuple, Protocol
 
-from headrace.cluster.desired import Changes, Entry, Value
-from headrace.cluster.members import Member, Problem, Standing
+from headrace.cluster.desired import Changes, Value, VersionedValue
+from headrace.cluster.members import Problem, ReplicaAddress, ReplicaStatus
 
 
-class Committed(NamedTuple):
+class CommitResult(NamedTuple):
     """The outcome of a change: its revision. `newest` is set if the change was refused, because it
     builds on an older one."""
 
     revision: int
-    newest: Entry | None = None
+    newest: VersionedValue | None = None
 
 
 class Update(NamedTuple):
@@ -28,24 +28,26 @@ class Update(NamedTuple):
 
     changes: Changes
     roster: str
-    members: tuple[Member, ...] | None
+    members: tuple[ReplicaAddress, ...] | None
 
 
-class Keeping(Protocol):
+class KeeperClient(Protocol):
     """What a replica asks of the keeper, wherever the keeper runs."""
 
-    def commit(self, key: str, value: Value | None, expected: int) -> Committed:
+    def commit(self, key: str, value: Value | None, expected: int) -> CommitResult:
         """Changes a key, as the keeper does. Waits for the answer; not for the event loop.
 
         Raises:
             Unavailable: the keeper cannot be reached, or cannot write to its store.
         """
 
-    def follow(self, member: Member, standing: Standing, known: str) -> Awaitable[Update]: ...
+    def follow(
+        self, member: ReplicaAddress, status: ReplicaStatus, known: str
+    ) -> Awaitable[Update]: ...
 
-    def report(self, member: Member, standing: Standing) -> Awaitable[None]: ...
+    def report(self, member: ReplicaAddress, status: ReplicaStatus) -> Awaitable[None]: ...
 
-    def enter(self, member: Member, standing: Standing) -> Awaitable[bool]: ...
+    def enter(self, member: ReplicaAddress, status: ReplicaStatus) -> Awaitable[bool]: ...
 
     def settle(self, key: str, revision: int) -> Awaitable[list[Problem]]: ...
 

@@ -12,7 +12,7 @@ LOST_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True)
-class Standing:
+class ReplicaStatus:
     """Where a replica stands. The replica tells it.
 
     Attributes:
@@ -20,7 +20,7 @@ class Standing:
         revision: the newest revision that the replica has heard of.
         pending: the keys that it is still changing.
         failed: why it could not change other keys.
-        number: grows with each standing that the replica tells. Calls may overtake each other, and
+        number: grows with each status that the replica tells. Calls may overtake each other, and
             may be sent again.
     """
 
@@ -31,7 +31,7 @@ class Standing:
     number: int = 0
 
 
-class Member(NamedTuple):
+class ReplicaAddress(NamedTuple):
     """A replica.
 
     Attributes:
@@ -47,7 +47,7 @@ class Member(NamedTuple):
 class Problem(NamedTuple):
     """A replica that does not have what it shall have, and why."""
 
-    member: Member
+    member: ReplicaAddress
     reason: str
 
     def __str__(self) -> str:
@@ -64,34 +64,34 @@ class Members:
 
     def __init__(self, lost_seconds: float = LOST_SECONDS) -> None:
         self._lost_seconds = lost_seconds
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, ReplicaAddress] = {}
         self._heard: dict[str, float] = {}
-        self._standings: dict[str, Standing] = {}
+        self._statuses: dict[str, ReplicaStatus] = {}
         self._leaving: set[str] = set()
-        self._live: tuple[Member, ...] | None = None  # made when it is needed
+        self._live: tuple[ReplicaAddress, ...] | None = None  # made when it is needed
         self._roster = ""
 
-    def tell(self, member: Member, standing: Standing, now: float) -> bool:
+    def tell(self, member: ReplicaAddress, status: ReplicaStatus, now: float) -> bool:
         """Notes where a replica stands. Returns whether the set of replicas has changed."""
         changed = self._members.get(member.name) != member
         if changed:
             self._members[member.name] = member
             self._live = None
         self._heard[member.name] = now
-        known = self._standings.get(member.name)
-        if known is None or known.number <= standing.number:
-            self._standings[member.name] = standing
+        known = self._statuses.get(member.name)
+        if known is None or known.number <= status.number:
+            self._statuses[member.name] = status
         return changed
 
     def leave(self, name: str) -> bool:
         """Forgets a replica that ends. Returns whether the set of replicas has changed."""
         self._leaving.discard(name)
         self._heard.pop(name, None)
-        self._standings.pop(name, None)
+        self._statuses.pop(name, None)
         self._live = None
         return self._members.pop(name, None) is not None
 
-    def lose(self, now: float) -> list[Member]:
+    def lose(self, now: float) -> list[ReplicaAddress]:
         """Forgets the replicas that have not been heard of for too long, and returns them."""
         late = [name for name, then in self._heard.items() if now - then > self._lost_seconds]
         lost = [self._members[name] for name in late]
@@ -99,7 +99,7 @@ class Members:
             self.leave(name)
         return lost
 
-    def live(self) -> tuple[Member, ...]:
+    def live(self) -> tuple[ReplicaAddress, ...]:
         """The live replicas in the order of their names."""
         if self._live is None:
             self._live = tuple(self._members[name] for name in sorted(self._members))
@@ -119,14 +119,14 @@ class Members:
 
     def staying(self) -> set[str]:
         """The names of the live replicas that take requests and are not about to leave."""
-        return {name for name, each in self._standings.items() if each.ready} - self._leaving
+        return {name for name, each in self._statuses.items() if each.ready} - self._leaving
 
     def leaving(self) -> set[str]:
         """The names of the live replicas that are about to leave."""
         return set(self._leaving)
 
-    def standing(self, name: str) -> Standing:
-        return self._standings.get(name, Standing())
+    def status(self, name: str) -> ReplicaStatus:
+        return self._statuses.get(name, ReplicaStatus())
 
     def behind(self, key: str, revision: int) -> list[str]:
         """The names of the replicas of which `is_behind` is true."""
@@ -134,18 +134,18 @@ class Members:
 
     def is_behind(self, name: str, key: str, revision: int) -> bool:
         """Whether a live replica takes requests and has not dealt with a key's revision yet."""
-        standing = self.standing(name)
-        return standing.ready and (standing.revision < revision or key in standing.pending)
+        status = self.status(name)
+        return status.ready and (status.revision < revision or key in status.pending)
 
     def problems(self, key: str) -> list[Problem]:
         """The live replicas that could not do what the desired state says of the key."""
         return [
             Problem(member, reason)
             for member in self.live()
-            if (reason := self._standings[member.name].failed.get(key)) is not None
+            if (reason := self._statuses[member.name].failed.get(key)) is not None
         ]
 
 
-def roster(members: Collection[Member]) -> str:
+def roster(members: Collection[ReplicaAddress]) -> str:
     """A short text that differs for different sets of replicas."""
     return hashlib.sha256("\0".join(sorted(map(repr, members))).encode()).hexdigest()[:16]

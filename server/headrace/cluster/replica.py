@@ -14,12 +14,12 @@ import grpc
 from headrace.cluster.actions import Actions
 from headrace.cluster.convergence import Convergence
 from headrace.cluster.ingress import register
-from headrace.cluster.keeping import Keeping
-from headrace.cluster.members import Member
+from headrace.cluster.keeping import KeeperClient
+from headrace.cluster.members import ReplicaAddress
 from headrace.cluster.placement.directory import Directory
-from headrace.cluster.placement.forwarding import Forwarding
-from headrace.cluster.placement.methods import Passing
-from headrace.cluster.scaling import Meter
+from headrace.cluster.placement.forwarding import Forwarder
+from headrace.cluster.placement.methods import ForwardingMethods
+from headrace.cluster.scaling import LoadMeter
 from headrace.cluster.settlement import settling
 from headrace.cluster.shared.objects import Objects
 from headrace.cluster.shared.uploads import SharedUploads
@@ -86,7 +86,7 @@ class Replica:
         self,
         settings: Settings,
         objects: Objects,
-        keeper: Keeping,
+        keeper: KeeperClient,
         key: bytes,
         *,
         name: str,
@@ -99,16 +99,16 @@ class Replica:
         self._keeper = keeper
         self._key = key
         self._name, self._node, self._host = name, node, host
-        self._meter = Meter()
+        self._meter = LoadMeter()
         self._app: App | None = None
         self._convergence: Convergence | None = None
-        self._forwarding: Forwarding | None = None
+        self._forwarding: Forwarder | None = None
 
     def mount(self, server: grpc.aio.Server) -> None:
         store = ClusterStore(self._objects, self._keeper)
         directory = Directory(self._name)
-        forwarding = self._forwarding = Forwarding(directory)
-        passing = Passing(forwarding)
+        forwarding = self._forwarding = Forwarder(directory)
+        passing = ForwardingMethods(forwarding)
         hosting = Hosting(
             front_end=lambda _, __, methods: _ServeFrontEnd(server, methods),
             uploads=partial(SharedUploads, self._objects),
@@ -123,10 +123,14 @@ class Replica:
         passing.networks = app.backend.networks
         # Serve does not tell the port that it has opened. Peers get one of their own.
         port = server.add_insecure_port(f"{self._host}:0")
-        member = Member(self._name, f"{self._host}:{port}", self._node)
+        member = ReplicaAddress(self._name, f"{self._host}:{port}", self._node)
         self._convergence = Convergence(
-            *(Actions(core, self._objects), store, self._keeper, member),
-            *(directory, app.backend.network_changed),
+            Actions(core, self._objects),
+            store,
+            self._keeper,
+            member,
+            directory,
+            app.backend.network_changed,
         )
 
     async def start(self) -> None:
@@ -149,7 +153,7 @@ class Replica:
         await self._forwarding.close()
 
     def measure(self) -> dict[str, float]:
-        """As `Meter.read`. Any thread may call it, one at a time."""
+        """As `LoadMeter.read`. Any thread may call it, one at a time."""
         return self._meter.read(self._app.backend.core.counters.snapshot() if self._app else ())
 
 

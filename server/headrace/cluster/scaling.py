@@ -1,7 +1,7 @@
 """How many replicas a cluster needs, from the time that requests wait for a device.
 
-Serve asks each replica for `Meter.read`, and calls `by_waiting_time` with what all of them said. It
-applies its own delays and bounds to the answer.
+Serve asks each replica for `LoadMeter.read`, and calls `by_waiting_time` with all answers.
+It applies its own delays and bounds to the result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TARGET_BUSY: Final = 0.7
 _MOST_AT_ONCE: Final = 2.0  # a burst that waits for seconds does not ask for hundreds of replicas
 
 
-class Meter:
+class LoadMeter:
     """Measures a replica between two readings. Not thread-safe."""
 
     def __init__(self) -> None:

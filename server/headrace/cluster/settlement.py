@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from headrace.cluster.keeping import Keeping
+from headrace.cluster.keeping import KeeperClient
 from headrace.cluster.store import COMMITS, Commit
 from headrace.runtime.errors import FailedPrecondition
 from headrace.server.access.identity import Role
 from headrace.server.services.methods import Kind, Method
 
 
-def settling(methods: list[Method], keeper: Keeping) -> list[Method]:
+def settling(methods: list[Method], keeper: KeeperClient) -> list[Method]:
     """The methods, of which those that change something wait for all replicas."""
     return [
         method._replace(handler=_settled(method.handler, keeper))
@@ -23,7 +23,7 @@ def settling(methods: list[Method], keeper: Keeping) -> list[Method]:
     ]
 
 
-def _settled(handler: Callable[..., Any], keeper: Keeping) -> Callable[..., Any]:
+def _settled(handler: Callable[..., Any], keeper: KeeperClient) -> Callable[..., Any]:
     @wraps(handler)
     async def handle(*arguments: Any) -> Any:
         commits: list[Commit] = []
@@ -38,7 +38,7 @@ def _settled(handler: Callable[..., Any], keeper: Keeping) -> Callable[..., Any]
     return handle
 
 
-async def settle(commits: list[Commit], keeper: Keeping) -> None:
+async def settle(commits: list[Commit], keeper: KeeperClient) -> None:
     """Waits until every live replica has the changes.
 
     Raises:

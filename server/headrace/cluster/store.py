@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 from headrace.cluster import networks
-from headrace.cluster.desired import NOTHING, Entry, Value
-from headrace.cluster.keeping import Keeping
+from headrace.cluster.desired import NOTHING, Value, VersionedValue
+from headrace.cluster.keeping import KeeperClient
 from headrace.cluster.shared.archive import MODELS
 from headrace.cluster.shared.objects import Objects
 from headrace.runtime.config.replicas import replicas_of
@@ -64,13 +64,13 @@ class ClusterStore:
 
     shared = True
 
-    def __init__(self, objects: Objects, keeper: Keeping) -> None:
+    def __init__(self, objects: Objects, keeper: KeeperClient) -> None:
         self.changed: Callable[[], object] = lambda: None
         self._objects = objects
         self._keeper = keeper
         self._lock = threading.Lock()
         # What the replica has dealt with, whether it succeeded or not.
-        self._known: dict[str, Entry] = {}
+        self._known: dict[str, VersionedValue] = {}
         self._has: dict[str, Value] = {}
         self._committing: Counter[str] = Counter()
 
@@ -160,7 +160,7 @@ class ClusterStore:
         with self._lock:
             return set(self._known)
 
-    def dealt(self, key: str, entry: Entry, has: Value | None) -> None:
+    def dealt(self, key: str, entry: VersionedValue, has: Value | None) -> None:
         """Notes that the replica has dealt with the key, and what it has now."""
         with self._lock:
             self._note(key, entry, has)
@@ -200,7 +200,7 @@ class ClusterStore:
                 value = change(before.value)
                 done = self._keeper.commit(key, value, before.revision)
                 if done.newest is None:
-                    self._committed(key, Entry(done.revision, value))
+                    self._committed(key, VersionedValue(done.revision, value))
                     return True
                 before = done.newest
             return False
@@ -210,14 +210,14 @@ class ClusterStore:
                 self._committing += Counter()  # drops counts that are not positive
             self.changed()
 
-    def _committed(self, key: str, entry: Entry) -> None:
+    def _committed(self, key: str, entry: VersionedValue) -> None:
         with self._lock:
             self._note(key, entry, entry.value)
         commits = COMMITS.get()
         if commits is not None:
             commits.append(Commit(key, entry.revision))
 
-    def _note(self, key: str, entry: Entry, has: Value | None) -> None:
+    def _note(self, key: str, entry: VersionedValue, has: Value | None) -> None:
         if entry.value is None:
             self._known.pop(key, None)
         else:
@@ -227,9 +227,9 @@ class ClusterStore:
         else:
             self._has[key] = has
 
-    def _entry(self, key: str) -> Entry:
+    def _entry(self, key: str) -> VersionedValue:
         with self._lock:
-            return self._known.get(key, Entry(NOTHING, None))
+            return self._known.get(key, VersionedValue(NOTHING, None))
 
 
 def model_name(digest: str) -> str:

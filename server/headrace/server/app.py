@@ -14,7 +14,7 @@ from contextlib import suppress
 from headrace.runtime.network.onnx_inference import infer_apart, stop_apart
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import check_address, check_exposure
-from headrace.server.backend import Backend
+from headrace.server.backend import ServerCore
 from headrace.server.hosting import ALONE, Hosting
 from headrace.server.listeners import Addresses, Listeners
 from headrace.server.settings.settings import Settings
@@ -63,7 +63,7 @@ class App:
         self.stuck = False
         self._watcher = Watcher()
         tls = server_tls(settings, self._watcher)
-        self.backend = Backend(settings, hosting)
+        self.backend = ServerCore(settings, hosting)
         self._listeners = Listeners(settings, tls, self._watcher, self.backend, hosting)
 
     async def start(self) -> Addresses:

@@ -27,7 +27,7 @@ from headrace.server.storage import lock_state, network_cache, signing_key, usab
 from headrace.server.tracing.start import start_tracing
 
 
-class Backend:
+class ServerCore:
     """The core, the networks of the start and of the repository, and their health.
 
     Belongs to the thread of the event loop on which it is made.

@@ -11,7 +11,7 @@ from headrace.server.access.access import Access
 from headrace.server.access.identity import Role
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import shown_address
-from headrace.server.backend import Backend
+from headrace.server.backend import ServerCore
 from headrace.server.hosting import ALONE, Hosting, front_end_of
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry, memory_series
@@ -41,7 +41,7 @@ from headrace.server.settings.settings import Settings
 from headrace.server.shared_memory.handover import Handover
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.status.errors import RecentErrors
-from headrace.server.status.status import READY, Status, facts_of
+from headrace.server.status.status import READY, StatusReport, facts_of
 from headrace.server.storage import usable
 from headrace.server.tracing.start import shown_host
 from headrace.server.transport.boundary import Boundary
@@ -85,7 +85,7 @@ class Listeners:
         settings: Settings,
         tls: ServerTls | None,
         watcher: Watcher,
-        backend: Backend,
+        backend: ServerCore,
         hosting: Hosting = ALONE,
     ) -> None:
         self._settings = settings
@@ -106,7 +106,7 @@ class Listeners:
             max_bytes=settings.max_shared_memory_bytes,
         )
         self._port: int | None = None  # gRPC's port, once it is open
-        status = Status(
+        status = StatusReport(
             core,
             networks,
             backend.repository,
@@ -163,7 +163,7 @@ class Listeners:
             tls=tls.context if tls else None,
         )
 
-    def _services(self, status: Status) -> Services:
+    def _services(self, status: StatusReport) -> Services:
         settings, backend, boundary = self._settings, self._backend, self._boundary
         core, networks, regions = backend.core, backend.networks, self._regions
         sink = CompletionSink(asyncio.get_running_loop())

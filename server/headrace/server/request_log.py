@@ -36,8 +36,14 @@ JOB: ContextVar[Job | None] = ContextVar("job", default=None)
 # The caller can mend these. All other errors are warnings to the server's operator.
 _OF_THE_CALLER: Final = frozenset(
     {
-        *("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED"),
-        *("UNAUTHENTICATED", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"),
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "UNAUTHENTICATED",
+        "FAILED_PRECONDITION",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
     }
 )
 _FAILED: Final = "request failed"

@@ -17,7 +17,7 @@ from headrace.cluster import networks
 from headrace.cluster.actions import Actions
 from headrace.cluster.convergence import Convergence
 from headrace.cluster.keeper import Keeper
-from headrace.cluster.members import Member
+from headrace.cluster.members import ReplicaAddress
 from headrace.cluster.placement.directory import Directory
 from headrace.cluster.settlement import settle
 from headrace.cluster.shared.objects import Objects
@@ -57,8 +57,12 @@ class Replica:
         self.directory = Directory(name)
         self.directory.here = self.core.networks
         self.convergence = Convergence(
-            *(Actions(self.core, objects), self.store, keeper, Member(name)),
-            *(self.directory, lambda _: None),
+            Actions(self.core, objects),
+            self.store,
+            keeper,
+            ReplicaAddress(name),
+            self.directory,
+            lambda _: None,
         )
 
     async def load(self, name: str = "n", model: bytes = MODEL, **said: Any) -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.cluster.desired import NOTHING, Conflict, Desired, Entry
+from headrace.cluster.desired import NOTHING, Conflict, DesiredState, VersionedValue
 
 
 def test_each_change_gets_the_next_revision() -> None:
-    desired = Desired({}, 10)
+    desired = DesiredState({}, 10)
     assert desired.change("a", {"x": 1}) == 11
     assert desired.change("b", {"x": 2}) == 12
-    assert desired.entries == {"a": Entry(11, {"x": 1}), "b": Entry(12, {"x": 2})}
+    assert desired.entries == {"a": VersionedValue(11, {"x": 1}), "b": VersionedValue(12, {"x": 2})}
 
 
 def test_a_new_revision_is_above_those_of_the_entries_and_of_the_past() -> None:
-    assert Desired({"a": Entry(7, {})}, 3).change("b", {}) == 8
-    assert Desired({"a": Entry(7, {})}, 30).change("b", {}) == 31
+    assert DesiredState({"a": VersionedValue(7, {})}, 3).change("b", {}) == 8
+    assert DesiredState({"a": VersionedValue(7, {})}, 30).change("b", {}) == 31
 
 
 def test_a_change_that_builds_on_an_older_revision_is_refused() -> None:
-    desired = Desired({})
+    desired = DesiredState({})
     first = desired.change("a", {"x": 1})
     desired.check("a", first)
     desired.change("a", {"x": 2})
@@ -32,7 +32,7 @@ def test_a_change_that_builds_on_an_older_revision_is_refused() -> None:
 
 
 def test_a_key_that_does_not_exist_builds_on_nothing() -> None:
-    desired = Desired({})
+    desired = DesiredState({})
     desired.check("a", NOTHING)
     revision = desired.change("a", {})
     desired.change("a", None)
@@ -42,7 +42,7 @@ def test_a_key_that_does_not_exist_builds_on_nothing() -> None:
 
 
 def test_a_replica_gets_what_changed_since_its_revision() -> None:
-    desired = Desired({"old": Entry(1, {})}, 1)
+    desired = DesiredState({"old": VersionedValue(1, {})}, 1)
     begin = desired.revision
     desired.change("a", {"x": 1})
     middle = desired.change("b", {})
@@ -50,23 +50,23 @@ def test_a_replica_gets_what_changed_since_its_revision() -> None:
     desired.change("b", None)
     changes = desired.since(begin)
     assert (changes.revision, changes.whole) == (5, False)
-    assert changes.entries == {"a": Entry(4, {"x": 2}), "b": Entry(5, None)}
+    assert changes.entries == {"a": VersionedValue(4, {"x": 2}), "b": VersionedValue(5, None)}
     assert set(desired.since(middle).entries) == {"a", "b"}
     assert desired.since(5).entries == {}
 
 
 @pytest.mark.parametrize("revision", [0, 99])
 def test_a_replica_that_the_log_does_not_reach_gets_the_whole_state(revision: int) -> None:
-    desired = Desired({"old": Entry(3, {"x": 0})}, 5, log_length=2)
+    desired = DesiredState({"old": VersionedValue(3, {"x": 0})}, 5, log_length=2)
     for _ in range(3):
         desired.change("a", {})
     changes = desired.since(revision)
     assert changes.whole
-    assert changes.entries == {"old": Entry(3, {"x": 0}), "a": Entry(8, {})}
+    assert changes.entries == {"old": VersionedValue(3, {"x": 0}), "a": VersionedValue(8, {})}
 
 
 def test_the_log_forgets_the_oldest_change_first() -> None:
-    desired = Desired({}, log_length=2)
+    desired = DesiredState({}, log_length=2)
     first = desired.change("a", {})
     desired.change("b", {})
     desired.change("c", {})

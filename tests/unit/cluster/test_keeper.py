@@ -11,16 +11,16 @@ import pytest
 
 from headrace.cluster import keeper as module
 from headrace.cluster import networks
-from headrace.cluster.desired import Entry, Value
+from headrace.cluster.desired import Value, VersionedValue
 from headrace.cluster.keeper import Keeper
 from headrace.cluster.keeping import Update
-from headrace.cluster.members import Member, Problem, Standing
+from headrace.cluster.members import Problem, ReplicaAddress, ReplicaStatus
 from headrace.cluster.placement import choice
 from headrace.cluster.shared.archive import UNUSED_SECONDS, Archive
 from headrace.runtime.errors import Unavailable
 from tests.support.manual_clock import ManualClock
 
-A, B = Member("a", "h:1", "n1"), Member("b", "h:2", "n2")
+A, B = ReplicaAddress("a", "h:1", "n1"), ReplicaAddress("b", "h:2", "n2")
 PATIENCE_SECONDS = 60.0
 
 
@@ -34,8 +34,8 @@ def store(tmp_path: Path) -> str:
     return str(tmp_path / "store")
 
 
-def ready(revision: int, *pending: str, failed: dict[str, str] | None = None) -> Standing:
-    return Standing(True, revision, frozenset(pending), failed or {})
+def ready(revision: int, *pending: str, failed: dict[str, str] | None = None) -> ReplicaStatus:
+    return ReplicaStatus(True, revision, frozenset(pending), failed or {})
 
 
 def test_a_change_outlives_the_keeper(store: str) -> None:
@@ -45,7 +45,7 @@ def test_a_change_outlives_the_keeper(store: str) -> None:
         gone = await first.commit("network/gone", {"versions": {}}, 0)
         await first.commit("network/gone", None, gone.revision)
         again = Keeper(store)
-        update = await again.follow(A, Standing(), "")
+        update = await again.follow(A, ReplicaStatus(), "")
         assert update.changes.whole
         assert dict(update.changes.entries) == {"network/n": (made.revision, {"versions": {}})}
         assert await again.key() == await first.key()
@@ -95,7 +95,7 @@ def test_a_change_that_cannot_be_written_is_not_made(store: str, tmp_path: Path)
 def test_a_replica_hears_of_a_change_while_it_waits(store: str) -> None:
     async def run() -> None:
         keeper = Keeper(store)
-        begin = await keeper.follow(A, Standing(), "")
+        begin = await keeper.follow(A, ReplicaStatus(), "")
         told = ready(begin.changes.revision)
         waiting = asyncio.create_task(keeper.follow(A, told, begin.roster))
         made = await keeper.commit("k", {"x": 1}, 0)
@@ -109,7 +109,7 @@ def test_a_replica_hears_of_a_change_while_it_waits(store: str) -> None:
 def test_a_replica_hears_of_another_that_joins(store: str) -> None:
     async def run() -> None:
         keeper = Keeper(store)
-        begin = await keeper.follow(A, Standing(), "")
+        begin = await keeper.follow(A, ReplicaStatus(), "")
         told = ready(begin.changes.revision)
         waiting = asyncio.create_task(keeper.follow(A, told, begin.roster))
         await keeper.report(B, ready(0))
@@ -167,14 +167,14 @@ def test_a_new_keeper_waits_until_the_replicas_have_had_time_to_come(
 def test_a_replica_enters_when_it_has_caught_up(store: str) -> None:
     async def run() -> None:
         keeper = Keeper(store)
-        update = await keeper.follow(A, Standing(), "")
-        heard = Standing(False, update.changes.revision)
+        update = await keeper.follow(A, ReplicaStatus(), "")
+        heard = ReplicaStatus(False, update.changes.revision)
         made = await keeper.commit("k", {"x": 1}, 0)
         assert not await keeper.enter(A, heard)
-        assert not await keeper.enter(A, Standing(False, made.revision, frozenset({"k"})))
-        assert await keeper.enter(A, Standing(False, made.revision))
-        ((member, standing),) = await keeper.members()
-        assert (member, standing.ready) == (A, True)
+        assert not await keeper.enter(A, ReplicaStatus(False, made.revision, frozenset({"k"})))
+        assert await keeper.enter(A, ReplicaStatus(False, made.revision))
+        ((member, status),) = await keeper.members()
+        assert (member, status.ready) == (A, True)
 
     asyncio.run(run())
 
@@ -205,19 +205,21 @@ def asking(replicas: int, stamp: str = "s") -> Value:
     return networks.loaded(None, "1", "{}", "digest", stamp, alone=True, asked=replicas)
 
 
-async def told(keeper: Keeper, member: Member, known: str = "") -> tuple[Standing, Update]:
+async def told(
+    keeper: Keeper, member: ReplicaAddress, known: str = ""
+) -> tuple[ReplicaStatus, Update]:
     """What a replica hears that has done everything before."""
     update = await asyncio.wait_for(keeper.follow(member, ready(0), known), PATIENCE_SECONDS)
-    standing = ready(update.changes.revision)
-    await keeper.report(member, standing)
-    return standing, update
+    status = ready(update.changes.revision)
+    await keeper.report(member, status)
+    return status, update
 
 
 async def moved(keeper: Keeper, name: str, holders: tuple[str, ...]) -> None:
     """Returns when these replicas are to have the network."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            update = await keeper.follow(B, Standing(True, 0), "")
+            update = await keeper.follow(B, ReplicaStatus(True, 0), "")
             place = update.changes.entries.get(choice.key_of(name))
             if place is not None and choice.holders_of(place.value) == holders:
                 return
@@ -235,7 +237,7 @@ def test_a_network_gets_its_replicas_together_with_its_change(store: str) -> Non
         assert update.changes.entries["place/n"].value == {"holders": ["a"]}
         await keeper.commit("network/m", asking(1), 0)
         again = Keeper(store)
-        update = await again.follow(A, Standing(), "")
+        update = await again.follow(A, ReplicaStatus(), "")
         assert update.changes.entries["place/m"].value == {"holders": ["b"]}
         gone = await keeper.commit("network/n", None, made.revision)
         update = await keeper.follow(A, ready(made.revision), "")
@@ -249,7 +251,7 @@ def test_nobody_hears_of_a_network_before_or_after_its_replicas(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise every replica would load it for a moment."""
-    heard: list[dict[str, Entry]] = []
+    heard: list[dict[str, VersionedValue]] = []
     write = Archive.write
 
     async def run() -> None:
@@ -257,7 +259,7 @@ def test_nobody_hears_of_a_network_before_or_after_its_replicas(
         await told(keeper, A)
         begin = await keeper.follow(A, ready(0), "")
 
-        def noted(self: Archive, key: str, entry: Entry) -> None:
+        def noted(self: Archive, key: str, entry: VersionedValue) -> None:
             write(self, key, entry)
             heard.append(dict(keeper._desired.since(begin.changes.revision).entries))
 
@@ -296,7 +298,7 @@ def test_a_new_keeper_leaves_networks_where_they_are(store: str, clock: ManualCl
         keeper = Keeper(store, lost_seconds=10, clock=clock)
         await told(keeper, B)
         made = await keeper.commit("network/n", asking(1, "again"), made.revision)
-        update = await keeper.follow(B, Standing(), "")
+        update = await keeper.follow(B, ReplicaStatus(), "")
         assert update.changes.entries["place/n"].value == {"holders": ["a"]}
         clock.advance(9)
         await told(keeper, B)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from headrace.cluster.members import Member, Members, Problem, Standing, roster
+from headrace.cluster.members import Members, Problem, ReplicaAddress, ReplicaStatus, roster
 
-A, B = Member("a", "h:1", "n1"), Member("b", "h:2", "n2")
+A, B = ReplicaAddress("a", "h:1", "n1"), ReplicaAddress("b", "h:2", "n2")
 
 
-def ready(revision: int, *pending: str, failed: dict[str, str] | None = None) -> Standing:
-    return Standing(True, revision, frozenset(pending), failed or {})
+def ready(revision: int, *pending: str, failed: dict[str, str] | None = None) -> ReplicaStatus:
+    return ReplicaStatus(True, revision, frozenset(pending), failed or {})
 
 
 def test_a_replica_that_nobody_hears_of_is_lost_after_a_while() -> None:
     members = Members(lost_seconds=10)
-    assert members.tell(A, Standing(), 0.0)
-    assert members.tell(B, Standing(), 5.0)
+    assert members.tell(A, ReplicaStatus(), 0.0)
+    assert members.tell(B, ReplicaStatus(), 5.0)
     assert members.lose(10.0) == []
     assert members.lose(10.1) == [A]
     assert members.live() == (B,)
-    assert not members.tell(B, Standing(), 11.0)
-    assert members.tell(A, Standing(), 12.0)
+    assert not members.tell(B, ReplicaStatus(), 11.0)
+    assert members.tell(A, ReplicaStatus(), 12.0)
 
 
 def test_a_replica_that_leaves_is_gone_at_once() -> None:
@@ -32,8 +32,8 @@ def test_a_replica_that_leaves_is_gone_at_once() -> None:
 
 def test_a_standing_that_was_overtaken_does_not_count() -> None:
     members = Members()
-    members.tell(A, Standing(True, 5, frozenset(), {}, 2), 0.0)
-    members.tell(A, Standing(True, 5, frozenset({"k"}), {}, 1), 12.0)
+    members.tell(A, ReplicaStatus(True, 5, frozenset(), {}, 2), 0.0)
+    members.tell(A, ReplicaStatus(True, 5, frozenset({"k"}), {}, 1), 12.0)
     assert members.behind("k", 5) == []
     assert members.lose(20.0) == []  # but the replica lives
 
@@ -51,7 +51,7 @@ def test_a_replica_is_behind_until_it_has_heard_and_finished() -> None:
 
 def test_nobody_waits_for_a_replica_that_is_still_starting() -> None:
     members = Members()
-    members.tell(A, Standing(False, 1, frozenset({"k"})), 0.0)
+    members.tell(A, ReplicaStatus(False, 1, frozenset({"k"})), 0.0)
     assert members.behind("k", 5) == []
 
 

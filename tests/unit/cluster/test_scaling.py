@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.cluster.scaling import BUSY, WAITING, Meter, by_waiting_time, wanted
+from headrace.cluster.scaling import BUSY, WAITING, LoadMeter, by_waiting_time, wanted
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.histogram import Histogram
 from headrace.runtime.metrics.series import SeriesSnapshot
@@ -43,7 +43,7 @@ def test_the_policy_reads_what_the_replicas_have_measured() -> None:
 
 def test_a_reading_is_of_the_time_since_the_last_one() -> None:
     waits = Histogram(families.DEVICE_QUEUE_WAIT_SECONDS.bounds)
-    meter = Meter()
+    meter = LoadMeter()
 
     def read(busy: float) -> dict[str, float]:
         series = [

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.cluster import networks
-from headrace.cluster.desired import NOTHING, Entry, Value
-from headrace.cluster.keeping import Committed
+from headrace.cluster.desired import NOTHING, Value, VersionedValue
+from headrace.cluster.keeping import CommitResult
 from headrace.cluster.shared.objects import Objects
 from headrace.cluster.store import COMMITS, ClusterStore, Commit, converging
 from headrace.runtime.config.device_name import DeviceName
@@ -29,21 +29,21 @@ class Keeper:
     """
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, VersionedValue] = {}
         self.revision = 0
         self.meanwhile: Callable[[], object] = lambda: None
 
     def put(self, key: str, value: Value | None) -> int:
         self.revision += 1
-        self.entries[key] = Entry(self.revision, value)
+        self.entries[key] = VersionedValue(self.revision, value)
         return self.revision
 
-    def commit(self, key: str, value: Value | None, expected: int) -> Committed:
+    def commit(self, key: str, value: Value | None, expected: int) -> CommitResult:
         self.meanwhile()
-        there = self.entries.get(key, Entry(NOTHING, None))
+        there = self.entries.get(key, VersionedValue(NOTHING, None))
         if there.revision != expected:
-            return Committed(there.revision, there)
-        return Committed(self.put(key, value))
+            return CommitResult(there.revision, there)
+        return CommitResult(self.put(key, value))
 
 
 @pytest.fixture

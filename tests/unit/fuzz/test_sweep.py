@@ -39,8 +39,19 @@ def shapes(value: Any) -> list[Any]:
 
 def test_an_array_takes_other_ranks_and_lengths() -> None:
     assert shapes(np.zeros((2, 3))) == [
-        *((2, 3), (), (0,), (6,), (1, 2, 3), (2, 3, 1), (3,), (3, 3), (1, 3), (0, 3)),
-        *((2, 4), (2, 2), (2, 0)),
+        (2, 3),
+        (),
+        (0,),
+        (6,),
+        (1, 2, 3),
+        (2, 3, 1),
+        (3,),
+        (3, 3),
+        (1, 3),
+        (0, 3),
+        (2, 4),
+        (2, 2),
+        (2, 0),
     ]
     assert shapes(np.zeros(())) == [(), (0,), (1,)]
     assert shapes(np.array(["a"], object)) == [(1,), (), (0,), (1, 1), (2,)]

@@ -15,8 +15,8 @@ from headrace.runtime.errors import Unavailable
 from headrace.testing.backend_cases.__main__ import main
 from headrace.testing.backend_cases.cases import INEXACT, BackendCase, collect
 from headrace.testing.backend_cases.expectation import Expectation, path_of
-from headrace.testing.backend_cases.outcome import Outcome, Result, difference, same_form
-from headrace.testing.backend_cases.pool import Run, run_cases
+from headrace.testing.backend_cases.outcome import CaseOutcome, Result, difference, same_form
+from headrace.testing.backend_cases.pool import CaseResults, run_cases
 from headrace.testing.backend_cases.table import markdown
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 
@@ -173,23 +173,23 @@ def test_the_form_is_that_of_all_but_the_numbers() -> None:
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> CaseResults:
     names = ["abs", "exp", "sin", "cos", "tan", "relu", "sinh", "gradient_of_add"]
     chosen = collect([f"test_{name}" for name in names])
     return run_cases(DEVICE, chosen, jobs=2)
 
 
-def test_each_case_has_its_outcome_whatever_the_device_does(run: Run) -> None:
+def test_each_case_has_its_outcome_whatever_the_device_does(run: CaseResults) -> None:
     found = {result.case.removeprefix("test_"): result for result in run.results}
     assert {case: result.outcome for case, result in found.items()} == {
-        "abs": Outcome.CRASHED,
-        "exp": Outcome.FAILED,
-        "sin": Outcome.WRONG,
-        "cos": Outcome.WRONG,
-        "tan": Outcome.WRONG,
-        "sinh": Outcome.PASSED,
-        "relu": Outcome.PASSED,
-        "gradient_of_add": Outcome.REFUSED,
+        "abs": CaseOutcome.CRASHED,
+        "exp": CaseOutcome.FAILED,
+        "sin": CaseOutcome.WRONG,
+        "cos": CaseOutcome.WRONG,
+        "tan": CaseOutcome.WRONG,
+        "sinh": CaseOutcome.PASSED,
+        "relu": CaseOutcome.PASSED,
+        "gradient_of_add": CaseOutcome.REFUSED,
     }
     reasons = {case: found[case].reason for case in ("sin", "cos", "tan", "abs", "exp")}
     assert reasons == {
@@ -203,24 +203,24 @@ def test_each_case_has_its_outcome_whatever_the_device_does(run: Run) -> None:
 
 def test_a_case_that_hangs_is_given_up() -> None:
     (result,) = run_cases(DEVICE, collect(["test_neg"]), limit_seconds=0.5).results
-    assert (result.outcome, result.reason) == (Outcome.TIMED_OUT, "after 0.5 s")
+    assert (result.outcome, result.reason) == (CaseOutcome.TIMED_OUT, "after 0.5 s")
 
 
-def test_what_was_claimed_is_known_even_of_a_crash(run: Run) -> None:
+def test_what_was_claimed_is_known_even_of_a_crash(run: CaseResults) -> None:
     unclaimed = [result.case for result in run.results if not result.claimed]
     assert unclaimed == ["test_gradient_of_add"]
 
 
-def test_a_refusal_is_no_fault_and_anything_else_but_passing_is(run: Run) -> None:
+def test_a_refusal_is_no_fault_and_anything_else_but_passing_is(run: CaseResults) -> None:
     faults = {result.case for result in run.results if result.is_fault}
     assert faults == {f"test_{name}" for name in ("abs", "exp", "sin", "cos", "tan")}
 
 
 def test_what_was_not_claimed_may_be_refused_and_not_be_wrong() -> None:
-    assert not Result("case", Outcome.REFUSED, claimed=False).is_fault
-    assert Result("case", Outcome.REFUSED, claimed=True).is_fault
-    assert Result("case", Outcome.WRONG, claimed=False).is_fault
-    assert not Result("case", Outcome.RANDOM, claimed=True).is_fault
+    assert not Result("case", CaseOutcome.REFUSED, claimed=False).is_fault
+    assert Result("case", CaseOutcome.REFUSED, claimed=True).is_fault
+    assert Result("case", CaseOutcome.WRONG, claimed=False).is_fault
+    assert not Result("case", CaseOutcome.RANDOM, claimed=True).is_fault
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_device_that_does_not_start_says_why(factory: str, reason: str) -> Non
 # -- how they are reported --
 
 
-def test_an_expectation_is_read_as_it_was_written(run: Run, tmp_path: Path) -> None:
+def test_an_expectation_is_read_as_it_was_written(run: CaseResults, tmp_path: Path) -> None:
     expected = Expectation.of(run)
     expected.write(tmp_path / "folder" / "UNSOUND.toml")
     assert Expectation.read(tmp_path / "folder" / "UNSOUND.toml") == expected
@@ -244,14 +244,14 @@ def test_an_expectation_is_read_as_it_was_written(run: Run, tmp_path: Path) -> N
     assert expected.differences(run.results) == []
 
 
-def test_a_difference_says_what_was_expected_and_what_came(run: Run) -> None:
+def test_a_difference_says_what_was_expected_and_what_came(run: CaseResults) -> None:
     others = {"test_relu": ("refused", "no kernel"), "test_gradient_of_add": ("refused", "other")}
     lines = Expectation("UNSOUND", "", onnx.__version__, 8, others).differences(run.results)
     assert "test_sin: expected passed, got wrong (values)" in lines
     assert not any("gradient" in line for line in lines)  # for another reason, but refused
 
 
-def test_a_pass_that_was_not_expected_is_told_and_is_no_difference(run: Run) -> None:
+def test_a_pass_that_was_not_expected_is_told_and_is_no_difference(run: CaseResults) -> None:
     expected = Expectation("UNSOUND", "", onnx.__version__, 8, {"test_relu": ("refused", "none")})
     (line,) = expected.unexpected_passes(run.results)
     assert line == "test_relu: expected refused (none), got passed"
@@ -275,16 +275,16 @@ def test_what_is_expected_may_depend_on_the_processor(
 ) -> None:
     known = Expectation("X", "", "", 8, HALF, {"test_relu": condition}).on(capabilities)
     assert ("test_relu" in known.others, "test_sin" in known.others) == (refused, True)
-    refusal = Result("test_relu", Outcome.REFUSED, claimed=False)
-    passed = Result("test_relu", Outcome.PASSED, claimed=True)
+    refusal = Result("test_relu", CaseOutcome.REFUSED, claimed=False)
+    passed = Result("test_relu", CaseOutcome.PASSED, claimed=True)
     assert bool(known.differences([refusal])) == (not refused)
     assert bool(known.unexpected_passes([passed])) == refused
 
 
 def test_an_update_keeps_what_is_known_of_other_processors(tmp_path: Path) -> None:
     before = Expectation("X", "", "", 2, HALF, {"test_relu": "FP16", "test_sin": "FP32"})
-    results = [Result(case, Outcome.PASSED, claimed=True) for case in HALF]
-    updated = Expectation.of(Run("X", "", tuple(results), 0.0, ("FP32",)), before)
+    results = [Result(case, CaseOutcome.PASSED, claimed=True) for case in HALF]
+    updated = Expectation.of(CaseResults("X", "", tuple(results), 0.0, ("FP32",)), before)
     assert updated.others == {"test_relu": ("refused", "no kernel")}
     assert updated.where == {"test_relu": "FP16"}
     updated.write(tmp_path / "X.toml")

@@ -31,8 +31,11 @@ def text(found: Any, pictures: Pictures) -> str:
     rows = [
         (
             name,
-            *(micros(processor.floor), micros(processor.ours), f"{processor.ratio:.2f}"),
-            *(micros(bare.floor), f"{bare.ratio:.2f}"),
+            micros(processor.floor),
+            micros(processor.ours),
+            f"{processor.ratio:.2f}",
+            micros(bare.floor),
+            f"{bare.ratio:.2f}",
             f"{rate.floor:.1f}",
             f"{rate.ours:.1f}",
         )

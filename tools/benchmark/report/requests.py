@@ -94,14 +94,16 @@ def goals(found: Any) -> list[Goal]:
         *(
             Goal(
                 f"the client's `infer` from one {kind}: median latency ÷ a unary echo's",
-                *(1.1, client[f"one of {kind}s: median us"]),
+                1.1,
+                client[f"one of {kind}s: median us"],
             )
             for kind in ("thread", "task")
         ),
         *(
             Goal(
                 f"the client's `infer`, 32 {kind}: requests a second {KSERVE}",
-                *(5, client[f"32 {kind}: {KSERVE}"]),
+                5,
+                client[f"32 {kind}: {KSERVE}"],
                 at_least=True,
             )
             for kind in ("threads", "tasks")

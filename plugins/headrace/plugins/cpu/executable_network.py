@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.plugins.cpu.backend import session
 from headrace.plugins.cpu.backend.failures import run_failure
-from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.running.arena import Arena
 from headrace.plugins.cpu.running.profiling import Profiler
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
@@ -69,7 +69,7 @@ class SessionNetwork(ExecutableNetwork):
         executor: StreamsExecutor,
         streams: int,
         runs: Runs,
-        conversion: Conversion,
+        conversion: TensorConversion,
         profiler: Profiler,
         arena: Arena,
     ) -> None:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from headrace.plugins.cpu.backend import custom_ops, saturation
 from headrace.plugins.cpu.backend.repairs import needs_repair, repair
 from headrace.plugins.cpu.backend.session import Provider
-from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.claims import contributed, limits, texts
 from headrace.plugins.cpu.claims.apart import refused, why_apart
 from headrace.plugins.cpu.config import SCHEMA
@@ -22,7 +22,7 @@ from headrace.plugins.cpu.guards import guard_layers
 from headrace.plugins.cpu.guards.guards import guard, needs_guard
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
-from headrace.plugins.cpu.support import Trials
+from headrace.plugins.cpu.support import OnnxRuntimeTrials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
@@ -88,7 +88,7 @@ class CpuPlugin(SessionPlugin):
         self._is_isolated = services.isolated
         stays = self._is_isolated or ISOLATION.name in self.config.explicit_strings()
         self._beside = None if stays else OwnProcess(self, self.path, self._places)
-        self._own_trials = Trials(self._provider(self.config))
+        self._own_trials = OnnxRuntimeTrials(self._provider(self.config))
 
     def _device_ids(self) -> list[str]:
         return ["0"]
@@ -182,7 +182,7 @@ class CpuPlugin(SessionPlugin):
         limit = super()._limits(model)
         if self._is_isolated:
             return limit
-        kept = texts.Kept(model)
+        kept = texts.TextCounts(model)
 
         def reason(node: ir.Node) -> str | None:
             return (
@@ -193,7 +193,7 @@ class CpuPlugin(SessionPlugin):
 
         return reason
 
-    def _trials(self, config: Configuration) -> Trials:
+    def _trials(self, config: Configuration) -> OnnxRuntimeTrials:
         return self._own_trials
 
     def _compile(
@@ -217,7 +217,7 @@ class CpuPlugin(SessionPlugin):
         network: Network,
         config: Configuration,
         at_once: int,
-        conversion: Conversion,
+        conversion: TensorConversion,
         open_session: Open,
     ) -> Runs:
         certain = network.certain if isinstance(network, GuardedNetwork) else ()

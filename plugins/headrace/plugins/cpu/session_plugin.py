@@ -12,14 +12,14 @@ import onnxruntime
 
 from headrace.plugins.cpu.backend import custom_ops, failures, session
 from headrace.plugins.cpu.backend.compatibility import Compatibility, identity
-from headrace.plugins.cpu.backend.session import Provider, Session, Settings
-from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.backend.session import OnnxRuntimeSession, Provider, SessionSettings
+from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.claims import limits
 from headrace.plugins.cpu.executable_network import SessionNetwork, replaceable
 from headrace.plugins.cpu.running.arena import Arena
 from headrace.plugins.cpu.running.profiling import Profiler
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
-from headrace.plugins.cpu.support import LayerSupport, Trials
+from headrace.plugins.cpu.support import LayerSupport, OnnxRuntimeTrials
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
@@ -42,7 +42,7 @@ _NOT_OPTIMIZED: Final = (
     "it wrong; requests may take longer"
 )
 
-Open: TypeAlias = Callable[[Provider], Session]
+Open: TypeAlias = Callable[[Provider], OnnxRuntimeSession]
 """Opens a session of the network that is being compiled."""
 
 
@@ -71,7 +71,7 @@ class SessionPlugin(CompiledPlugin):
         return self._provider(config)
 
     @abstractmethod
-    def _trials(self, config: Configuration) -> Trials:
+    def _trials(self, config: Configuration) -> OnnxRuntimeTrials:
         """The trials that find out whether single layers run on that provider."""
 
     def _limits(self, model: ir.Model) -> Support:
@@ -96,7 +96,7 @@ class SessionPlugin(CompiledPlugin):
         network: Network,
         config: Configuration,
         at_once: int,
-        conversion: Conversion,
+        conversion: TensorConversion,
         open_session: Open,
     ) -> Runs:
         """How requests run: all of them in one session, unless a sub-class overrides this."""
@@ -120,7 +120,7 @@ class SessionPlugin(CompiledPlugin):
             self._trials(config),
             self._limits(network.model),
             lambda model: session.open_model(
-                self._compatibility.lowered(model), provider, Settings()
+                self._compatibility.lowered(model), provider, SessionSettings()
             ),
         )
 
@@ -134,14 +134,14 @@ class SessionPlugin(CompiledPlugin):
             ("readable", self), lambda: self._compatibility.lowered(network.model)
         )
         source = network.derived(("source", self), lambda: session.source_of(readable))
-        conversion = Conversion((*network.inputs, *replaceable(network)), network.outputs)
+        conversion = TensorConversion((*network.inputs, *replaceable(network)), network.outputs)
         share = self._at_once(config)
         threads = self._threads(config, share)
 
-        sessions: list[Session] = []
+        sessions: list[OnnxRuntimeSession] = []
 
-        def open_session(provider: Provider) -> Session:
-            opened = session.open_source(source, provider, Settings(threads=threads), token)
+        def open_session(provider: Provider) -> OnnxRuntimeSession:
+            opened = session.open_source(source, provider, SessionSettings(threads=threads), token)
             sessions.append(opened)
             return opened
 
@@ -186,7 +186,7 @@ def _check_libraries(libraries: tuple[str, ...]) -> None:
         FailedPrecondition: one is missing or broken, or two have operators of one domain.
     """
     try:
-        session.open_bytes(identity(8, {"": 7}), Provider(libraries=libraries), Settings())
+        session.open_bytes(identity(8, {"": 7}), Provider(libraries=libraries), SessionSettings())
     except Internal as error:
         name = custom_ops.CUSTOM_OPS_LIBRARIES.name
         why = error.message.removeprefix(failures.REFUSED)
@@ -197,7 +197,7 @@ def _check_libraries(libraries: tuple[str, ...]) -> None:
 
 def _loads(model: bytes) -> bool:
     try:
-        session.open_bytes(model, Provider(), Settings())
+        session.open_bytes(model, Provider(), SessionSettings())
     except HeadraceError:
         return False
     return True

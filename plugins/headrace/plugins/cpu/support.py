@@ -19,7 +19,7 @@ from onnx import defs
 from headrace.plugins.cpu.backend import failures, session
 from headrace.plugins.cpu.backend.compatibility import Compatibility
 from headrace.plugins.cpu.backend.custom_ops import CUSTOM_OPS_LIBRARIES
-from headrace.plugins.cpu.backend.session import Provider, Settings
+from headrace.plugins.cpu.backend.session import Provider, SessionSettings
 from headrace.plugins.cpu.claims.type_guesses import Guess, type_guesses
 from headrace.plugins.cpu.guards import guard_layers
 from headrace.runtime.errors import HeadraceError
@@ -33,7 +33,7 @@ _NO_OPERATOR = re.compile(r"(\S+):(\w+)\(-?\d+\) is not a registered function/op
 _NO_KERNEL = re.compile(r"(?:Could not find an implementation|Failed to find kernel) for (\S+)")
 
 
-class Trials(trials.Trials):
+class OnnxRuntimeTrials(trials.Trials):
     """Asks ONNX Runtime whether it runs single layers, and keeps its answers.
 
     Args:
@@ -44,7 +44,7 @@ class Trials(trials.Trials):
     def __init__(self, provider: Provider, capacity: int = 4096) -> None:
         def ask(data: bytes) -> str | None:
             try:
-                session.open_bytes(data, provider, Settings(strict=True))
+                session.open_bytes(data, provider, SessionSettings(strict=True))
             except HeadraceError as error:
                 if _ELSEWHERE in error.message:
                     return f"{provider.name} has no kernel for it"
@@ -68,7 +68,7 @@ class LayerSupport:
         self,
         model: ir.Model,
         compatibility: Compatibility,
-        trials: Trials,
+        trials: OnnxRuntimeTrials,
         limit: Callable[[ir.Node], str | None],
         load: Callable[[ir.Model], object],
     ) -> None:

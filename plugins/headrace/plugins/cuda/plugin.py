@@ -9,12 +9,12 @@ from dataclasses import replace
 from headrace.plugins.cpu.backend import session
 from headrace.plugins.cpu.backend.compatibility import identity
 from headrace.plugins.cpu.backend.custom_ops import libraries
-from headrace.plugins.cpu.backend.session import Provider, Settings
-from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.backend.session import Provider, SessionSettings
+from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.claims.apart import refused
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
-from headrace.plugins.cpu.support import Trials
+from headrace.plugins.cpu.support import OnnxRuntimeTrials
 from headrace.plugins.cuda import config as settings
 from headrace.plugins.cuda.backend.gpu import Gpu
 from headrace.plugins.cuda.backend.machine import PROVIDER, Machine
@@ -48,7 +48,7 @@ def open_smallest(provider: Provider = Provider(PROVIDER)) -> None:  # noqa: B00
     Raises:
         HeadraceError: the provider does not work.
     """
-    session.open_bytes(identity(8, {"": 7}), provider, Settings())
+    session.open_bytes(identity(8, {"": 7}), provider, SessionSettings())
 
 
 class CudaPlugin(SessionPlugin):
@@ -75,7 +75,7 @@ class CudaPlugin(SessionPlugin):
         super().__init__(name, services, config)
         defaults, added = self.schema.resolve(), libraries(self.config)
         self._trials_of = {
-            each: Trials(replace(self._cuda(defaults, each), libraries=added))
+            each: OnnxRuntimeTrials(replace(self._cuda(defaults, each), libraries=added))
             for each in machine.gpus
         }
 
@@ -148,7 +148,7 @@ class CudaPlugin(SessionPlugin):
             self._working.add(device_id)
         return super()._support(network, config)
 
-    def _trials(self, config: Configuration) -> Trials:
+    def _trials(self, config: Configuration) -> OnnxRuntimeTrials:
         return self._trials_of[self.device_id(config)]
 
     def _at_once(self, config: Configuration) -> int:
@@ -165,7 +165,7 @@ class CudaPlugin(SessionPlugin):
         network: Network,
         config: Configuration,
         at_once: int,
-        conversion: Conversion,
+        conversion: TensorConversion,
         open_session: Open,
     ) -> Runs:
         device_id = self.device_id(config)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import TARGET_FALLBACK
-from headrace.plugins.hetero.running.flow import Flow, flow
+from headrace.plugins.hetero.running.flow import SubgraphFlow, flow
 from headrace.plugins.hetero.running.request import HeteroRequest
-from headrace.plugins.hetero.running.subgraph import Subgraph, SubgraphCounters, write_frames
+from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphCounters, write_frames
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job
@@ -38,7 +38,7 @@ class HeteroNetwork(ExecutableNetwork):
         self,
         network: Network,
         config: Configuration,
-        subgraphs: Sequence[Subgraph],
+        subgraphs: Sequence[LoadedSubgraph],
         constants: Mapping[str, Value],
     ) -> None:
         super().__init__(network, config)
@@ -113,11 +113,11 @@ class HeteroNetwork(ExecutableNetwork):
 
     # -- inside --
 
-    def _flow_to(self, names: Sequence[str]) -> Flow:
+    def _flow_to(self, names: Sequence[str]) -> SubgraphFlow:
         return flow([each.ends for each in self._subgraphs], names)
 
 
-def _defaults(subgraphs: Sequence[Subgraph]) -> Iterable[Port]:
+def _defaults(subgraphs: Sequence[LoadedSubgraph]) -> Iterable[Port]:
     """The inputs with a value in the network that each subgraph that reads them can replace."""
     found = {port.name: port for each in subgraphs for port in each.executable.defaults}
     for each in subgraphs:

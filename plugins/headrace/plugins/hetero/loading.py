@@ -9,7 +9,7 @@ from headrace.plugins.hetero.planning.cut import Piece, cut
 from headrace.plugins.hetero.planning.partition import Part
 from headrace.plugins.hetero.running.flow import Ends
 from headrace.plugins.hetero.running.others import Others
-from headrace.plugins.hetero.running.subgraph import Subgraph, SubgraphFrame, named
+from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphFrame, named
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, Loaded
@@ -45,7 +45,7 @@ def load(
     stands_for = {node.name or "": origins(node) for node in network.nodes()}
     pieces = cut(network, parts)
     notes: list[str] = []
-    subgraphs: list[Subgraph] = []
+    subgraphs: list[LoadedSubgraph] = []
     try:
         for number, piece in enumerate(pieces, 1):
             if token.error is not None:
@@ -120,8 +120,8 @@ def _subgraph(
     executable: ExecutableNetwork,
     stands_for: Mapping[str, tuple[str, ...]],
     others: Others,
-) -> Subgraph:
-    return Subgraph(
+) -> LoadedSubgraph:
+    return LoadedSubgraph(
         number=number,
         device=target.name,
         executable=executable,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from headrace.plugins.multi.device_list import Failure
-from headrace.plugins.multi.running.standing import Blame, blame
+from headrace.plugins.multi.running.availability import Blame, blame
 from headrace.runtime.system.backoff import Backoff
 
 FIRST_RELOAD_SECONDS: Final = 0.5
@@ -25,7 +25,7 @@ LONGEST_RELOAD_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadDevice:
     """Load the network on the device, then call `loaded` or `failed`."""
 
     device: str
@@ -39,13 +39,13 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True)
-class Unload:
+class UnloadDevice:
     """Free the device's memory when its requests have ended."""
 
     device: str
 
 
-Instruction: TypeAlias = Load | Serve | Unload
+Instruction: TypeAlias = LoadDevice | Serve | UnloadDevice
 
 
 class _Device:
@@ -154,7 +154,7 @@ class Choice:
         if self.loading is not None:
             return []
         self.loading = self._next(serving)
-        return [] if self.loading is None else [Load(self.loading)]
+        return [] if self.loading is None else [LoadDevice(self.loading)]
 
     def loaded(self, serving: Collection[str], now: float) -> list[Instruction]:
         """Handles the event that the loading device has loaded the network."""
@@ -166,7 +166,7 @@ class Choice:
         for each in dropped:
             self._devices[each].has_it = False
         now_serving = {*serving, *kept[:1]}
-        return [self.serve, *map(Unload, dropped), *self.look(now_serving, now)]
+        return [self.serve, *map(UnloadDevice, dropped), *self.look(now_serving, now)]
 
     def failed(self, failure: Failure, serving: Collection[str], now: float) -> list[Instruction]:
         """Handles the event that the loading device could not load the network."""

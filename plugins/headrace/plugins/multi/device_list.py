@@ -57,7 +57,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class DeviceList:
     """A list of devices with a configuration.
 
     Attributes:
@@ -77,7 +77,7 @@ def find(
     schema: ConfigSchema,
     withheld: Collection[str],
     options: NetworkOptions,
-) -> Listed:
+) -> DeviceList:
     """The devices of a list, in its order.
 
     Args:
@@ -102,7 +102,7 @@ def find(
             own = replace(own, affinities={})  # only devices that split the network use them
         candidates.append(Candidate(replace(target, options=own), member.count))
     started = [each.target for each in candidates]
-    return Listed(tuple(candidates), tuple(failures), own_config(schema, config, started))
+    return DeviceList(tuple(candidates), tuple(failures), own_config(schema, config, started))
 
 
 def check_candidate(candidate: Candidate) -> None:

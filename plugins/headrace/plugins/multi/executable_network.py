@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from headrace.plugins.multi.choice import Choice, Instruction, Load, Serve
+from headrace.plugins.multi.choice import Choice, Instruction, LoadDevice, Serve
 from headrace.plugins.multi.config import PRIORITIES
 from headrace.plugins.multi.device_list import Candidate, Failure, read_priorities
-from headrace.plugins.multi.loading import Member, export, load_member, ports_of
+from headrace.plugins.multi.loading import DeviceNetwork, export, load_member, ports_of
 from headrace.plugins.multi.ranking import is_slow
 from headrace.plugins.multi.running.counters import MemberCounters
-from headrace.plugins.multi.running.pool import Pool
+from headrace.plugins.multi.running.pool import DevicePool
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration, ParameterValue
@@ -91,7 +91,7 @@ class PooledNetwork(ExecutableNetwork):
         self,
         original: Network,
         candidates: Sequence[Candidate],
-        members: Sequence[Member],
+        members: Sequence[DeviceNetwork],
         failures: Sequence[Failure],
         config: Configuration,
         services: Services,
@@ -126,19 +126,19 @@ class PooledNetwork(ExecutableNetwork):
         self._token = CancelToken()
         self._asker = current_asker()
         self._counters = MemberCounters()
-        self._pool: Pool | None = None
+        self._pool: DevicePool | None = None
         self._hears = False
         self._unfollow: list[Callable[[], object]] = []
 
     @property
-    def pool(self) -> Pool:
+    def pool(self) -> DevicePool:
         assert self._pool is not None, "the network is not open"
         return self._pool
 
     def open(self, place: Place) -> None:
         super().open(place)
         self.label = place.device
-        self._pool = Pool(
+        self._pool = DevicePool(
             place.device,
             [each for each in self._loaded() if each.name in self._choice.order],
             place.timer,
@@ -191,7 +191,7 @@ class PooledNetwork(ExecutableNetwork):
             self._follow(each)
 
     def _follow(self, instruction: Instruction) -> None:
-        if isinstance(instruction, Load):
+        if isinstance(instruction, LoadDevice):
             self._begin(instruction.device)
         elif isinstance(instruction, Serve):
             self._arrange()
@@ -210,7 +210,7 @@ class PooledNetwork(ExecutableNetwork):
             arranged, order = order, self._limits()
         self._show()
 
-    def _limits(self) -> list[tuple[Member, int | None]]:
+    def _limits(self) -> list[tuple[DeviceNetwork, int | None]]:
         """The members that serve, in order, with the numbers of requests that the list gives."""
         with self._lock:
             return [
@@ -288,7 +288,7 @@ class PooledNetwork(ExecutableNetwork):
 
         self._ask(failed)
 
-    def _catch_up(self, member: Member) -> None:
+    def _catch_up(self, member: DeviceNetwork) -> None:
         """Sets the keys on the member that were set on the network before the member was there.
         Repeats this if more keys are set meanwhile. If its device refuses them, it serves without
         them."""
@@ -355,7 +355,7 @@ class PooledNetwork(ExecutableNetwork):
 
     # -- inside --
 
-    def _take_defaults_of(self, member: Member) -> None:
+    def _take_defaults_of(self, member: DeviceNetwork) -> None:
         """Lets requests give what the member can replace. Others refuse such a request, which is
         then the member's."""
         more = {port.name: port for port in (*self.defaults, *member.executable.defaults)}
@@ -398,7 +398,7 @@ class PooledNetwork(ExecutableNetwork):
             failures, loading = self._choice.failures, self._choice.loading
             missing = self._choice.not_loaded
         return _lines(
-            self.pool.standings()
+            self.pool.availabilities()
             | {name: "loading" if name == loading else "not loaded" for name in missing}
             | {name: f"failed: {each.reason}" for name, each in failures.items()}
         )
@@ -407,16 +407,16 @@ class PooledNetwork(ExecutableNetwork):
         with self._lock:
             return self._choice.failures
 
-    def _loaded(self) -> Sequence[Member]:
+    def _loaded(self) -> Sequence[DeviceNetwork]:
         """All members, including members that are not in the list."""
         with self._lock:
             return [*self._members.values()]
 
-    def _front(self) -> Member:
+    def _front(self) -> DeviceNetwork:
         """The first serving device, or the preferred device if none serves."""
         return (*self.pool.serving, *self.pool.members)[0]
 
-    def _serving(self) -> Sequence[Member]:
+    def _serving(self) -> Sequence[DeviceNetwork]:
         """The devices that get requests now. Without spilling, only the first serving one does."""
         serving = self.pool.serving or self.pool.members
         return serving if self._way.spill else serving[:1]

@@ -27,7 +27,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.network.network import Network, Port
-from headrace.runtime.virtual.frames import Frame, FrameFormat
+from headrace.runtime.virtual.frames import BlobFrame, FrameFormat
 from headrace.runtime.virtual.networks import taken_by
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ Ports = tuple[tuple[Port, ...], tuple[Port, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class DeviceNetwork:
     """A network loaded on one device of a list.
 
     Attributes:
@@ -77,9 +77,9 @@ def load_member(
     network: Network,
     candidate: Candidate,
     token: CancelToken,
-    frame: Frame | None = None,
+    frame: BlobFrame | None = None,
     ports: Ports | None = None,
-) -> tuple[Member, tuple[str, ...]]:
+) -> tuple[DeviceNetwork, tuple[str, ...]]:
     """The network on one device, and the notes about it.
 
     Args:
@@ -101,7 +101,7 @@ def load_member(
         executable.close()
         raise
     notes += executable.notes
-    member = Member(
+    member = DeviceNetwork(
         target.name,
         executable,
         candidate.count,
@@ -116,11 +116,11 @@ def load_some(
     network: Network,
     candidates: Sequence[Candidate],
     token: CancelToken,
-    frames: Mapping[str, Frame],
+    frames: Mapping[str, BlobFrame],
     *,
     all_of_them: bool,
     strict: bool,
-) -> tuple[list[Member], list[Failure], list[str]]:
+) -> tuple[list[DeviceNetwork], list[Failure], list[str]]:
     """The network on every device that loads it, or only on the first one that does; the failures
     of the others, and the notes.
 
@@ -132,7 +132,7 @@ def load_some(
         The error that cancelled `token`, or what a device raises about the caller's request. With
         `strict`, whatever a device raises. After an error, nothing stays loaded.
     """
-    members: list[Member] = []
+    members: list[DeviceNetwork] = []
     failures: list[Failure] = []
     notes: list[str] = []
     try:
@@ -211,7 +211,7 @@ def _kinds(ports: Ports) -> list[list[tuple[object, ...]]]:
     return [[(port.name, port.dtype, port.kind) for port in side] for side in ports]
 
 
-def export(members: Iterable[Member]) -> bytes:
+def export(members: Iterable[DeviceNetwork]) -> bytes:
     """The devices' own bytes of the network. A device that exports none will compile the network
     again."""
     return _FORMAT.write(
@@ -220,11 +220,11 @@ def export(members: Iterable[Member]) -> bytes:
     )
 
 
-def read_frames(native: bytes) -> dict[str, Frame]:
+def read_frames(native: bytes) -> dict[str, BlobFrame]:
     """Reads the frames that `export` wrote, by device. Raises as `FrameFormat.read`."""
     return {frame.device: frame for frame in _FORMAT.read(native, _frame)}
 
 
-def _frame(facts: Any, native: bytes) -> Frame:
+def _frame(facts: Any, native: bytes) -> BlobFrame:
     device, architecture, backend_version = map(str, facts)
-    return Frame(device, architecture, backend_version, native)
+    return BlobFrame(device, architecture, backend_version, native)

@@ -23,10 +23,17 @@ from headrace.plugins.multi.config import (
     STARTUP_FALLBACK,
     STRICT,
 )
-from headrace.plugins.multi.device_list import Candidate, Failure, Listed, read_priorities
+from headrace.plugins.multi.device_list import Candidate, DeviceList, Failure, read_priorities
 from headrace.plugins.multi.executable_network import PooledNetwork, Way
 from headrace.plugins.multi.loading import load_some, none_serves, read_frames
-from headrace.plugins.multi.ranking import DeviceType, Facts, device_type, is_slow, needs, ranked
+from headrace.plugins.multi.ranking import (
+    DeviceFacts,
+    DeviceType,
+    device_type,
+    is_slow,
+    needs,
+    ranked,
+)
 from headrace.runtime.config.device_name import VIRTUAL_TYPES, DeviceName, Member
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID, PERFORMANCE_HINT
@@ -40,7 +47,7 @@ from headrace.runtime.metrics.families import DEVICE_QUEUE_DEPTH
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
-from headrace.runtime.virtual.frames import Frame
+from headrace.runtime.virtual.frames import BlobFrame
 from headrace.runtime.virtual.members import check_owners, withheld_keys
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
@@ -88,7 +95,7 @@ class SpreadPlugin(VirtualPlugin):
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Loads the network on devices of the list. A device that cannot use its exported bytes
         compiles the network again, and a note says why."""
-        frames: Mapping[str, Frame] = {}
+        frames: Mapping[str, BlobFrame] = {}
         try:
             frames = read_frames(load.native) if load.native else {}
         except InvalidArgument as error:
@@ -109,7 +116,7 @@ class SpreadPlugin(VirtualPlugin):
 
     def _find(
         self, members: Sequence[Member], config: Mapping[str, str], options: NetworkOptions
-    ) -> Listed:
+    ) -> DeviceList:
         device_list.refuse_nested(members, self.name, self.refused)
         listed = device_list.find(
             members,
@@ -125,7 +132,7 @@ class SpreadPlugin(VirtualPlugin):
             target.plugin.schema.refuse_server_keys(target.config, target.plugin.name)
         return listed
 
-    def _checked(self, listed: Listed, config: Mapping[str, str]) -> Listed:
+    def _checked(self, listed: DeviceList, config: Mapping[str, str]) -> DeviceList:
         """The devices that accept their part of the configuration. A device that chooses leaves out
         those that refuse a setting given for all devices, for example a precision.
 
@@ -147,10 +154,10 @@ class SpreadPlugin(VirtualPlugin):
             candidates.append(each)
         if not candidates and listed.candidates:
             raise failures[-1].error
-        return Listed(tuple(candidates), tuple(failures), listed.own)
+        return DeviceList(tuple(candidates), tuple(failures), listed.own)
 
     def _spread(
-        self, load: Load, listed: Listed, config: Configuration, frames: Mapping[str, Frame]
+        self, load: Load, listed: DeviceList, config: Configuration, frames: Mapping[str, BlobFrame]
     ) -> Loaded:
         """
         Args:
@@ -199,11 +206,14 @@ class SpreadPlugin(VirtualPlugin):
         """The devices to consider, the preferred one first."""
 
     @abstractmethod
-    def _way(self, listed: Listed, config: Configuration) -> Way:
+    def _way(self, listed: DeviceList, config: Configuration) -> Way:
         """How to use them."""
 
     def _sequence(
-        self, candidates: Sequence[Candidate], config: Configuration, frames: Mapping[str, Frame]
+        self,
+        candidates: Sequence[Candidate],
+        config: Configuration,
+        frames: Mapping[str, BlobFrame],
     ) -> Sequence[Candidate]:
         """The order in which they load the network."""
         return candidates
@@ -246,7 +256,7 @@ class MultiPlugin(SpreadPlugin):
             )
         return read_priorities(text, self.services.devices.available())
 
-    def _way(self, listed: Listed, config: Configuration) -> Way:
+    def _way(self, listed: DeviceList, config: Configuration) -> Way:
         return Way(all_of_them=True)
 
 
@@ -278,7 +288,7 @@ class AutoPlugin(SpreadPlugin):
         order = ranked(facts, needs(network), in_order=bool(listed))
         return [members[place] for place in order]
 
-    def _way(self, listed: Listed, config: Configuration) -> Way:
+    def _way(self, listed: DeviceList, config: Configuration) -> Way:
         return Way(
             all_of_them=False,
             fallback=config[RUNTIME_FALLBACK],
@@ -287,7 +297,10 @@ class AutoPlugin(SpreadPlugin):
         )
 
     def _sequence(
-        self, candidates: Sequence[Candidate], config: Configuration, frames: Mapping[str, Frame]
+        self,
+        candidates: Sequence[Candidate],
+        config: Configuration,
+        frames: Mapping[str, BlobFrame],
     ) -> list[Candidate]:
         """The order in which to try the devices that the network may start on: the device that
         exported the network, or else a processor, and then the others, the best first."""
@@ -304,16 +317,16 @@ class AutoPlugin(SpreadPlugin):
                 names = ids if len(ids) > 1 else [""]
                 yield from (DeviceName(kind, each) for each in names)
 
-    def _facts(self, name: DeviceName) -> Facts | None:
+    def _facts(self, name: DeviceName) -> DeviceFacts | None:
         """What is known about a device. For a device with a list, what all its devices share."""
         found = [self._facts_of_one(each) for each in name.physical()]
         known = [each for each in found if each is not None]
         if not known:
             return None
         capabilities = frozenset.intersection(*(each.capabilities for each in known))
-        return Facts(min(each.type for each in known), capabilities)
+        return DeviceFacts(min(each.type for each in known), capabilities)
 
-    def _facts_of_one(self, name: DeviceName) -> Facts | None:
+    def _facts_of_one(self, name: DeviceName) -> DeviceFacts | None:
         try:
             plugin = self.services.devices.plugin(name.type)
             options = {DEVICE_ID.name: name.id} if name.id else {}
@@ -323,9 +336,9 @@ class AutoPlugin(SpreadPlugin):
         except HeadraceError:
             return None  # the device did not start, or is down; the load says why
         assert isinstance(capabilities, list)
-        return Facts(device_type(str(name), told), frozenset(capabilities))
+        return DeviceFacts(device_type(str(name), told), frozenset(capabilities))
 
-    def _slow(self, listed: Listed) -> frozenset[str]:
+    def _slow(self, listed: DeviceList) -> frozenset[str]:
         """The devices that are there to compare others with. Nobody expects them to serve, except a
         caller who lists one first, or no other."""
         facts = {each.name: self._facts(each.target.device) for each in listed.candidates}

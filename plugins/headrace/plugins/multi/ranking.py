@@ -37,7 +37,7 @@ _KNOWN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DeviceFacts:
     """The facts about a device that decide its rank."""
 
     type: DeviceType
@@ -75,7 +75,7 @@ def needs(network: Network) -> frozenset[str]:
 
 
 def ranked(
-    devices: Sequence[Facts | None], needed: AbstractSet[str], *, in_order: bool
+    devices: Sequence[DeviceFacts | None], needed: AbstractSet[str], *, in_order: bool
 ) -> list[int]:
     """The positions of the devices in the given list, the best one first.
 

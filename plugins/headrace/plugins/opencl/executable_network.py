@@ -7,9 +7,9 @@ from typing import Any
 import onnx_ir as ir
 
 from headrace.plugins.opencl.backend.failures import run_failure
-from headrace.plugins.opencl.backend.thread import Backend
+from headrace.plugins.opencl.backend.thread import BackendThread
 from headrace.plugins.opencl.running.bounds import IndexBounds
-from headrace.plugins.opencl.running.session import Session
+from headrace.plugins.opencl.running.session import OpenClSession
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job, LayerProfile
@@ -31,13 +31,13 @@ class OpenClNetwork(ExecutableNetwork):
         network: Network,
         config: Configuration,
         executor: StreamsExecutor,
-        backend: Backend,
-        session: Session,
+        backend: BackendThread,
+        session: OpenClSession,
         bounds: IndexBounds,
     ) -> None:
         super().__init__(network, config, executor, streams=1)
         self._backend = backend
-        self._session: Session | None = session
+        self._session: OpenClSession | None = session
         self._bounds = bounds
         self._origins = {layer.name: layer.origins for layer in network.layers}
 

@@ -11,12 +11,12 @@ import onnx_ir as ir
 from headrace.plugins.opencl.backend.devices import Found
 from headrace.plugins.opencl.backend.failures import run_failure
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
-from headrace.plugins.opencl.backend.thread import Backend
+from headrace.plugins.opencl.backend.thread import BackendThread
 from headrace.plugins.opencl.claims.trial import why_not
 from headrace.plugins.opencl.config import JIT_CACHE_CAPACITY, SCHEMA
 from headrace.plugins.opencl.executable_network import OpenClNetwork
 from headrace.plugins.opencl.running.bounds import IndexBounds
-from headrace.plugins.opencl.running.session import Session
+from headrace.plugins.opencl.running.session import OpenClSession
 from headrace.plugins.opencl.support import LayerSupport
 from headrace.plugins.opencl.transformations import TRANSFORMATIONS
 from headrace.runtime.config.schema import Configuration
@@ -58,7 +58,7 @@ class OpenClPlugin(CompiledPlugin):
         self, name: str, services: Services, config: Mapping[str, str], kernels: KernelFolder
     ) -> None:
         self._kernels = kernels
-        self._backend = Backend(kernels)
+        self._backend = BackendThread(kernels)
         devices = self._backend.devices
         default = devices[0]
         self.full_name = default.name
@@ -108,9 +108,11 @@ class OpenClPlugin(CompiledPlugin):
         widens = int(ir.DataType.FLOAT16) not in self._backend.devices[number].types
         example = _example(network.inputs)
 
-        def make() -> Session:
+        def make() -> OpenClSession:
             capacity = config[JIT_CACHE_CAPACITY]
-            session = Session(network.model, f"CL:{number}", capacity, self._kernels, widens=widens)
+            session = OpenClSession(
+                network.model, f"CL:{number}", capacity, self._kernels, widens=widens
+            )
             if example is not None and session.can_be_warmed:
                 _warm(session, example, token)
             return session
@@ -123,7 +125,7 @@ class OpenClPlugin(CompiledPlugin):
         return lambda network: self._backend.run(lambda: why_not(network, f"CL:{number}"))
 
 
-def _warm(session: Session, example: Mapping[str, np.ndarray], token: CancelToken) -> None:
+def _warm(session: OpenClSession, example: Mapping[str, np.ndarray], token: CancelToken) -> None:
     """Raises ResourceExhausted if no memory holds what the network computes."""
     try:
         session.warm(example, token)

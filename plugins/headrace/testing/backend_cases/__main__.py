@@ -13,8 +13,8 @@ from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.errors import HeadraceError
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.expectation import Expectation, path_of
-from headrace.testing.backend_cases.outcome import Outcome, Result
-from headrace.testing.backend_cases.pool import Run, run_cases
+from headrace.testing.backend_cases.outcome import CaseOutcome, Result
+from headrace.testing.backend_cases.pool import CaseResults, run_cases
 from headrace.testing.backend_cases.table import markdown
 from headrace.testing.backend_cases.worker import DeviceUnderTest
 from headrace.testing.command_line import pair, say
@@ -54,7 +54,7 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
         if result.is_fault:
             faults.append(result)
         of_interest = options.verbose or (result.is_fault and len(faults) <= _SHOWN)
-        if of_interest and result.outcome is not Outcome.PASSED:
+        if of_interest and result.outcome is not CaseOutcome.PASSED:
             claim = "" if result.claimed else ", not claimed"
             say(f"{name} {result.case}: {result.outcome.value}{claim}: {result.reason}")
             say(f"    {result.detail[:300]}")
@@ -94,9 +94,9 @@ def _check(name: str, cases: Sequence[BackendCase], options: argparse.Namespace)
     return good and not differences
 
 
-def _is_as_good(run: Run, other: Expectation) -> bool:
+def _is_as_good(run: CaseResults, other: Expectation) -> bool:
     """Whether all cases that the other device passes have passed."""
-    missed = [each for each in run.results if each.outcome is not Outcome.PASSED]
+    missed = [each for each in run.results if each.outcome is not CaseOutcome.PASSED]
     expected = other.on(run.capabilities)
     worse = [each for each in missed if each.case not in expected.others]
     for result in worse:
@@ -105,11 +105,13 @@ def _is_as_good(run: Run, other: Expectation) -> bool:
     return not worse
 
 
-def _summary(run: Run) -> str:
+def _summary(run: CaseResults) -> str:
     counts = Counter(result.outcome for result in run.results)
-    listed = ", ".join(f"{counts[each]} {each.value}" for each in Outcome if counts[each])
+    listed = ", ".join(f"{counts[each]} {each.value}" for each in CaseOutcome if counts[each])
     faults = sum(result.is_fault for result in run.results)
-    loose = sum(result.outcome is Outcome.PASSED and not result.claimed for result in run.results)
+    loose = sum(
+        result.outcome is CaseOutcome.PASSED and not result.claimed for result in run.results
+    )
     more = f"; {loose} passed, not claimed" if loose else ""
     return (
         f"{run.device} ({run.backend_version}): {listed}{more}; {faults} faults; "

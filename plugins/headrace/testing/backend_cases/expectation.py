@@ -10,8 +10,8 @@ from pathlib import Path
 
 import onnx
 
-from headrace.testing.backend_cases.outcome import Outcome, Result
-from headrace.testing.backend_cases.pool import Run
+from headrace.testing.backend_cases.outcome import CaseOutcome, Result
+from headrace.testing.backend_cases.pool import CaseResults
 
 _HEAD = """\
 # The backend cases of onnx that the device does not pass, by outcome and reason.
@@ -34,7 +34,7 @@ class Expectation:
     Attributes:
         cases: the number of cases.
         others: case to outcome and reason, for all cases but those that are claimed and passed. An
-            outcome is one of `Outcome`, with a word on the claim if the claim does not fit it.
+            outcome is one of `CaseOutcome`, with a word on the claim if the claim does not fit it.
         where: case to a condition for its outcome: a capability that the device has, as ``FP16``,
             or lacks, as ``not FP16``. On other devices the case passes.
     """
@@ -47,7 +47,7 @@ class Expectation:
     where: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run, before: Expectation | None = None) -> Expectation:
+    def of(cls, run: CaseResults, before: Expectation | None = None) -> Expectation:
         """What was found; of cases with a condition that this device does not meet, what was known
         `before`."""
         where = before.where if before is not None else {}
@@ -59,7 +59,7 @@ class Expectation:
         others |= {
             result.case: (label(result), result.reason)
             for result in run.results
-            if label(result) != Outcome.PASSED.value
+            if label(result) != CaseOutcome.PASSED.value
         }
         return cls(
             run.device,
@@ -114,7 +114,7 @@ class Expectation:
         return [
             self._told(each)
             for each in results
-            if label(each) not in (self._expected(each)[0], Outcome.PASSED.value)
+            if label(each) not in (self._expected(each)[0], CaseOutcome.PASSED.value)
         ]
 
     def unexpected_passes(self, results: Iterable[Result]) -> list[str]:
@@ -123,11 +123,11 @@ class Expectation:
         return [
             self._told(each)
             for each in results
-            if label(each) == Outcome.PASSED.value != self._expected(each)[0]
+            if label(each) == CaseOutcome.PASSED.value != self._expected(each)[0]
         ]
 
     def _expected(self, result: Result) -> tuple[str, str]:
-        return self.others.get(result.case, (Outcome.PASSED.value, ""))
+        return self.others.get(result.case, (CaseOutcome.PASSED.value, ""))
 
     def _told(self, result: Result) -> str:
         was, now = map(_with_reason, (self._expected(result), (label(result), result.reason)))
@@ -143,7 +143,7 @@ class Expectation:
         groups: dict[tuple[str, str], list[str]] = {}
         for case, group in sorted(self.others.items()):
             groups.setdefault(group, []).append(case)
-        order = [outcome.value for outcome in Outcome]
+        order = [outcome.value for outcome in CaseOutcome]
         last = ""
         for (outcome, reason), cases in sorted(
             groups.items(), key=lambda item: (order.index(item[0][0].partition(",")[0]), item[0])
@@ -166,7 +166,7 @@ class Expectation:
 def label(result: Result) -> str:
     """The outcome, with a word on the claim if the claim does not fit the outcome."""
     value = result.outcome.value
-    if result.outcome is Outcome.REFUSED:
+    if result.outcome is CaseOutcome.REFUSED:
         return value + _CLAIMED if result.claimed else value
     return value if result.claimed else value + _NOT_CLAIMED
 

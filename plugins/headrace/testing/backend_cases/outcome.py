@@ -12,7 +12,7 @@ import numpy as np
 _BFLOAT16_RTOL = 2.0**-6  # two units in the last place, as onnx's own runner allows
 
 
-class Outcome(enum.Enum):
+class CaseOutcome(enum.Enum):
     PASSED = "passed"
     RANDOM = "random"  # right except for numbers that ONNX leaves to the backend
     REFUSED = "refused"
@@ -33,7 +33,7 @@ class Result:
     """
 
     case: str
-    outcome: Outcome
+    outcome: CaseOutcome
     claimed: bool
     reason: str = ""
     detail: str = ""
@@ -42,9 +42,9 @@ class Result:
     def is_fault(self) -> bool:
         """Refusing is allowed, and random numbers are; anything else but passing, where the device
         claims to run it, is not, and wrong outputs never are."""
-        if self.outcome in (Outcome.PASSED, Outcome.RANDOM):
+        if self.outcome in (CaseOutcome.PASSED, CaseOutcome.RANDOM):
             return False
-        return self.claimed or self.outcome is not Outcome.REFUSED
+        return self.claimed or self.outcome is not CaseOutcome.REFUSED
 
 
 def difference(

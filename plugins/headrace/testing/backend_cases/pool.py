@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 
 from headrace.runtime.errors import Unavailable
 from headrace.testing.backend_cases.cases import BackendCase
-from headrace.testing.backend_cases.outcome import Outcome, Result
+from headrace.testing.backend_cases.outcome import CaseOutcome, Result
 from headrace.testing.backend_cases.worker import DeviceUnderTest, run_worker
 from headrace.testing.guarded import GuardedProcess
 
@@ -17,7 +17,7 @@ _START_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CaseResults:
     """A device's results for the cases.
 
     Attributes:
@@ -49,7 +49,7 @@ def run_cases(
     jobs: int = 2,
     limit_seconds: float = 300.0,
     report: Callable[[Result], None] = lambda _: None,
-) -> Run:
+) -> CaseResults:
     """Runs every case in one of `jobs` processes, each started again after a crash or a time-out.
 
     Args:
@@ -81,7 +81,7 @@ class _Pool:
         self._version = ""
         self._capabilities: tuple[str, ...] = ()
 
-    def run(self, jobs: int) -> Run:
+    def run(self, jobs: int) -> CaseResults:
         start = time.monotonic()
         try:
             self._workers += (self._start() for _ in range(jobs))
@@ -92,7 +92,7 @@ class _Pool:
                 worker.process.end()
         results = tuple(self._results[name] for name in self._order)
         seconds = time.monotonic() - start
-        return Run(self._device.name, self._version, results, seconds, self._capabilities)
+        return CaseResults(self._device.name, self._version, results, seconds, self._capabilities)
 
     def _start(self) -> _Worker:
         process = GuardedProcess(run_worker, (self._device,))
@@ -107,13 +107,13 @@ class _Pool:
             if worker.process.connection in ready:
                 self._receive(worker)
             elif worker.deadline <= time.monotonic():
-                self._lose(worker, Outcome.TIMED_OUT, f"after {self._limit_seconds:g} s")
+                self._lose(worker, CaseOutcome.TIMED_OUT, f"after {self._limit_seconds:g} s")
 
     def _receive(self, worker: _Worker) -> None:
         try:
             message = worker.process.connection.recv()
         except (EOFError, OSError):
-            self._lose(worker, Outcome.CRASHED, worker.process.ending())
+            self._lose(worker, CaseOutcome.CRASHED, worker.process.ending())
             return
         if isinstance(message, bool):
             worker.claimed = message
@@ -134,7 +134,7 @@ class _Pool:
             worker.deadline = time.monotonic() + self._limit_seconds
             worker.process.connection.send(worker.case)
 
-    def _lose(self, worker: _Worker, outcome: Outcome, reason: str) -> None:
+    def _lose(self, worker: _Worker, outcome: CaseOutcome, reason: str) -> None:
         """Gives up a process that died or hangs, and has another one take its place."""
         case = worker.case
         words = worker.process.last_words()

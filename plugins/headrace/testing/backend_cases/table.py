@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from headrace.testing.backend_cases.cases import INEXACT, RANDOM_OPERATORS, BackendCase
 from headrace.testing.backend_cases.expectation import Expectation
-from headrace.testing.backend_cases.outcome import Outcome
+from headrace.testing.backend_cases.outcome import CaseOutcome
 
-_PASSED = Outcome.PASSED.value
+_PASSED = CaseOutcome.PASSED.value
 _FAULTS = ("wrong", "failed", "crashed", "timed out")
 
 _HEAD = """\
@@ -82,8 +82,8 @@ def _cell(device: Expectation, cases: Sequence[BackendCase]) -> str:
     words = [str(counts[_PASSED])]
     words += [
         f"{counts[each.value]} {each.value}"
-        for each in Outcome
-        if counts[each.value] and each is not Outcome.PASSED
+        for each in CaseOutcome
+        if counts[each.value] and each is not CaseOutcome.PASSED
     ]
     return ", ".join(words)
 

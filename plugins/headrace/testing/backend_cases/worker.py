@@ -16,7 +16,7 @@ from headrace.runtime.errors import HeadraceError, UnsupportedLayers
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.backend_cases.cases import BackendCase
-from headrace.testing.backend_cases.outcome import Outcome, Result, difference, same_form
+from headrace.testing.backend_cases.outcome import CaseOutcome, Result, difference, same_form
 from headrace.testing.infer_request import InferRequest
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -132,10 +132,10 @@ def run_case(
         layers = [layer for layer in error.layers if layer.op_type != "Constant"]
         first = (layers or error.layers)[0]
         reason = _class_of(f"{first.op_type}: {first.reason}")
-        return Result(case.name, Outcome.REFUSED, claimed, reason, str(error))
+        return Result(case.name, CaseOutcome.REFUSED, claimed, reason, str(error))
     except Exception as error:  # noqa: BLE001 - whatever a device raises is its result
         reason = f"{type(error).__name__}: {_class_of(str(error))}"
-        return Result(case.name, Outcome.FAILED, claimed, reason, str(error))
+        return Result(case.name, CaseOutcome.FAILED, claimed, reason, str(error))
 
 
 def _run(
@@ -154,9 +154,9 @@ def _run(
             if found is not None:
                 if case.random and same_form(outputs, expected):
                     reason = "the numbers are the backend's own"
-                    return Result(case.name, Outcome.RANDOM, claimed, reason, found[1])
-                return Result(case.name, Outcome.WRONG, claimed, *found)
-        return Result(case.name, Outcome.PASSED, claimed)
+                    return Result(case.name, CaseOutcome.RANDOM, claimed, reason, found[1])
+                return Result(case.name, CaseOutcome.WRONG, claimed, *found)
+        return Result(case.name, CaseOutcome.PASSED, claimed)
     finally:
         core.unload_network(request.name).result()
 

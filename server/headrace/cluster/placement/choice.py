@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from headrace.cluster import networks
-from headrace.cluster.desired import Entry, Value
+from headrace.cluster.desired import Value, VersionedValue
 
 PREFIX: Final = "place/"
 
@@ -30,14 +30,14 @@ def holders_of(place: Value | None) -> tuple[str, ...]:
     return tuple(place["holders"]) if place is not None else ()
 
 
-class Places:
+class Placement:
     """Chooses the replicas. Belongs to one thread.
 
     Args:
         entries: the desired state to begin with.
     """
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, entries: Mapping[str, VersionedValue]) -> None:
         self._asked: dict[str, tuple[int, int]] = {}  # replicas and weight, by network
         self._holders: dict[str, tuple[str, ...]] = {}
         self._weights: Counter[str] = Counter()  # what each replica has

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable
 
 from headrace.cluster.desired import Value
-from headrace.cluster.members import Member
+from headrace.cluster.members import ReplicaAddress
 from headrace.cluster.placement.choice import holders_of
 from headrace.runtime.loading.lists import NetworkLists
 
@@ -43,7 +43,7 @@ class Directory:
         else:
             self._holders[name] = holders_of(value)
 
-    def meet(self, members: Iterable[Member]) -> list[str]:
+    def meet(self, members: Iterable[ReplicaAddress]) -> list[str]:
         """Takes over the live replicas. Returns the networks that this may concern."""
         found = {each.name: each.address for each in members}
         changed = {name for name, _ in found.items() ^ self._addresses.items()}

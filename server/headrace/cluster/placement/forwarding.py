@@ -55,7 +55,7 @@ _GRPC_KEYS: Final = frozenset({"user-agent", "content-type", "te", REQUEST_ID_KE
 _NOT_BEGUN: Final = frozenset({"NOT_FOUND", "NETWORK_LOADING", "SHUTTING_DOWN"})
 
 
-class Refused(HeadraceError):
+class ReplicaRefusal(HeadraceError):
     """The error with which another replica has ended a call."""
 
     def __init__(self, error: grpc.aio.AioRpcError) -> None:
@@ -73,7 +73,7 @@ class Refused(HeadraceError):
         self.__dict__.update(status=name, reason=told.reason or name)
 
 
-class Forwarding:
+class Forwarder:
     """Implements the server's `Elsewhere`. Belongs to the event loop, apart from `servers`.
 
     Args:
@@ -157,7 +157,7 @@ class Forwarding:
                 yield reply
                 reply = await call.read()
         except grpc.aio.AioRpcError as error:
-            raise Refused(error) from None
+            raise ReplicaRefusal(error) from None
         finally:
             call.cancel()
 
@@ -193,7 +193,7 @@ class Forwarding:
                     continue
                 break
             except grpc.aio.AioRpcError as error:
-                failure = refused = Refused(error)
+                failure = refused = ReplicaRefusal(error)
             if not (refused.reason in _NOT_BEGUN or (repeats and refused.lost)):
                 break
         raise failure or Unavailable(

@@ -7,7 +7,7 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from headrace.cluster.placement.forwarding import MOST_TRIES, Forwarding, was_passed_on
+from headrace.cluster.placement.forwarding import MOST_TRIES, Forwarder, was_passed_on
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.loading.entry import full_name
@@ -78,7 +78,7 @@ _LISTS: Final[Mapping[str, tuple[Any, str, Any]]] = MappingProxyType(
 replicas cannot be asked."""
 
 
-class Serialised(NamedTuple):
+class SerialisedReply(NamedTuple):
     """A reply of another replica, in place of a message."""
 
     data: bytes
@@ -90,7 +90,7 @@ class Serialised(NamedTuple):
         return self.data
 
 
-class Passing:
+class ForwardingMethods:
     """Puts forwarding before the handlers of methods. Belongs to the event loop.
 
     Attributes:
@@ -99,7 +99,7 @@ class Passing:
 
     networks: Networks
 
-    def __init__(self, forwarding: Forwarding) -> None:
+    def __init__(self, forwarding: Forwarder) -> None:
         self._forwarding = forwarding
         self._directory = forwarding.directory
 
@@ -141,7 +141,7 @@ class Passing:
             if not name:
                 return self._told(await method.handler(message, context))
             data = message.SerializeToString()
-            return Serialised(
+            return SerialisedReply(
                 await self._forwarding.unary(name, path, data, context, repeats=repeats)
             )
 
@@ -182,7 +182,9 @@ class Passing:
                     yield message
                     message = await context.read()
 
-            return Serialised(await self._forwarding.client_stream(name, path, messages(), context))
+            return SerialisedReply(
+                await self._forwarding.client_stream(name, path, messages(), context)
+            )
 
         return handle
 

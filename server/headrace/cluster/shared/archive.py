@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Collection
 from typing import Final
 
-from headrace.cluster.desired import Entry
+from headrace.cluster.desired import VersionedValue
 from headrace.cluster.shared.objects import Objects
 from headrace.runtime.errors import NotFound
 
@@ -32,11 +32,11 @@ class Archive:
     def __init__(self, store: str) -> None:
         self._objects = Objects(store)
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, VersionedValue]:
         """The whole state."""
         return dict(map(self._read, self._objects.names(_STATE)))
 
-    def write(self, key: str, entry: Entry) -> None:
+    def write(self, key: str, entry: VersionedValue) -> None:
         """Writes what a key has, or removes the key."""
         name = f"{_STATE}/{hashlib.sha256(key.encode()).hexdigest()}.json"
         if entry.value is None:
@@ -62,6 +62,6 @@ class Archive:
                     continue
                 self._objects.remove(path)
 
-    def _read(self, name: str) -> tuple[str, Entry]:
+    def _read(self, name: str) -> tuple[str, VersionedValue]:
         facts = json.loads(self._objects.read(f"{_STATE}/{name}"))
-        return str(facts["key"]), Entry(int(facts["revision"]), facts["value"])
+        return str(facts["key"]), VersionedValue(int(facts["revision"]), facts["value"])

@@ -52,7 +52,7 @@ Support: TypeAlias = Callable[[ir.Node], "str | None"]
 """None if the device runs the node, otherwise the reason why it does not."""
 
 
-class Trials(Protocol):
+class TrialProcesses(Protocol):
     """Processes that serve nobody, in which strangers' models are compiled first. Its methods raise
     as `WorkerTrials.run`."""
 
@@ -88,7 +88,7 @@ class CompiledPlugin(Device):
     compile_checks_support: ClassVar[bool] = False
     """Whether `_compile` fails on a layer that the device does not support. If it does not, each
     layer is checked before."""
-    trials: Trials | None = None
+    trials: TrialProcesses | None = None
     """Where strangers' models are compiled first; None if there is no such place."""
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:

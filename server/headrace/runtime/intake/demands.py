@@ -18,7 +18,13 @@ _LONG_LISTS: Final = frozenset(["Constant", "StringNormalizer", "TfIdfVectorizer
 """The operators of ONNX's own domain whose attributes may hold long lists."""
 _VALUES: Final = frozenset(
     [
-        *("default_int64", "end", "ignore_index", "k", "replaced_value_int64", "seed", "start"),
+        "default_int64",
+        "end",
+        "ignore_index",
+        "k",
+        "replaced_value_int64",
+        "seed",
+        "start",
         "value_int",
     ]
 )

@@ -22,7 +22,7 @@ from headrace.runtime.intake.parts import header, read_varint
 from headrace.runtime.system.buffers import Buffer, joined
 
 
-class Place(NamedTuple):
+class TensorSpan(NamedTuple):
     """Where a tensor's data is in a serialised model.
 
     Attributes:
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     field: str
 
 
-Ranges: TypeAlias = Mapping[bytes, Place]
+Ranges: TypeAlias = Mapping[bytes, TensorSpan]
 """Maps each token to the data that it stands for."""
 
 _TOKEN_BYTES = 16
@@ -110,7 +110,7 @@ class _Stripper:
         self._fields = limits.fields
         self._structure = limits.structure_bytes
         self._nodes = limits.nodes
-        self.ranges: dict[bytes, Place] = {}
+        self.ranges: dict[bytes, TensorSpan] = {}
 
     def message(
         self, kind: int, position: int, end: int, depth: int
@@ -161,7 +161,7 @@ class _Stripper:
                             raise _scattered()
                         taken = field
                         token = secrets.token_bytes(_TOKEN_BYTES)
-                        self.ranges[token] = Place(position, length, field)
+                        self.ranges[token] = TensorSpan(position, length, field)
                         tag_and_length = header(_RAW_DATA, _TOKEN_BYTES)
                         pieces += (self._view[kept:start], tag_and_length, token)
                         kept = stop

@@ -21,7 +21,7 @@ from headrace.runtime.intake.naming import graphs, walk
 from headrace.runtime.intake.numbers import DATA_FIELDS, count_numbers, decode_integers, field_of
 from headrace.runtime.intake.onnx_bytes import refer
 from headrace.runtime.intake.sparse import dense
-from headrace.runtime.intake.stripping import Place, Ranges
+from headrace.runtime.intake.stripping import Ranges, TensorSpan
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.mapped_files import MappedFiles
 
@@ -184,7 +184,7 @@ class TensorData:
         if place is not None:
             self._refer(proto, dtype, place)
 
-    def _refer(self, proto: onnx.TensorProto, dtype: ir.DataType, place: Place) -> None:
+    def _refer(self, proto: onnx.TensorProto, dtype: ir.DataType, place: TensorSpan) -> None:
         """Makes the tensor refer to its data, after decoding the data if it is not raw."""
         for field in ("raw_data", place.field):
             proto.ClearField(field)
@@ -198,7 +198,7 @@ class TensorData:
             refer(proto, f"{_OWN}{len(self._own)}", 0, len(decoded))
             self._own.append(decoded)
 
-    def _view(self, place: Place) -> memoryview:
+    def _view(self, place: TensorSpan) -> memoryview:
         return memoryview(self._own[0])[place.start : place.start + place.length]
 
     def _check_external(

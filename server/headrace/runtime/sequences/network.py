@@ -23,7 +23,7 @@ from headrace.runtime.sequences.counters import OPEN, STATE_BYTES, SequenceCount
 from headrace.runtime.sequences.keys import SEQUENCE_CAPACITY, SEQUENCE_IDLE_TIMEOUT, STATES
 from headrace.runtime.sequences.memory import StateMemory
 from headrace.runtime.sequences.states import States
-from headrace.runtime.sequences.table import Ending, SequenceTable, Turn
+from headrace.runtime.sequences.table import Ending, SequenceTable, SequenceTurn
 
 MAX_ID_LENGTH = 128
 
@@ -90,7 +90,7 @@ class SequenceNetwork(ExecutableNetwork):
             states, memory, own[SEQUENCE_CAPACITY], own[SEQUENCE_IDLE_TIMEOUT], self._note
         )
         self._alarm = Alarm(inner.place.timer, self._expire)
-        self._trampoline: Trampoline[Turn] = Trampoline()
+        self._trampoline: Trampoline[SequenceTurn] = Trampoline()
         self._sequence_counters: SequenceCounters | None = None
         self._end_series: Callable[[], None] = lambda: None
 
@@ -166,7 +166,7 @@ class SequenceNetwork(ExecutableNetwork):
         if turn.begun:  # on another thread, and perhaps before the hook was there
             job.token.detach(turn.give_up)
 
-    def _begin(self, turn: Turn, inline: bool) -> None:
+    def _begin(self, turn: SequenceTurn, inline: bool) -> None:
         """Starts a request whose turn has come on the device."""
         job = turn.job
         turn.begun = True
@@ -188,14 +188,14 @@ class SequenceNetwork(ExecutableNetwork):
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)
 
-    def _keep(self, turn: Turn, wanted: tuple[str, ...], job: Job) -> HeadraceError | None:
+    def _keep(self, turn: SequenceTurn, wanted: tuple[str, ...], job: Job) -> HeadraceError | None:
         """Takes the states out of the outputs. No other thread touches the sequence's states
         meanwhile."""
         job.output_names = wanted
         turn.sequence.states = self._kept.take(job.outputs, turn.sequence.sizes)
         return None
 
-    def _ended(self, turn: Turn, job: Job) -> None:
+    def _ended(self, turn: SequenceTurn, job: Job) -> None:
         with self._lock:
             following = self._table.end(
                 turn, time.monotonic(), completed=job.outcome is Outcome.COMPLETED
@@ -204,7 +204,7 @@ class SequenceNetwork(ExecutableNetwork):
         if following is not None:
             self._trampoline(self._begin, [following])
 
-    def _give_up(self, turn: Turn) -> None:
+    def _give_up(self, turn: SequenceTurn) -> None:
         with self._lock:
             waited = self._table.leave(turn)
         error = turn.job.token.error
@@ -266,12 +266,12 @@ class _TurnCheck(PortCheck):
             )
         super().__call__(job)
 
-    def turn(self, job: Job, give_up: Callable[[Turn], object]) -> Turn:
+    def turn(self, job: Job, give_up: Callable[[SequenceTurn], object]) -> SequenceTurn:
         """The turn of a checked request."""
         assert job.sequence is not None
         if self._only_ends(job):
-            return Turn(job, job.sequence, (), only_ends=True, give_up=give_up)
-        return Turn(job, job.sequence, self._states.sizes(job.inputs), give_up=give_up)
+            return SequenceTurn(job, job.sequence, (), only_ends=True, give_up=give_up)
+        return SequenceTurn(job, job.sequence, self._states.sizes(job.inputs), give_up=give_up)
 
     def _only_ends(self, job: Job) -> bool:
         sequence = job.sequence

@@ -13,8 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted
-from headrace.runtime.execution.job import Job
-from headrace.runtime.execution.job import Sequence as Asked
+from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.network.values import Array
 from headrace.runtime.sequences.memory import StateMemory, may_take
 from headrace.runtime.sequences.states import Sizes, States
@@ -29,7 +28,7 @@ class Ending(enum.StrEnum):
     UNLOADED = "unloaded"
 
 
-class Sequence:
+class OpenSequence:
     """An open sequence, or one that has requests left.
 
     Attributes:
@@ -61,13 +60,13 @@ class Sequence:
         self.sizes = sizes
         self.bytes = size_bytes
         self.states: dict[str, Array] | None = None
-        self.running: Turn | None = None
-        self.waiting: OrderedDict[Turn, None] = OrderedDict()
-        self.ending: Turn | None = None
+        self.running: SequenceTurn | None = None
+        self.waiting: OrderedDict[SequenceTurn, None] = OrderedDict()
+        self.ending: SequenceTurn | None = None
         self.idle_since = 0.0
 
 
-class Turn:
+class SequenceTurn:
     """A request of a sequence.
 
     Attributes:
@@ -82,18 +81,18 @@ class Turn:
     def __init__(
         self,
         job: Job,
-        asked: Asked,
+        asked: Sequence,
         sizes: Sizes,
         *,
         only_ends: bool = False,
-        give_up: Callable[[Turn], object] = lambda _: None,
+        give_up: Callable[[SequenceTurn], object] = lambda _: None,
     ) -> None:
         self.job = job
         self.asked = asked
         self.sizes = sizes
         self.only_ends = only_ends
         self.begun = False
-        self.sequence: Sequence
+        self.sequence: OpenSequence
         self._give_up = give_up
 
     def give_up(self) -> None:
@@ -130,9 +129,9 @@ class SequenceTable:
         self._states = states
         self._memory = memory
         self._note = note
-        self._open: dict[str, Sequence] = {}
+        self._open: dict[str, OpenSequence] = {}
         self._of: Counter[str] = Counter()  # open sequences by owner
-        self._idle: OrderedDict[Sequence, None] = OrderedDict()  # the longest idle one first
+        self._idle: OrderedDict[OpenSequence, None] = OrderedDict()  # the longest idle one first
 
     def __len__(self) -> int:
         return len(self._open)
@@ -141,7 +140,7 @@ class SequenceTable:
         """Whether a sequence is open. Safe on any thread, but the answer may be out of date."""
         return identifier in self._open
 
-    def enter(self, turn: Turn) -> bool:
+    def enter(self, turn: SequenceTurn) -> bool:
         """Gives a request its place in its sequence, which it may open.
 
         Returns:
@@ -162,7 +161,7 @@ class SequenceTable:
         sequence.running = turn
         return True
 
-    def leave(self, turn: Turn) -> bool:
+    def leave(self, turn: SequenceTurn) -> bool:
         """Removes a cancelled request. Returns False if the request does not wait."""
         sequence = turn.sequence
         if turn not in sequence.waiting:
@@ -172,7 +171,7 @@ class SequenceTable:
             sequence.ending = None
         return True
 
-    def end(self, turn: Turn, now: float, *, completed: bool) -> Turn | None:
+    def end(self, turn: SequenceTurn, now: float, *, completed: bool) -> SequenceTurn | None:
         """Ends the turn of a request that has its outcome.
 
         Returns:
@@ -209,7 +208,7 @@ class SequenceTable:
         for sequence in list(self._open.values()):
             self._close(sequence, Ending.UNLOADED)
 
-    def _start(self, turn: Turn) -> Sequence:
+    def _start(self, turn: SequenceTurn) -> OpenSequence:
         identifier, size = turn.asked.key or turn.asked.id, self._states.size_bytes(turn.sizes)
         old, owner = self._open.get(identifier), turn.asked.owner
         if old is None:
@@ -224,7 +223,7 @@ class SequenceTable:
         if old is not None:
             old.bytes -= freed
             self._close(old, Ending.RESTARTED)
-        sequence = self._open[identifier] = Sequence(identifier, owner, turn.sizes, size)
+        sequence = self._open[identifier] = OpenSequence(identifier, owner, turn.sizes, size)
         self._of[owner] += 1
         self._note(None)
         return sequence
@@ -248,7 +247,7 @@ class SequenceTable:
                 field="session",
             )
 
-    def _find(self, turn: Turn) -> Sequence:
+    def _find(self, turn: SequenceTurn) -> OpenSequence:
         identifier = turn.asked.id
         sequence = self._open.get(turn.asked.key or identifier)
         if sequence is None:
@@ -269,10 +268,10 @@ class SequenceTable:
             self._states.check_sizes(identifier, sequence.sizes, turn.sizes)
         return sequence
 
-    def _is_open(self, sequence: Sequence) -> bool:
+    def _is_open(self, sequence: OpenSequence) -> bool:
         return self._open.get(sequence.id) is sequence
 
-    def _close(self, sequence: Sequence, how: Ending) -> None:
+    def _close(self, sequence: OpenSequence, how: Ending) -> None:
         del self._open[sequence.id]
         self._of[sequence.owner] -= 1
         if not self._of[sequence.owner]:
@@ -282,7 +281,7 @@ class SequenceTable:
             self._forget(sequence)
         self._note(how)
 
-    def _forget(self, sequence: Sequence) -> None:
+    def _forget(self, sequence: OpenSequence) -> None:
         """Releases the states of a sequence that is closed and has no requests left."""
         sequence.states = None
         self._memory.take(-sequence.bytes, sequence.owner)

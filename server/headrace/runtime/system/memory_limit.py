@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from headrace.runtime.system.control_groups import groups, read
 
 
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """In bytes.
 
     Attributes:
@@ -35,7 +35,7 @@ _VERSIONS: Final = (
 )
 
 
-def memory_limit(root: Path = Path("/")) -> Memory | None:
+def memory_limit(root: Path = Path("/")) -> MemoryUse | None:
     """The smallest limit of the process's control groups. Where none is below the machine's memory,
     the machine's. None if the system does not tell.
 
@@ -49,20 +49,20 @@ def memory_limit(root: Path = Path("/")) -> Memory | None:
     return min(found, key=lambda memory: memory.limit, default=None)
 
 
-def _machine(root: Path) -> Memory | None:
+def _machine(root: Path) -> MemoryUse | None:
     facts = _numbers(read(root / "proc/meminfo"))
     total, available = facts.get("MemTotal:"), facts.get("MemAvailable:")
     if total is None or available is None:
         return None
-    return Memory((total - available) * 1024, total * 1024)
+    return MemoryUse((total - available) * 1024, total * 1024)
 
 
-def _group(group: Path, files: _Files) -> Memory | None:
+def _group(group: Path, files: _Files) -> MemoryUse | None:
     limit, used = read(group / files.limit), read(group / files.used)
     if not limit.isdecimal() or not used.isdecimal():  # "max" means no limit
         return None
     droppable = _numbers(read(group / "memory.stat")).get(files.droppable, 0)
-    return Memory(max(0, int(used) - droppable), int(limit))
+    return MemoryUse(max(0, int(used) - droppable), int(limit))
 
 
 def _numbers(text: str) -> Mapping[str, int]:

@@ -36,7 +36,7 @@ def differences(*facts: tuple[str, str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class BlobFrame:
     """A device's own bytes of a network.
 
     Attributes:

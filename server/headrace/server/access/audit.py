@@ -39,7 +39,7 @@ def about(name: str) -> None:
     _SUBJECT.set(name)
 
 
-class Entry(NamedTuple):
+class AuditLine(NamedTuple):
     """One line. The names of the attributes are those of the line.
 
     Attributes:
@@ -65,10 +65,10 @@ class Entry(NamedTuple):
 
 def entry(
     who: str, method: str, peer: str, outcome: str, refusal: str, request_id: str, name: str = ""
-) -> Entry:
+) -> AuditLine:
     """The line of a call that ends now. The default name is that of the task's call."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return Entry(now, who, method, name or _SUBJECT.get(), peer, outcome, refusal, request_id)
+    return AuditLine(now, who, method, name or _SUBJECT.get(), peer, outcome, refusal, request_id)
 
 
 class AuditLog:
@@ -88,7 +88,7 @@ class AuditLog:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
-        self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[AuditLine | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the two below
         self._refusals = Ration(REFUSALS_A_SECOND, REFUSALS_OF_AN_ADDRESS, clock)
         self._dropped = 0
@@ -103,7 +103,7 @@ class AuditLog:
         self._thread = threading.Thread(target=self._run, name="headrace-audit", daemon=True)
         self._thread.start()
 
-    def write(self, line: Entry) -> None:
+    def write(self, line: AuditLine) -> None:
         with self._lock:
             is_shown = not line.refusal or self._refusals.allows(address_of(line.peer))
             if not is_shown or self._queue.qsize() >= _WAITING:
@@ -119,7 +119,7 @@ class AuditLog:
     def _run(self) -> None:
         ended = False
         while not ended:
-            lines: list[Entry] = []
+            lines: list[AuditLine] = []
             try:
                 line = self._queue.get(timeout=_WAIT_SECONDS)
                 while line is not None:
@@ -176,7 +176,7 @@ class AuditLog:
         return descriptor
 
 
-def _text(line: Entry) -> str:
+def _text(line: AuditLine) -> str:
     values = line._asdict()
     # A client may have chosen the name.
     shown = {key: value[:_VALUE_LENGTH] for key, value in values.items() if value}

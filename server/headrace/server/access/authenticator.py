@@ -14,7 +14,7 @@ from headrace.server.access.watched import WatchedFiles, Watcher
 from headrace.server.settings.settings import Settings
 
 if TYPE_CHECKING:  # a server without JWTs does without its 10 MB
-    from headrace.server.access.jwts import Key, Rules
+    from headrace.server.access.jwts import PublicKey, Rules
 
 MAX_CREDENTIAL: Final = 8192
 """The most characters of a header with a credential."""
@@ -41,7 +41,7 @@ class _State:
 
     __slots__ = ("entries", "keys", "remembered")
 
-    def __init__(self, entries: Entries, keys: Sequence[Key]) -> None:
+    def __init__(self, entries: Entries, keys: Sequence[PublicKey]) -> None:
         self.entries = entries
         self.keys = keys
         self.remembered: dict[str, Grant] = {}
@@ -64,7 +64,7 @@ class Authenticator:
     def __init__(
         self,
         entries: WatchedFiles[Entries] | None,
-        keys: WatchedFiles[tuple[Key, ...]] | None = None,
+        keys: WatchedFiles[tuple[PublicKey, ...]] | None = None,
         rules: Rules | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -138,7 +138,7 @@ class Authenticator:
 def authenticator(settings: Settings, watcher: Watcher) -> Authenticator | None:
     """Knows the callers, as the settings say. None if callers need no credentials."""
     entries: WatchedFiles[Entries] | None = None
-    keys: WatchedFiles[tuple[Key, ...]] | None = None
+    keys: WatchedFiles[tuple[PublicKey, ...]] | None = None
     if settings.tokens is not None:
         entries = WatchedFiles([settings.tokens], parse_entries, field="tokens")
         watcher.add(entries)

@@ -28,7 +28,7 @@ _CURVES: Mapping[str, str] = {"secp256r1": "ES256", "secp384r1": "ES384", "secp5
 _RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 
 
-class Key(NamedTuple):
+class PublicKey(NamedTuple):
     """A public key.
 
     Attributes:
@@ -41,7 +41,7 @@ class Key(NamedTuple):
     algorithms: frozenset[str]
 
 
-def parse_keys(data: bytes) -> tuple[Key, ...]:
+def parse_keys(data: bytes) -> tuple[PublicKey, ...]:
     """Reads a JSON Web Key Set. Keys for encryption and of unknown kinds are passed over.
 
     Raises:
@@ -61,7 +61,7 @@ def parse_keys(data: bytes) -> tuple[Key, ...]:
     return tuple(keys)
 
 
-def _key(number: int, entry: Mapping[str, Any]) -> Key | None:
+def _key(number: int, entry: Mapping[str, Any]) -> PublicKey | None:
     if entry.get("kty") == "oct" or "d" in entry:
         raise ValueError(
             f"key {number} is secret: whoever can verify with it can sign; give public keys only"
@@ -76,7 +76,7 @@ def _key(number: int, entry: Mapping[str, Any]) -> Key | None:
     allowed = _algorithms(number, public)
     if "alg" in entry:
         allowed &= {str(entry["alg"])}
-    return Key(str(entry.get("kid", "")), public, allowed) if allowed else None
+    return PublicKey(str(entry.get("kid", "")), public, allowed) if allowed else None
 
 
 def _algorithms(number: int, public: Any) -> frozenset[str]:
@@ -110,7 +110,7 @@ class Rules:
     roles_claim: str = "roles"
 
 
-def verify(text: str, keys: Sequence[Key], rules: Rules) -> tuple[Identity, float]:
+def verify(text: str, keys: Sequence[PublicKey], rules: Rules) -> tuple[Identity, float]:
     """The identity that a JWT gives, and the Unix time of its end, in seconds.
 
     Raises:
@@ -128,7 +128,7 @@ def verify(text: str, keys: Sequence[Key], rules: Rules) -> tuple[Identity, floa
         raise refused(Refusal.BAD_JWT) from None
 
 
-def _claims(text: str, keys: Sequence[Key], rules: Rules) -> Mapping[str, Any]:
+def _claims(text: str, keys: Sequence[PublicKey], rules: Rules) -> Mapping[str, Any]:
     header = jwt.get_unverified_header(text)
     if "crit" in header:
         raise ValueError("nothing critical is understood")

@@ -34,7 +34,7 @@ _NOBODY = "# No token is valid.\n"
 """What is left when the only entry goes: a server takes an emptied file for a damaged one."""
 
 
-class Listed(NamedTuple):
+class TokenEntry(NamedTuple):
     """An entry of the file: token or certificate, its name and its roles."""
 
     kind: str
@@ -95,7 +95,7 @@ def revoke_token(path: Path, name: str) -> None:
     _change(path, remove, create=False)
 
 
-def list_tokens(path: Path) -> list[Listed]:
+def list_tokens(path: Path) -> list[TokenEntry]:
     """The entries of the file, without their hashes.
 
     Raises:
@@ -106,7 +106,9 @@ def list_tokens(path: Path) -> list[Listed]:
     found = []
     for each in (*identities, *entries.certificates.values()):
         kind, _, name = each.name.partition(":")
-        found.append(Listed(kind, name, tuple(role.name.lower() for role in sorted(each.roles))))
+        found.append(
+            TokenEntry(kind, name, tuple(role.name.lower() for role in sorted(each.roles)))
+        )
     return found
 
 

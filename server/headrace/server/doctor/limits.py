@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headrace.runtime.system.memory_limit import Memory, memory_limit
+from headrace.runtime.system.memory_limit import MemoryUse, memory_limit
 from headrace.runtime.system.processors import cpu_quota, usable_processors
 from headrace.server.doctor.finding import Finding, ok, size_text, warning
 from headrace.server.settings.option import GIB, MIB
@@ -51,7 +51,7 @@ def check_files(settings: Settings, hard_limit: int | None = None) -> Iterator[F
 
 
 def check_memory(
-    settings: Settings, memory: Callable[[], Memory | None] = memory_limit
+    settings: Settings, memory: Callable[[], MemoryUse | None] = memory_limit
 ) -> Iterator[Finding]:
     """Compares the memory that clients may make the server use with what there is."""
     found = memory()

@@ -28,7 +28,7 @@ _MAX_BODY: Final = 1 << 16
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with
 
 
-class Answer(NamedTuple):
+class Readiness(NamedTuple):
     """What the HTTP port said to /readyz.
 
     Attributes:
@@ -147,7 +147,7 @@ def check_own_clock(
         )
 
 
-def ask(host: str, port: int, *, tls: bool) -> Answer:
+def ask(host: str, port: int, *, tls: bool) -> Readiness:
     """Asks the HTTP port whether the server is ready.
 
     Raises:
@@ -174,7 +174,7 @@ def ask(host: str, port: int, *, tls: bool) -> Answer:
             skew = parsedate_to_datetime(date).timestamp() + 0.5 - middle  # whole seconds
         except ValueError:
             skew = None
-    return Answer(response.status, body, skew)
+    return Readiness(response.status, body, skew)
 
 
 def _answers(settings: Settings) -> bool:

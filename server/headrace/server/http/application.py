@@ -25,7 +25,7 @@ from headrace.server.access.audit import about
 from headrace.server.access.entrance import Entrance, Visit
 from headrace.server.access.identity import CALLER, Role
 from headrace.server.access.refusal import reason_of
-from headrace.server.http.connection import Connection
+from headrace.server.http.connection import HttpConnection
 from headrace.server.http.errors import CLIENT_LEFT, REST, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
 from headrace.server.logs import CURRENT_REQUEST, new_request_id
@@ -110,7 +110,7 @@ class Application:
         started = time.monotonic()
         task = asyncio.current_task()
         assert task is not None
-        connection: Connection = scope["state"]["connection"]
+        connection: HttpConnection = scope["state"]["connection"]
 
         def gone() -> None:
             reply.is_wanted = False
@@ -160,11 +160,15 @@ class Application:
             given = scope.get("path_params", {})
             about(given.get("model") or given.get("name") or (scope["path"] if not route else ""))
             entrance.record(
-                *(f"{method} {_template(scope)}", role or Role.OPEN, peer(scope)),
-                *(str(reply.status or CLIENT_LEFT), reply.refusal, reply.identifier),
+                f"{method} {_template(scope)}",
+                role or Role.OPEN,
+                peer(scope),
+                str(reply.status or CLIENT_LEFT),
+                reply.refusal,
+                reply.identifier,
             )
 
-    def _refuse_if_full(self, connection: Connection) -> None:
+    def _refuse_if_full(self, connection: HttpConnection) -> None:
         """
         Raises:
             ShuttingDown: the server is shutting down.
@@ -221,8 +225,14 @@ class Application:
         if self._log.wants(code if reply.failed else "OK", seconds):
             work = scope["path"] not in self._probes
             request = Ended(
-                *(f"{scope['method']} {template}", code, seconds, reply.identifier),
-                *(CALLER.get(), peer(scope), reply.said, JOB.get()),
+                f"{scope['method']} {template}",
+                code,
+                seconds,
+                reply.identifier,
+                CALLER.get(),
+                peer(scope),
+                reply.said,
+                JOB.get(),
                 network=reply.network,
                 answered=not reply.failed,
             )

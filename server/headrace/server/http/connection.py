@@ -30,7 +30,7 @@ _SPARE_PLACES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ConnectionBounds:
     """The bounds of a connection.
 
     Attributes:
@@ -47,7 +47,7 @@ class Bounds:
     idle_seconds: int = 60
 
 
-class Places:
+class ConnectionLimit:
     """Limits how many connections may be open. Belongs to the loop's thread.
 
     Some connections beyond `capacity` stay open. The server answers probes and metrics on them, and
@@ -59,7 +59,7 @@ class Places:
         self.spare = Shares(_SPARE_PLACES)
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One connection. Requests find it in ``scope["state"]["connection"]``.
 
     Args:
@@ -80,8 +80,8 @@ class Connection(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        bounds: Bounds,
-        places: Places,
+        bounds: ConnectionBounds,
+        places: ConnectionLimit,
         refused: Callable[[HTTPStatus, str, tuple[str, int]], Response],
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
@@ -161,7 +161,7 @@ class Connection(HttpToolsProtocol):
         idle = [
             (each._peer.rpartition(":")[0] != address, each._idle_since, id(each), each)
             for each in self.connections
-            if isinstance(each, Connection) and each._idle_since < math.inf
+            if isinstance(each, HttpConnection) and each._idle_since < math.inf
         ]
         if idle:
             longest = min(idle)[-1]

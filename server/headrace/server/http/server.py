@@ -23,7 +23,7 @@ import uvloop
 
 from headrace.server.addresses import shown_address
 from headrace.server.http.application import Application
-from headrace.server.http.connection import Bounds, Connection, Places
+from headrace.server.http.connection import ConnectionBounds, ConnectionLimit, HttpConnection
 from headrace.server.transport.doorway import Doorway
 
 _log = logging.getLogger(__name__)
@@ -52,14 +52,14 @@ class HttpServer:
         application: Application,
         *,
         max_connections: int = MAX_CONNECTIONS,
-        bounds: Bounds | None = None,
+        bounds: ConnectionBounds | None = None,
         tls: Callable[[], SSLContext] | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._application = application
-        self._places = Places(max_connections)
-        self._bounds = bounds or Bounds()
+        self._places = ConnectionLimit(max_connections)
+        self._bounds = bounds or ConnectionBounds()
         self._tls = tls
         self._server: _Uvicorn | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -130,7 +130,7 @@ class HttpServer:
     async def _serve(self, listener: socket.socket, running: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
         protocol = partial(
-            Connection,
+            HttpConnection,
             bounds=self._bounds,
             places=self._places,
             refused=self._application.refused,
@@ -204,4 +204,4 @@ class _Uvicorn(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _connections(self) -> Any:
-        return (each for each in self.server_state.connections if isinstance(each, Connection))
+        return (each for each in self.server_state.connections if isinstance(each, HttpConnection))

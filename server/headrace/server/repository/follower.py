@@ -48,7 +48,7 @@ from headrace.server.repository.status import (
     PASSES,
     REPOSITORY,
     UNLOADED,
-    Status,
+    RepositoryStatus,
     error_of,
     rests,
     text_of,
@@ -75,7 +75,7 @@ class Follower:
         self._files = files
         self._changed = changed
         self.lock = threading.RLock()
-        self.statuses: dict[str, Status] = {}
+        self.statuses: dict[str, RepositoryStatus] = {}
 
     def start(self, shares: Mapping[str, Mapping[str, int]]) -> list[Future[NetworkEntry]]:
         """Loads all networks of the repository, without waiting for their files to come to rest.
@@ -88,7 +88,9 @@ class Follower:
         begun = []
         for name, found in now.items():
             with self.lock:
-                self.statuses.setdefault(name, Status()).shares = dict(shares.get(name, {}))
+                self.statuses.setdefault(name, RepositoryStatus()).shares = dict(
+                    shares.get(name, {})
+                )
                 begun += self._follow(name, found, at_rest=True)
         return begun
 
@@ -119,7 +121,7 @@ class Follower:
                     f"network {name!r} exists; choose another name, unload it, or set replace",
                     field="name",
                 )
-            status = self.statuses.setdefault(name, Status())
+            status = self.statuses.setdefault(name, RepositoryStatus())
             status.takes_over = self.is_clients(name)
             status.tried.clear()
             try:
@@ -149,7 +151,7 @@ class Follower:
         if status is None:
             if now is None:
                 return []
-            status = self.statuses[name] = Status()
+            status = self.statuses[name] = RepositoryStatus()
         before, status.seen = status.seen, now
         if now is None:
             if before is None and not status.loading:  # the folder was missing in two looks
@@ -181,7 +183,7 @@ class Follower:
     def _describe(
         self,
         name: str,
-        status: Status,
+        status: RepositoryStatus,
         now: NetworkFolder,
         before: NetworkFolder | None,
         *,
@@ -207,7 +209,7 @@ class Follower:
 
     def _want(
         self,
-        status: Status,
+        status: RepositoryStatus,
         now: NetworkFolder,
         before: NetworkFolder | None,
         description: Description,
@@ -231,7 +233,7 @@ class Follower:
             unsure=bool(old.keys() - now.versions.keys()),
         )
 
-    def _have(self, name: str, status: Status) -> Have:
+    def _have(self, name: str, status: RepositoryStatus) -> Have:
         entries = self._core.networks.versions(name)
         own = {each.key.version: each for each in entries if each.owner == REPOSITORY}
         loads = {
@@ -245,7 +247,7 @@ class Follower:
         return Have(loads, self._core.networks.shares(name), anothers=len(own) < len(entries))
 
     def _take_steps(
-        self, name: str, status: Status, *, retry: bool = False, strict: bool = False
+        self, name: str, status: RepositoryStatus, *, retry: bool = False, strict: bool = False
     ) -> list[Future[NetworkEntry]]:
         """Takes the steps towards what is wanted that wait for no load, and returns the loads."""
         begun: list[Future[NetworkEntry]] = []
@@ -284,7 +286,11 @@ class Follower:
         return begun
 
     def _begin(
-        self, name: str, status: Status, version: str, attempt: tuple[Signature, LoadRequest]
+        self,
+        name: str,
+        status: RepositoryStatus,
+        version: str,
+        attempt: tuple[Signature, LoadRequest],
     ) -> Future[NetworkEntry]:
         assert status.seen is not None
         status.tried[version] = attempt
@@ -302,7 +308,7 @@ class Follower:
         return load
 
     def _ended(
-        self, name: str, status: Status, request: LoadRequest, load: Future[NetworkEntry]
+        self, name: str, status: RepositoryStatus, request: LoadRequest, load: Future[NetworkEntry]
     ) -> None:
         error, version = error_of(load), request.version
         with self.lock:
@@ -316,7 +322,7 @@ class Follower:
         self._changed(name)
 
     def _failed(
-        self, name: str, status: Status, request: LoadRequest, error: BaseException
+        self, name: str, status: RepositoryStatus, request: LoadRequest, error: BaseException
     ) -> None:
         """Records that a version's load failed."""
         version = request.version
@@ -333,7 +339,7 @@ class Follower:
         status.reasons[version] = reason
         self._list_failed(name, request, reason)
 
-    def _fault(self, name: str, status: Status, error: Exception) -> None:
+    def _fault(self, name: str, status: RepositoryStatus, error: Exception) -> None:
         """Records that no version can be loaded. Versions that are already loaded stay."""
         known, reason = _reason_of(error)
         there = self._core.networks.versions(name)

@@ -15,7 +15,7 @@ from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import NetworkFolder
 from headrace.server.repository.follower import Follower
-from headrace.server.repository.status import LEFT_OUT, UNLOADED, Status, error_of
+from headrace.server.repository.status import LEFT_OUT, UNLOADED, RepositoryStatus, error_of
 
 
 class RepositoryVersion(NamedTuple):
@@ -195,7 +195,7 @@ class Repository:
         entries = {each.key.version: each for each in self._core.networks.versions(name)}
         found = there.get(name)
         with self._own.lock:
-            status = self._own.statuses.get(name) or Status()
+            status = self._own.statuses.get(name) or RepositoryStatus()
             reasons, wanted = dict(status.reasons), set(status.want.versions)
         shares = self._core.networks.serving(name)
         fault = reasons.get("") or (found.fault if found is not None else "")

@@ -26,7 +26,7 @@ PASSES = (AlreadyExists, Cancelled, ResourceExhausted, Unavailable)
 
 
 @dataclass(eq=False, slots=True)
-class Status:
+class RepositoryStatus:
     """The status of one network of the repository.
 
     Attributes:

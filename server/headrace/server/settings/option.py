@@ -19,7 +19,7 @@ _UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB}
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """A kind of value.
 
     Attributes:
@@ -44,7 +44,7 @@ class Option:
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     default: object
     description: str
     former: str = ""
@@ -80,7 +80,7 @@ def variable(name: str) -> str:
     return "HEADRACE_" + name.upper()
 
 
-def option(default: Any, kind: Kind, description: str, *, former: str = "") -> Any:
+def option(default: Any, kind: ValueKind, description: str, *, former: str = "") -> Any:
     """A dataclass field that is an option. `options` finds it."""
     metadata = {"kind": kind, "description": description, "former": former}
     return field(default=default, metadata=metadata)
@@ -166,22 +166,22 @@ def _ratio(value: object) -> float:
     return ratio
 
 
-TEXT = Kind("text", _text, placeholder="TEXT")
-HOST = Kind("an address or a host's name", _host, placeholder="HOST")
-PATH = Kind("a path", _path, placeholder="PATH")
-NAMES = Kind("a list of names", _names, placeholder="NAMES")
-SWITCH = Kind("true or false", _switch, lambda value: "yes" if value else "no")
+TEXT = ValueKind("text", _text, placeholder="TEXT")
+HOST = ValueKind("an address or a host's name", _host, placeholder="HOST")
+PATH = ValueKind("a path", _path, placeholder="PATH")
+NAMES = ValueKind("a list of names", _names, placeholder="NAMES")
+SWITCH = ValueKind("true or false", _switch, lambda value: "yes" if value else "no")
 """The kind of a switch. On the command line, the option's name without a value means true."""
-SECONDS = Kind(
+SECONDS = ValueKind(
     "a number of seconds, 0 or more", _seconds, lambda seconds: f"{seconds:g}", "SECONDS"
 )
-RATIO = Kind("a number from 0 to 1", _ratio, lambda ratio: f"{ratio:g}", "RATIO")
-MODE = Kind(
+RATIO = ValueKind("a number from 0 to 1", _ratio, lambda ratio: f"{ratio:g}", "RATIO")
+MODE = ValueKind(
     "the permissions of a file in octal digits, as 0660", _mode, lambda mode: f"{mode:04o}", "MODE"
 )
 
 
-def size(minimum: int) -> Kind:
+def size(minimum: int) -> ValueKind:
     """The kind of sizes in bytes from `minimum` on."""
 
     def parse(value: object) -> int:
@@ -192,10 +192,10 @@ def size(minimum: int) -> Kind:
 
     least = _shown_size(minimum)
     expects = f"a size in bytes, at least {least}, as {2 * minimum} or '{_shown_size(2 * minimum)}'"
-    return Kind(expects, parse, _shown_size, "SIZE")
+    return ValueKind(expects, parse, _shown_size, "SIZE")
 
 
-def integer(minimum: int, maximum: int | None = None) -> Kind:
+def integer(minimum: int, maximum: int | None = None) -> ValueKind:
     """The kind of whole numbers from `minimum` to `maximum`, both included."""
 
     def parse(value: object) -> int:
@@ -207,10 +207,10 @@ def integer(minimum: int, maximum: int | None = None) -> Kind:
         return number
 
     upper = "or more" if maximum is None else f"to {maximum}"
-    return Kind(f"a whole number, {minimum} {upper}", parse, placeholder="N")
+    return ValueKind(f"a whole number, {minimum} {upper}", parse, placeholder="N")
 
 
-def choice(*values: str) -> Kind:
+def choice(*values: str) -> ValueKind:
     """The kind of a choice of words, in upper or lower case."""
 
     def parse(value: object) -> str:
@@ -219,4 +219,4 @@ def choice(*values: str) -> Kind:
             raise ValueError
         return word
 
-    return Kind(f"one of {', '.join(values)}", parse, placeholder="|".join(values))
+    return ValueKind(f"one of {', '.join(values)}", parse, placeholder="|".join(values))

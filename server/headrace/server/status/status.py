@@ -42,7 +42,7 @@ _LOOK_SECONDS: Final = 5.0
 _REASON: Final = 500
 
 
-class Facts(NamedTuple):
+class ServerFacts(NamedTuple):
     """What the settings say about a server.
 
     Attributes:
@@ -56,9 +56,9 @@ class Facts(NamedTuple):
     repository: bool
 
 
-def facts_of(settings: Settings) -> Facts:
+def facts_of(settings: Settings) -> ServerFacts:
     """What the settings say."""
-    return Facts(
+    return ServerFacts(
         tls=settings.tls_cert is not None,
         client_certificates=settings.tls_client_ca is not None,
         access_control=settings.tokens is not None or settings.jwt_jwks is not None,
@@ -67,7 +67,7 @@ def facts_of(settings: Settings) -> Facts:
     )
 
 
-class Status:
+class StatusReport:
     """Makes the document. Thread-safe: `_lock` guards the last look at the repository, and is held
     while the folder is read.
 
@@ -85,7 +85,7 @@ class Status:
         networks: Networks,
         repository: Repository,
         errors: RecentErrors,
-        facts: Facts,
+        facts: ServerFacts,
         *,
         state: Callable[[], str],
         addresses: Callable[[], tuple[str, str, str]],

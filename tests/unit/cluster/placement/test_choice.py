@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from headrace.cluster import networks
-from headrace.cluster.desired import Entry, Value
-from headrace.cluster.placement.choice import Places, holders_of, key_of
+from headrace.cluster.desired import Value, VersionedValue
+from headrace.cluster.placement.choice import Placement, holders_of, key_of
 
 NOBODY: set[str] = set()
 
@@ -20,7 +20,7 @@ class Cluster:
     """Places that take over what they choose, as the keeper does."""
 
     def __init__(self) -> None:
-        self.places = Places({})
+        self.places = Placement({})
 
     def load(self, name: str, replicas: int, live: Collection[str], size: int = 0) -> list[str]:
         self.places.note(networks.key_of(name), asking(replicas, size))
@@ -84,12 +84,12 @@ def test_fewer_replicas_than_asked_for_are_filled_up_later() -> None:
 
 def test_the_places_are_read_from_the_desired_state() -> None:
     entries = {
-        networks.key_of("n"): Entry(2, asking(1)),
-        key_of("n"): Entry(1, {"holders": ["b"]}),
-        networks.key_of("everywhere"): Entry(3, asking(0)),
-        "device/CPU": Entry(4, {"config": {}}),
+        networks.key_of("n"): VersionedValue(2, asking(1)),
+        key_of("n"): VersionedValue(1, {"holders": ["b"]}),
+        networks.key_of("everywhere"): VersionedValue(3, asking(0)),
+        "device/CPU": VersionedValue(4, {"config": {}}),
     }
-    places = Places(entries)
+    places = Placement(entries)
     assert places.of("n") == ("b",)
     assert places.of("everywhere") == ()
     assert holders_of(places.chosen("x", 1, "ab", NOBODY)) == ("a",)  # b has a network already

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.cluster.members import Member
+from headrace.cluster.members import ReplicaAddress
 from headrace.cluster.placement.directory import Directory
 
-MEMBERS = [Member(name, f"{name}:1") for name in ("a", "b", "c", "me")]
+MEMBERS = [ReplicaAddress(name, f"{name}:1") for name in ("a", "b", "c", "me")]
 
 
 class Here:
@@ -90,9 +90,12 @@ def test_calls_take_turns_among_the_live_replicas(directory: Directory) -> None:
     directory.place("n", {"holders": ["a", "b", "gone"]})
     firsts = Counter(directory.addresses("n")[0] for _ in range(10))
     assert firsts == {"a:1": 5, "b:1": 5}
-    assert directory.meet([Member("b", "b:1"), Member("me")]) == ["n"]
+    assert directory.meet([ReplicaAddress("b", "b:1"), ReplicaAddress("me")]) == ["n"]
     assert directory.addresses("n") == ["b:1"]
-    assert directory.meet([Member("b", "b:1"), Member("me"), Member("x")]) == []
+    assert (
+        directory.meet([ReplicaAddress("b", "b:1"), ReplicaAddress("me"), ReplicaAddress("x")])
+        == []
+    )
 
 
 def test_a_sequence_has_one_replica_whoever_asks(here: Here) -> None:

@@ -11,11 +11,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from headrace.cluster.members import Member
+from headrace.cluster.members import ReplicaAddress
 from headrace.cluster.placement import forwarding
 from headrace.cluster.placement.directory import Directory
-from headrace.cluster.placement.forwarding import PASSED_ON, Forwarding, _metadata
-from headrace.cluster.placement.methods import Passing
+from headrace.cluster.placement.forwarding import PASSED_ON, Forwarder, _metadata
+from headrace.cluster.placement.methods import ForwardingMethods
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import Unauthenticated, Unavailable
 from headrace.server.access.identity import ANONYMOUS, CALLER, STRANGER, Identity, Role
@@ -28,7 +28,7 @@ from headrace.wire.errors import REQUEST_ID_KEY
 CONTEXT = SimpleNamespace(invocation_metadata=tuple)
 
 
-class Others(Forwarding):
+class Others(Forwarder):
     """The other replicas. The live ones answer with their own networks."""
 
     def __init__(self) -> None:
@@ -39,7 +39,9 @@ class Others(Forwarding):
         )
         self.directory.place("there", {"holders": ["live"]})
         self.directory.place("gone", {"holders": ["dead"]})
-        self.directory.meet([Member("live", "localhost:1"), Member("own", "localhost:2")])
+        self.directory.meet(
+            [ReplicaAddress("live", "localhost:1"), ReplicaAddress("own", "localhost:2")]
+        )
 
     async def unary(self, name: str, path: str, data: bytes, *rest: Any, **how: Any) -> bytes:
         self.asked.append(name)
@@ -71,7 +73,7 @@ def ask(
 
     async def call() -> Any:
         CALLER.set(caller)
-        passing = Passing(others or Others())
+        passing = ForwardingMethods(others or Others())
         passing.networks = SimpleNamespace(  # type: ignore[assignment]
             names=lambda name: (name,), sees=lambda _: True, shown=str, owner=""
         )
@@ -98,7 +100,9 @@ def test_a_list_waits_once_for_a_frozen_replica_however_many_networks_it_has() -
     others = Others()
     for number in range(5):
         others.directory.place(f"frozen{number}", {"holders": ["frozen"]})
-    others.directory.meet([Member("live", "localhost:1"), Member("frozen", "localhost:9")])
+    others.directory.meet(
+        [ReplicaAddress("live", "localhost:1"), ReplicaAddress("frozen", "localhost:9")]
+    )
     reply = ask("ListNetworks", pb.ListNetworksRequest(), pb.ListNetworksReply(), others=others)
     assert len(reply.networks) == 7
     assert len([name for name in others.asked if name.startswith("frozen")]) == 1
@@ -126,7 +130,7 @@ def test_the_channel_to_a_replica_that_has_gone_is_closed() -> None:
     async def run() -> None:
         forwarding = Others()
         old = forwarding._channel("localhost:1")
-        forwarding.directory.meet([Member("new", "localhost:3")])
+        forwarding.directory.meet([ReplicaAddress("new", "localhost:3")])
         new = forwarding._channel("localhost:3")
         await asyncio.gather(*forwarding._closing)
         assert forwarding._channels == {"localhost:3": new}
@@ -154,7 +158,7 @@ def test_so_is_an_id_that_grpc_would_not_send() -> None:
         CURRENT_REQUEST.reset(token)
 
 
-class Peers(Forwarding):
+class Peers(Forwarder):
     """Three replicas with a network. `frozen` takes calls and says nothing, as a stopped process.
     The others answer with their addresses, `busy` only after it was asked for its health twice."""
 
@@ -167,7 +171,7 @@ class Peers(Forwarding):
 
     def holders(self, *names: str) -> None:
         self.directory.place("n", {"holders": list(names)})
-        self.directory.meet([Member(name, name) for name in names])
+        self.directory.meet([ReplicaAddress(name, name) for name in names])
         self.directory._turn = iter(lambda: 0, None)  # type: ignore[assignment]
 
     def _channel(self, address: str) -> Any:

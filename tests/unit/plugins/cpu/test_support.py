@@ -11,7 +11,7 @@ import pytest
 
 from headrace.plugins.cpu import create_plugin
 from headrace.plugins.cpu.backend.session import Provider
-from headrace.plugins.cpu.support import Trials
+from headrace.plugins.cpu.support import OnnxRuntimeTrials
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import Cancelled, UnsupportedLayers
@@ -288,7 +288,7 @@ def test_a_network_that_the_backend_refuses_once_it_is_optimised_runs_as_it_is(
 
 
 def test_the_table_of_answers_is_bounded_and_forgets_the_oldest() -> None:
-    trials = Trials(Provider(), capacity=2)
+    trials = OnnxRuntimeTrials(Provider(), capacity=2)
 
     def relu(opset: int) -> onnx.ModelProto:
         model = parse("a (float[2] x) => (float[2] y) { y = Relu(x) }")
@@ -302,7 +302,7 @@ def test_the_table_of_answers_is_bounded_and_forgets_the_oldest() -> None:
 
 def test_a_trial_that_nobody_wants_is_ended_and_is_no_answer() -> None:
     """A layer that calls functions that call functions takes ONNX Runtime a minute."""
-    trials, token = Trials(Provider()), CancelToken()
+    trials, token = OnnxRuntimeTrials(Provider()), CancelToken()
     token.cancel(Cancelled("the caller left"))
     relu = parse("a (float[2] x) => (float[2] y) { y = Relu(x) }")
     with pytest.raises(Cancelled, match="the caller left"), interruptible(token):
@@ -313,5 +313,7 @@ def test_a_trial_that_nobody_wants_is_ended_and_is_no_answer() -> None:
 
 def test_a_layer_that_the_provider_leaves_to_another_one_has_no_kernel_there() -> None:
     add = networks.add().model.SerializeToString()
-    reason = Trials(Provider("CoreMLExecutionProvider")).reason(onnx.load_from_string(add))
+    reason = OnnxRuntimeTrials(Provider("CoreMLExecutionProvider")).reason(
+        onnx.load_from_string(add)
+    )
     assert reason == "CoreMLExecutionProvider has no kernel for it"

@@ -12,9 +12,9 @@ from headrace.plugins.multi.choice import (
     LONGEST_RELOAD_SECONDS,
     Choice,
     Instruction,
-    Load,
+    LoadDevice,
     Serve,
-    Unload,
+    UnloadDevice,
 )
 from headrace.plugins.multi.device_list import Failure
 from headrace.runtime.errors import HeadraceError, InvalidModel, Unavailable
@@ -35,7 +35,7 @@ def choice(
 
 
 def test_the_best_device_is_loaded_while_another_one_serves() -> None:
-    assert choice("ABC", "C").look("C", 0) == [Load("A")]
+    assert choice("ABC", "C").look("C", 0) == [LoadDevice("A")]
 
 
 def test_nothing_is_loaded_where_the_best_one_serves() -> None:
@@ -58,14 +58,14 @@ def test_a_better_device_goes_to_the_front_when_it_is_ready() -> None:
 def test_without_fallback_the_other_ones_are_given_up() -> None:
     made = choice("ABC", "C", fallback=False)
     made.look("C", 0)
-    assert made.loaded("C", 0) == [Serve(("A",)), Unload("C")]
+    assert made.loaded("C", 0) == [Serve(("A",)), UnloadDevice("C")]
     assert made.look("", 0) == []
 
 
 def test_the_next_best_is_tried_if_the_best_one_fails() -> None:
     made = choice("ABC", "C")
     made.look("C", 0)
-    assert made.failed(failure("A"), "C", 0) == [Load("B")]
+    assert made.failed(failure("A"), "C", 0) == [LoadDevice("B")]
     assert made.failed(failure("B"), "C", 0) == []
 
 
@@ -76,17 +76,17 @@ def test_a_device_that_failed_before_is_not_tried() -> None:
 def test_worse_devices_are_loaded_only_if_nothing_serves() -> None:
     made = choice("ABC", "A")
     assert made.look("A", 0) == []
-    assert made.look("", 0) == [Load("B")]
+    assert made.look("", 0) == [LoadDevice("B")]
     assert made.loaded("", 0) == [Serve(("A", "B"))]
     assert made.look("B", 0) == []
-    assert made.look("", 0) == [Load("C")]
+    assert made.look("", 0) == [LoadDevice("C")]
 
 
 def test_a_device_that_failed_is_tried_again_after_a_delay_and_once() -> None:
     made = choice("AC", "C", "A")
     assert made.look("C", 0) == []
     assert made.wake_at == FIRST_RELOAD_SECONDS
-    assert made.look("C", FIRST_RELOAD_SECONDS) == [Load("A")]
+    assert made.look("C", FIRST_RELOAD_SECONDS) == [LoadDevice("A")]
     assert made.look("C", 100) == []
     assert made.wake_at == math.inf
 
@@ -95,7 +95,7 @@ def test_delays_double_up_to_the_longest() -> None:
     made, now, delays = choice("AC", "C", "A"), 0.0, [FIRST_RELOAD_SECONDS]
     for _ in range(12):
         now += delays[-1]
-        assert made.look("C", now) == [Load("A")]
+        assert made.look("C", now) == [LoadDevice("A")]
         made.failed(failure("A"), "C", now)
         delays.append(made.wake_at - now)
     assert delays[:4] == [FIRST_RELOAD_SECONDS * 2**n for n in range(4)]
@@ -104,7 +104,7 @@ def test_delays_double_up_to_the_longest() -> None:
 
 def test_a_device_that_says_that_it_is_up_is_tried_at_once_and_then_no_sooner() -> None:
     made = choice("AC", "C", "A")
-    assert made.up(["A"], "C", 0.1) == [Load("A")]
+    assert made.up(["A"], "C", 0.1) == [LoadDevice("A")]
     made.failed(failure("A"), "C", 0.1)
     assert made.wake_at == 0.1 + 2 * FIRST_RELOAD_SECONDS
 
@@ -122,7 +122,7 @@ def test_a_device_that_is_due_but_no_better_waits_until_nothing_serves() -> None
     made = choice("AC", "A", "C")
     assert made.look("A", 10) == []
     assert made.wake_at == math.inf
-    assert made.look("", 11) == [Load("C")]
+    assert made.look("", 11) == [LoadDevice("C")]
 
 
 # -- every device of a list --
@@ -130,8 +130,8 @@ def test_a_device_that_is_due_but_no_better_waits_until_nothing_serves() -> None
 
 def test_every_device_that_failed_is_tried_again_one_after_the_other() -> None:
     made = choice("ABC", "B", "AC", every=True)
-    assert made.look("B", 1) == [Load("A")]
-    assert made.loaded("B", 2) == [Serve(("A", "B")), Load("C")]
+    assert made.look("B", 1) == [LoadDevice("A")]
+    assert made.loaded("B", 2) == [Serve(("A", "B")), LoadDevice("C")]
     assert made.loaded("AB", 3) == [Serve(("A", "B", "C"))]
     assert not made.failures
 
@@ -147,13 +147,13 @@ def test_a_device_that_is_left_out_is_not_tried_until_it_is_wanted_again() -> No
     made = choice("AB", "B", "A", every=True)
     assert made.arrange("B", "B", 0) == [Serve(("B",))]
     assert made.look("B", 100) == []
-    assert made.arrange("BA", "B", 0) == [Serve(("B",)), Load("A")]
+    assert made.arrange("BA", "B", 0) == [Serve(("B",)), LoadDevice("A")]
     assert made.loaded("B", 0) == [Serve(("B", "A"))]
 
 
 def test_one_that_is_wanted_again_while_it_loads_is_loaded_once() -> None:
     made = choice("AB", "B", "A", every=True)
-    assert made.look("B", 1) == [Load("A")]
+    assert made.look("B", 1) == [LoadDevice("A")]
     assert made.arrange("BA", "B", 1) == [Serve(("B",))]
     assert made.loaded("B", 1) == [Serve(("B", "A"))]
 
@@ -181,7 +181,9 @@ class Auto:
 
     def serving(self) -> list[str]:
         return [
-            each.name for each in self.world.schedule.devices if each.standing.value == "serving"
+            each.name
+            for each in self.world.schedule.devices
+            if each.availability.value == "serving"
         ]
 
     def follow(self, instructions: list[Instruction]) -> None:
@@ -255,5 +257,5 @@ def test_requests_go_back_to_the_better_device_once_it_works_again() -> None:
 def test_unloading_is_asked_for_once() -> None:
     made = choice("AC", "C", fallback=False)
     made.look("C", 0)
-    assert made.loaded("C", 0).count(Unload("C")) == 1
+    assert made.loaded("C", 0).count(UnloadDevice("C")) == 1
     assert made.look("A", 0) == []

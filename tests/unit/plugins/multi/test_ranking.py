@@ -6,15 +6,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.plugins.multi.ranking import DeviceType, Facts, device_type, needs, ranked
+from headrace.plugins.multi.ranking import DeviceFacts, DeviceType, device_type, needs, ranked
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 
 _FP32 = frozenset({"FP32"})
 
 
-def facts(kind: DeviceType, *more: str) -> Facts:
-    return Facts(kind, _FP32 | set(more))
+def facts(kind: DeviceType, *more: str) -> DeviceFacts:
+    return DeviceFacts(kind, _FP32 | set(more))
 
 
 def test_the_better_type_comes_first() -> None:

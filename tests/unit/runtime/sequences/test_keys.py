@@ -43,8 +43,21 @@ def test_sizes_and_a_first_value_may_follow(text: str, shape: Shape, initial: st
 @pytest.mark.parametrize(
     "text",
     [
-        *("h", "h=", "=hn", "h=hn,", "h=hn=c", "h=hn;c=cn=", ",", "h=hn=2x", "h=hn=-1", "h=hn=2X1"),
-        *("h=hn=1=x", "h=hn=1=1_0", "h=hn=1=2=3", "h=hn=٣", "h=hn=1=" + "9" * 500),
+        "h",
+        "h=",
+        "=hn",
+        "h=hn,",
+        "h=hn=c",
+        "h=hn;c=cn=",
+        ",",
+        "h=hn=2x",
+        "h=hn=-1",
+        "h=hn=2X1",
+        "h=hn=1=x",
+        "h=hn=1=1_0",
+        "h=hn=1=2=3",
+        "h=hn=٣",
+        "h=hn=1=" + "9" * 500,
         "h=hn=" + "9" * 5000,
     ],
 )

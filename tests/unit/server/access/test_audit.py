@@ -15,13 +15,13 @@ from headrace.server.access import audit as module
 from headrace.server.access.audit import (
     REFUSALS_A_SECOND,
     REFUSALS_OF_AN_ADDRESS,
+    AuditLine,
     AuditLog,
-    Entry,
     entry,
 )
 
 
-def line(number: int = 0, refusal: str = "") -> Entry:
+def line(number: int = 0, refusal: str = "") -> AuditLine:
     return entry("token:ci", "LoadNetwork", "ipv4:127.0.0.1:1", "OK", refusal, "id", str(number))
 
 

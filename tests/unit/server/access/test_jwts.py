@@ -12,14 +12,14 @@ import pytest
 
 from headrace.runtime.errors import Unauthenticated
 from headrace.server.access.identity import Role
-from headrace.server.access.jwts import LEEWAY_SECONDS, Key, Rules, parse_keys, verify
+from headrace.server.access.jwts import LEEWAY_SECONDS, PublicKey, Rules, parse_keys, verify
 from headrace.server.access.refusal import FACT
 from tests.support.tokens import AUDIENCE, ISSUER, Signer, key_set
 
 RULES = Rules(AUDIENCE)
 
 
-def keys_of(*signers: Signer) -> tuple[Key, ...]:
+def keys_of(*signers: Signer) -> tuple[PublicKey, ...]:
     return parse_keys(key_set(signers).encode())
 
 
@@ -29,11 +29,11 @@ def signer() -> Signer:
 
 
 @pytest.fixture(scope="module")
-def keys(signer: Signer) -> tuple[Key, ...]:
+def keys(signer: Signer) -> tuple[PublicKey, ...]:
     return keys_of(signer)
 
 
-def refusal(text: str, keys: tuple[Key, ...], rules: Rules = RULES) -> str:
+def refusal(text: str, keys: tuple[PublicKey, ...], rules: Rules = RULES) -> str:
     with pytest.raises(Unauthenticated) as caught:
         verify(text, keys, rules)
     assert text not in caught.value.message
@@ -72,13 +72,13 @@ def test_two_issuers_and_subjects_never_have_one_name(signer: Signer) -> None:
     ],
 )
 def test_roles_are_a_list_or_words(
-    roles: Any, expected: set[Role], signer: Signer, keys: tuple[Key, ...]
+    roles: Any, expected: set[Role], signer: Signer, keys: tuple[PublicKey, ...]
 ) -> None:
     assert verify(signer.sign(roles), keys, RULES)[0].roles == expected
 
 
 def test_the_claim_with_the_roles_may_have_any_name_or_be_nested(
-    signer: Signer, keys: tuple[Key, ...]
+    signer: Signer, keys: tuple[PublicKey, ...]
 ) -> None:
     nested_roles: dict[str, Any] = {
         "https://a.b/roles": ["read"],
@@ -108,25 +108,25 @@ def test_the_claim_with_the_roles_may_have_any_name_or_be_nested(
     ],
 )
 def test_a_jwt_with_wrong_claims_is_refused(
-    claims: dict[str, Any], why: str, signer: Signer, keys: tuple[Key, ...]
+    claims: dict[str, Any], why: str, signer: Signer, keys: tuple[PublicKey, ...]
 ) -> None:
     assert refusal(signer.sign(**claims), keys) == why
 
 
-def test_a_jwt_may_have_several_audiences(signer: Signer, keys: tuple[Key, ...]) -> None:
+def test_a_jwt_may_have_several_audiences(signer: Signer, keys: tuple[PublicKey, ...]) -> None:
     verify(signer.sign(aud=["another", AUDIENCE]), keys, RULES)
 
 
 @pytest.mark.parametrize("issuer", [None, "https://other.test"])
 def test_another_issuer_is_refused_where_one_is_set(
-    issuer: str | None, signer: Signer, keys: tuple[Key, ...]
+    issuer: str | None, signer: Signer, keys: tuple[PublicKey, ...]
 ) -> None:
     rules = Rules(AUDIENCE, ISSUER)
     verify(signer.sign(), keys, rules)
     assert refusal(signer.sign(iss=issuer), keys, rules) == "bad_jwt"
 
 
-def test_a_jwt_of_a_key_that_is_not_in_the_file_is_refused(keys: tuple[Key, ...]) -> None:
+def test_a_jwt_of_a_key_that_is_not_in_the_file_is_refused(keys: tuple[PublicKey, ...]) -> None:
     assert refusal(Signer().sign(), keys) == "bad_jwt"
     assert refusal(Signer("2").sign(), keys) == "bad_jwt"
 
@@ -140,7 +140,7 @@ def test_the_key_with_the_jwts_identifier_verifies_it() -> None:
     assert refusal(old.sign(), keys) == "bad_jwt"
 
 
-def test_a_jwt_without_signature_is_refused(signer: Signer, keys: tuple[Key, ...]) -> None:
+def test_a_jwt_without_signature_is_refused(signer: Signer, keys: tuple[PublicKey, ...]) -> None:
     _, claims, _ = signer.sign().split(".")
     for algorithm in ("none", "None", "NONE", ""):
         header = encoded({"alg": algorithm, "typ": "JWT", "kid": "1"})
@@ -157,7 +157,7 @@ def test_a_public_key_used_as_a_shared_secret_is_refused() -> None:
         assert refusal(f"{head}.{encoded(signature)}", keys_of(signer)) == "bad_jwt"
 
 
-def test_a_key_that_comes_with_the_jwt_is_not_used(keys: tuple[Key, ...]) -> None:
+def test_a_key_that_comes_with_the_jwt_is_not_used(keys: tuple[PublicKey, ...]) -> None:
     attacker = Signer()
     _, claims, _ = attacker.sign().split(".")
     head = f"{encoded({'alg': 'ES256', 'kid': '1', 'jwk': attacker.jwk()})}.{claims}"
@@ -181,7 +181,7 @@ def test_a_key_that_comes_with_the_jwt_is_not_used(keys: tuple[Key, ...]) -> Non
     ],
 )
 def test_a_text_that_is_no_jwt_is_refused_and_raises_nothing_else(
-    text: str, keys: tuple[Key, ...]
+    text: str, keys: tuple[PublicKey, ...]
 ) -> None:
     assert refusal(text, keys) == "bad_jwt"
 

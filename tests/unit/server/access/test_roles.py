@@ -57,12 +57,24 @@ def test_only_probes_and_the_empty_page_are_open(
 def test_only_the_role_manage_changes_the_server(table: dict[tuple[str, str], Method]) -> None:
     names = {name for (_, name), each in table.items() if each.role is Role.MANAGE}
     assert names == {
-        *("UploadModel", "LoadNetwork", "UnloadNetwork", "SetConfig", "ImportNetwork"),
-        *("ExportNetwork", "AddExtension", "SetTraffic"),
-        *("RegisterSharedMemory", "UnregisterSharedMemory"),
-        *("RepositoryModelLoad", "RepositoryModelUnload", "TraceSetting", "LogSettings"),
-        *("SystemSharedMemoryRegister", "SystemSharedMemoryUnregister"),
-        *("CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"),
+        "UploadModel",
+        "LoadNetwork",
+        "UnloadNetwork",
+        "SetConfig",
+        "ImportNetwork",
+        "ExportNetwork",
+        "AddExtension",
+        "SetTraffic",
+        "RegisterSharedMemory",
+        "UnregisterSharedMemory",
+        "RepositoryModelLoad",
+        "RepositoryModelUnload",
+        "TraceSetting",
+        "LogSettings",
+        "SystemSharedMemoryRegister",
+        "SystemSharedMemoryUnregister",
+        "CudaSharedMemoryRegister",
+        "CudaSharedMemoryUnregister",
     }
 
 

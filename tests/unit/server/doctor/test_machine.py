@@ -12,7 +12,7 @@ import pytest
 
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.system.memory_limit import Memory
+from headrace.runtime.system.memory_limit import MemoryUse
 from headrace.server.doctor import devices, limits, packages, places, running
 from headrace.server.doctor.finding import Finding, State
 from headrace.server.doctor.limits import Space
@@ -164,13 +164,18 @@ def test_open_files(limit: int, state: str) -> None:
     ("memory", "settings", "state", "named"),
     [
         (None, {}, "warning", "does not tell"),
-        (Memory(GIB, 8 * GIB), {}, "ok", "8 GiB, of which 7 GiB are free"),
-        (Memory(0, GIB // 2), {}, "warning", "300 MiB"),
-        (Memory(0, 2 * GIB), {"max_state_bytes": 4 * GIB}, "warning", "max_state_bytes 4 GiB"),
-        (Memory(0, 4 * GIB), {"max_model_bytes": 6 * GIB}, "warning", "--max-model-bytes to 2 GiB"),
+        (MemoryUse(GIB, 8 * GIB), {}, "ok", "8 GiB, of which 7 GiB are free"),
+        (MemoryUse(0, GIB // 2), {}, "warning", "300 MiB"),
+        (MemoryUse(0, 2 * GIB), {"max_state_bytes": 4 * GIB}, "warning", "max_state_bytes 4 GiB"),
+        (
+            MemoryUse(0, 4 * GIB),
+            {"max_model_bytes": 6 * GIB},
+            "warning",
+            "--max-model-bytes to 2 GiB",
+        ),
     ],
 )
-def test_memory(memory: Memory | None, settings: dict[str, int], state: str, named: str) -> None:
+def test_memory(memory: MemoryUse | None, settings: dict[str, int], state: str, named: str) -> None:
     found = list(limits.check_memory(Settings(**settings), lambda: memory))  # type: ignore[arg-type]
     assert found[0].state == state
     assert any(named in f"{each.message} {each.remedy}" for each in found)

@@ -225,7 +225,7 @@ def test_a_server_that_does_not_answer_or_is_not_ready(
     assert (state, "does not answer" in text) == (State.PROBLEM, True)
 
     def states(status: int, body: str) -> list[str]:
-        answer = running.Answer(status, body, 0.0)
+        answer = running.Readiness(status, body, 0.0)
         monkeypatch.setattr(running, "ask", lambda *_, **__: answer)
         return [each.state.value for each in running.check_server(Settings(), "127.0.0.1")]
 

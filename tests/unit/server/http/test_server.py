@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from headrace.server.http.connection import Bounds
+from headrace.server.http.connection import ConnectionBounds
 from headrace.server.http.server import HttpServer
 from tests.unit.server.http.serving import (
     application,
@@ -25,7 +25,7 @@ from tests.unit.server.http.serving import (
     until_closed,
 )
 
-QUICK = Bounds(seconds=0.5, idle_seconds=1)
+QUICK = ConnectionBounds(seconds=0.5, idle_seconds=1)
 GET = b"GET /fine HTTP/1.1\r\nHost: h\r\n\r\n"
 LARGE = 32 << 20  # more than both sockets buffer
 
@@ -142,7 +142,7 @@ def sent_before_the_end(client: socket.socket, piece: bytes) -> int:
 
 
 def test_a_head_above_the_bound_is_refused() -> None:
-    sent = b"GET /probe HTTP/1.1\r\nX: " + b"x" * Bounds().head_bytes + b"\r\n\r\n"
+    sent = b"GET /probe HTTP/1.1\r\nX: " + b"x" * ConnectionBounds().head_bytes + b"\r\n\r\n"
     with serving(application()) as server:
         answer = raw(server, sent)
         assert answer.startswith(b"HTTP/1.1 431 ") or answer == b""  # reset if it was still sending
@@ -192,14 +192,14 @@ def test_a_client_that_never_ends_its_request_is_told_and_cut_off(
 
 def test_a_client_that_sends_its_body_byte_by_byte_is_cut_off() -> None:
     head = b"POST /count HTTP/1.1\r\nContent-Length: 999999\r\n\r\n"
-    bounds = Bounds(seconds=0.1, bytes_per_second=16 << 20)
+    bounds = ConnectionBounds(seconds=0.1, bytes_per_second=16 << 20)
     with serving(application(count=count), bounds=bounds) as server, connected(server) as client:
         client.sendall(head)
         assert sent_before_the_end(client, b"x") < 999_999
 
 
 def test_a_large_body_may_take_longer_than_a_small_one() -> None:
-    bounds = Bounds(seconds=0.5, bytes_per_second=1 << 20)
+    bounds = ConnectionBounds(seconds=0.5, bytes_per_second=1 << 20)
     with serving(application(count=count), bounds=bounds) as server, connected(server) as client:
         head = b"POST /count HTTP/1.1\r\nContent-Length: 8388609\r\n\r\n"
         client.sendall(head + b"x" * (8 << 20))  # allows eight seconds more
@@ -233,7 +233,7 @@ def test_a_client_that_never_reads_and_goes_on_asking_is_cut_off() -> None:
 
 
 def test_a_client_that_reads_slowly_but_steadily_gets_all() -> None:
-    bounds = Bounds(seconds=0.5, bytes_per_second=1 << 20)
+    bounds = ConnectionBounds(seconds=0.5, bytes_per_second=1 << 20)
     with serving(application(large=large), bounds=bounds) as server, connected(server) as client:
         client.sendall(GET.replace(b"fine", b"large"))
         received, pause = 0, threading.Event()

@@ -33,9 +33,20 @@ def test_a_policy_chooses_by_number_in_our_form_and_in_tritons(said: Any, chosen
 @pytest.mark.parametrize(
     "wrong",
     [
-        *(5, [], {}, "newest", {"latest": 0}, {"latest": True}, {"latest": "2"}),
-        *({"latest": 1001}, {"specific": 3}, {"specific": ["a"]}, {"specific": [0]}),
-        *({"all": 1}, {"all": {}, "latest": 1}, {"specific": {"versions": None}}),
+        5,
+        [],
+        {},
+        "newest",
+        {"latest": 0},
+        {"latest": True},
+        {"latest": "2"},
+        {"latest": 1001},
+        {"specific": 3},
+        {"specific": ["a"]},
+        {"specific": [0]},
+        {"all": 1},
+        {"all": {}, "latest": 1},
+        {"specific": {"versions": None}},
     ],
 )
 def test_anything_else_is_refused_naming_the_field(wrong: Any) -> None:

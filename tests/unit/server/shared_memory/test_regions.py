@@ -103,8 +103,20 @@ def test_a_key_is_taken_with_and_without_its_slash(regions: Regions, tmp_path: P
 @pytest.mark.parametrize(
     "key",
     [
-        *("", "/", "//seg", "/../seg", "../seg", "..", ".", "/dir/seg", "seg/", "/sem.lock"),
-        *("a\0b", "x" * 256, "é" * 200, "/proc/self/mem"),
+        "",
+        "/",
+        "//seg",
+        "/../seg",
+        "../seg",
+        "..",
+        ".",
+        "/dir/seg",
+        "seg/",
+        "/sem.lock",
+        "a\0b",
+        "x" * 256,
+        "é" * 200,
+        "/proc/self/mem",
     ],
 )
 def test_a_key_is_one_name_in_one_folder(regions: Regions, tmp_path: Path, key: str) -> None:
@@ -172,8 +184,17 @@ def test_not_even_root_gets_at_another_user_s_file(regions: Regions, tmp_path: P
 @pytest.mark.parametrize(
     ("offset", "size"),
     [
-        *((0, 101), (100, 1), (1, 100), (101, 1), (2**63, 1), (0, 2**63), (2**63 - 1, 2**63)),
-        *((2**64 - 1, 2**64 - 1), (0, 0), (100, 0), (-1, 10)),
+        (0, 101),
+        (100, 1),
+        (1, 100),
+        (101, 1),
+        (2**63, 1),
+        (0, 2**63),
+        (2**63 - 1, 2**63),
+        (2**64 - 1, 2**64 - 1),
+        (0, 0),
+        (100, 0),
+        (-1, 10),
     ],
 )
 def test_a_region_lies_within_its_file(

@@ -41,7 +41,7 @@ class Inconclusive(Exception):
     """The trial shows nothing. The message says why."""
 
 
-class Row(NamedTuple):
+class TrialRow(NamedTuple):
     """A random row that the network takes, and its results for the row alone."""
 
     inputs: Mapping[str, Array]
@@ -55,7 +55,7 @@ class Sample(NamedTuple):
         different: how many of them have results that no other one has.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[TrialRow]
     different: int
 
 
@@ -76,11 +76,11 @@ def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
         if elements > _MOST_ELEMENTS:
             reason = reason or f"a row has {elements} elements; at most {_MOST_ELEMENTS} are tried"
             continue
-        found: list[Row] = []
-        others: list[Row] = []
+        found: list[TrialRow] = []
+        others: list[TrialRow] = []
         for inputs_of_row in _random_rows(inputs, size):
             try:
-                row = Row(inputs_of_row, apart(inputs_of_row))
+                row = TrialRow(inputs_of_row, apart(inputs_of_row))
             except (Cancelled, Unavailable):
                 raise
             except HeadraceError as error:
@@ -100,7 +100,7 @@ def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
     raise Inconclusive(f"it takes none of the values that were tried ({reason})")
 
 
-def _differ(one: Row, other: Row) -> bool:
+def _differ(one: TrialRow, other: TrialRow) -> bool:
     return any(not _same(value, other.results[name]) for name, value in one.results.items())
 
 
@@ -137,7 +137,7 @@ def try_out(given: Sample, together: Run, *, precise: bool = True) -> tuple[str,
 
 
 def _beside(
-    row: Row,
+    row: TrialRow,
     extreme: float,
     together: Run,
     same: Callable[[Value, Value], bool],
@@ -169,7 +169,7 @@ def _filled(array: Array, number: float) -> Array:
 
 
 def _tried(
-    rows: Sequence[Row], together: Run, same: Callable[[Value, Value], bool]
+    rows: Sequence[TrialRow], together: Run, same: Callable[[Value, Value], bool]
 ) -> tuple[str, frozenset[str]]:
     """What `try_out` returns, for one batch."""
     count = len(rows)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.plugins.batch.running import rows as rows_of
-from headrace.plugins.batch.running.request import BatchJob, BatchMember, Run, reason
+from headrace.plugins.batch.running.request import BatchJob, BatchMember, BatchRun, reason
 from headrace.plugins.batch.running.scheduler import BatchScheduler
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, QueueFull, Unavailable
@@ -75,7 +75,7 @@ class Collector:
         self._origins = origins
         self._count = count
         self._lock = threading.Lock()
-        self._trampoline: Trampoline[Run] = Trampoline()
+        self._trampoline: Trampoline[BatchRun] = Trampoline()
 
     @property
     def timeout(self) -> float:
@@ -112,12 +112,12 @@ class Collector:
 
     # -- what is due --
 
-    def _runs(self, batches: Sequence[Sequence[BatchMember]]) -> list[Run]:
+    def _runs(self, batches: Sequence[Sequence[BatchMember]]) -> list[BatchRun]:
         """Makes runs of the batches, and sets the alarm for the waiting members. Called under the
         lock."""
         wakes_at = self._scheduler.wakes_at
         self._alarm.set(math.inf if wakes_at is None else wakes_at)
-        return [Run(batch) for batch in batches]
+        return [BatchRun(batch) for batch in batches]
 
     def _tick(self) -> None:
         with self._lock:
@@ -125,10 +125,10 @@ class Collector:
             runs = self._runs(self._scheduler.tick(time.monotonic()))
         self._start(runs)
 
-    def _start(self, runs: Sequence[Run], *, inline: bool = False) -> None:
+    def _start(self, runs: Sequence[BatchRun], *, inline: bool = False) -> None:
         self._trampoline(self._submit, runs, inline=inline)
 
-    def _submit(self, run: Run, inline: bool) -> None:
+    def _submit(self, run: BatchRun, inline: bool) -> None:
         """Submits a run. A run that ends at once makes other runs due, which are submitted next."""
         inline = inline and run.alone
         with self._lock:
@@ -149,12 +149,12 @@ class Collector:
         else:
             submit(batch, self._network)
 
-    def _inputs(self, run: Run, jobs: Sequence[Job]) -> Mapping[str, Value]:
+    def _inputs(self, run: BatchRun, jobs: Sequence[Job]) -> Mapping[str, Value]:
         if not jobs or (run.alone and not self._shape.padded_to):
             return jobs[0].inputs if jobs else {}
         return rows_of.join(jobs, self._shape.inputs, self._shape.padded_to)
 
-    def _joined(self, run: Run) -> None:
+    def _joined(self, run: BatchRun) -> None:
         """Notes that the members' inputs are not read any more, and ends members that have left."""
         if run.alone:
             return
@@ -210,7 +210,7 @@ class Collector:
             self._settle(member, error)
         self._over(run)
 
-    def _over(self, run: Run, again: Sequence[BatchMember] = ()) -> None:
+    def _over(self, run: BatchRun, again: Sequence[BatchMember] = ()) -> None:
         """Handles the end of a run, and starts what is due now."""
         with self._lock:
             left = [member for member in again if not member.left]

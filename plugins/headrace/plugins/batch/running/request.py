@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from headrace.plugins.batch.running.scheduler import Member
+from headrace.plugins.batch.running.scheduler import QueuedRequest
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Ticket
@@ -14,7 +14,7 @@ from headrace.runtime.execution.trace import Span
 from headrace.runtime.network.values import Value
 
 
-class BatchMember(Member):
+class BatchMember(QueuedRequest):
     """A request that may run with others. The collector's lock guards all attributes that change.
 
     Attributes:
@@ -30,7 +30,7 @@ class BatchMember(Member):
         deadline = math.inf if job.deadline is None else job.deadline
         super().__init__(group, rows, job.priority, deadline)
         self.job = job
-        self.run: Run | None = None
+        self.run: BatchRun | None = None
         self.left = False
         self._on_cancel = on_cancel
 
@@ -48,7 +48,7 @@ class BatchMember(Member):
         self._on_cancel(self)
 
 
-class Run:
+class BatchRun:
     """Members that run together, or one member alone. The collector's lock guards all attributes
     that change.
 
@@ -90,7 +90,7 @@ class BatchJob(Job):
 
     def __init__(
         self,
-        run: Run,
+        run: BatchRun,
         members: Sequence[BatchMember],
         inputs: Mapping[str, Value],
         done: Callable[[Job], None],

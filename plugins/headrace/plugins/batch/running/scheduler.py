@@ -31,7 +31,7 @@ _WEIGHT: Final = 0.25
 """The weight of the latest run in the estimated time of a row."""
 
 
-class Member:
+class QueuedRequest:
     """A request as the scheduler sees it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Member:
         return (self.arrived + self.deadline) / 2
 
 
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=QueuedRequest)
 
 
 class BatchScheduler(Generic[M]):

@@ -12,7 +12,7 @@ from typing import Final
 
 import onnx_ir as ir
 
-from headrace.plugins.cpu.backend.inserted import constant
+from headrace.plugins.cpu.backend.inserter import constant
 from headrace.runtime.intake.naming import walk
 
 DOMAINS: Final = ("", "ai.onnx", "com.microsoft")

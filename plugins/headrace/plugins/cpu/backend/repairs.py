@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.backend.inserted import Inserted, constant, opset_of
+from headrace.plugins.cpu.backend.inserter import LayerInserter, constant, opset_of
 from headrace.plugins.cpu.backend.tree_classifiers import repair_tree_classifier
 from headrace.runtime.intake.naming import value_names, walk
 from headrace.runtime.network.constants import tensor_of
@@ -52,7 +52,7 @@ def repair(model: ir.Model) -> bool:
     for node in nodes:
         version = model.opset_imports.get(_ML, 1) if node.domain == _ML else opset
         before, held = _form(node), [*node.attributes.data.values()]
-        _REPAIRS[node.op_type](node, Inserted(node, names, _SUFFIX, version))
+        _REPAIRS[node.op_type](node, LayerInserter(node, names, _SUFFIX, version))
         # onnx-ir compares attributes by their values, which may be long.
         same = [*map(id, held)] == [*map(id, node.attributes.data.values())]
         changed |= not same or _form(node) != before
@@ -71,10 +71,10 @@ def needs_repair(node: ir.Node) -> bool:
     return node.op_type in _REPAIRS and node.domain in domains
 
 
-_Repair: TypeAlias = Callable[[ir.Node, Inserted], None]
+_Repair: TypeAlias = Callable[[ir.Node, LayerInserter], None]
 
 
-def _cast(node: ir.Node, before: Inserted) -> None:
+def _cast(node: ir.Node, before: LayerInserter) -> None:
     """Repairs three casts. To integers of few bits, it truncates, as to other integers; the backend
     rounds. To booleans, it makes -0 false, like 0. Without saturation, it casts a number beyond the
     largest in the same way as infinity."""
@@ -100,7 +100,7 @@ def _target(node: ir.Node) -> ir.DataType | None:
     return like.dtype if like is not None else None
 
 
-def _beyond_is_infinite(value: ir.Value, largest: np.float32, before: Inserted) -> ir.Value:
+def _beyond_is_infinite(value: ir.Value, largest: np.float32, before: LayerInserter) -> ir.Value:
     """Replaces numbers whose absolute value is above `largest` with infinity of the same sign. A
     type without an infinity makes it NaN."""
     size = before.layer("Abs", value)
@@ -111,7 +111,7 @@ def _beyond_is_infinite(value: ir.Value, largest: np.float32, before: Inserted) 
     return before.layer("Where", beyond, infinite, value, type=value.type)
 
 
-def _dropout(node: ir.Node, _: Inserted) -> None:
+def _dropout(node: ir.Node, _: LayerInserter) -> None:
     """Drops the inputs that count in training alone. If one of them is the only input that another
     layer computes, the backend takes it for the data."""
     training = node.inputs[2] if len(node.inputs) > 2 else None
@@ -120,7 +120,7 @@ def _dropout(node: ir.Node, _: Inserted) -> None:
         node.resize_inputs(1)
 
 
-def _label_encoder(node: ir.Node, before: Inserted) -> None:
+def _label_encoder(node: ir.Node, before: LayerInserter) -> None:
     """Drops a key that comes again, because the last one counts, and for the backend the first.
     Before operator set 4, ONNX does not say which one does."""
     given = {name.partition("_")[0]: name for name in node.attributes}
@@ -144,7 +144,7 @@ def _label_encoder(node: ir.Node, before: Inserted) -> None:
         node.attributes[name] = ir.Attr(name, attribute.type, picked)
 
 
-def _string_normalizer(node: ir.Node, before: Inserted) -> None:  # noqa: ARG001 - as all repairs
+def _string_normalizer(node: ir.Node, before: LayerInserter) -> None:  # noqa: ARG001 - as all repairs
     """Names a locale that every machine has, and that changes case as the default one does."""
     if node.attributes.get_string("locale", "") in _USUAL_LOCALES:
         node.attributes["locale"] = ir.AttrString("locale", "C.UTF-8")
@@ -157,14 +157,14 @@ def _elements(attribute: ir.Attr) -> list[Any]:
     return [each.decode() if isinstance(each, bytes) else each for each in found]
 
 
-def _one_hot(node: ir.Node, before: Inserted) -> None:
+def _one_hot(node: ir.Node, before: LayerInserter) -> None:
     """Cuts the fractions of indices, as ONNX does. For the backend such an index is nowhere."""
     value = node.inputs[0]
     if value is not None and value.dtype in _FLOATS:
         node.replace_input_with(0, before.cast(before.cast(value, _TYPES.INT64), value.dtype))
 
 
-def _normalize(node: ir.Node, before: Inserted) -> None:
+def _normalize(node: ir.Node, before: LayerInserter) -> None:
     """Adds 1e-9 to the deviation, as ONNX does before it divides. The backend does not, and a row
     of equal numbers has no variance. Computes in float64, because in float32 the mean of equal
     numbers may differ from them by more than 1e-9."""
@@ -187,7 +187,7 @@ def _become_cast(node: ir.Node, value: ir.Value, dtype: ir.DataType) -> None:
     node.replace_input_with(0, value)
 
 
-def _count_axes_from_the_first(node: ir.Node, before: Inserted) -> None:
+def _count_axes_from_the_first(node: ir.Node, before: LayerInserter) -> None:
     """Replaces axes that are counted from the last with the same axes counted from the first. If an
     input has no elements, the backend keeps the sizes of axes that are counted from the last. If
     the rank is not known, axes that are attributes stay as they are, and `guards` guards the input.
@@ -229,7 +229,7 @@ def _count_in_attributes(node: ir.Node, rank: int) -> None:
         node.attributes["axes"] = ir.AttrInt64s("axes", counted)
 
 
-def _slice(node: ir.Node, before: Inserted) -> None:
+def _slice(node: ir.Node, before: LayerInserter) -> None:
     """Lowers an end that is the largest integer by one where a step may be negative. Such an end is
     beyond the last element, and nothing lies between. The backend slices to the first element then.
     Before operator set 11, ONNX recommends this end for both directions."""
@@ -254,7 +254,7 @@ def _slice(node: ir.Node, before: Inserted) -> None:
     node.replace_input_with(2, lowered)
 
 
-def _split_texts(node: ir.Node, before: Inserted) -> None:
+def _split_texts(node: ir.Node, before: LayerInserter) -> None:
     """Splits an empty text into one part if a delimiter is given. The backend makes no part."""
     texts = node.inputs[0]
     if texts is None or not node.attributes.get_string("delimiter", ""):
@@ -285,14 +285,14 @@ def _split_texts(node: ir.Node, before: Inserted) -> None:
     ir.convenience.replace_nodes_and_values(node.graph, node, [node], [], node.outputs, made)
 
 
-def _split_to_sequence(node: ir.Node, before: Inserted) -> None:  # noqa: ARG001 - as all repairs
+def _split_to_sequence(node: ir.Node, before: LayerInserter) -> None:  # noqa: ARG001 - as all repairs
     """Drops `keepdims` if lengths are given: it means nothing then. The backend would drop axes of
     length 1."""
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         node.attributes.pop("keepdims", None)
 
 
-def _squeeze(node: ir.Node, before: Inserted) -> None:  # noqa: ARG001 - as all repairs
+def _squeeze(node: ir.Node, before: LayerInserter) -> None:  # noqa: ARG001 - as all repairs
     """Makes a Squeeze with an empty list of axes an Identity. The backend treats an empty list like
     a missing one, and squeezes all axes of size 1."""
     axes = node.inputs[1] if len(node.inputs) > 1 else None

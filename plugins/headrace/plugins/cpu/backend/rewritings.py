@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.cpu.backend.dequantized import dequantized, same_steps
-from headrace.plugins.cpu.backend.inserted import constant
+from headrace.plugins.cpu.backend.inserter import constant
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.constants import tensor_of
 

@@ -29,7 +29,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.backend import session
 from headrace.plugins.cpu.backend.dequantized import products, same_steps
-from headrace.plugins.cpu.backend.inserted import Inserted, constant, opset_of
+from headrace.plugins.cpu.backend.inserter import LayerInserter, constant, opset_of
 from headrace.runtime.intake.naming import Names, value_names, walk
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.transform.functions import inline_functions
@@ -130,7 +130,9 @@ def saturates() -> bool:
         ir_version=8,
         opset_imports=[onnx.helper.make_opsetid("", 13)],
     )
-    opened = session.open_bytes(model.SerializeToString(), session.Provider(), session.Settings())
+    opened = session.open_bytes(
+        model.SerializeToString(), session.Provider(), session.SessionSettings()
+    )
     feed = {"a": np.full((8, 8), 255, np.uint8), "b": np.full((8, 8), 127, np.int8)}
     (found,) = opened.run(["y"], feed, session.run_options())
     return bool((found != 8 * 255 * 127).any())
@@ -269,7 +271,7 @@ class _Moved:
         last = ir.DataType.UINT8 if signed else ir.DataType.INT8
         if step.item() not in self._constants:
             self._constants[step.item()] = self._constant("half", step)
-        before = Inserted(node, self._names, _OWN, self._opset)
+        before = LayerInserter(node, self._names, _OWN, self._opset)
         wide = before.cast(value, ir.DataType.INT32)
         half = self._constants[step.item()]
         added = before.layer("Add", wide, half, shape=value.shape)

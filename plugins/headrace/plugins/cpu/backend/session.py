@@ -61,7 +61,7 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SessionSettings:
     """How a session is opened.
 
     Args:
@@ -81,7 +81,7 @@ class Settings:
     optimized_path: Path | None = None
 
 
-class Session:
+class OnnxRuntimeSession:
     """A loaded model. `run`, `run_values` and `run_bound` are the binding's own, and thread-safe.
 
     ``run(output_names, feed, run_options)`` takes and returns NumPy arrays, lists and None;
@@ -137,7 +137,7 @@ class Source:
         weights: the weights that are handed over, by name.
         left_out: the rewritings that the backend must not make of the model.
         is_safe: whether the backend may rewrite the model at all.
-        folded_bytes: as in `Settings`.
+        folded_bytes: as in `SessionSettings`.
     """
 
     structure: bytes
@@ -157,15 +157,15 @@ def source_of(model: ir.Model) -> Source:
 
 
 def open_model(
-    model: ir.Model, provider: Provider, settings: Settings, token: CancelToken | None = None
-) -> Session:
+    model: ir.Model, provider: Provider, settings: SessionSettings, token: CancelToken | None = None
+) -> OnnxRuntimeSession:
     """As `open_source` for `source_of(model)`."""
     return open_source(source_of(model), provider, settings, token)
 
 
 def open_source(
-    source: Source, provider: Provider, settings: Settings, token: CancelToken | None = None
-) -> Session:
+    source: Source, provider: Provider, settings: SessionSettings, token: CancelToken | None = None
+) -> OnnxRuntimeSession:
     """Loads a model.
 
     While ONNX Runtime rewrites a graph, it folds constants and infers shapes again. It then refuses
@@ -187,25 +187,25 @@ def open_source(
 
 
 def _open_source(
-    source: Source, provider: Provider, settings: Settings, token: CancelToken | None
-) -> Session:
+    source: Source, provider: Provider, settings: SessionSettings, token: CancelToken | None
+) -> OnnxRuntimeSession:
     options = _options(provider, settings)
     if source.weights:
         values = [tensors.to_ort(array, dtype) for array, dtype in source.weights.values()]
         options.add_external_initializers(list(source.weights), values)
     arrays = [array for array, _ in source.weights.values()]
     native = _open(source.structure, False, options, provider, token, source.left_out)
-    return Session(native, arrays, settings.optimize)
+    return OnnxRuntimeSession(native, arrays, settings.optimize)
 
 
-def open_bytes(data: bytes, provider: Provider, settings: Settings) -> Session:
+def open_bytes(data: bytes, provider: Provider, settings: SessionSettings) -> OnnxRuntimeSession:
     """Loads a serialised model. Raises the same errors as `open_model`."""
-    return Session(_open(data, False, _options(provider, settings), provider))
+    return OnnxRuntimeSession(_open(data, False, _options(provider, settings), provider))
 
 
-def open_file(path: Path, provider: Provider, settings: Settings) -> Session:
+def open_file(path: Path, provider: Provider, settings: SessionSettings) -> OnnxRuntimeSession:
     """Loads a model file that the server wrote. Raises the same errors as `open_model`."""
-    return Session(_open(str(path), True, _options(provider, settings), provider))
+    return OnnxRuntimeSession(_open(str(path), True, _options(provider, settings), provider))
 
 
 def _open(
@@ -240,7 +240,7 @@ def _open(
     return session
 
 
-def _options(provider: Provider, settings: Settings) -> Any:
+def _options(provider: Provider, settings: SessionSettings) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL
     options.intra_op_num_threads = settings.threads

@@ -23,7 +23,7 @@ from headrace.runtime.network.values import NUMPY_NUMBERS, Array, Value
 BINDING_CONVERTS = NUMPY_NUMBERS | {ir.DataType.STRING}
 
 
-class Conversion:
+class TensorConversion:
     """Converts one network's inputs and outputs.
 
     `as_values`: the network runs on OrtValues, because NumPy lacks an output's type.

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.backend.inserted import Inserted
+from headrace.plugins.cpu.backend.inserter import LayerInserter
 from headrace.plugins.cpu.claims.predictors import has_wrong_label, lacks_votes, tree_labels
 
 _LEAF: Final[dict[str, Any]] = {
@@ -26,7 +26,7 @@ _LEAF: Final[dict[str, Any]] = {
 """What the lists of nodes say of a tree that is a leaf alone, besides the tree's number."""
 
 
-def repair_tree_classifier(node: ir.Node, before: Inserted) -> None:
+def repair_tree_classifier(node: ir.Node, before: LayerInserter) -> None:
     """Gives every class a vote, and takes the label of the highest score."""
     if lacks_votes(node):
         _add_votes(node, tree_labels(node))
@@ -69,7 +69,7 @@ def _numbers(attribute: ir.Attr) -> Any:
     return np.array(attribute.value)
 
 
-def _take_highest(node: ir.Node, before: Inserted) -> None:
+def _take_highest(node: ir.Node, before: LayerInserter) -> None:
     numbers = node.attributes.get_ints("classlabels_int64s", ())
     texts = [each.encode() for each in node.attributes.get_strings("classlabels_strings", ())]
     label = ir.TensorType(ir.DataType.INT64 if numbers else ir.DataType.STRING)

@@ -27,7 +27,7 @@ def why_apart(model: ir.Model) -> str | None:
             f"layer {unchecked[0].name!r} ({unchecked[0].op_type}) has an operator of ONNX "
             "Runtime's own whose inputs are not checked"
         )
-    return texts.Kept(model).refusal if texts.may_keep(model) else None
+    return texts.TextCounts(model).refusal if texts.may_keep(model) else None
 
 
 def not_for_strangers(model: ir.Model) -> list[UnsupportedLayer]:

@@ -42,7 +42,7 @@ def may_keep(model: ir.Model) -> bool:
     )
 
 
-class Kept:
+class TextCounts:
     """How many texts and n-grams a session keeps for the layers of a model."""
 
     def __init__(self, model: ir.Model) -> None:

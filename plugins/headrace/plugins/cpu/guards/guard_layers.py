@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.cpu.backend.guard_reasons import FAILS, SUFFIX, reason
-from headrace.plugins.cpu.backend.inserted import Inserted, constant, opset_of
+from headrace.plugins.cpu.backend.inserter import LayerInserter, constant, opset_of
 from headrace.runtime.intake.naming import value_names
 from headrace.runtime.intake.provenance import origins, stamp
 from headrace.runtime.network.ranks import MAX_RANK, TOO_DEEP
@@ -35,7 +35,7 @@ def certain(node: ir.Node) -> str | None:
     return f"the input has {rank} axes; it must have {'at least ' if more else ''}{wanted}"
 
 
-class Guarded:
+class GuardContext:
     """A network whose layers get guards.
 
     Attributes:
@@ -52,12 +52,12 @@ class Guarded:
         self.requirements: dict[Requirement, None] = {}
 
 
-class Guard(Inserted):
+class Guard(LayerInserter):
     """Guards a node's inputs, or values at the end of its `body`. Where sizes follow from a
     request's shapes, it requires something of them. Otherwise it puts layers before the node that
     fail in its place. A method that guards a value returns the guarded value."""
 
-    def __init__(self, node: ir.Node, network: Guarded, body: ir.Graph | None = None) -> None:
+    def __init__(self, node: ir.Node, network: GuardContext, body: ir.Graph | None = None) -> None:
         super().__init__(node, network.names, SUFFIX, network.opset)
         self.network = network
         self.sizes = network.sizes

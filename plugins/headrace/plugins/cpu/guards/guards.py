@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.backend.inserted import constant
+from headrace.plugins.cpu.backend.inserter import constant
 from headrace.plugins.cpu.backend.repairs import REDUCTIONS
 from headrace.plugins.cpu.claims import contributed, limits
 from headrace.plugins.cpu.guards import inputs, outputs, products, shapes, windows
-from headrace.plugins.cpu.guards.guard_layers import Guard, Guarded
+from headrace.plugins.cpu.guards.guard_layers import Guard, GuardContext
 from headrace.runtime.intake.naming import walk
 
 _NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # neither Unicode's space nor Python's
@@ -31,13 +31,13 @@ _SCAN_WITHOUT_BATCH: Final = 9
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
 
 
-def guard(model: ir.Model) -> Guarded:
+def guard(model: ir.Model) -> GuardContext:
     """Guards every layer of `model`, bodies included, that the backend may not survive, and every
     output that may have too many texts."""
     for node in walk(model.graph):
         _drop_omitted_inputs(node)
     nodes = [node for node in walk(model.graph) if needs_guard(node)]
-    network = Guarded(model)
+    network = GuardContext(model)
     quantized = any(node.op_type == "DequantizeLinear" for node in walk(model.graph))
     for made in {value.producer() for value in network.sizes.deep}:
         if made is not None and made.inputs and made.inputs[0] is not None:

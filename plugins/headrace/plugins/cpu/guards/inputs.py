@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from headrace.plugins.cpu.backend.inserted import constant
+from headrace.plugins.cpu.backend.inserter import constant
 from headrace.plugins.cpu.guards.guard_layers import Guard
 
 Rule: TypeAlias = Callable[[ir.Node, Guard], None]

@@ -12,13 +12,13 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.cpu.backend.guard_reasons import MOST_TEXTS
-from headrace.plugins.cpu.guards.guard_layers import Guard, Guarded
+from headrace.plugins.cpu.guards.guard_layers import Guard, GuardContext
 from headrace.runtime.network.shapes.ledger import AT_MOST
 
 _LESS_TAKES_INTEGERS: Final = 9
 
 
-def guard_texts(model: ir.Model, network: Guarded) -> None:
+def guard_texts(model: ir.Model, network: GuardContext) -> None:
     """Guards each output of the network that is a tensor of texts."""
     outputs, texts = model.graph.outputs, ir.TensorType(ir.DataType.STRING)
     for value in dict.fromkeys(outputs):

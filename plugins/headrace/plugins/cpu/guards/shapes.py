@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.backend.inserted import constant
+from headrace.plugins.cpu.backend.inserter import constant
 from headrace.plugins.cpu.claims.rotary import rotary_elements
 from headrace.plugins.cpu.claims.samples import most_rows
 from headrace.plugins.cpu.guards import inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.cpu.backend.inserted import constant
+from headrace.plugins.cpu.backend.inserter import constant
 from headrace.plugins.cpu.guards import inputs
 from headrace.plugins.cpu.guards.guard_layers import END, Guard
 from headrace.runtime.network.shapes.formulas import Term

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from headrace.plugins.cpu.backend.session import Session
+from headrace.plugins.cpu.backend.session import OnnxRuntimeSession
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.network.values import Array, Value
@@ -37,7 +37,7 @@ class Arena:
         sessions: those of one network.
     """
 
-    def __init__(self, timer: Timer, sessions: Sequence[Session]) -> None:
+    def __init__(self, timer: Timer, sessions: Sequence[OnnxRuntimeSession]) -> None:
         self._timer = timer
         self._sessions = sessions
         self._lock = threading.Lock()

@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.backend import session
 from headrace.plugins.cpu.backend.fusion import trace
-from headrace.plugins.cpu.backend.session import Provider, Session, Settings
+from headrace.plugins.cpu.backend.session import OnnxRuntimeSession, Provider, SessionSettings
 from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.intake.provenance import origins
@@ -69,7 +69,9 @@ class Profiler:
         self._kernels: dict[str, _Kernel] = {}
         self._count = 0
 
-    def profile(self, run: Callable[[Session], T], device: str) -> tuple[T, list[LayerProfile]]:
+    def profile(
+        self, run: Callable[[OnnxRuntimeSession], T], device: str
+    ) -> tuple[T, list[LayerProfile]]:
         """Calls `run` with a session. Returns its result, and what each layer cost on `device`."""
         timed = self._open(self._prepare())
         try:
@@ -95,16 +97,16 @@ class Profiler:
             self._count += 1
             return str(self._folder.path / f"request-{self._count}")
 
-    def _open(self, prefix: str) -> Session:
+    def _open(self, prefix: str) -> OnnxRuntimeSession:
         if self._rewritten is None:
-            settings = Settings(threads=self._threads, profile_prefix=prefix)
+            settings = SessionSettings(threads=self._threads, profile_prefix=prefix)
             return session.open_model(self._readable, self._provider, settings)
-        settings = Settings(threads=self._threads, optimize=False, profile_prefix=prefix)
+        settings = SessionSettings(threads=self._threads, optimize=False, profile_prefix=prefix)
         return session.open_file(self._rewritten, self._provider, settings)
 
     def _rewrite(self, path: Path) -> None:
         """Writes the graph as the runtime rewrites it, and gives each node a unique name."""
-        settings = Settings(threads=self._threads, optimized_path=path)
+        settings = SessionSettings(threads=self._threads, optimized_path=path)
         try:
             session.open_model(self._readable, self._provider, settings)
             proto = onnx.load(path, load_external_data=False)

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from onnxruntime.capi import _pybind_state as binding
 
-from headrace.plugins.cpu.backend.session import Session
-from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.backend.session import OnnxRuntimeSession
+from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Array, Value
 
@@ -35,7 +35,10 @@ class HostRuns:
     __slots__ = ("_certain", "_conversion", "_session")
 
     def __init__(
-        self, session: Session, conversion: Conversion, certain: Collection[str] = ()
+        self,
+        session: OnnxRuntimeSession,
+        conversion: TensorConversion,
+        certain: Collection[str] = (),
     ) -> None:
         self._session = session
         self._conversion = conversion

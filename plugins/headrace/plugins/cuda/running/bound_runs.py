@@ -19,7 +19,7 @@ import onnxruntime
 from onnxruntime.capi import _pybind_state as binding
 
 from headrace.plugins.cpu.backend import tensors
-from headrace.plugins.cpu.backend.session import Session
+from headrace.plugins.cpu.backend.session import OnnxRuntimeSession
 from headrace.plugins.cuda.backend.memory import HostMemory
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network, Port
@@ -69,7 +69,7 @@ class Where:
         return cls(onnxruntime.OrtDevice.make("cuda", device_id)._get_c_device())
 
 
-class Lane(Protocol):
+class JobRunner(Protocol):
     """Runs one job at a time."""
 
     def __call__(self, job: Job, options: Any) -> dict[str, Value]: ...
@@ -83,7 +83,7 @@ class BoundRuns:
         lane: makes a lane.
     """
 
-    def __init__(self, lane: Callable[[], Lane], at_once: int) -> None:
+    def __init__(self, lane: Callable[[], JobRunner], at_once: int) -> None:
         self._idle = deque(lane() for _ in range(at_once))
 
     def __call__(self, job: Job, options: Any) -> dict[str, Value]:
@@ -103,7 +103,7 @@ class StagedLane:
         memory: allocates pinned memory.
     """
 
-    def __init__(self, session: Session, network: Network, memory: HostMemory) -> None:
+    def __init__(self, session: OnnxRuntimeSession, network: Network, memory: HostMemory) -> None:
         self._session = session
         self._ports = session.ports()
         self._memory = memory
@@ -169,7 +169,7 @@ class RecordedLane:
     """
 
     def __init__(
-        self, session: Session, network: Network, where: Where, memory: HostMemory
+        self, session: OnnxRuntimeSession, network: Network, where: Where, memory: HostMemory
     ) -> None:
         self._session = session
         self._ports = session.ports()

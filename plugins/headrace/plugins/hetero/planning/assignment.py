@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
-from headrace.plugins.hetero.planning.layers import Layer, pinned_layers
+from headrace.plugins.hetero.planning.layers import TopLayer, pinned_layers
 from headrace.plugins.hetero.planning.partition import Part, partition
 from headrace.runtime.errors import FailedPrecondition, UnsupportedLayer
 
@@ -46,7 +46,7 @@ class Assignment:
 
 
 def assign(
-    layers: Sequence[Layer],
+    layers: Sequence[TopLayer],
     edges: Sequence[tuple[int, int]],
     devices: Sequence[str],
     verdicts: Mapping[str, Reasons],
@@ -81,7 +81,7 @@ class _Search:
 
     def __init__(
         self,
-        layers: Sequence[Layer],
+        layers: Sequence[TopLayer],
         edges: Sequence[tuple[int, int]],
         devices: Sequence[str],
         verdicts: Mapping[str, Reasons],

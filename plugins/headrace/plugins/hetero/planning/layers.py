@@ -16,7 +16,7 @@ AFFINITY = "affinity"
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class TopLayer:
     """A node of the network's top level, with all nodes in its bodies.
 
     Attributes:
@@ -33,7 +33,7 @@ class Layer:
     inside: tuple[str, ...] = ()
 
 
-def layer_of(node: ir.Node) -> Layer:
+def layer_of(node: ir.Node) -> TopLayer:
     """The layer of a node, with all nodes in its bodies.
 
     Raises:
@@ -50,7 +50,7 @@ def layer_of(node: ir.Node) -> Layer:
             f"layer {node.name!r} is not split, but its metadata names {one} and {other}",
             field="model",
         )
-    return Layer(
+    return TopLayer(
         name=node.name or "",
         op_type=node.op_type,
         affinity=next(iter(affinities), ""),
@@ -71,7 +71,7 @@ def edges_between(nodes: Sequence[ir.Node]) -> list[tuple[int, int]]:
 
 
 def pinned_layers(
-    layers: Sequence[Layer], devices: Sequence[str], affinities: Mapping[str, str]
+    layers: Sequence[TopLayer], devices: Sequence[str], affinities: Mapping[str, str]
 ) -> dict[int, str]:
     """The device of each layer that has an affinity.
 

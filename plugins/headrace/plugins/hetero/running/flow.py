@@ -16,7 +16,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class SubgraphFlow:
     """The subgraphs that must run to compute some outputs of a network. Other subgraphs do not run.
 
     Attributes:
@@ -39,7 +39,7 @@ class Flow:
     reads: dict[str, int]
 
 
-def flow(subgraphs: Sequence[Ends], results: Iterable[str]) -> Flow:
+def flow(subgraphs: Sequence[Ends], results: Iterable[str]) -> SubgraphFlow:
     """The flow of tensors to the outputs `results`.
 
     Args:
@@ -59,7 +59,7 @@ def flow(subgraphs: Sequence[Ends], results: Iterable[str]) -> Flow:
     for at, names in enumerate(handed):
         for name in names:
             followers[source[name]][at] = None
-    return Flow(
+    return SubgraphFlow(
         count=len(needed),
         first=tuple(at for at in sorted(needed) if not waits[at]),
         waits=tuple(waits),

@@ -14,10 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from headrace.plugins.hetero.running.flow import Flow
+from headrace.plugins.hetero.running.flow import SubgraphFlow
 from headrace.plugins.hetero.running.others import Other
 from headrace.plugins.hetero.running.subgraph import (
-    Subgraph,
+    LoadedSubgraph,
     SubgraphCounters,
     named,
     not_the_callers,
@@ -76,8 +76,8 @@ class HeteroRequest:
     def __init__(
         self,
         job: Job,
-        subgraphs: Sequence[Subgraph],
-        flow: Flow,
+        subgraphs: Sequence[LoadedSubgraph],
+        flow: SubgraphFlow,
         constants: dict[str, Value],
         counters: Sequence[SubgraphCounters],
     ) -> None:

@@ -14,7 +14,7 @@ from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.metrics.families import REQUEST_SECONDS
 from headrace.runtime.metrics.series import Family, SeriesTable
 from headrace.runtime.network.network import Layer
-from headrace.runtime.virtual.frames import Frame, FrameFormat
+from headrace.runtime.virtual.frames import BlobFrame, FrameFormat
 
 _FORMAT: Final = FrameFormat(b"\x89HETERO\r\n\x1a\n", 2, "the subgraphs'")
 
@@ -37,7 +37,7 @@ labelled ``more``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphFrame(Frame):
+class SubgraphFrame(BlobFrame):
     """What an export keeps of a subgraph.
 
     If its device exports nothing, `layers` and `ends` say how to cut the subgraph's network out of
@@ -52,7 +52,7 @@ class SubgraphFrame(Frame):
 
 
 @dataclass(frozen=True, slots=True)
-class Subgraph:
+class LoadedSubgraph:
     """A part of a network, loaded on its device.
 
     Attributes:

@@ -12,11 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from headrace.plugins.multi.loading import Member
+from headrace.plugins.multi.loading import DeviceNetwork
+from headrace.plugins.multi.running.availability import Availability, Blame, blame
 from headrace.plugins.multi.running.counters import RERUN, MemberCounters
-from headrace.plugins.multi.running.requests import Answer, Instruction, PoolRequest, Report, Run
+from headrace.plugins.multi.running.requests import (
+    AnswerRequest,
+    Instruction,
+    PoolRequest,
+    ReportOutage,
+    RunRequest,
+)
 from headrace.plugins.multi.running.schedule import Schedule
-from headrace.plugins.multi.running.standing import Blame, Standing, blame
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.alarm import Alarm
@@ -32,7 +38,7 @@ _log = logging.getLogger(__name__)
 _Instruction = Instruction[Job]
 
 
-class Pool:
+class DevicePool:
     """Thread-safe: `_lock` guards the schedule, the members and the alarm. A thread that holds it
     may take the timer's lock, but must not submit, cancel or settle a part.
 
@@ -46,7 +52,7 @@ class Pool:
     def __init__(
         self,
         label: str,
-        members: Sequence[Member],
+        members: Sequence[DeviceNetwork],
         timer: Timer,
         states: DeviceStates,
         *,
@@ -92,19 +98,19 @@ class Pool:
             return sum(each.running for each in self._schedule.devices)
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[DeviceNetwork, ...]:
         """The members in the list, the preferred one first."""
         with self._lock:
             return tuple(self._members[each.name] for each in self._schedule.devices)
 
     @property
-    def serving(self) -> tuple[Member, ...]:
+    def serving(self) -> tuple[DeviceNetwork, ...]:
         """The members that take requests."""
         with self._lock:
             return tuple(
                 self._members[each.name]
                 for each in self._schedule.devices
-                if each.standing is Standing.SERVING
+                if each.availability is Availability.SERVING
             )
 
     def limits(self) -> dict[str, int]:
@@ -117,13 +123,13 @@ class Pool:
         with self._lock:
             return {each.name: each.completed for each in self._schedule.devices}
 
-    def standings(self) -> dict[str, str]:
+    def availabilities(self) -> dict[str, str]:
         """For each device, whether it serves, and if not, why."""
         with self._lock:
             return {
-                each.name: f"{each.standing.value}: {each.reason}"
+                each.name: f"{each.availability.value}: {each.reason}"
                 if each.reason
-                else each.standing.value
+                else each.availability.value
                 for each in self._schedule.devices
             }
 
@@ -145,7 +151,7 @@ class Pool:
         assert error is not None
         self._bring(lambda now: self._schedule.cancelled(request, error, now))
 
-    def arrange(self, members: Iterable[tuple[Member, int | None]]) -> None:
+    def arrange(self, members: Iterable[tuple[DeviceNetwork, int | None]]) -> None:
         """Sets other members, other limits or another order. Members that are left out finish their
         requests, and can come back. A member without a number gets as many requests as it runs."""
         listed = list(members)
@@ -174,7 +180,7 @@ class Pool:
         if self.limits() != before:
             self._changed()
 
-    def when_empty(self, member: Member, action: Callable[[], object]) -> None:
+    def when_empty(self, member: DeviceNetwork, action: Callable[[], object]) -> None:
         """Calls `action` once, when the member has no request. The member has left the list."""
         with self._lock:
             self._leaving[member.name] = action
@@ -193,7 +199,7 @@ class Pool:
             if member.is_told_of(event):
                 self._look_at(member)
 
-    def _look_at(self, member: Member) -> None:
+    def _look_at(self, member: DeviceNetwork) -> None:
         """Tells the schedule the state that the member's devices report at this moment. It ignores
         the state in the event, because events may be late."""
 
@@ -226,11 +232,14 @@ class Pool:
             if fault is Blame.UNCLEAR:
                 _log.warning(
                     "%s: a request failed on %s",
-                    *(self._label, device),
+                    self._label,
+                    device,
                     exc_info=error,
                     extra={"request_id": job.trace, "device": device, **names(job.span)},
                 )
-            if not any(isinstance(each, Answer) and each.request is request for each in todo):
+            if not any(
+                isinstance(each, AnswerRequest) and each.request is request for each in todo
+            ):
                 outcome = RERUN
         del outputs
         self._counters.ended(device, outcome)
@@ -255,15 +264,15 @@ class Pool:
         self._trampoline(self._follow, instructions, inline=inline)
 
     def _follow(self, instruction: _Instruction, inline: bool) -> None:
-        if isinstance(instruction, Run):
+        if isinstance(instruction, RunRequest):
             self._run(instruction, inline)
-        elif isinstance(instruction, Answer):
+        elif isinstance(instruction, AnswerRequest):
             assert isinstance(instruction.request, PoolRequest)
             instruction.request.settle(instruction.error)
         else:
             self._report(instruction)
 
-    def _run(self, run: Run[Job], inline: bool) -> None:
+    def _run(self, run: RunRequest[Job], inline: bool) -> None:
         request = run.request
         assert isinstance(request, PoolRequest)
         part, member = request.part(inline=inline), self._members[run.device]
@@ -272,7 +281,7 @@ class Pool:
         else:
             submit(part, member.executable)
 
-    def _report(self, report: Report) -> None:
+    def _report(self, report: ReportOutage) -> None:
         if report.reason:
             self._counters.taken_out(report.device)
             _log.warning("%s: %s is taken out: %s", self._label, report.device, report.reason)
@@ -281,5 +290,5 @@ class Pool:
         self._changed()
 
 
-def _limit(member: Member, count: int | None) -> int:
+def _limit(member: DeviceNetwork, count: int | None) -> int:
     return count or optimal_requests(member.executable)

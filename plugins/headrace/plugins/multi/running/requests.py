@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
-from headrace.plugins.multi.running.standing import ScheduledDevice
+from headrace.plugins.multi.running.availability import ScheduledDevice
 from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Value
@@ -17,7 +17,7 @@ from headrace.runtime.virtual.part_job import PartJob
 T = TypeVar("T")
 
 
-class Request(Generic[T]):
+class PooledRequest(Generic[T]):
     """A request from its arrival to its answer.
 
     Attributes:
@@ -43,7 +43,7 @@ class Request(Generic[T]):
     def __init__(self, item: T, priority: int = 0) -> None:
         self.item = item
         self.priority = priority
-        self.entry: Entry[Request[T]] | None = None
+        self.entry: Entry[PooledRequest[T]] | None = None
         self.device: ScheduledDevice | None = None
         self.outages = 0
         self.error: BaseException | None = None
@@ -69,24 +69,24 @@ class FailedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Generic[T]):
+class RunRequest(Generic[T]):
     """An instruction: run the request on the device, then call `completed` or `failed`."""
 
-    request: Request[T]
+    request: PooledRequest[T]
     device: str
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class AnswerRequest(Generic[T]):
     """An instruction: answer the request with the error, or with the device's outputs if there is
     no error."""
 
-    request: Request[T]
+    request: PooledRequest[T]
     error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportOutage:
     """An instruction: report that a device was taken out for this reason. Without a reason, report
     that it was put back."""
 
@@ -94,10 +94,10 @@ class Report:
     reason: str = ""
 
 
-Instruction: TypeAlias = Run[T] | Answer[T] | Report
+Instruction: TypeAlias = RunRequest[T] | AnswerRequest[T] | ReportOutage
 
 
-class PoolRequest(Request[Job]):
+class PoolRequest(PooledRequest[Job]):
     """A job, and its part on the device that has it.
 
     Args:

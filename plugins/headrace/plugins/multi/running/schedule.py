@@ -24,16 +24,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Generic
 
+from headrace.plugins.multi.running.availability import Availability, Blame, ScheduledDevice
 from headrace.plugins.multi.running.requests import (
-    Answer,
+    AnswerRequest,
     FailedRun,
     Instruction,
-    Report,
-    Request,
-    Run,
+    PooledRequest,
+    ReportOutage,
+    RunRequest,
     T,
 )
-from headrace.plugins.multi.running.standing import Blame, ScheduledDevice, Standing
 from headrace.runtime.errors import HeadraceError, Internal, Unavailable
 from headrace.runtime.execution.fair_queue import FairQueue, Flow
 
@@ -56,9 +56,9 @@ class Schedule(Generic[T]):
         spill: bool = True,
     ) -> None:
         self._spill = spill
-        self._queue: FairQueue[Request[T]] = FairQueue()
-        self._flow: Flow[Request[T]] = Flow(sys.maxsize)
-        self._retries: dict[Request[T], None] = {}
+        self._queue: FairQueue[PooledRequest[T]] = FairQueue()
+        self._flow: Flow[PooledRequest[T]] = Flow(sys.maxsize)
+        self._retries: dict[PooledRequest[T], None] = {}
         self._devices: dict[str, ScheduledDevice] = {}  # includes devices that left the list
         self._order: list[ScheduledDevice] = []
         self._none_serves_since = now  # no device has served since; infinite while one does
@@ -86,7 +86,7 @@ class Schedule(Generic[T]):
         """When `tick` is due; infinite if never."""
         if self._is_undisturbed():
             return math.inf
-        due = [each.until for each in self._order if each.standing is Standing.OUT]
+        due = [each.until for each in self._order if each.availability is Availability.OUT]
         due += (request.stranded_since + PATIENCE_SECONDS for request in self._retries)
         if len(self._queue) and not self._any_takes(None):
             due.append(self._none_serves_since + PATIENCE_SECONDS)
@@ -94,21 +94,25 @@ class Schedule(Generic[T]):
 
     # -- events --
 
-    def arrive(self, request: Request[T], now: float) -> list[Instruction[T]]:
+    def arrive(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
         """Takes a new request."""
         if not self.waiting and (device := self._free(None)) is not None:
             return [self._run(request, device)]
         request.entry = self._queue.push(self._flow, request, request.priority)
         return self._instructions(now)
 
-    def completed(self, request: Request[T], now: float) -> list[Instruction[T]]:
+    def completed(self, request: PooledRequest[T], now: float) -> list[Instruction[T]]:
         """Notes that the device has run the request."""
         device, is_recent = self._leave(request)
         device.completed += 1
-        if device.standing is Standing.SERVING and request.failed_run is None and not self.waiting:
-            return [Answer(request)]
-        self._answers.append(Answer(request))
-        if is_recent and device.standing is Standing.ON_TRIAL:
+        if (
+            device.availability is Availability.SERVING
+            and request.failed_run is None
+            and not self.waiting
+        ):
+            return [AnswerRequest(request)]
+        self._answers.append(AnswerRequest(request))
+        if is_recent and device.availability is Availability.ON_TRIAL:
             self._put_back(device, now)
         failed = request.failed_run
         if failed is not None and failed.is_suspect:
@@ -117,16 +121,16 @@ class Schedule(Generic[T]):
         return self._instructions(now)
 
     def failed(
-        self, request: Request[T], error: BaseException, blame: Blame, now: float
+        self, request: PooledRequest[T], error: BaseException, blame: Blame, now: float
     ) -> list[Instruction[T]]:
         """Notes that the request ended on its device without output."""
         device, is_recent = self._leave(request)
-        on_trial = device.standing is Standing.ON_TRIAL
+        on_trial = device.availability is Availability.ON_TRIAL
         if is_recent and (blame is Blame.DEVICE or (blame is Blame.UNCLEAR and on_trial)):
             self._take_out(device, _text(error), now)
         refused = blame is Blame.VALUES and not self._any_takes(device)
         if blame is Blame.REQUEST or refused or request.error is not None:
-            self._answers.append(Answer(request, error))
+            self._answers.append(AnswerRequest(request, error))
         else:
             outages = device.outages if is_recent and blame is Blame.UNCLEAR else None
             request.error, request.failed_run = error, FailedRun(device, outages)
@@ -134,7 +138,7 @@ class Schedule(Generic[T]):
         return self._instructions(now)
 
     def cancelled(
-        self, request: Request[T], error: BaseException, now: float
+        self, request: PooledRequest[T], error: BaseException, now: float
     ) -> list[Instruction[T]]:
         """Notes that the caller no longer waits for the request. Does nothing if the request runs,
         because its device is told and reports when the request has ended."""
@@ -142,16 +146,16 @@ class Schedule(Generic[T]):
             del self._retries[request]
         elif request.entry is None or not self._queue.remove(request.entry):
             return []
-        self._answers.append(Answer(request, error))
+        self._answers.append(AnswerRequest(request, error))
         return self._instructions(now)
 
     def down(self, name: str, reason: str, now: float) -> list[Instruction[T]]:
         """Notes that the device reports that it is down."""
         device = self._devices[name]
-        was_out = device.standing is Standing.OUT
+        was_out = device.availability is Availability.OUT
         device.went_down(reason, now)
         if not was_out:
-            self._answers.append(Report(name, reason))
+            self._answers.append(ReportOutage(name, reason))
         return self._instructions(now)
 
     def up(self, name: str, now: float) -> list[Instruction[T]]:
@@ -190,7 +194,7 @@ class Schedule(Generic[T]):
         answers, self._answers = self._answers, []
         return runs + answers  # devices first: a caller can wait longer than a device
 
-    def _dispatch(self) -> Iterator[Run[T]]:
+    def _dispatch(self) -> Iterator[RunRequest[T]]:
         for request in [*self._retries]:
             assert request.failed_run is not None
             device = self._free(request.failed_run.device)
@@ -206,11 +210,11 @@ class Schedule(Generic[T]):
             self._queue.finished(flow)
             yield self._run(request, device)
 
-    def _run(self, request: Request[T], device: ScheduledDevice) -> Run[T]:
+    def _run(self, request: PooledRequest[T], device: ScheduledDevice) -> RunRequest[T]:
         device.start()
         request.entry, request.device, request.outages = None, device, device.outages
         request.stranded_since = math.inf
-        return Run(request, device.name)
+        return RunRequest(request, device.name)
 
     def _free(self, failed_on: ScheduledDevice | None) -> ScheduledDevice | None:
         """The free device for a request that failed on `failed_on`. None means that the request has
@@ -222,9 +226,9 @@ class Schedule(Generic[T]):
         does not get a device on trial while another device serves, because the next run is its
         last."""
         for device in self._order:
-            if device is failed_on or device.standing is Standing.OUT:
+            if device is failed_on or device.availability is Availability.OUT:
                 continue
-            if device.standing is Standing.SERVING:
+            if device.availability is Availability.SERVING:
                 yield device
                 if not self._spill:
                     return
@@ -232,7 +236,7 @@ class Schedule(Generic[T]):
                 yield device
 
     def _any_serves_but(self, device: ScheduledDevice) -> bool:
-        return any(e.standing is Standing.SERVING for e in self._order if e is not device)
+        return any(e.availability is Availability.SERVING for e in self._order if e is not device)
 
     def _any_takes(self, failed_on: ScheduledDevice | None) -> bool:
         return next(self._takers(failed_on), None) is not None
@@ -242,11 +246,11 @@ class Schedule(Generic[T]):
         check is quick."""
         if self._retries or not self._order:
             return False
-        return all(each.standing is Standing.SERVING for each in self._order)
+        return all(each.availability is Availability.SERVING for each in self._order)
 
     def _answer_hopeless(self, now: float) -> None:
         """Answers requests that have waited too long for a device with an error."""
-        serves = any(each.standing is Standing.SERVING for each in self._order)
+        serves = any(each.availability is Availability.SERVING for each in self._order)
         self._none_serves_since = math.inf if serves else min(self._none_serves_since, now)
         for request in [*self._retries]:
             assert request.failed_run is not None
@@ -258,10 +262,10 @@ class Schedule(Generic[T]):
             alone = all(each is failed_on for each in self._order)
             if alone or now >= request.stranded_since + PATIENCE_SECONDS:
                 del self._retries[request]
-                self._answers.append(Answer(request, request.error))
+                self._answers.append(AnswerRequest(request, request.error))
         if now >= self._none_serves_since + PATIENCE_SECONDS and not self._any_takes(None):
             for request in self._queue.drain():
-                self._answers.append(Answer(request, self._nobody_serves(now)))
+                self._answers.append(AnswerRequest(request, self._nobody_serves(now)))
 
     def _nobody_serves(self, now: float) -> Unavailable:
         reasons = "; ".join(f"{each.name}: {each.reason}" for each in self._order)
@@ -270,19 +274,19 @@ class Schedule(Generic[T]):
         error.retry_delay_seconds = max(until - now, 0.05) if until < math.inf else PATIENCE_SECONDS
         return error
 
-    def _leave(self, request: Request[T]) -> tuple[ScheduledDevice, bool]:
+    def _leave(self, request: PooledRequest[T]) -> tuple[ScheduledDevice, bool]:
         device, request.device = request.device, None
         assert device is not None, "the request is on no device"
         return device, device.end(request.outages)
 
     def _take_out(self, device: ScheduledDevice, reason: str, now: float) -> None:
-        if device.standing is not Standing.OUT:
+        if device.availability is not Availability.OUT:
             device.take_out(reason, now)
-            self._answers.append(Report(device.name, reason))
+            self._answers.append(ReportOutage(device.name, reason))
 
     def _put_back(self, device: ScheduledDevice, now: float) -> None:
         device.put_back(now)
-        self._answers.append(Report(device.name))
+        self._answers.append(ReportOutage(device.name))
 
 
 def _text(error: BaseException | None) -> str:

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 ENOUGH_KERNELS: Final = 512
 
 
-class Backend:
+class BackendThread:
     """Runs functions one at a time on its own thread. Thread-safe.
 
     tinygrad computes wrong results without an error if two threads use it at once. Its kernel cache

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from tinygrad.tensor import Tensor
 
 from headrace.plugins.opencl.backend.values import Value, tiny_type
-from headrace.plugins.opencl.running.evaluator import Evaluation, Evaluator
+from headrace.plugins.opencl.running.evaluator import Evaluation, TinygradEvaluator
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.type_inference import infer_types
@@ -33,7 +33,7 @@ def why_not(network: bytes, device: str) -> str | None:
         if value is not None:
             evaluation.values[value] = _placeholder(value, device)
     try:
-        outputs = Evaluator(model, device).layer(node, evaluation)
+        outputs = TinygradEvaluator(model, device).layer(node, evaluation)
     except HeadraceError as error:
         reason = error.message.removeprefix(f"layer {node.name!r} ({node.op_type})")
         return f"tinygrad{reason.splitlines()[0]}"[:_REASON_LENGTH]

@@ -55,7 +55,7 @@ class Evaluation:
     timed: Timed | None = None
 
 
-class Evaluator:
+class TinygradEvaluator:
     """Evaluates one model on one device.
 
     Args:

@@ -16,7 +16,7 @@ from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.plugins.opencl.backend.thread import ENOUGH_KERNELS, bound_kernels
 from headrace.plugins.opencl.backend.values import Value, in_memory, realize, to_device, to_host
 from headrace.plugins.opencl.running import halves
-from headrace.plugins.opencl.running.evaluator import Evaluation, Evaluator, Timed
+from headrace.plugins.opencl.running.evaluator import Evaluation, Timed, TinygradEvaluator
 from headrace.plugins.opencl.running.on_host import HOST_ELEMENTS, known_inputs
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import walk
@@ -31,7 +31,7 @@ _MOST_KERNELS: Final = 4 * ENOUGH_KERNELS
 network would make its kernels again in each run."""
 
 
-class Session:
+class OpenClSession:
     """For the backend's thread only.
 
     A session keeps kernels for each combination of the inputs' shapes and the values of the inputs
@@ -57,7 +57,7 @@ class Session:
         widens: bool = False,
     ) -> None:
         self._kernels = kernels
-        self._evaluator = Evaluator(model, device, widens=widens)
+        self._evaluator = TinygradEvaluator(model, device, widens=widens)
         self._widens = widens
         self._narrow = [
             value.name or ""
@@ -81,7 +81,7 @@ class Session:
                 which is slower.
 
         Raises:
-            As `Evaluator.evaluate`.
+            As `TinygradEvaluator.evaluate`.
         """
         if self._widens:
             inputs = {name: halves.widened(value) for name, value in inputs.items()}
@@ -187,7 +187,7 @@ class _Captured:
         is_made: the kernels have run, and are in memory.
     """
 
-    def __init__(self, evaluator: Evaluator, device: str, known: set[str]) -> None:
+    def __init__(self, evaluator: TinygradEvaluator, device: str, known: set[str]) -> None:
         self._evaluator = evaluator
         self._device = device
         self._known = known

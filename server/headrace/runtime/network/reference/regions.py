@@ -11,8 +11,11 @@ from onnx.reference.ops.op_roi_align import RoiAlign as OpRoiAlign
 from headrace.runtime.network.reference.steps import refuse_steps
 
 _OF_SAMPLES: Final = (
-    *("coordinate_transformation_mode", "output_height", "output_width"),
-    *("sampling_ratio", "spatial_scale"),
+    "coordinate_transformation_mode",
+    "output_height",
+    "output_width",
+    "sampling_ratio",
+    "spatial_scale",
 )
 _MOST_SAMPLES: Final = 262_144
 """The most samples in one region. onnx makes objects of 0.5 KB for each sample."""

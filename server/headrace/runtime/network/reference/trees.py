@@ -15,8 +15,12 @@ from typing import Any, Final
 from headrace.runtime.network.reference.steps import refuse_steps
 
 _BY_NODE: Final = (
-    *("nodes_treeids", "nodes_nodeids", "nodes_modes", "nodes_featureids"),
-    *("nodes_truenodeids", "nodes_falsenodeids"),
+    "nodes_treeids",
+    "nodes_nodeids",
+    "nodes_modes",
+    "nodes_featureids",
+    "nodes_truenodeids",
+    "nodes_falsenodeids",
 )
 """Lists of the older operators, with an element for each node."""
 

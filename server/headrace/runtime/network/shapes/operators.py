@@ -41,7 +41,7 @@ class Known(Protocol):
     def elements(self, value: ir.Value) -> Shape | None: ...
 
 
-class Given:
+class LayerInputs:
     """A layer, with what is known of its inputs."""
 
     def __init__(self, node: ir.Node, formulas: Formulas, known: Known) -> None:
@@ -92,8 +92,8 @@ class Given:
         return axis % rank if -rank <= axis < rank else None
 
 
-Rule: TypeAlias = Callable[[Given], Found]
-Listed: TypeAlias = Callable[[Given], "Shape | None"]
+Rule: TypeAlias = Callable[[LayerInputs], Found]
+Listed: TypeAlias = Callable[[LayerInputs], "Shape | None"]
 
 
 def operator(node: ir.Node) -> str:
@@ -101,12 +101,12 @@ def operator(node: ir.Node) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def _same(given: Given) -> Found:
+def _same(given: LayerInputs) -> Found:
     """All outputs have the shape of the first input."""
     return [given.shape()] * len(given.node.outputs)
 
 
-def _first_same(given: Given) -> Found:
+def _first_same(given: LayerInputs) -> Found:
     return [given.shape()]
 
 
@@ -118,12 +118,12 @@ def broadcast(formulas: Formulas, shapes: Iterable[Shape]) -> Shape:
     return found
 
 
-def _elementwise(given: Given) -> Found:
+def _elementwise(given: LayerInputs) -> Found:
     shapes = given.shapes()
     return None if not shapes else [broadcast(given.formulas, shapes)]
 
 
-def _windowed(given: Given, weights: int | None, channels: Unsure = None) -> Found:
+def _windowed(given: LayerInputs, weights: int | None, channels: Unsure = None) -> Found:
     """A convolution, whose weights are an input, or a pool."""
     data, formulas, attributes = given.shape(), given.formulas, given.node.attributes
     kernel: Sequence[Unsure] = attributes.get_ints("kernel_shape", ())
@@ -161,11 +161,11 @@ def _convolution(weights: int) -> Rule:
     return lambda given: _windowed(given, weights)
 
 
-def _pool(given: Given) -> Found:
+def _pool(given: LayerInputs) -> Found:
     return _windowed(given, None)
 
 
-def _transposed_convolution(given: Given) -> Found:
+def _transposed_convolution(given: LayerInputs) -> Found:
     data, weights, attributes = given.shape(), given.shape(1), given.node.attributes
     if data is None or weights is None or len(data) != len(weights) or len(data) < 3:
         return None
@@ -189,7 +189,7 @@ def _transposed_convolution(given: Given) -> Found:
     return [(data[0], channels, *extents)]
 
 
-def _global_pool(given: Given) -> Found:
+def _global_pool(given: LayerInputs) -> Found:
     data = given.shape()
     return None if data is None or len(data) < 2 else [(*data[:2], *[1] * (len(data) - 2))]
 
@@ -197,7 +197,7 @@ def _global_pool(given: Given) -> Found:
 def _product(one: int, other: int) -> Rule:
     """A product of matrices, of two inputs."""
 
-    def rule(given: Given) -> Found:
+    def rule(given: LayerInputs) -> Found:
         first, second = given.shape(one), given.shape(other)
         turned = given.whole("transA", 0) or given.whole("transB", 0)
         if not first or not second or turned or given.whole("transBatchA", 0):
@@ -209,14 +209,14 @@ def _product(one: int, other: int) -> Rule:
     return rule
 
 
-def _gemm(given: Given) -> Found:
+def _gemm(given: LayerInputs) -> Found:
     first, second = given.shape(), given.shape(1)
     if first is None or second is None or not len(first) == len(second) == 2:
         return None
     return [(first[bool(given.whole("transA", 0))], second[not given.whole("transB", 0)])]
 
 
-def _transpose(given: Given) -> Found:
+def _transpose(given: LayerInputs) -> Found:
     data = given.shape()
     if data is None:
         return None
@@ -226,7 +226,7 @@ def _transpose(given: Given) -> Found:
     return [tuple(data[at] for at in order)] if sorted(order) == [*range(len(data))] else None
 
 
-def _reshape(given: Given) -> Found:
+def _reshape(given: LayerInputs) -> Found:
     data, wanted = given.shape(), given.listed("shape", 1)
     if wanted is None:
         return None
@@ -253,7 +253,7 @@ def _reshape(given: Given) -> Found:
     return [tuple(made)]
 
 
-def _flatten(given: Given) -> Found:
+def _flatten(given: LayerInputs) -> Found:
     data = given.shape()
     if data is None:
         return None
@@ -265,7 +265,7 @@ def _flatten(given: Given) -> Found:
     return [(product(data[:axis]), product(data[axis:]))]
 
 
-def _axes(given: Given, rank: int, index: int = 1) -> set[int] | None:
+def _axes(given: LayerInputs, rank: int, index: int = 1) -> set[int] | None:
     """The axes that an attribute or an input lists, counted from the first."""
     listed = given.listed("axes", index)
     if listed is None:
@@ -274,7 +274,7 @@ def _axes(given: Given, rank: int, index: int = 1) -> set[int] | None:
     return axes if len(axes) == len(listed) else None
 
 
-def _squeeze(given: Given) -> Found:
+def _squeeze(given: LayerInputs) -> Found:
     data = given.shape()
     if data is None:
         return None
@@ -287,7 +287,7 @@ def _squeeze(given: Given) -> Found:
     return [tuple(size for at, size in enumerate(data) if at not in axes)]
 
 
-def _unsqueeze(given: Given) -> Found:
+def _unsqueeze(given: LayerInputs) -> Found:
     data, listed = given.shape(), given.listed("axes", 1)
     if data is None or listed is None:
         return None
@@ -299,7 +299,7 @@ def _unsqueeze(given: Given) -> Found:
     return [tuple(1 if at in axes else next(rest) for at in range(rank))]
 
 
-def _concat(given: Given) -> Found:
+def _concat(given: LayerInputs) -> Found:
     shapes = given.shapes()
     if not shapes or len({*map(len, shapes)}) != 1:
         return None
@@ -316,7 +316,7 @@ def _concat(given: Given) -> Found:
     return [tuple(made)]
 
 
-def _split(given: Given) -> Found:
+def _split(given: LayerInputs) -> Found:
     data, count = given.shape(), len(given.node.outputs)
     axis = given.axis(len(data)) if data else None
     if not data or axis is None:
@@ -331,7 +331,7 @@ def _split(given: Given) -> Found:
     return [(*data[:axis], part, *data[axis + 1 :]) for part in parts]
 
 
-def _slice(given: Given) -> Found:
+def _slice(given: LayerInputs) -> Found:
     data = given.shape()
     starts, ends = given.listed("starts", 1), given.listed("ends", 2)
     if data is None:
@@ -352,7 +352,7 @@ def _slice(given: Given) -> Found:
     return [tuple(made)]
 
 
-def _gather(given: Given) -> Found:
+def _gather(given: LayerInputs) -> Found:
     data, indices = given.shape(), given.shape(1)
     axis = given.axis(len(data)) if data else None
     if not data or indices is None or axis is None:
@@ -360,7 +360,7 @@ def _gather(given: Given) -> Found:
     return [(*data[:axis], *indices, *data[axis + 1 :])]
 
 
-def _gather_nd(given: Given) -> Found:
+def _gather_nd(given: LayerInputs) -> Found:
     data, indices, batches = given.shape(), given.shape(1), given.whole("batch_dims", 0)
     if data is None or not indices or not isinstance(indices[-1], int) or batches < 0:
         return None
@@ -369,23 +369,23 @@ def _gather_nd(given: Given) -> Found:
     return [(*indices[:-1], *data[batches + indices[-1] :])]
 
 
-def _second(given: Given) -> Found:
+def _second(given: LayerInputs) -> Found:
     return [given.shape(1)]
 
 
-def _expand(given: Given) -> Found:
+def _expand(given: LayerInputs) -> Found:
     data, wanted = given.shape(), given.numbers(1)
     if data is None or wanted is None:
         return None
     return [broadcast(given.formulas, (data, _whole(given, wanted)))]
 
 
-def _whole(given: Given, listed: Iterable[Unsure]) -> Shape:
+def _whole(given: LayerInputs, listed: Iterable[Unsure]) -> Shape:
     """The sizes that a list gives, none of which is negative in a run that does not fail."""
     return tuple(given.formulas.apply(not_negative, each) for each in listed)
 
 
-def _tile(given: Given) -> Found:
+def _tile(given: LayerInputs) -> Found:
     data, repeats = given.shape(), given.elements(1)
     if data is None:
         return None
@@ -394,7 +394,7 @@ def _tile(given: Given) -> Found:
     return [tuple(map(given.formulas.times, data, repeats))]
 
 
-def _pad(given: Given) -> Found:
+def _pad(given: LayerInputs) -> Found:
     data = given.shape()
     pads = given.listed("pads", 1)
     if data is None:
@@ -406,12 +406,12 @@ def _pad(given: Given) -> Found:
     return [_whole(given, map(formulas.plus, begun, pads[len(data) :]))]
 
 
-def _constant_of_shape(given: Given) -> Found:
+def _constant_of_shape(given: LayerInputs) -> Found:
     wanted = given.numbers(0)
     return None if wanted is None else [_whole(given, wanted)]
 
 
-def _reduce(given: Given) -> Found:
+def _reduce(given: LayerInputs) -> Found:
     data = given.shape()
     if data is None:
         return None
@@ -431,7 +431,7 @@ def _reduce(given: Given) -> Found:
     return [tuple(size for at, size in enumerate(data) if at not in axes)]
 
 
-def _arg(given: Given) -> Found:
+def _arg(given: LayerInputs) -> Found:
     data = given.shape()
     axis = given.axis(len(data)) if data else None
     if not data or axis is None:
@@ -440,7 +440,7 @@ def _arg(given: Given) -> Found:
     return [(*data[:axis], *one, *data[axis + 1 :])]
 
 
-def _top(given: Given) -> Found:
+def _top(given: LayerInputs) -> Found:
     data = given.shape()
     axis = given.axis(len(data), -1) if data else None
     if not data or axis is None:
@@ -450,7 +450,7 @@ def _top(given: Given) -> Found:
     return [(*data[:axis], count, *data[axis + 1 :])] * 2
 
 
-def _one_hot(given: Given) -> Found:
+def _one_hot(given: LayerInputs) -> Found:
     indices, depth = given.shape(), given.elements(1)
     if indices is None:
         return None
@@ -460,11 +460,11 @@ def _one_hot(given: Given) -> Found:
     return [(*indices[:axis], depth[0] if depth else None, *indices[axis:])]
 
 
-def _dynamic_quantize(given: Given) -> Found:
+def _dynamic_quantize(given: LayerInputs) -> Found:
     return [given.shape(), (), ()]
 
 
-def _recurrent(given: Given) -> Found:
+def _recurrent(given: LayerInputs) -> Found:
     data, hidden = given.shape(), given.node.attributes.get_int("hidden_size", None)
     if hidden is None:
         return None
@@ -478,7 +478,7 @@ def _recurrent(given: Given) -> Found:
     return [(steps, directions, batch, hidden), *[(directions, batch, hidden)] * 2]
 
 
-def _depth_to_space(given: Given) -> Found:
+def _depth_to_space(given: LayerInputs) -> Found:
     data, block, formulas = given.shape(), given.whole("blocksize", 0), given.formulas
     if data is None or len(data) != 4 or block < 1:
         return None
@@ -486,7 +486,7 @@ def _depth_to_space(given: Given) -> Found:
     return [(data[0], depth, *(formulas.times(size, block) for size in data[2:]))]
 
 
-def _space_to_depth(given: Given) -> Found:
+def _space_to_depth(given: LayerInputs) -> Found:
     data, block, formulas = given.shape(), given.whole("blocksize", 0), given.formulas
     if data is None or len(data) != 4 or block < 1:
         return None
@@ -494,7 +494,7 @@ def _space_to_depth(given: Given) -> Found:
     return [(data[0], depth, *(formulas.share([size], [block]) for size in data[2:]))]
 
 
-def _resize(given: Given) -> Found:
+def _resize(given: LayerInputs) -> Found:
     """Scales that are not whole numbers are rounded in ways of the backend's own."""
     data = given.shape()
     if data is None:
@@ -518,7 +518,7 @@ def _resize(given: Given) -> Found:
     ]
 
 
-def _scales(given: Given, index: int) -> Sequence[float] | None:
+def _scales(given: LayerInputs, index: int) -> Sequence[float] | None:
     listed = given.node.attributes.get_floats("scales", None)
     if listed is not None:
         return listed
@@ -532,38 +532,38 @@ def _scales(given: Given, index: int) -> Sequence[float] | None:
     return None if tensor is None or tensor.size > 8 else tensor.numpy().ravel().tolist()
 
 
-def _range(given: Given) -> Found:
+def _range(given: LayerInputs) -> Found:
     numbers = [given.elements(at) for at in range(3)]
     if None in numbers or any(number is None or len(number) != 1 for number in numbers):
         return [(None,)]
     return [(given.formulas.apply(steps, *(number[0] for number in numbers if number)),)]
 
 
-def _as_deep(given: Given) -> Found:
+def _as_deep(given: LayerInputs) -> Found:
     data = given.shape()
     return None if data is None else [(None,) * len(data)]
 
 
-def _frames(given: Given) -> Found:
+def _frames(given: LayerInputs) -> Found:
     data = given.shape()
     return [(data[0] if data else None, None, None, 2)]
 
 
-def _shape(given: Given) -> Found:
+def _shape(given: LayerInputs) -> Found:
     data = _shape_elements(given)
     return [(None,)] if data is None else [(len(data),)]
 
 
-def _scalar(given: Given) -> Found:  # noqa: ARG001 - as all rules
+def _scalar(given: LayerInputs) -> Found:  # noqa: ARG001 - as all rules
     return [()]
 
 
-def _non_zero(given: Given) -> Found:
+def _non_zero(given: LayerInputs) -> Found:
     data = given.shape()
     return None if data is None else [(len(data), None)]
 
 
-def _shape_elements(given: Given) -> Shape | None:
+def _shape_elements(given: LayerInputs) -> Shape | None:
     data = given.shape()
     if data is None:
         return None
@@ -571,20 +571,20 @@ def _shape_elements(given: Given) -> Shape | None:
     return data[given.whole("start", 0) : end]
 
 
-def _size_element(given: Given) -> Shape | None:
+def _size_element(given: LayerInputs) -> Shape | None:
     data = given.shape()
     return None if data is None else (given.formulas.product(data),)
 
 
-def _first(given: Given) -> Shape | None:
+def _first(given: LayerInputs) -> Shape | None:
     return given.elements(0)
 
 
-def _cast_elements(given: Given) -> Shape | None:
+def _cast_elements(given: LayerInputs) -> Shape | None:
     return given.elements(0) if given.whole("to", 0) == ir.DataType.INT64 else None
 
 
-def _gathered(given: Given) -> Shape | None:
+def _gathered(given: LayerInputs) -> Shape | None:
     data, indices = given.elements(0), given.elements(1)
     if data is None or indices is None or given.whole("axis", 0) not in (0, -1):
         return None
@@ -592,7 +592,7 @@ def _gathered(given: Given) -> Shape | None:
     return tuple(data[at] for at in found) if len(found) == len(indices) else None
 
 
-def _sliced(given: Given) -> Shape | None:
+def _sliced(given: LayerInputs) -> Shape | None:
     data = given.elements(0)
     starts, ends = given.listed("starts", 1), given.listed("ends", 2)
     steps = (1,) if given.lacks("steps", 4) else given.listed("steps", 4)
@@ -605,7 +605,7 @@ def _sliced(given: Given) -> Shape | None:
     return data[whole[0] : whole[1] : whole[2]]
 
 
-def _concatenated(given: Given) -> Shape | None:
+def _concatenated(given: LayerInputs) -> Shape | None:
     parts = [given.elements(at) for at in range(len(given.node.inputs))]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
@@ -616,7 +616,7 @@ def _concatenated(given: Given) -> Shape | None:
 def _computed(function: Callable[[Formulas, Unsure, Unsure], Unsure]) -> Listed:
     """An operation on two lists of integers, one of which may have one element."""
 
-    def rule(given: Given) -> Shape | None:
+    def rule(given: LayerInputs) -> Shape | None:
         one, other = given.elements(0), given.elements(1)
         if one is None or other is None:
             return None

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from headrace.runtime.network.constants import const_tensor
 from headrace.runtime.network.ranks import MAX_RANK
 from headrace.runtime.network.shapes.formulas import Formulas
-from headrace.runtime.network.shapes.operators import ELEMENTS, SHAPES, Given, Shape, operator
+from headrace.runtime.network.shapes.operators import ELEMENTS, SHAPES, LayerInputs, Shape, operator
 
 _MOST_ELEMENTS: Final = 64
 """The most elements of a list from which shapes are computed."""
@@ -52,11 +52,11 @@ class Propagation:
     def layer(self, node: ir.Node) -> None:
         """Finds out about the node's outputs."""
         self.formulas.layer = node.name or ""
-        given = Given(node, self.formulas, self)
+        given = LayerInputs(node, self.formulas, self)
         with suppress(TypeError):  # an attribute is that of a call, or has a wrong type
             self._layer(given, operator(node))
 
-    def _layer(self, given: Given, name: str) -> None:
+    def _layer(self, given: LayerInputs, name: str) -> None:
         outputs = given.node.outputs
         rule, listed = SHAPES.get(name), ELEMENTS.get(name)
         if rule is None:

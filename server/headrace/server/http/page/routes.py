@@ -16,13 +16,13 @@ from starlette.responses import Response
 from headrace.server.access.identity import Role
 from headrace.server.http.guard import GuardedRoute
 from headrace.server.http.rest.replies import accepted_encoding, deflated
-from headrace.server.status.status import Status
+from headrace.server.status.status import StatusReport
 
 MAX_MATCH: Final = 128
 """The most characters of a part of a name. No name is longer."""
 
 
-def page_routes(status: Status) -> list[GuardedRoute]:
+def page_routes(status: StatusReport) -> list[GuardedRoute]:
     """The status page, and the document.
 
     The page is the same for everybody and has no data, so anybody may get it. It asks for the
@@ -76,11 +76,16 @@ def page() -> tuple[bytes, dict[str, str]]:
     script = "".join(map(read, _SCRIPTS))
     body = html.replace("/* style */", style).replace("/* script */", script).encode()
     policy = (
-        *("default-src 'none'", "connect-src 'self'", "img-src data:"),
+        "default-src 'none'",
+        "connect-src 'self'",
+        "img-src data:",
         f"style-src '{_hash(style)}'",
         f"script-src '{_hash(script)}'",
-        *("base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"),
-        *("require-trusted-types-for 'script'", "trusted-types 'none'"),
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
     )
     return body, {
         "content-security-policy": "; ".join(policy),

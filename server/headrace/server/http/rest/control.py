@@ -54,18 +54,30 @@ class ControlRoutes:
         return [
             *_region_rows(_SYSTEM, role, *system),
             Row(
-                *("POST", f"{_SYSTEM}/region/{{name}}/register", role, self._system_register),
-                *("Registers a part of a POSIX shared memory object.", "SystemRegion"),
+                "POST",
+                f"{_SYSTEM}/region/{{name}}/register",
+                role,
+                self._system_register,
+                "Registers a part of a POSIX shared memory object.",
+                "SystemRegion",
             ),
             *_region_rows(_CUDA, role, *cuda),
             Row(
-                *("POST", f"{_CUDA}/region/{{name}}/register", role, self._cuda_register),
+                "POST",
+                f"{_CUDA}/region/{{name}}/register",
+                role,
+                self._cuda_register,
                 "Is refused: headrace takes no memory of a GPU.",
             ),
             Row("GET", "/v2/logging", read, self._log, "What is logged.", "", changed),
             Row(
-                *("POST", "/v2/logging", manage, self._log, "Changes what is logged."),
-                *(changed, changed),
+                "POST",
+                "/v2/logging",
+                manage,
+                self._log,
+                "Changes what is logged.",
+                changed,
+                changed,
             ),
             *(
                 row
@@ -73,8 +85,13 @@ class ControlRoutes:
                 for row in (
                     Row("GET", path, read, self._trace, "What is traced: nothing.", "", changed),
                     Row(
-                        *("POST", path, manage, self._trace),
-                        *("Is refused if it asks for traces.", changed, changed),
+                        "POST",
+                        path,
+                        manage,
+                        self._trace,
+                        "Is refused if it asks for traces.",
+                        changed,
+                        changed,
                     ),
                 )
             ),

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headrace.server.http.connection import Connection
+from headrace.server.http.connection import HttpConnection
 from headrace.server.http.rest.bodies import ENCODINGS
 from headrace.wire.codec import Buffer
 
@@ -39,7 +39,7 @@ class Pieces(Response):
         super().__init__(None, headers={**headers, "content-length": str(length)})
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        connection: Connection = scope["state"]["connection"]
+        connection: HttpConnection = scope["state"]["connection"]
         start: dict[str, Any] = {"type": "http.response.start", "status": self.status_code}
         await send({**start, "headers": self.raw_headers})
         left, is_copied = self._left, False

@@ -33,16 +33,29 @@ class RepositoryRoutes:
         """All paths."""
         return [
             Row(
-                *("POST", f"{_ROOT}/index", Role.READ, self._index),
-                *("What is loaded, and what the model repository holds.", "Index", "Models"),
+                "POST",
+                f"{_ROOT}/index",
+                Role.READ,
+                self._index,
+                "What is loaded, and what the model repository holds.",
+                "Index",
+                "Models",
             ),
             Row(
-                *("POST", f"{_ROOT}/models/{{model}}/load", Role.MANAGE, self._load),
-                *("Loads a model, or loads it again.", "LoadParameters"),
+                "POST",
+                f"{_ROOT}/models/{{model}}/load",
+                Role.MANAGE,
+                self._load,
+                "Loads a model, or loads it again.",
+                "LoadParameters",
             ),
             Row(
-                *("POST", f"{_ROOT}/models/{{model}}/unload", Role.MANAGE, self._unload),
-                *("Unloads a model.", "UnloadParameters"),
+                "POST",
+                f"{_ROOT}/models/{{model}}/unload",
+                Role.MANAGE,
+                self._unload,
+                "Unloads a model.",
+                "UnloadParameters",
             ),
         ]
 

@@ -93,30 +93,40 @@ class ModelRoutes:
         anybody, read, model = Role.OPEN, Role.READ, "/v2/models/{model}"
         return [
             Row(
-                *("GET", "/v2", read, self._server, "What the server is."),
+                "GET",
+                "/v2",
+                read,
+                self._server,
+                "What the server is.",
                 reply="ServerMetadataResponse",
             ),
             Row(
-                *(
-                    "GET",
-                    "/v2/health/live",
-                    anybody,
-                    self._live,
-                    "Whether the server answers.",
-                    "",
-                    "Live",
-                ),
+                "GET",
+                "/v2/health/live",
+                anybody,
+                self._live,
+                "Whether the server answers.",
+                "",
+                "Live",
                 probe=True,
             ),
             Row(
-                *("GET", "/v2/health/ready", anybody, self._server_ready),
+                "GET",
+                "/v2/health/ready",
+                anybody,
+                self._server_ready,
                 "Whether the server takes requests.",
                 reply="Ready",
                 probe=True,
             ),
             Row(
-                *("GET", "/v2/models/stats", read, self._statistics),
-                *("Counts and times of all models.", "", "ModelStatisticsResponse"),
+                "GET",
+                "/v2/models/stats",
+                read,
+                self._statistics,
+                "Counts and times of all models.",
+                "",
+                "ModelStatisticsResponse",
             ),
             *(
                 Row("GET", f"{model}{version}{path}", read, handler, summary, "", reply)

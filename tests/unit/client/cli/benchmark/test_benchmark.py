@@ -289,8 +289,16 @@ def test_a_model_is_loaded_with_its_hint_measured_and_unloaded(
 def test_a_loaded_network_stays_loaded(call: Any, fake: Fake, tmp_path: Path) -> None:
     picture = tmp_path / "p.svg"
     result = call(
-        *("--network", "echo", "--callers", 2, "--shape", "x=1,4"),
-        *("--json", "--plot", picture, *QUICK),
+        "--network",
+        "echo",
+        "--callers",
+        2,
+        "--shape",
+        "x=1,4",
+        "--json",
+        "--plot",
+        picture,
+        *QUICK,
     )
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -307,7 +315,15 @@ def test_a_loaded_network_stays_loaded(call: Any, fake: Fake, tmp_path: Path) ->
 
 def test_a_rate_is_an_open_loop(call: Any) -> None:
     result = call(
-        *("--network", "echo", "--rate", 50, "--arrivals", "fixed", "--shape", "x=1,4", "--json"),
+        "--network",
+        "echo",
+        "--rate",
+        50,
+        "--arrivals",
+        "fixed",
+        "--shape",
+        "x=1,4",
+        "--json",
         *QUICK,
     )
     found = json.loads(result.stdout)

@@ -9,17 +9,17 @@ from typing import TypeAlias
 
 import pytest
 
-from headrace.plugins.batch.running.scheduler import BatchScheduler, Member
+from headrace.plugins.batch.running.scheduler import BatchScheduler, QueuedRequest
 
-Batch: TypeAlias = tuple[Member, ...]
-Scheduler: TypeAlias = BatchScheduler[Member]
-
-
-def members(count: int, group: str = "g", rows: int = 1) -> list[Member]:
-    return [Member(group, rows) for _ in range(count)]
+Batch: TypeAlias = tuple[QueuedRequest, ...]
+Scheduler: TypeAlias = BatchScheduler[QueuedRequest]
 
 
-def arrive(scheduler: Scheduler, *coming: Member, now: float = 0.0) -> list[Batch]:
+def members(count: int, group: str = "g", rows: int = 1) -> list[QueuedRequest]:
+    return [QueuedRequest(group, rows) for _ in range(count)]
+
+
+def arrive(scheduler: Scheduler, *coming: QueuedRequest, now: float = 0.0) -> list[Batch]:
     return [batch for member in coming for batch in scheduler.arrive(member, now)]
 
 
@@ -62,7 +62,7 @@ def test_as_many_batches_run_as_there_are_slots() -> None:
 
 def test_requests_of_different_groups_do_not_run_together() -> None:
     scheduler = busy()
-    short, long, short2 = Member("short"), Member("long"), Member("short")
+    short, long, short2 = QueuedRequest("short"), QueuedRequest("long"), QueuedRequest("short")
     arrive(scheduler, short, long, short2)
     assert scheduler.finished(0.1) == [(short, short2)]
     assert scheduler.finished(0.2) == [(long,)]
@@ -70,7 +70,7 @@ def test_requests_of_different_groups_do_not_run_together() -> None:
 
 def test_rows_count_and_not_requests() -> None:
     scheduler = busy(size=4)
-    two, three, one = Member("g", 2), Member("g", 3), Member("g", 1)
+    two, three, one = QueuedRequest("g", 2), QueuedRequest("g", 3), QueuedRequest("g", 1)
     arrive(scheduler, two, three, one)
     assert scheduler.finished(0.1) == [(two,)]
     assert scheduler.finished(0.2) == [(three, one)]
@@ -78,14 +78,18 @@ def test_rows_count_and_not_requests() -> None:
 
 def test_a_request_larger_than_a_batch_runs_alone() -> None:
     scheduler = busy(size=4)
-    large, small = Member("g", 9), Member("g", 1)
+    large, small = QueuedRequest("g", 9), QueuedRequest("g", 1)
     arrive(scheduler, large, small)
     assert scheduler.finished(0.1) == [(large,)]
 
 
 def test_higher_priority_goes_first() -> None:
     scheduler = busy(size=2)
-    low, high, middle = Member("g"), Member("g", priority=5), Member("g", priority=1)
+    low, high, middle = (
+        QueuedRequest("g"),
+        QueuedRequest("g", priority=5),
+        QueuedRequest("g", priority=1),
+    )
     arrive(scheduler, low, high, middle)
     assert scheduler.finished(0.1) == [(high, middle)]
 
@@ -104,7 +108,7 @@ def test_whoever_has_waited_for_the_timeout_is_handed_over_with_whoever_fits() -
 
 def test_a_batch_leaves_early_for_a_deadline_that_is_nearer_than_the_timeout() -> None:
     scheduler = busy(size=4, timeout=1.0)
-    patient, urgent = Member("g"), Member("g", deadline=0.5)
+    patient, urgent = QueuedRequest("g"), QueuedRequest("g", deadline=0.5)
     arrive(scheduler, patient, now=0.0)
     arrive(scheduler, urgent, now=0.1)
     assert scheduler.wakes_at == pytest.approx(0.3)  # half of what was left: the rest is to run in
@@ -115,13 +119,13 @@ def test_a_batch_leaves_early_for_a_deadline_that_is_nearer_than_the_timeout() -
 
 def test_a_far_deadline_makes_no_batch_leave_early() -> None:
     scheduler = busy(size=4, timeout=1.0)
-    arrive(scheduler, Member("g", deadline=60.0))
+    arrive(scheduler, QueuedRequest("g", deadline=60.0))
     assert scheduler.wakes_at == 1.0
 
 
 def test_the_nearest_deadline_counts_whoever_came_first() -> None:
     scheduler = busy(size=1, timeout=1.0)
-    later, sooner = Member("g", deadline=0.8), Member("g", deadline=0.2)
+    later, sooner = QueuedRequest("g", deadline=0.8), QueuedRequest("g", deadline=0.2)
     arrive(scheduler, later, sooner)
     assert scheduler.tick(0.1) == [(sooner,)]
     assert scheduler.wakes_at == 0.4
@@ -129,7 +133,7 @@ def test_the_nearest_deadline_counts_whoever_came_first() -> None:
 
 def test_a_deadline_of_one_that_has_left_hurries_nobody() -> None:
     scheduler = busy(timeout=1.0)
-    urgent, patient = Member("g", deadline=0.2), Member("g")
+    urgent, patient = QueuedRequest("g", deadline=0.2), QueuedRequest("g")
     arrive(scheduler, urgent, patient)
     scheduler.leave(urgent)
     assert scheduler.wakes_at == 1.0
@@ -138,10 +142,10 @@ def test_a_deadline_of_one_that_has_left_hurries_nobody() -> None:
 
 def test_deadlines_of_those_that_are_gone_take_no_room() -> None:
     scheduler = busy(size=1, timeout=1000.0)
-    stays = Member("g", deadline=5000.0)
+    stays = QueuedRequest("g", deadline=5000.0)
     arrive(scheduler, stays)
     for _ in range(1000):
-        member = Member("g", deadline=9000.0)
+        member = QueuedRequest("g", deadline=9000.0)
         arrive(scheduler, member)
         scheduler.leave(member)
     assert len(scheduler._urgent) < 100
@@ -156,7 +160,7 @@ def learned(scheduler: Scheduler, row_seconds: float) -> Scheduler:
 
 def test_nobody_joins_a_batch_that_would_end_after_a_deadline_in_it() -> None:
     scheduler = learned(busy(size=8), row_seconds=0.08)  # 0.1 with the margin
-    urgent, *patient = Member("g", deadline=0.35), *members(7)
+    urgent, *patient = QueuedRequest("g", deadline=0.35), *members(7)
     arrive(scheduler, urgent, *patient)
     assert scheduler.finished(0.04) == [(urgent, *patient[:2])]
     assert scheduler.finished(0.05) == [tuple(patient[2:])]
@@ -164,7 +168,7 @@ def test_nobody_joins_a_batch_that_would_end_after_a_deadline_in_it() -> None:
 
 def test_whoever_is_in_a_hurry_joins_none_that_would_end_too_late() -> None:
     scheduler = learned(busy(size=8), row_seconds=0.08)
-    *patient, urgent = *members(4), Member("g", deadline=0.35)
+    *patient, urgent = *members(4), QueuedRequest("g", deadline=0.35)
     arrive(scheduler, *patient, urgent)
     assert scheduler.finished(0.04) == [tuple(patient)]
     assert scheduler.finished(0.05) == [(urgent,)]
@@ -172,7 +176,7 @@ def test_whoever_is_in_a_hurry_joins_none_that_would_end_too_late() -> None:
 
 def test_a_batch_is_as_large_as_its_members_deadlines_allow() -> None:
     scheduler = learned(busy(size=8), row_seconds=0.08)
-    waiting = [Member("g", deadline=0.45) for _ in range(6)]
+    waiting = [QueuedRequest("g", deadline=0.45) for _ in range(6)]
     arrive(scheduler, *waiting)
     assert scheduler.finished(0.1) == [tuple(waiting[:3])]
     assert scheduler.finished(0.11) == [tuple(waiting[3:])]
@@ -180,7 +184,7 @@ def test_a_batch_is_as_large_as_its_members_deadlines_allow() -> None:
 
 def test_one_that_is_late_even_alone_makes_no_batch_smaller() -> None:
     scheduler = learned(busy(size=8), row_seconds=0.08)
-    late, *others = Member("g", deadline=0.15), *members(5)
+    late, *others = QueuedRequest("g", deadline=0.15), *members(5)
     arrive(scheduler, late, *others)
     assert scheduler.finished(0.07) == [(late, *others)]
 
@@ -196,19 +200,19 @@ def test_what_a_row_takes_follows_the_latest_runs() -> None:
     scheduler = learned(busy(size=8), row_seconds=10.0)
     for _ in range(40):
         scheduler.ran(4, 4 * 0.008)
-    waiting = [Member("g", deadline=0.45) for _ in range(6)]
+    waiting = [QueuedRequest("g", deadline=0.45) for _ in range(6)]
     arrive(scheduler, *waiting)
     assert scheduler.finished(0.1) == [tuple(waiting)]
 
 
 def test_low_priority_waits_no_longer_than_the_timeout() -> None:
     scheduler = busy(size=1, timeout=1.0)
-    low = Member("g", priority=-10)
+    low = QueuedRequest("g", priority=-10)
     arrive(scheduler, low)
     for step in range(1, 10):
-        arrive(scheduler, Member("g", priority=10), now=step / 10)
+        arrive(scheduler, QueuedRequest("g", priority=10), now=step / 10)
         assert all(low not in batch for batch in scheduler.finished(step / 10))
-    assert (low,) in arrive(scheduler, Member("g", priority=10), now=1.0)
+    assert (low,) in arrive(scheduler, QueuedRequest("g", priority=10), now=1.0)
 
 
 def test_after_an_early_hand_over_nothing_starts_before_there_is_room_again() -> None:
@@ -267,9 +271,9 @@ class Bench:
     scheduler: Scheduler
     now: float = 0.0
     running: list[Batch] = field(default_factory=list)
-    waiting: set[Member] = field(default_factory=set)
-    retried: set[Member] = field(default_factory=set)
-    answered: list[Member] = field(default_factory=list)
+    waiting: set[QueuedRequest] = field(default_factory=set)
+    retried: set[QueuedRequest] = field(default_factory=set)
+    answered: list[QueuedRequest] = field(default_factory=list)
     arrived: int = 0
 
     def run(self, batches: list[Batch]) -> None:
@@ -286,7 +290,7 @@ class Bench:
             self.running.append(batch)
 
     def arrive(self) -> None:
-        member = Member(
+        member = QueuedRequest(
             self.random.choice("aab"),
             self.random.choice((1, 1, 1, 2, 5, 9)),
             self.random.randrange(3),
@@ -301,7 +305,7 @@ class Bench:
             return
         batch = self.running.pop(self.random.randrange(len(self.running)))
         self.scheduler.ran(sum(each.rows for each in batch), self.random.expovariate(20.0))
-        again: tuple[Member, ...] = ()
+        again: tuple[QueuedRequest, ...] = ()
         if len(batch) > 1 and self.random.random() < 0.2:
             again = batch  # it failed as a whole
             self.retried.update(again)

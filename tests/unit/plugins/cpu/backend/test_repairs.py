@@ -205,12 +205,18 @@ def test_an_end_that_needs_no_repair_stays_as_it_is(plugin: Plugin) -> None:
         (
             'keys_tensor=string[2] k {"a","a"}, values_tensor=int16[2] v {4,5}, '
             "default_tensor=int16[1] d {0}",
-            *("string", "int16", "a", 5),
+            "string",
+            "int16",
+            "a",
+            5,
         ),
         (
             "keys_tensor=double[3] k {1,2,1}, values_tensor=double[3] v {4,5,6}, "
             "default_tensor=double[1] d {0}",
-            *("double", "double", 1, 6),
+            "double",
+            "double",
+            1,
+            6,
         ),
     ],
 )

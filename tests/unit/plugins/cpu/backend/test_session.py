@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from headrace.plugins.cpu.backend import session
-from headrace.plugins.cpu.backend.session import Provider, Settings
+from headrace.plugins.cpu.backend.session import Provider, SessionSettings
 from headrace.runtime.errors import Cancelled, FailedPrecondition, InvalidModel, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
@@ -25,7 +25,7 @@ def model(text: str = MATMUL, **weights: Any) -> ir.Model:
     return Network.from_bytes(parse(text, weights).SerializeToString()).model
 
 
-def run(opened: session.Session, feed: Mapping[str, Any]) -> Any:
+def run(opened: session.OnnxRuntimeSession, feed: Mapping[str, Any]) -> Any:
     (output,) = opened.run(["y"], feed, session.run_options())
     return output
 
@@ -48,7 +48,7 @@ def unaligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     "weight", [WEIGHT, unaligned(WEIGHT), np.asfortranarray(WEIGHT)], ids=["own", "odd", "fortran"]
 )
 def test_weights_count_however_they_lie(weight: np.ndarray[Any, Any]) -> None:
-    opened = session.open_model(with_weight(weight), Provider(), Settings())
+    opened = session.open_model(with_weight(weight), Provider(), SessionSettings())
     x = np.ones((2, 64), np.float32)
     np.testing.assert_allclose(run(opened, {"x": x}), x @ WEIGHT, rtol=1e-5)
 
@@ -57,20 +57,20 @@ def test_weights_too_large_for_a_message_are_handed_over_wherever_they_lie(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session, "_MESSAGE_BYTES", 0)
-    opened = session.open_model(with_weight(unaligned(WEIGHT)), Provider(), Settings())
+    opened = session.open_model(with_weight(unaligned(WEIGHT)), Provider(), SessionSettings())
     x = np.ones((2, 64), np.float32)
     np.testing.assert_allclose(run(opened, {"x": x}), x @ WEIGHT, rtol=1e-5)
 
 
 def test_a_model_is_left_as_it_was() -> None:
     made = model(w=WEIGHT)
-    session.open_model(made, Provider(), Settings())
+    session.open_model(made, Provider(), SessionSettings())
     assert made.graph.initializers["w"].const_value is not None
 
 
 def test_a_session_outlives_its_model() -> None:
     made = with_weight(WEIGHT.copy())
-    opened = session.open_model(made, Provider(), Settings())
+    opened = session.open_model(made, Provider(), SessionSettings())
     del made
     x = np.ones((2, 64), np.float32)
     np.testing.assert_allclose(run(opened, {"x": x}), x @ WEIGHT, rtol=1e-5)
@@ -80,25 +80,25 @@ def test_a_load_can_be_cancelled() -> None:
     token = CancelToken()
     token.cancel(Cancelled("nobody waits"))
     with pytest.raises(Cancelled):
-        session.open_model(model(w=WEIGHT), Provider(), Settings(), token)
+        session.open_model(model(w=WEIGHT), Provider(), SessionSettings(), token)
 
 
 def test_bytes_that_are_no_model_are_the_callers_fault() -> None:
     with pytest.raises(InvalidModel):
-        session.open_bytes(b"not a model", Provider(), Settings())
+        session.open_bytes(b"not a model", Provider(), SessionSettings())
 
 
 def test_a_missing_kernel_is_no_invalid_model() -> None:
     without = model("n (bfloat16[2] x) => (bfloat16[2] y) { y = Neg(x) }")
     with pytest.raises(FailedPrecondition, match="Neg"):
-        session.open_model(without, Provider(), Settings())
+        session.open_model(without, Provider(), SessionSettings())
 
 
 def test_nothing_is_printed_when_a_run_fails(capfd: pytest.CaptureFixture[str]) -> None:
     opened = session.open_model(
         model("g (float[2] x, int64[1] i) => (float[1] y) { y = Gather(x, i) }"),
         Provider(),
-        Settings(),
+        SessionSettings(),
     )
     with pytest.raises(Exception, match="out of data bounds"):
         run(opened, {"x": np.ones(2, np.float32), "i": np.array([7])})
@@ -106,7 +106,7 @@ def test_nothing_is_printed_when_a_run_fails(capfd: pytest.CaptureFixture[str]) 
 
 
 def test_runs_of_one_session_go_side_by_side() -> None:
-    opened = session.open_model(model(w=WEIGHT), Provider(), Settings(threads=1))
+    opened = session.open_model(model(w=WEIGHT), Provider(), SessionSettings(threads=1))
     failures: list[BaseException] = []
 
     def work(seed: int) -> None:
@@ -129,4 +129,4 @@ def test_a_provider_that_the_library_goes_without_is_an_error() -> None:
     """ONNX Runtime itself would run the network by the next provider and say nothing."""
     provider = Provider("CoreMLExecutionProvider")  # of another system
     with pytest.raises(Unavailable, match="cannot load its CoreMLExecutionProvider"):
-        session.open_model(model(w=WEIGHT), provider, Settings())
+        session.open_model(model(w=WEIGHT), provider, SessionSettings())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins.cpu.backend.tensors import Conversion, aligned, from_ort, to_ort
+from headrace.plugins.cpu.backend.tensors import TensorConversion, aligned, from_ort, to_ort
 from headrace.runtime.errors import InvalidArgument, Unimplemented
 from headrace.runtime.network.network import Port
 
@@ -79,19 +79,19 @@ def test_elements_that_lie_across_their_alignment_are_copied() -> None:
 
 
 def test_arrays_of_numpys_own_types_are_fed_as_they_are() -> None:
-    conversion = Conversion([port(ir.DataType.FLOAT)], [port(ir.DataType.STRING, "y")])
+    conversion = TensorConversion([port(ir.DataType.FLOAT)], [port(ir.DataType.STRING, "y")])
     assert conversion.plain
     assert not conversion.as_values
 
 
 def test_an_array_is_handed_over_as_it_is() -> None:
-    conversion = Conversion([port(ir.DataType.FLOAT)], [port(ir.DataType.FLOAT, "y")])
+    conversion = TensorConversion([port(ir.DataType.FLOAT)], [port(ir.DataType.FLOAT, "y")])
     array = np.ones(2, np.float32)
     assert conversion.feed({"x": array})["x"] is array
 
 
 def test_strings_become_text() -> None:
-    conversion = Conversion([port(ir.DataType.STRING)], [port(ir.DataType.STRING, "y")])
+    conversion = TensorConversion([port(ir.DataType.STRING)], [port(ir.DataType.STRING, "y")])
     assert not conversion.plain
     fed = conversion.feed({"x": np.array([["a", "é".encode()]], object)})["x"]
     assert fed.tolist() == [["a", "é"]]
@@ -101,7 +101,7 @@ def test_strings_become_text() -> None:
     ("element", "match"), [(b"\xff", "UTF-8"), (7, "int, not a string"), (None, "NoneType")]
 )
 def test_an_element_that_is_no_text_is_refused_by_its_place(element: Any, match: str) -> None:
-    conversion = Conversion([port(ir.DataType.STRING)], [port(ir.DataType.STRING, "y")])
+    conversion = TensorConversion([port(ir.DataType.STRING)], [port(ir.DataType.STRING, "y")])
     with pytest.raises(InvalidArgument, match=match) as caught:
         conversion.feed({"x": np.array(["a", element], object)})
     assert caught.value.field == "inputs['x']"
@@ -110,18 +110,22 @@ def test_an_element_that_is_no_text_is_refused_by_its_place(element: Any, match:
 
 def test_sequences_of_strings_are_converted_element_by_element() -> None:
     sequence = port(ir.DataType.STRING, kind="sequence")
-    conversion = Conversion([sequence], [port(ir.DataType.INT64, "y")])
+    conversion = TensorConversion([sequence], [port(ir.DataType.INT64, "y")])
     fed = conversion.feed({"x": [np.array([b"a"], object)]})["x"]
     assert [each.tolist() for each in fed] == [["a"]]
 
 
 def test_an_absent_optional_stays_absent() -> None:
     optional = port(ir.DataType.FLOAT, optional=True)
-    assert Conversion([optional], [port(ir.DataType.FLOAT, "y")]).feed({"x": None}) == {"x": None}
-    as_values = Conversion([optional], [port(ir.DataType.BFLOAT16, "y")])
+    assert TensorConversion([optional], [port(ir.DataType.FLOAT, "y")]).feed({"x": None}) == {
+        "x": None
+    }
+    as_values = TensorConversion([optional], [port(ir.DataType.BFLOAT16, "y")])
     assert as_values.feed({"x": None}) == {}
 
 
 def test_a_sequence_beside_a_type_that_numpy_lacks_is_refused_by_name() -> None:
     with pytest.raises(Unimplemented, match="cannot pass the sequence 'x'"):
-        Conversion([port(ir.DataType.FLOAT, kind="sequence")], [port(ir.DataType.BFLOAT16, "y")])
+        TensorConversion(
+            [port(ir.DataType.FLOAT, kind="sequence")], [port(ir.DataType.BFLOAT16, "y")]
+        )

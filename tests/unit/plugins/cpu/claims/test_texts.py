@@ -14,7 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from headrace.plugins import cpu
-from headrace.plugins.cpu.backend.session import Provider, Settings, open_model
+from headrace.plugins.cpu.backend.session import Provider, SessionSettings, open_model
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import UnsupportedLayers
@@ -82,7 +82,9 @@ def long_texts(count: int) -> onnx.ModelProto:
     names = [f"{at:512}" for at in range(count // 2)]
     numbers = [*range(len(names))]
     layer = helper.make_node(
-        *("LabelEncoder", ["x"], ["y"]),
+        "LabelEncoder",
+        ["x"],
+        ["y"],
         domain="ai.onnx.ml",
         keys_strings=names,
         values_int64s=numbers,
@@ -93,7 +95,9 @@ def long_texts(count: int) -> onnx.ModelProto:
 def categories(count: int) -> onnx.ModelProto:
     """The numbers are kept as texts are."""
     layer = helper.make_node(
-        *("CategoryMapper", ["x"], ["y"]),
+        "CategoryMapper",
+        ["x"],
+        ["y"],
         domain="ai.onnx.ml",
         cats_strings=words(count // 2),
         cats_int64s=[*range(count // 2)],
@@ -230,7 +234,7 @@ def test_a_function_may_call_another_that_is_named_as_an_operator_is() -> None:
     )
     call = helper.make_node("Encode", ["x"], ["y"], domain="own")
     given = Network.from_bytes(network([call], STRING, INT64, [inner, outer]).SerializeToString())
-    assert open_model(given.model, Provider(), Settings())
+    assert open_model(given.model, Provider(), SessionSettings())
 
 
 GROWN = {
@@ -253,7 +257,7 @@ def test_no_texts_are_made_of_constants_before_the_first_run(name: str, tmp_path
     }
     given = Network.from_bytes(parse(GROWN[name], weights).SerializeToString())
     rewritten = tmp_path / "rewritten.onnx"
-    open_model(given.model, Provider(), Settings(optimized_path=rewritten))
+    open_model(given.model, Provider(), SessionSettings(optimized_path=rewritten))
     kept = onnx.load(rewritten).graph
     assert "Expand" in [node.op_type for node in kept.node]
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from headrace.plugins.cpu.backend.session import Session
+from headrace.plugins.cpu.backend.session import OnnxRuntimeSession
 from headrace.plugins.cpu.running.arena import Arena
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer
@@ -60,7 +60,7 @@ def session() -> Counted:
 
 @pytest.fixture
 def arena(looks: Looks, session: Counted) -> Arena:
-    return Arena(cast(Timer, looks), [cast(Session, session)])
+    return Arena(cast(Timer, looks), [cast(OnnxRuntimeSession, session)])
 
 
 def ran(arena: Arena, given: int, made: int) -> Any:

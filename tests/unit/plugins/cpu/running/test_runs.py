@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from headrace.plugins.cpu.backend import session
-from headrace.plugins.cpu.backend.session import Provider, Settings
-from headrace.plugins.cpu.backend.tensors import Conversion
+from headrace.plugins.cpu.backend.session import Provider, SessionSettings
+from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.running.runs import HostRuns
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network
@@ -22,10 +22,10 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 def run(text: str, certain: tuple[str, ...], room: dict[str, Any], **inputs: Any) -> dict[str, Any]:
     network = Network.from_bytes(parse(text).SerializeToString())
-    opened = session.open_model(network.model, Provider(), Settings())
+    opened = session.open_model(network.model, Provider(), SessionSettings())
     job = Job(inputs, lambda _: None, output_names=tuple(port.name for port in network.outputs))
     job.room = room
-    runs = HostRuns(opened, Conversion(network.inputs, network.outputs), certain)
+    runs = HostRuns(opened, TensorConversion(network.inputs, network.outputs), certain)
     return dict(runs(job, session.run_options()))
 
 

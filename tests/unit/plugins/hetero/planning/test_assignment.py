@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.plugins.hetero.planning.assignment import Assignment, Reasons, assign
-from headrace.plugins.hetero.planning.layers import Layer, edges_between, layer_of, pinned_layers
+from headrace.plugins.hetero.planning.layers import TopLayer, edges_between, layer_of, pinned_layers
 from headrace.plugins.hetero.planning.partition import Part
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
 from headrace.runtime.network.network import Network
@@ -18,9 +18,9 @@ from headrace.runtime.network.network import Network
 Edges = list[tuple[int, int]]
 
 
-def layers(names: str, constants: str = "") -> list[Layer]:
+def layers(names: str, constants: str = "") -> list[TopLayer]:
     """A layer for each letter."""
-    return [Layer(name, "Op", constant=name in constants) for name in names]
+    return [TopLayer(name, "Op", constant=name in constants) for name in names]
 
 
 def chain(count: int) -> Edges:
@@ -35,7 +35,7 @@ def only(**devices: str) -> dict[str, dict[str, str]]:
     }
 
 
-def shown(found: Assignment, listed: Sequence[Layer]) -> list[tuple[str, str]]:
+def shown(found: Assignment, listed: Sequence[TopLayer]) -> list[tuple[str, str]]:
     return [
         (part.affinity, "".join(listed[node].name for node in part.nodes)) for part in found.parts
     ]
@@ -86,7 +86,7 @@ def test_an_affinity_wins_over_the_order_of_the_list() -> None:
 
 
 def test_the_callers_affinity_wins_over_the_networks() -> None:
-    listed = [Layer("a", "Op", affinity="Y"), Layer("b", "Op", affinity="Y")]
+    listed = [TopLayer("a", "Op", affinity="Y"), TopLayer("b", "Op", affinity="Y")]
     assert assign(listed, chain(2), ["X", "Y"], {}, {"a": "X"}).devices == ("X", "Y")
 
 
@@ -103,7 +103,7 @@ def test_an_affinity_to_a_device_outside_the_list_is_refused() -> None:
 
 def test_the_networks_own_affinity_to_a_device_outside_the_list_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="layer 'a' has the affinity 'Z'") as caught:
-        assign([Layer("a", "Op", affinity="Z")], [], ["X"], {})
+        assign([TopLayer("a", "Op", affinity="Z")], [], ["X"], {})
     assert caught.value.field == "affinities['a']"
 
 
@@ -115,12 +115,12 @@ def test_an_affinity_to_a_device_that_does_not_support_the_layer_is_refused() ->
 
 def test_an_affinity_of_no_layer_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="no layer 'convv'; did you mean 'conv'") as caught:
-        assign([Layer("conv", "Conv")], [], ["X"], {}, {"convv": "X"})
+        assign([TopLayer("conv", "Conv")], [], ["X"], {}, {"convv": "X"})
     assert caught.value.field == "affinities['convv']"
 
 
 def test_an_affinity_inside_of_a_body_is_refused_naming_its_owner() -> None:
-    loop = Layer("loop", "Loop", inside=("loop/body/add",))
+    loop = TopLayer("loop", "Loop", inside=("loop/body/add",))
     with pytest.raises(InvalidArgument, match="inside of 'loop'"):
         assign([loop], [], ["X"], {}, {"loop/body/add": "X"})
 
@@ -228,10 +228,10 @@ def test_an_island_beside_another_way_joins_one_of_its_neighbours() -> None:
 # -- refused once a part is loaded --
 
 
-def fused(first: str, second: str, device: str) -> Callable[[Part, Sequence[Layer]], Reasons]:
+def fused(first: str, second: str, device: str) -> Callable[[Part, Sequence[TopLayer]], Reasons]:
     """A device that runs `first` only together with `second`."""
 
-    def refuse(part: Part, listed: Sequence[Layer]) -> Reasons:
+    def refuse(part: Part, listed: Sequence[TopLayer]) -> Reasons:
         names = {listed[node].name for node in part.nodes}
         alone = part.affinity == device and first in names and second not in names
         return {first: f"no kernel without {second}"} if alone else {}
@@ -240,7 +240,7 @@ def fused(first: str, second: str, device: str) -> Callable[[Part, Sequence[Laye
 
 
 def settled(
-    listed: Sequence[Layer],
+    listed: Sequence[TopLayer],
     edges: Edges,
     devices: Sequence[str],
     verdicts: Mapping[str, Reasons],
@@ -266,7 +266,7 @@ def rechecked(
     names: str,
     devices: str,
     verdicts: Mapping[str, Reasons],
-    *rules: Callable[[Part, Sequence[Layer]], Reasons],
+    *rules: Callable[[Part, Sequence[TopLayer]], Reasons],
     affinities: Mapping[str, str] | None = None,
 ) -> Assignment:
     listed = layers(names)
@@ -318,7 +318,7 @@ def test_where_a_constant_is_refused_its_readers_are() -> None:
 
 
 def test_where_a_layer_of_a_body_is_refused_its_owner_is() -> None:
-    listed = [Layer("loop", "Loop", inside=("loop/body/add",)), Layer("b", "Op")]
+    listed = [TopLayer("loop", "Loop", inside=("loop/body/add",)), TopLayer("b", "Op")]
     found = assign(listed, [(0, 1)], ["X", "Y"], {}, later={"X": {"loop/body/add": "?"}})
     assert found.devices[0] == "Y"
 
@@ -356,7 +356,7 @@ def test_a_layer_that_every_device_refused_once_cut_off_is_listed_with_that_reas
 @st.composite
 def problems(
     draw: st.DrawFn,
-) -> tuple[list[Layer], Edges, list[str], dict[str, Reasons], set[tuple[str, str, str]]]:
+) -> tuple[list[TopLayer], Edges, list[str], dict[str, Reasons], set[tuple[str, str, str]]]:
     """Layers, edges, devices, verdicts, and triples (device, layer, what it must be fused with)."""
     count = draw(st.integers(1, 10))
     names = [f"n{n}" for n in range(count)]
@@ -364,7 +364,7 @@ def problems(
     edges = [(a, b) for a, b in draw(st.lists(pairs, max_size=20)) if a < b]
     readers = {b for _, b in edges}
     listed = [
-        Layer(name, "Op", constant=place not in readers and draw(st.booleans()))
+        TopLayer(name, "Op", constant=place not in readers and draw(st.booleans()))
         for place, name in enumerate(names)
     ]
     devices = list("XYZ"[: draw(st.integers(1, 3))])
@@ -376,7 +376,7 @@ def problems(
 
 @given(problems(), st.booleans())
 def test_every_layer_ends_on_a_device_that_runs_it_there_or_is_listed(
-    problem: tuple[list[Layer], Edges, list[str], dict[str, Reasons], set[tuple[str, str, str]]],
+    problem: tuple[list[TopLayer], Edges, list[str], dict[str, Reasons], set[tuple[str, str, str]]],
     merge_islands: bool,
 ) -> None:
     listed, edges, devices, verdicts, fusions = problem

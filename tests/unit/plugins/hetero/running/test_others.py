@@ -12,7 +12,7 @@ from headrace.plugins.hetero.config import SCHEMA
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.running.flow import Ends
 from headrace.plugins.hetero.running.others import Other, Others
-from headrace.plugins.hetero.running.subgraph import Subgraph
+from headrace.plugins.hetero.running.subgraph import LoadedSubgraph
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, InvalidModel
 from headrace.runtime.execution.cancel import CancelToken
@@ -54,7 +54,7 @@ def refusing(error: Exception) -> Compute:
 
 def network(own: Stub, others: Others, device: FakeDevice) -> HeteroNetwork:
     ends = Ends(("x",), ("y",))
-    subgraph = Subgraph(1, "FIRST", own, ends, (), "", "", {}, others)
+    subgraph = LoadedSubgraph(1, "FIRST", own, ends, (), "", "", {}, others)
     made = HeteroNetwork(identity_network(), SCHEMA.resolve(), [subgraph], {})
     made.open(device.place)
     return made

@@ -18,7 +18,7 @@ from headrace.plugins.hetero.config import SCHEMA
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.running.flow import Ends
 from headrace.plugins.hetero.running.request import HeteroRequest
-from headrace.plugins.hetero.running.subgraph import Subgraph
+from headrace.plugins.hetero.running.subgraph import LoadedSubgraph
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import (
     Cancelled,
@@ -89,7 +89,7 @@ class Rig:
             for at, (device, ends) in enumerate(zip(self.devices, all_ends, strict=False))
         ]
         subgraphs = [
-            Subgraph(at + 1, f"D{at}", stub, ends, (), "", "", {"l": ("layer",)})
+            LoadedSubgraph(at + 1, f"D{at}", stub, ends, (), "", "", {"l": ("layer",)})
             for at, (stub, ends) in enumerate(zip(self.stubs, all_ends, strict=True))
         ]
         whole = Case("n", parse(text), {}).network

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.plugins.multi.running.requests import Report
+from headrace.plugins.multi.running.availability import Availability
+from headrace.plugins.multi.running.requests import ReportOutage
 from headrace.plugins.multi.running.schedule import PATIENCE_SECONDS
-from headrace.plugins.multi.running.standing import Standing
 from headrace.runtime.errors import InvalidArgument, Unavailable
 from tests.support.simulated_devices import Asked, Device, World
 
@@ -192,7 +192,7 @@ def test_a_request_runs_again_elsewhere_if_its_device_went_away() -> None:
     world.run_out()
     assert asked.ran_on == ["A", "B"]
     assert asked.error is None
-    assert world.reports == [Report("A", "gone")]
+    assert world.reports == [ReportOutage("A", "gone")]
 
 
 def test_it_does_so_once() -> None:
@@ -265,7 +265,7 @@ def test_a_device_that_was_taken_out_gets_one_request_after_a_back_off_and_then_
     trial, other = world.arrive(), world.arrive()
     assert (trial.runs_on, other.runs_on) == ("A", "B")
     world.run_until(0.2)
-    assert world.reports[-1] == Report("A")
+    assert world.reports[-1] == ReportOutage("A")
     assert [world.arrive().runs_on for _ in range(3)] == ["A", "A", "B"]
 
 
@@ -307,7 +307,7 @@ def test_a_device_that_says_that_it_is_down_is_not_tried_until_it_says_that_it_i
         world.run_until(world.now + 1)
     world.up("A")
     assert world.arrive().runs_on == "A"
-    assert world.reports == [Report("A", "unplugged"), Report("A")]
+    assert world.reports == [ReportOutage("A", "unplugged"), ReportOutage("A")]
 
 
 def test_what_was_on_a_device_before_it_was_taken_out_says_nothing_of_it_afterwards() -> None:
@@ -381,4 +381,4 @@ def test_nothing_needs_to_be_woken_while_all_is_well() -> None:
     for _ in range(5):
         world.arrive()
     assert world.schedule.wake_at == math.inf
-    assert all(each.standing is Standing.SERVING for each in world.schedule.devices)
+    assert all(each.availability is Availability.SERVING for each in world.schedule.devices)

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: pip install 'headrace[opencl]'")
 
 from headrace.plugins.opencl.backend.failures import run_failure
-from headrace.plugins.opencl.running.evaluator import Evaluation, Evaluator
+from headrace.plugins.opencl.running.evaluator import Evaluation, TinygradEvaluator
 from headrace.runtime.errors import InvalidArgument, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.testing.case import Case, parse
@@ -16,7 +16,7 @@ from headrace.testing.case import Case, parse
 
 def test_sizes_that_no_memory_holds_are_too_much() -> None:
     text = "f (int64[2] s) => (float[a,b] y) { y = ConstantOfShape(s) }"
-    evaluator = Evaluator(Case("f", parse(text), {}).network.model, "PYTHON")
+    evaluator = TinygradEvaluator(Case("f", parse(text), {}).network.model, "PYTHON")
     with pytest.raises(ResourceExhausted, match="no memory for layer 'y'"):
         evaluator.evaluate(Evaluation(CancelToken()), {"s": np.array([2**30, 2**30])})
 

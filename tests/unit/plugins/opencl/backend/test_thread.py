@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: install the extra 'opencl'")
 
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
-from headrace.plugins.opencl.backend.thread import Backend
+from headrace.plugins.opencl.backend.thread import BackendThread
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 
@@ -33,11 +33,11 @@ def test_a_machine_without_a_driver_has_no_such_device(hidden: str, tmp_path: Pa
 import os, pathlib
 from tinygrad.runtime.support.c import DLL
 {hidden}
-from headrace.plugins.opencl.backend.thread import Backend
+from headrace.plugins.opencl.backend.thread import BackendThread
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.runtime.errors import NotInstalled
 try:
-    Backend(KernelFolder(pathlib.Path({str(tmp_path)!r})))
+    BackendThread(KernelFolder(pathlib.Path({str(tmp_path)!r})))
 except NotInstalled as error:
     print(error)
 """
@@ -48,14 +48,14 @@ except NotInstalled as error:
 
 
 @pytest.fixture
-def backend(tmp_path: Path) -> Backend:
+def backend(tmp_path: Path) -> BackendThread:
     try:
-        return Backend(KernelFolder(tmp_path))
+        return BackendThread(KernelFolder(tmp_path))
     except Unavailable as error:
         pytest.skip(str(error))
 
 
-def test_who_waits_for_other_work_hears_that_he_is_cancelled(backend: Backend) -> None:
+def test_who_waits_for_other_work_hears_that_he_is_cancelled(backend: BackendThread) -> None:
     begun, over = threading.Event(), threading.Event()
 
     def compile_long() -> bool:

@@ -25,7 +25,7 @@ def test_a_layer_whose_kernels_had_to_be_made_is_computed_once_more_and_only_tha
 ) -> None:
     events: list[str] = []
 
-    class Watched(evaluator.Evaluator):
+    class Watched(evaluator.TinygradEvaluator):
         def layer(self, node: ir.Node, evaluation: evaluator.Evaluation) -> list[values.Value]:
             events.append(node.op_type)
             return list(super().layer(node, evaluation))
@@ -53,7 +53,9 @@ def test_a_layer_whose_kernels_had_to_be_made_is_computed_once_more_and_only_tha
 @pytest.mark.parametrize("axes", [[0, 0], [1, -2]])
 def test_an_axis_is_put_in_once(axes: list[int]) -> None:
     text = "g (float[2] x, int64[2] axes) => (float[a,b,c] y) { y = Unsqueeze(x, axes) }"
-    made = evaluator.Evaluator(Network.from_bytes(parse(text).SerializeToString()).model, DEVICE)
+    made = evaluator.TinygradEvaluator(
+        Network.from_bytes(parse(text).SerializeToString()).model, DEVICE
+    )
     given = {
         "x": values.to_device(np.zeros(2, np.float32), DEVICE),
         "axes": values.to_device(np.array(axes), DEVICE),

@@ -41,7 +41,7 @@ def test_more_kernels_than_are_enough_are_forgotten(
     assert [len(cache) for cache in caches] == [left] * 3
 
 
-class Watched(session.Session):
+class Watched(session.OpenClSession):
     """Computes nothing.
 
     Attributes:

@@ -81,7 +81,16 @@ def test_a_model_is_known_again_under_other_names() -> None:
     renamed.doc_string = renamed.producer_name = "somebody's"
     other = parse(
         named.replace("{{1}}", "{{2}}").format(
-            *("g", "n", "x", "n", "y", "l1", "k", "l2", "y", "x")
+            "g",
+            "n",
+            "x",
+            "n",
+            "y",
+            "l1",
+            "k",
+            "l2",
+            "y",
+            "x",
         )
     )
     for each, known in ((first, True), (renamed, True), (other, False)):

@@ -277,7 +277,10 @@ def test_a_cancelled_request_does_not_run_and_lets_those_behind_it_run(
     outcomes = {id(requests.next()[0]) for _ in jobs}
     assert outcomes == set(map(id, jobs))
     assert [job.outcome for job in jobs] == [
-        *(Outcome.COMPLETED, Outcome.CANCELLED, Outcome.COMPLETED, Outcome.COMPLETED)
+        Outcome.COMPLETED,
+        Outcome.CANCELLED,
+        Outcome.COMPLETED,
+        Outcome.COMPLETED,
     ]
 
 

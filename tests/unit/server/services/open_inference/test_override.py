@@ -135,9 +135,20 @@ def test_labels_are_files_of_outputs() -> None:
 
 
 HONOURED = {
-    *("name", "platform", "backend", "version_policy", "max_batch_size", "input", "output"),
-    *("instance_group", "parameters", "sequence_batching", "dynamic_batching"),
-    *("default_model_filename", "model_transaction_policy", "model_warmup"),
+    "name",
+    "platform",
+    "backend",
+    "version_policy",
+    "max_batch_size",
+    "input",
+    "output",
+    "instance_group",
+    "parameters",
+    "sequence_batching",
+    "dynamic_batching",
+    "default_model_filename",
+    "model_transaction_policy",
+    "model_warmup",
 }
 SAMPLES: dict[str, Any] = {
     "batch_input": [{"target_name": ["x"]}],

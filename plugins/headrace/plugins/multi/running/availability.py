@@ -19,7 +19,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.system.backoff import Backoff
 
 
-class Standing(enum.Enum):
+class Availability(enum.Enum):
     """SERVING: takes requests up to its limit. OUT: takes none. ON_TRIAL: after a back-off; takes
     one request, and serves again if that succeeds."""
 
@@ -45,13 +45,13 @@ class ScheduledDevice:
         "_backoff",
         "_is_down",
         "_is_tried",
+        "availability",
         "completed",
         "limit",
         "name",
         "outages",
         "reason",
         "running",
-        "standing",
         "until",
     )
 
@@ -60,7 +60,7 @@ class ScheduledDevice:
         self.limit = limit
         self.running = 0
         self.completed = 0
-        self.standing = Standing.SERVING
+        self.availability = Availability.SERVING
         self.reason = ""
         self.until = 0.0
         self.outages = 0
@@ -70,14 +70,14 @@ class ScheduledDevice:
 
     @property
     def has_room(self) -> bool:
-        if self.running >= self.limit or self.standing is Standing.OUT:
+        if self.running >= self.limit or self.availability is Availability.OUT:
             return False
-        return self.standing is Standing.SERVING or not self._is_tried
+        return self.availability is Availability.SERVING or not self._is_tried
 
     def start(self) -> None:
         """Notes that a request goes to the device."""
         self.running += 1
-        self._is_tried = self.standing is Standing.ON_TRIAL
+        self._is_tried = self.availability is Availability.ON_TRIAL
 
     def end(self, outages: int) -> bool:
         """Notes that a request has ended.
@@ -96,13 +96,13 @@ class ScheduledDevice:
 
     def take_out(self, reason: str, now: float) -> None:
         """Takes the device out: it gets no requests until the back-off is over."""
-        self.standing, self.reason, self.outages = Standing.OUT, reason, self.outages + 1
+        self.availability, self.reason, self.outages = Availability.OUT, reason, self.outages + 1
         self._is_tried = False
         self.until = now + self._backoff.died(now, useful=False)
 
     def went_down(self, reason: str, now: float) -> None:
         """Notes that the device reports that it is down. It will report when it is up again."""
-        if self.standing is not Standing.OUT:
+        if self.availability is not Availability.OUT:
             self.take_out(reason, now)
         self._is_down, self.reason, self.until = True, reason, math.inf
 
@@ -114,12 +114,12 @@ class ScheduledDevice:
 
     def try_again(self, now: float) -> None:
         """Begins a trial if the time has come."""
-        if self.standing is Standing.OUT and not self._is_down and now >= self.until:
-            self.standing = Standing.ON_TRIAL
+        if self.availability is Availability.OUT and not self._is_down and now >= self.until:
+            self.availability = Availability.ON_TRIAL
 
     def put_back(self, now: float) -> None:
         """Lets the device serve again."""
-        self.standing, self.reason = Standing.SERVING, ""
+        self.availability, self.reason = Availability.SERVING, ""
         self._backoff.started(now)
 
 

@@ -23,7 +23,7 @@ def constant(value: ir.Value) -> ir.TensorProtocol | None:
     return None if value.is_graph_input() else const_tensor(value)
 
 
-class Inserted:
+class LayerInserter:
     """Puts layers before `node`, in its graph.
 
     Args:
