@@ -364,19 +364,20 @@ class Connection:
             return
         self.is_open = False
         self.lost = failure
-        for stream in self._wire.close():
+        for stream in list(self._wire.streams.values()):
+            # A proxy may go on with a call of whose end only the connection's tells.
+            self._wire.reset(stream)
             if stream.owner is not None and not stream.owner.is_over:
                 stream.owner.fail(failure)
                 stream.owner.told()
         self._refuse_line(failure.message)
-        if self._wire.fault is not None:
-            self._tell_fault()
+        self._tell_end()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._ended()
 
-    def _tell_fault(self) -> None:
-        """Tells the server why the connection ends, if that can be done at once."""
+    def _tell_end(self) -> None:
+        """Tells the server which calls end, and why, if that can be done at once."""
         with contextlib.suppress(OSError):
             if self._flush():
                 self._send()

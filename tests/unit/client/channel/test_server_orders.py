@@ -3,6 +3,7 @@ error, and the channel goes on."""
 
 from __future__ import annotations
 
+import queue
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -321,3 +322,27 @@ def test_calls_end_whatever_a_server_sends(kind: str, pieces: list[bytes], greet
                 assert outcome.code is not grpc.StatusCode.DEADLINE_EXCEEDED
         after = callers.one("/t/M", b"after", timeout=SECONDS, repeat=True)
     assert bytes(after.message) == b"after"
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_the_server_is_told_of_each_call_that_ends_with_its_channel(kind: str) -> None:
+    """The end of the connection alone does not tell a server behind a proxy."""
+    seen: queue.SimpleQueue[tuple[type, int]] = queue.SimpleQueue()
+
+    def talk(accepted: socket.socket) -> None:
+        wire = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        wire.initiate_connection()
+        accepted.sendall(wire.data_to_send())
+        while data := accepted.recv(65_536):
+            for event in wire.receive_data(data):
+                if isinstance(event, h2.events.RequestReceived | h2.events.StreamReset):
+                    seen.put((type(event), event.stream_id))
+            accepted.sendall(wire.data_to_send())
+
+    with listening(talk) as port:
+        with calling(kind, f"127.0.0.1:{port}") as callers:
+            streams = [callers.begun("/t/M") for _ in range(3)]
+            begun = [seen.get(timeout=SECONDS) for _ in streams]
+        ended = [seen.get(timeout=SECONDS) for _ in streams]
+    assert begun == [(h2.events.RequestReceived, number) for number in (1, 3, 5)]
+    assert sorted(number for _, number in ended) == [1, 3, 5]

@@ -442,9 +442,9 @@ class SharedConnection(Connection):
 
     # -- the end --
 
-    def _tell_fault(self) -> None:
+    def _tell_end(self) -> None:
         if not self._is_written:
-            super()._tell_fault()
+            super()._tell_end()
 
     def _ended(self) -> None:
         """Closes the socket, with the lock held, if nobody uses it."""
