@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -15,7 +16,7 @@ import pytest
 
 from headrace.client.channel import bounds, repeats
 from headrace.client.channel.channel import CallFailed
-from headrace.client.channel.connecting import Dialler, Unreachable, parse, run
+from headrace.client.channel.connecting import Dialler, Unreachable, parse, reasons, run
 from headrace.client.security import Endpoint
 from tests.support.certificates import Authority
 from tests.support.channel_callers import calling
@@ -164,8 +165,6 @@ LASTING: Final = (
     "the server's certificate is not for",
     "the server's certificate has expired",
     "the server's certificate is not valid yet",
-    "the server asks for a client certificate",
-    "the server refuses the client certificate",
     "the server speaks TLS, but not gRPC",
     "an HTTP/1 server answered",
     "does not speak HTTP/2",
@@ -203,6 +202,25 @@ def test_only_what_may_pass_is_tried_again(cause: str, world: World) -> None:
     world.repeat = True
     CAUSES[cause](world)
     assert len(world.pauses) == (0 if cause in LASTING else repeats.ATTEMPTS - 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "lasts"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", True),
+        ("TLSV1_ALERT_UNKNOWN_CA", True),
+        ("TLSV1_ALERT_INTERNAL_ERROR", False),
+    ],
+)
+def test_a_client_certificate_that_is_refused_by_an_alert_stays_refused(
+    reason: str, lasts: bool
+) -> None:
+    """Without an alert the connection just ends, which a server that restarts does, too."""
+    error = ssl.SSLError(1, "")
+    error.reason = reason
+    told = reasons.of_failure(None, error, b"")
+    assert "client certificate" in told
+    assert isinstance(told, reasons.Lasting) == lasts
 
 
 @pytest.mark.parametrize("text", TABLE)
