@@ -372,8 +372,8 @@ class Connection:
                 stream.owner.told()
         self._refuse_line(failure.message)
         self._tell_end()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # a thread may be reading, and another one writing
+            self._socket.shutdown(socket.SHUT_RD)
         self._ended()
 
     def _tell_end(self) -> None:

@@ -410,6 +410,8 @@ class SharedConnection(Connection):
             with self._lock:
                 self.stuck = self._wire.paused = True
                 self._is_written = False
+                if self.lost is not None:
+                    self._ended()
         except OSError:  # the reader finds out why
             with self._lock:
                 self._unsent.clear()
@@ -443,7 +445,7 @@ class SharedConnection(Connection):
     # -- the end --
 
     def _tell_end(self) -> None:
-        if not self._is_written:
+        if not self._is_written:  # else the thread that writes goes on with that
             super()._tell_end()
 
     def _ended(self) -> None:
