@@ -50,7 +50,7 @@ class Outputs(dict[str, OutputValue]):
     """
 
     def __init__(self, reply: pb.InferReply, attachments: message.Attachments) -> None:
-        values: Any = codec.decode_values(reply.outputs, attachments, "outputs")
+        values: Any = codec.decode_values(reply.outputs[:], attachments, "outputs")
         super().__init__(values)
         times = reply.timings
         self._times = times.queue_seconds, times.execution_seconds, times.inference_seconds

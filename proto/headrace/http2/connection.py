@@ -465,7 +465,7 @@ class Connection(Receiving):
         stream.length = head.length
         stream.encoding = head.encoding
         stream.reads = head.is_grpc and head.status == 200
-        self._events.append(Responded(stream, head))
+        self._events.append(_new(Responded, (stream, head)))
         if ends:
             self._ended(stream, Trailers(head.fields))
 
@@ -476,6 +476,10 @@ class Connection(Receiving):
 
     def _decode(self, block: bytes, meaning: type[Any]) -> Any:
         decoder = self._decoder
+        known = decoder.known.get(block)
+        if type(known) is meaning:
+            self._decode_cost = 0.0
+            return known
         try:
             return decoder.decode(block, meaning)
         finally:

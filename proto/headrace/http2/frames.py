@@ -69,8 +69,11 @@ ONE_SETTING: Final = struct.Struct(">HI")
 HEAD: Final = struct.Struct(">HBBBI")
 """A frame's head: length (upper 16 and lower 8 bits), type, flags, stream."""
 
+MESSAGE_HEAD: Final = struct.Struct(">HBBBIBI")
+"""The head of a DATA frame that holds one message, and the message's prefix."""
+
 _pack = HEAD.pack
-_pack_message = struct.Struct(">HBBBIBI").pack
+_pack_message = MESSAGE_HEAD.pack
 
 
 def head(length: int, kind: int, flags: int, stream: int) -> bytes:

@@ -250,7 +250,7 @@ class Receiving(Sending):
             if self._data_ends:
                 self._ended(stream, None)
                 return
-            if stream.received > _PLAIN_BYTES:
+            if self._plain and stream.received > _PLAIN_BYTES:
                 self._tell_plain(stream)
             if self._data_pads:
                 self._reopen(stream)
@@ -376,7 +376,8 @@ class Receiving(Sending):
         stream.remote_ended = True
         if stream.reader is not None and stream.reader.has_begun:
             self._refuse(stream, BadMessage("the stream ends within a message"))
-        self._tell_plain(stream)
+        if self._plain:
+            self._tell_plain(stream)
         self._events.append(_new(Ended, (stream, trailers)))
         if self._client:
             self._patience.left += limits.CALL_GAIN
@@ -385,7 +386,7 @@ class Receiving(Sending):
 
     def _tell_plain(self, stream: Stream) -> None:
         """Tells of a request that is no call."""
-        head = self._plain.pop(stream.id, None) if self._plain else None
+        head = self._plain.pop(stream.id, None)
         if head is not None:
             self._events.append(Opened(stream, head))
 

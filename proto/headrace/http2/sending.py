@@ -25,6 +25,8 @@ _TURN_BYTES: Final = 256 << 10
 _FLUSHED_BYTES: Final = 1 << 20
 _LEAST_REMEMBERED: Final = 512
 _OK: Final = trailers_block(0)
+_pack: Final = frames.HEAD.pack
+_pack_message: Final = frames.MESSAGE_HEAD.pack
 _NO_TABLE: Final = b"\x20"
 # A frame with the head of a response, the head of a DATA frame, and a message's prefix.
 _pack_answer: Final = struct.Struct(f">HBBBI{len(RESPONSE)}sHBBBIBI").pack
@@ -43,6 +45,7 @@ class Sending:
         last_stream: the number of the latest stream of the peer.
         peer_frame_bytes: the largest frame that the peer takes.
         peer_streams: how many streams the peer lets this end have open.
+        ready: the streams whose data stand in line for the connection's window.
     """
 
     __slots__ = (
@@ -54,7 +57,6 @@ class Sending:
         "_over",
         "_patience",
         "_peer_window",
-        "_ready",
         "_send_window",
         "_shrinks_table",
         "_table_bytes",
@@ -64,6 +66,7 @@ class Sending:
         "paused",
         "peer_frame_bytes",
         "peer_streams",
+        "ready",
         "streams",
     )
 
@@ -81,7 +84,7 @@ class Sending:
         self._next = 1
         self._send_window = frames.DEFAULT_WINDOW
         self._peer_window = frames.DEFAULT_WINDOW
-        self._ready: OrderedDict[int, Stream] = OrderedDict()
+        self.ready: OrderedDict[int, Stream] = OrderedDict()
         # The table that the peer keeps for this end's blocks, which have no use for one. If the
         # peer wants a smaller one, the next block has to say that it is (RFC 7541, 4.2).
         self._table_bytes = TABLE_BYTES
@@ -156,8 +159,25 @@ class Sending:
         stream.local_ended = True
         self.streams[number] = stream
         self._send_window -= whole
-        head = frames.frame(frames.HEADERS, frames.END_HEADERS, number, block)
-        self.out.append(head + frames.message_head(size, frames.END_STREAM, number) + message)
+        length = len(block)
+        self.out.append(
+            b"".join(
+                (
+                    _pack(length >> 8, length & 0xFF, frames.HEADERS, frames.END_HEADERS, number),
+                    block,
+                    _pack_message(
+                        whole >> 8,
+                        whole & 0xFF,
+                        frames.DATA,
+                        frames.END_STREAM,
+                        number,
+                        0,
+                        size,
+                    ),
+                    message,
+                )
+            )
+        )
         self._patience.left += SENT_GAIN
         return stream
 
@@ -356,7 +376,7 @@ class Sending:
             stream.is_open = False
             del self.streams[stream.id]
             if stream.pending:
-                self._ready.pop(stream.id, None)
+                self.ready.pop(stream.id, None)
                 stream.pending.clear()
                 stream.pending_bytes = 0
             self._drop(stream)
@@ -369,7 +389,7 @@ class Sending:
     def flush(self, events: list[Event]) -> None:
         """Sends what was held back, some of each stream in turn, as far as the windows allow."""
         sent = 0
-        ready = self._ready
+        ready = self.ready
         for _ in range(len(ready)):
             if not self.has_more or sent >= _FLUSHED_BYTES:
                 return
@@ -381,7 +401,7 @@ class Sending:
     @property
     def has_more(self) -> bool:
         """Whether data are held back that `flush` would send."""
-        return bool(self._ready) and self._send_window > 0 and not self.paused
+        return bool(self.ready) and self._send_window > 0 and not self.paused
 
     def _hold(self, stream: Stream, *parts: Buffer) -> bool:
         """Sends data after those that the stream holds back already.
@@ -393,7 +413,7 @@ class Sending:
             stream.pending = deque()
         stream.pending += parts
         stream.pending_bytes += sum(map(len, parts))
-        if self._ready or self.paused:
+        if self.ready or self.paused:
             self._stand_in_line(stream)
         else:  # nobody waits for a turn
             self._send_pending(stream, _FLUSHED_BYTES)
@@ -402,9 +422,9 @@ class Sending:
     def _stand_in_line(self, stream: Stream) -> None:
         """Puts a stream into the line, or takes it out, after its window has changed."""
         if not stream.pending or stream.send_window <= 0:
-            self._ready.pop(stream.id, None)
-        elif stream.id not in self._ready:
-            self._ready[stream.id] = stream
+            self.ready.pop(stream.id, None)
+        elif stream.id not in self.ready:
+            self.ready[stream.id] = stream
 
     def _send_pending(self, stream: Stream, most: int) -> int:
         """Sends data that a stream holds back, about `most` bytes, and returns how many."""
@@ -435,7 +455,7 @@ class Sending:
         if pending:
             self._stand_in_line(stream)
         else:
-            self._ready.pop(stream.id, None)
+            self.ready.pop(stream.id, None)
             if stream.final is not None and stream.is_open:
                 self._finish(stream, stream.final)
         return sent

@@ -192,7 +192,7 @@ def test_whatever_comes_ends_in_events_or_a_fault(
         end.wire.close()
         assert room.used == 0
         assert end.wire._unread == 0
-        assert not end.wire._ready
+        assert not end.wire.ready
         assert not end.wire.streams
 
 

@@ -373,4 +373,4 @@ def check_balance(end: End) -> None:
     assert end.wire.streams == {}
     assert end.wire._unread == 0
     assert end.room.used == 0  # type: ignore[attr-defined]
-    assert not end.wire._ready
+    assert not end.wire.ready

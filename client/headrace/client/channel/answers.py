@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import grpc
 
@@ -32,6 +32,7 @@ class Answer:
     Args:
         block: the call's header block.
         request: the one message that it sends; None if it sends messages later.
+        due: when its time is up, on the monotonic clock, if the connection shall keep it.
 
     Attributes:
         stream: the call's stream; None before it is open.
@@ -41,7 +42,19 @@ class Answer:
         is_over: whether nothing more comes.
     """
 
-    __slots__ = ("_head", "block", "failure", "is_over", "message", "request", "stream", "trailing")
+    __slots__ = (
+        "_head",
+        "block",
+        "due",
+        "failure",
+        "is_over",
+        "message",
+        "request",
+        "stream",
+        "trailing",
+    )
+
+    _needs_reply: ClassVar = True
 
     def told(self) -> None:
         """It is over, or a message of many has come. Called by whoever owns the connection."""
@@ -49,8 +62,9 @@ class Answer:
     def sent(self) -> None:
         """Nothing is held back any more."""
 
-    def __init__(self, block: bytes, request: Request | None) -> None:
+    def __init__(self, block: bytes, request: Request | None, due: float | None = None) -> None:
         self.block = block
+        self.due = due
         self.request = request
         self.stream: Stream | None = None
         self.message: Message | Packed | None = None
@@ -96,7 +110,7 @@ class Answer:
         if trailers.code:
             code = _CODES.get(trailers.code, grpc.StatusCode.UNKNOWN)
             self.fail(CallFailed(code, trailers.message, trailers.metadata))
-        elif self._lacks_reply():
+        elif self._needs_reply and self.message is None:
             self.fail(CallFailed(grpc.StatusCode.INTERNAL, "the server sent OK, and no reply"))
         self.is_over = True
 
@@ -128,9 +142,6 @@ class Answer:
             except CallFailed as failure:
                 self.failure = failure
 
-    def _lacks_reply(self) -> bool:
-        return self.message is None
-
     def _foreign(self, head: ResponseHead) -> None:
         """Ends a call that is not answered by gRPC."""
         code = _CODES[code_of_http(head.status)]
@@ -148,8 +159,10 @@ class StreamAnswer(Answer):
 
     __slots__ = ("early", "ends", "messages")
 
-    def __init__(self, block: bytes) -> None:
-        super().__init__(block, None)
+    _needs_reply = False
+
+    def __init__(self, block: bytes, due: float | None = None) -> None:
+        super().__init__(block, None, due)
         self.messages: deque[Message | Packed] = deque()
         self.early: list[Request] = []
         self.ends = False
@@ -157,9 +170,6 @@ class StreamAnswer(Answer):
     def received(self, message: Any) -> bool:
         self.messages.append(message)
         self.told()
-        return False
-
-    def _lacks_reply(self) -> bool:
         return False
 
 

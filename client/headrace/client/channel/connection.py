@@ -271,7 +271,7 @@ class Connection:
                     self._unsent.append(encrypted)
             elif wire.out:
                 self._unsent += wire.take()
-            if not wire.has_more:
+            if not wire.ready or not wire.has_more:
                 return bool(self._unsent)
             events: list[Event] = []
             wire.flush(events)

@@ -67,31 +67,40 @@ class Repeating:
         self._failed = 0
         self._refused = 0
 
-    def run(self, attempt: Callable[[], T]) -> T:
+    def run(self, attempt: Callable[[], T], failure: CallFailed | None = None) -> T:
         """Makes the call, on this thread.
+
+        Args:
+            failure: that of the first attempt, if that was made.
 
         Raises:
             CallFailed: the last attempt failed.
         """
         while True:
+            if failure is not None:
+                time.sleep(self._pause_or_raise(failure))
             try:
                 return attempt()
-            except CallFailed as failure:
-                pause = self.pause(failure)
-                if pause is None:
-                    raise
-            time.sleep(pause)
+            except CallFailed as error:
+                failure = error
 
-    async def run_on_loop(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def run_on_loop(
+        self, attempt: Callable[[], Awaitable[T]], failure: CallFailed | None = None
+    ) -> T:
         """Makes the call, on the event loop; as `run`."""
         while True:
+            if failure is not None:
+                await asyncio.sleep(self._pause_or_raise(failure))
             try:
                 return await attempt()
-            except CallFailed as failure:
-                pause = self.pause(failure)
-                if pause is None:
-                    raise
-            await asyncio.sleep(pause)
+            except CallFailed as error:
+                failure = error
+
+    def _pause_or_raise(self, failure: CallFailed) -> float:
+        pause = self.pause(failure)
+        if pause is None:
+            raise failure
+        return pause
 
     def pause(self, failure: CallFailed) -> float | None:
         """After how many seconds the call is sent again; None if the failure is final."""

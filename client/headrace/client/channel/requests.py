@@ -31,7 +31,12 @@ class Blocks:
         Raises:
             ValueError: the metadata cannot be sent.
         """
-        sent = None if timeout is None else _rounded(timeout)
+        if timeout is None:
+            sent = None
+        elif 10.0 <= timeout < 100.0:
+            sent = math.ceil(timeout * 10) / 10  # most timeouts: without a logarithm
+        else:
+            sent = _rounded(timeout)
         key = (method, sent, metadata)
         found = self._known.get(key)
         if found is None:
@@ -52,7 +57,5 @@ class Blocks:
 def _rounded(seconds: float) -> float:
     """A timeout of three digits, not shorter, as gRPC's own clients round theirs. The client's own
     clock keeps the exact one."""
-    if 10.0 <= seconds < 100.0:
-        return math.ceil(seconds * 10) / 10  # most timeouts: without a logarithm
     step = 10.0 ** (math.floor(math.log10(max(seconds, 1e-9))) - _DIGITS)
     return math.ceil(seconds / step) * step

@@ -134,5 +134,7 @@ def seconds(timeout: float | None, default: float) -> float | None:
     Raises:
         InvalidArgument: it is not a number.
     """
+    if type(timeout) is float and 0.0 <= timeout <= _ENDLESS_SECONDS:  # mostly
+        return timeout
     chosen = default if timeout is None else checked_seconds(timeout)
     return None if chosen == math.inf else chosen

@@ -38,6 +38,7 @@ from headrace.client.channel.tasks.connection import LoopConnection
 from headrace.client.forks import tell_of_forks
 from headrace.http2.messages import Packed
 
+_new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
 _UNPACKED_HERE_BYTES: Final = 1024
 """A compressed message of at most this size is unpacked on the loop; larger ones on a thread."""
 
@@ -94,8 +95,13 @@ class LoopChannel:
         if timeout is not None and timeout <= 0:
             raise late()
         deadline = None if timeout is None else time.monotonic() + timeout
-        attempt = partial(self._attempt_unary, method, request, deadline, metadata, repeat=repeat)
-        return await Repeating(self._repeats, deadline, repeat=repeat).run_on_loop(attempt)
+        call = method, request, deadline, metadata
+        try:
+            return await self._attempt_unary(*call, repeat=repeat)
+        except CallFailed as failure:
+            attempt = partial(self._attempt_unary, *call, repeat=repeat)
+            repeating = Repeating(self._repeats, deadline, repeat=repeat)
+            return await repeating.run_on_loop(attempt, failure)
 
     async def _attempt_unary(
         self,
@@ -110,9 +116,9 @@ class LoopChannel:
         connection = None if here is None else here.current
         if connection is None or not connection.may_take(repeat=repeat):
             connection = await self._connection(deadline, repeat=repeat)
-        left = _left(deadline)
-        call = _Call(connection, self._blocks.block(method, left, metadata), request)
-        await call.over(left)
+        block = self._blocks.block(method, _left(deadline), metadata)
+        call = _Call(connection, block, request, deadline)
+        await call.over()
         if call.failure is not None:
             raise call.failure
         if repeat:
@@ -120,7 +126,7 @@ class LoopChannel:
         message: Any = call.message
         if type(message) is Packed:
             message = await _unpacked(message)
-        return Reply(message, call.trailing)
+        return _new(Reply, (message, call.trailing))
 
     async def stream(
         self,
@@ -132,9 +138,8 @@ class LoopChannel:
     ) -> AsyncStream:
         deadline = None if timeout is None else time.monotonic() + timeout
         connection = await self._connection(deadline, repeat=False)
-        left = _left(deadline)
-        block = self._blocks.block(method, left, metadata)
-        return LoopStream(connection, block, left, self._max_message_bytes, ended)
+        block = self._blocks.block(method, _left(deadline), metadata)
+        return LoopStream(connection, block, deadline, self._max_message_bytes, ended)
 
     async def close(self) -> None:
         self._closed = True
@@ -254,26 +259,21 @@ class _Call(Answer):
 
     __slots__ = ("_connection", "_over")
 
-    def __init__(self, connection: LoopConnection, block: bytes, request: Request) -> None:
-        super().__init__(block, request)
+    def __init__(
+        self, connection: LoopConnection, block: bytes, request: Request, due: float | None
+    ) -> None:
+        super().__init__(block, request, due)
         self._connection = connection
         self._over = connection.loop.create_future()
         connection.begin(self)
 
-    async def over(self, seconds: float | None) -> None:
-        """Waits until it is over, for so long at most."""
-        connection = self._connection
-        timer = None
-        if seconds is not None and not self.is_over:
-            timer = connection.loop.call_later(seconds, connection.give_up, self, late())
+    async def over(self) -> None:
+        """Waits until it is over, or its time is."""
         try:
             await self._over
         except asyncio.CancelledError:
-            connection.give_up(self, cancelled())
+            self._connection.give_up(self, cancelled())
             raise
-        finally:
-            if timer is not None:
-                timer.cancel()
 
     def told(self) -> None:
         if not self._over.done():
@@ -283,33 +283,28 @@ class _Call(Answer):
 class LoopStream(StreamAnswer):
     """Implements `AsyncStream`."""
 
-    __slots__ = ("_connection", "_max_message_bytes", "_reader", "_tell", "_timer", "_writer")
+    __slots__ = ("_connection", "_max_message_bytes", "_reader", "_tell", "_writer")
 
     def __init__(
         self,
         connection: LoopConnection,
         block: bytes,
-        seconds: float | None,
+        due: float | None,
         max_message_bytes: int,
         ended: Ended | None,
     ) -> None:
-        super().__init__(block)
+        super().__init__(block, due)
         self._tell = ended
         self._connection = connection
         self._max_message_bytes = max_message_bytes
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        if seconds is not None:
-            self._timer = connection.loop.call_later(seconds, connection.give_up, self, late())
         connection.begin(self)
 
     def told(self) -> None:
         _wake(self._reader)
         if self.is_over:
             _wake(self._writer)
-            if self._timer is not None:
-                self._timer.cancel()
             if self._tell is not None:
                 self._tell(self.code)
 

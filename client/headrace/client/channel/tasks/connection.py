@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
-from typing import Final
+import time
+from typing import Any, Final
 
 from headrace.client.channel import bounds
 from headrace.client.channel.answers import Answer, StreamAnswer
-from headrace.client.channel.channel import CallFailed, Request, closed
+from headrace.client.channel.channel import CallFailed, Request, closed, late
 from headrace.client.channel.cipher import Cipher
 from headrace.client.channel.connection import NOW, Connection
 from headrace.http2.limits import Limits
@@ -36,6 +38,8 @@ class LoopConnection(Connection):
         self._is_shared = False
         self._flushes = False
         self._stuck = False
+        self._wakes_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
 
     def share(self) -> None:
         """Lets the loop wait for the socket. It must have greeted."""
@@ -59,8 +63,10 @@ class LoopConnection(Connection):
     # -- calls --
 
     def begin(self, answer: Answer) -> None:
-        """Sends a call."""
+        """Sends a call, and ends it when its time is up."""
         self._add(answer)
+        if answer.due is not None and answer.due < self._wakes_at:
+            self._wake_at(answer.due)
         if len(self._wire.streams) == 1:  # nobody else is about to add something
             self.flush()
         else:
@@ -90,6 +96,29 @@ class LoopConnection(Connection):
         if self._wire.out:
             self._flush_soon()
         return message
+
+    # -- time --
+
+    def _wake_at(self, due: float) -> None:
+        """Has one timer for all calls, because few of them need it: it wakes for the first."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at = due
+        self._timer = self.loop.call_later(max(due - time.monotonic(), 0.0), self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer, self._wakes_at = None, math.inf
+        now, due = time.monotonic(), math.inf
+        calls: list[Any] = [each.owner for each in self._wire.streams.values()]
+        for call in (*calls, *self._line):
+            if call is None or call.due is None:
+                continue
+            if call.due <= now:
+                self.give_up(call, late())
+            else:
+                due = min(due, call.due)
+        if due < self._wakes_at:
+            self._wake_at(due)
 
     # -- the socket --
 
@@ -147,6 +176,8 @@ class LoopConnection(Connection):
     # -- the end --
 
     def _ended(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._is_shared and not self.loop.is_closed():
             self.loop.remove_reader(self._socket)
             if self._stuck:

@@ -39,8 +39,10 @@ from headrace.client.channel.requests import Blocks
 from headrace.client.channel.threads.attendant import Helper
 from headrace.client.channel.threads.connection import SharedConnection, Waiter
 from headrace.client.forks import tell_of_forks
+from headrace.http2.messages import Packed
 
 _JOIN_SECONDS: Final = 10.0
+_new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
 
 
 class SocketChannel:
@@ -120,8 +122,12 @@ class SocketChannel:
         if timeout is not None and timeout <= 0:
             raise late()
         deadline = None if timeout is None else time.monotonic() + timeout
-        attempt = partial(self._attempt_unary, method, request, deadline, metadata, repeat=repeat)
-        return Repeating(self.repeats, deadline, repeat=repeat).run(attempt)
+        call = method, request, deadline, metadata
+        try:
+            return self._attempt_unary(*call, repeat=repeat)
+        except CallFailed as failure:
+            attempt = partial(self._attempt_unary, *call, repeat=repeat)
+            return Repeating(self.repeats, deadline, repeat=repeat).run(attempt, failure)
 
     def _attempt_unary(
         self,
@@ -150,7 +156,10 @@ class SocketChannel:
                 raise call.failure
             if repeat:
                 self.repeats.deposit()
-            return Reply(unpacked(call.message), call.trailing)
+            message = call.message
+            if type(message) is Packed:
+                message = unpacked(message)
+            return _new(Reply, (message, call.trailing))
 
     def start(
         self,

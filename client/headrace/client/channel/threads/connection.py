@@ -363,9 +363,10 @@ class SharedConnection(Connection):
 
     def _receive(self, flags: int) -> bool:
         """Receives bytes and takes them. Returns whether there were any."""
-        target, direct = self._target()
+        space = self._wire.space() if self._cipher is None else None
+        direct = space is not None
         try:
-            count = self._socket.recv_into(target, 0, flags)
+            count = self._socket.recv_into(self._buffer if space is None else space, 0, flags)
         except BlockingIOError:
             return False
         except OSError as error:
