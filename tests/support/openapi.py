@@ -29,6 +29,7 @@ from headrace.server.repository.repository import Repository
 from headrace.server.services.open_inference.datatypes import NUMPY_TYPES
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
+from headrace.server.serving.catalogue import Catalogue
 from headrace.server.shared_memory.regions import Regions
 from tests.support.openapi_page import page
 
@@ -227,7 +228,12 @@ def unused_rest() -> Iterator[Rest]:
     try:
         files = RepositoryFiles(None, Limits())
         networks = Networks(core.networks)
-        repository = ModelRepository(core, networks, Repository(core, files, lambda _: None))
+        repository = ModelRepository(
+            core,
+            networks,
+            Repository(core, files, lambda _: None),
+            Catalogue(core, lambda _: None),
+        )
         models = Models(core, networks, lambda: None)
         yield Rest(networks, models, repository, regions, 1 << 20)
     finally:

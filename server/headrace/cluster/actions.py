@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from headrace.cluster.store import DEVICE, extension_name, model_name
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.errors import AlreadyExists, NotFound
+from headrace.runtime.loading.entry import NetworkEntry
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.reconcile import (
@@ -25,6 +27,7 @@ from headrace.server.reconcile import (
     UnloadVersion,
 )
 from headrace.server.services.targets import configure
+from headrace.server.serving.catalogue import Catalogue
 
 _BUSY_SECONDS: Final = 0.1
 
@@ -37,8 +40,9 @@ class Actions:
         objects: the store with the models and the extensions.
     """
 
-    def __init__(self, core: Core, objects: Objects) -> None:
+    def __init__(self, core: Core, catalogue: Catalogue, objects: Objects) -> None:
         self._core = core
+        self._catalogue = catalogue
         self._objects = objects
         self._owners: dict[str, object] = {}
 
@@ -61,8 +65,8 @@ class Actions:
                 await asyncio.to_thread(self._configure, name, version, changes)
             case UnloadVersion(version):
                 with suppress(NotFound):
-                    unloaded = await asyncio.to_thread(self._core.unload_network, name, version)
-                    await asyncio.wrap_future(unloaded)
+                    unload = partial(self._core.unload_network, name, version)
+                    await self._catalogue.unload(unload)
             case ShareRequests(shares):
                 await asyncio.to_thread(self._core.set_traffic, name, shares)
 
@@ -71,20 +75,16 @@ class Actions:
         request = replace(said, name=name, config={**said.config, **facts["config"]})
         owner = None if alone else self._owners.setdefault(name, object())
         read = partial(self._read, facts["model"])
-        begin = partial(
-            self._core.load_network, request, read, replace=True, on_disk=True, owner=owner
-        )
+
+        def begin() -> list[Future[NetworkEntry]]:
+            return [self._core.load_network(request, read, replace=True, on_disk=True, owner=owner)]
+
         while True:
             try:
-                load = await asyncio.to_thread(begin)
+                await self._catalogue.load(name, begin)
                 break
             except AlreadyExists:  # a client loads it here, and finds that it is too late
                 await asyncio.sleep(_BUSY_SECONDS)
-        try:
-            await asyncio.shield(asyncio.wrap_future(load))
-        except asyncio.CancelledError:
-            self._core.cancel_load(load)
-            raise
 
     def _configure(self, name: str, version: str, changes: Mapping[str, str]) -> None:
         entry = self._core.networks.acquire(name, version)

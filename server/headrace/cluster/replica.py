@@ -125,7 +125,7 @@ class Replica:
         port = server.add_insecure_port(f"{self._host}:0")
         member = ReplicaAddress(self._name, f"{self._host}:{port}", self._node)
         self._convergence = Convergence(
-            Actions(core, self._objects),
+            Actions(core, app.backend.catalogue, self._objects),
             store,
             self._keeper,
             member,

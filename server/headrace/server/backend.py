@@ -21,6 +21,7 @@ from headrace.server.repository.poller import Poller
 from headrace.server.repository.repository import Repository
 from headrace.server.repository.startup import Startup
 from headrace.server.services.health import HealthReporter
+from headrace.server.serving.catalogue import Catalogue
 from headrace.server.settings.settings import Settings
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
@@ -78,6 +79,7 @@ class ServerCore:
         self._loop = asyncio.get_running_loop()
         files = RepositoryFiles(settings.model_repository, limits)
         self.repository = Repository(self.core, files, self.network_changed)
+        self.catalogue = Catalogue(self.core, self.network_changed)
         self._poller = Poller(self.repository, settings.repository_poll_seconds)
         self._startup = Startup(
             *(self.core, self._state, self.repository, self.network_changed),

@@ -184,7 +184,9 @@ class Listeners:
             lambda: backend.unready,
             shared_memory=settings.allow_client_shared_memory,
         )
-        self._model_repository = ModelRepository(core, networks, backend.repository)
+        self._model_repository = ModelRepository(
+            core, networks, backend.repository, backend.catalogue
+        )
         layouts = CallLayouts(places)
         opened = OpenInferenceService(
             self._models, serving, self._model_repository, RegionMethods(regions), layouts
@@ -199,7 +201,7 @@ class Listeners:
         )
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
         return Services(
-            Servicer(core, networks, self._uploads, backend.repository, backend.health),
+            Servicer(core, networks, self._uploads, backend.repository, backend.catalogue),
             inference,
             self._streams,
             SharedMemoryService(regions, serving),

@@ -30,6 +30,7 @@ from headrace.runtime.loading.entry import NetworkState
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.services.targets import configure
+from headrace.server.serving.catalogue import Catalogue
 from headrace.testing import networks as models
 from tests.support.cluster import PATIENCE_SECONDS, LocalKeeper
 
@@ -57,7 +58,7 @@ class Replica:
         self.directory = Directory(name)
         self.directory.here = self.core.networks
         self.convergence = Convergence(
-            Actions(self.core, objects),
+            Actions(self.core, Catalogue(self.core, lambda _: None), objects),
             self.store,
             keeper,
             ReplicaAddress(name),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,18 +15,19 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import InvalidArgument, Unavailable
 from headrace.runtime.loading.recent import LARGEST_KEPT
-from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.runtime.transform.query import QueryResult
 from headrace.server.access.audit import about
 from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
 from headrace.server.repository.repository import Repository
 from headrace.server.services import convert
-from headrace.server.services.health import HealthReporter
 from headrace.server.services.targets import Targets
 from headrace.server.services.uploads import Uploads
+from headrace.server.serving.catalogue import Catalogue
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
 from headrace.wire.parameters import encode_parameter
@@ -48,14 +48,14 @@ class Servicer:
         networks: Networks,
         uploads: Uploads,
         repository: Repository,
-        health: HealthReporter,
+        catalogue: Catalogue,
     ) -> None:
         self._core = core
         self._networks = networks
         self._targets = Targets(core, networks)
         self._uploads = uploads
         self._repository = repository
-        self._health = health
+        self._catalogue = catalogue
 
     # -- networks --
 
@@ -70,25 +70,23 @@ class Servicer:
     async def load_network(self, request: pb.LoadNetworkRequest, _: Any) -> pb.NetworkInfo:
         name = self._networks.new(request.name or request.model.repository)
         if request.model.WhichOneof("source") == "repository":
-            reference = _reference(request)
-            replace = request.replace
-            begun = await _in_thread(self._repository.load, name, reference, replace=replace)
-            return (await self._loaded(name, begun))[-1]
+            reference, replace = _reference(request), request.replace
+            begin = partial(self._repository.load, name, reference, replace=replace)
+            return self._info((await self._catalogue.load(name, begin))[-1])
         load = self._load_request(request, name)
-        await _in_thread(self._core.plugin, load.device)
-        future = self._core.load_network(
-            load, self._network(request.model, spooled=True), replace=request.replace
-        )
-        return (await self._loaded(name, [future]))[0]
+        network = self._network(request.model, spooled=True)
+
+        def begin_one() -> list[Future[NetworkEntry]]:
+            self._core.plugin(load.device)  # may have to start
+            return [self._core.load_network(load, network, replace=request.replace)]
+
+        return self._info((await self._catalogue.load(name, begin_one))[0])
 
     async def unload_network(
         self, request: pb.UnloadNetworkRequest, _: Any
     ) -> pb.UnloadNetworkReply:
         name = self._networks.changeable(request.name)
-        future = await _in_thread(self._repository.unload, name, request.version)
-        if not self._core.networks.versions(name):
-            self._health.network_gone(name)
-        await _result(future)
+        await self._catalogue.unload(partial(self._repository.unload, name, request.version))
         return pb.UnloadNetworkReply()
 
     async def set_traffic(self, request: pb.SetTrafficRequest, _: Any) -> pb.SetTrafficReply:
@@ -120,17 +118,16 @@ class Servicer:
         return reply
 
     async def query_network(self, request: pb.QueryNetworkRequest, _: Any) -> pb.QueryNetworkReply:
-        query = await _in_thread(self._load_request, request)
-        await _in_thread(self._core.plugin, query.device)
         network = self._network(request.model)
-        future = self._core.query_network(
-            *(query.device, query.config, query.options), network, graph=request.graph
-        )
-        try:
-            return convert.query_reply(await _result(future))
-        except asyncio.CancelledError:
-            self._core.cancel_query(future)
-            raise
+
+        def begin() -> Future[QueryResult]:
+            query = self._load_request(request)
+            self._core.plugin(query.device)  # may have to start
+            return self._core.query_network(
+                query.device, query.config, query.options, network, graph=request.graph
+            )
+
+        return convert.query_reply(await self._catalogue.query(begin))
 
     def _load_request(
         self, request: pb.LoadNetworkRequest | pb.QueryNetworkRequest, name: str = ""
@@ -162,28 +159,14 @@ class Servicer:
                 yield part.chunk
 
         async with self._uploads.blob(chunks(), self._networks.owner) as blob:
-            future = await self._imported(name, options, blob)
-            return (await self._loaded(name, [future]))[0]
 
-    async def _imported(
-        self, name: str, options: pb.ImportOptions, blob: memoryview
-    ) -> Future[NetworkEntry]:
-        """The load. It begins on another thread, because verifying a gigabyte takes a second."""
+            def begin() -> list[Future[NetworkEntry]]:  # verifying a gigabyte takes a second
+                config, replace = dict(options.config), options.replace
+                return [
+                    self._core.import_network(name, options.device, config, blob, replace=replace)
+                ]
 
-        def begin() -> Future[NetworkEntry]:
-            config, replace = dict(options.config), options.replace
-            return self._core.import_network(name, options.device, config, blob, replace=replace)
-
-        def give_up(begun: asyncio.Future[Future[NetworkEntry]]) -> None:
-            if not begun.cancelled() and begun.exception() is None:
-                self._core.cancel_load(begun.result())
-
-        begun = asyncio.get_running_loop().run_in_executor(None, copy_context().run, begin)
-        try:
-            return await asyncio.shield(begun)
-        except asyncio.CancelledError:
-            begun.add_done_callback(give_up)
-            raise
+            return self._info((await self._catalogue.load(name, begin))[0])
 
     async def export_network(
         self, request: pb.ExportNetworkRequest, _: Any
@@ -240,29 +223,6 @@ class Servicer:
 
     # -- inside --
 
-    async def _loaded(
-        self, name: str, futures: Sequence[Future[NetworkEntry]]
-    ) -> list[pb.NetworkInfo]:
-        """Waits until all versions of a network are loaded, and returns them."""
-        loop = asyncio.get_running_loop()
-
-        def tell(future: Future[NetworkEntry]) -> None:
-            # The caller may have left, but the network is there, unless another caller has
-            # already unloaded it.
-            if future.cancelled() or future.exception() is not None:
-                return
-            if future.result().state is NetworkState.READY:
-                self._health.network_ready(name)
-
-        for each in futures:
-            each.add_done_callback(lambda done: loop.call_soon_threadsafe(tell, done))
-        try:
-            return [self._info(await _result(each)) for each in futures]
-        except asyncio.CancelledError:
-            for each in futures:
-                self._core.cancel_load(each)
-            raise
-
     def _info(self, entry: NetworkEntry, *, listed: bool = False) -> pb.NetworkInfo:
         name = self._networks.shown(entry.key.name)
         return convert.network_info(entry, name, listed=listed)
@@ -299,14 +259,6 @@ def _reference(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> Refer
     """A client's name and options for a network of the repository."""
     options = convert.network_options(request)
     return Reference(request.model.repository, request.device, dict(request.config), options)
-
-
-async def _result(future: Future[R]) -> R:
-    """The future's result. If the caller leaves, the future is not cancelled, and asyncio does not
-    log its error."""
-    waited = asyncio.wrap_future(future)
-    waited.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return await asyncio.shield(waited)
 
 
 async def _in_thread(call: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from grpc_health.v1 import health_pb2
 
 from headrace.plugins import hetero, template
 from headrace.plugins.template.plugin import TemplatePlugin
@@ -26,8 +25,8 @@ from headrace.runtime.errors import Cancelled, Unavailable
 from headrace.runtime.loading.registry import NetworkRegistry, NetworkState
 from headrace.server.access.networks import Networks
 from headrace.server.services.engine import Servicer
-from headrace.server.services.health import HealthReporter
 from headrace.server.services.uploads import Uploads
+from headrace.server.serving.catalogue import Catalogue
 from headrace.v1 import inference_engine_pb2 as pb
 
 NETWORKS = Networks(NetworkRegistry(1))
@@ -40,27 +39,29 @@ class LoadingCore:
 
     def __init__(self) -> None:
         self.load: Future[Any] = Future()
-        self.cancelled = False
-        self.asked = asyncio.Event()
+        self.asked, self.given_up = asyncio.Event(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
 
     def plugin(self, _: object) -> None: ...
 
     def load_network(self, *_: object, **__: object) -> Future[Any]:
-        self.asked.set()
+        self._loop.call_soon_threadsafe(self.asked.set)
         return self.load
 
     def cancel_load(self, load: Future[Any]) -> None:
         assert load is self.load
-        self.cancelled = True
+        self.given_up.set()
 
 
 LOAD = pb.LoadNetworkRequest(name="net", device="CPU", model=pb.ModelSource(data=b"model"))
 QUERY = pb.QueryNetworkRequest(device="CPU", model=pb.ModelSource(data=b"model"))
 
 
-def servicer_of(core: Any, uploads: Any = None, health: HealthReporter | None = None) -> Servicer:
-    tracing: Any = None
-    return Servicer(core, NETWORKS, uploads, tracing, health or HealthReporter(NETWORKS))
+def servicer_of(
+    core: Any, uploads: Any = None, changed: Callable[[str], object] = lambda _: None
+) -> Servicer:
+    repository: Any = None
+    return Servicer(core, NETWORKS, uploads, repository, Catalogue(core, changed))
 
 
 async def leave(core: LoadingCore, call: Coroutine[Any, Any, Any]) -> None:
@@ -72,26 +73,14 @@ async def leave(core: LoadingCore, call: Coroutine[Any, Any, Any]) -> None:
         await task
 
 
-async def check(health: HealthReporter, name: str) -> int:
-    request = health_pb2.HealthCheckRequest(service=name)
-    reply = await health.service.check(request, None)
-    return int(reply.status)
-
-
-@pytest.mark.parametrize("state", [NetworkState.READY, NetworkState.DRAINING])
-def test_a_network_is_healthy_while_it_is_there_although_whoever_loaded_it_left(
-    state: NetworkState,
-) -> None:
+def test_a_network_whose_caller_left_is_told_of_all_the_same() -> None:
     async def scenario() -> None:
-        core, health = LoadingCore(), HealthReporter(NETWORKS)
-        await leave(core, servicer_of(core, health=health).load_network(LOAD, None))
-        assert core.cancelled
-        core.load.set_result(SimpleNamespace(state=state))
-        await asyncio.sleep(0)  # the loop hears of it
-        there = state is NetworkState.READY
-        assert health.service.services() == (["net"] if there else [])
-        if there:
-            assert await check(health, "net") == health_pb2.HealthCheckResponse.SERVING
+        core, told = LoadingCore(), list[str]()
+        await leave(core, servicer_of(core, changed=told.append).load_network(LOAD, None))
+        await core.given_up.wait()
+        assert not told
+        core.load.set_result(SimpleNamespace(state=NetworkState.READY))
+        assert told == ["net"]
 
     asyncio.run(scenario())
 
@@ -116,8 +105,7 @@ class QueryingCore(LoadingCore):
     """A core that answers one query when the test likes."""
 
     def query_network(self, *_: object, **__: object) -> Future[Any]:
-        self.asked.set()
-        return self.load
+        return self.load_network()
 
     def cancel_query(self, query: Future[Any]) -> None:
         self.cancel_load(query)
@@ -127,7 +115,7 @@ def test_a_query_whose_caller_left_is_cancelled() -> None:
     async def scenario() -> None:
         core = QueryingCore()
         await leave(core, servicer_of(core).query_network(QUERY, None))
-        assert core.cancelled
+        await core.given_up.wait()
 
     asyncio.run(scenario())
 
@@ -138,18 +126,12 @@ class ImportingCore(LoadingCore):
     def __init__(self) -> None:
         super().__init__()
         self.seen, self.threads = threading.Event(), set[int]()
-        self.given_up = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
 
     def import_network(self, *_: object, **__: object) -> Future[Any]:
         self.threads.add(threading.get_ident())
         self._loop.call_soon_threadsafe(self.asked.set)
         self.seen.wait()
         return self.load
-
-    def cancel_load(self, load: Future[Any]) -> None:
-        super().cancel_load(load)
-        self.given_up.set()
 
 
 class Parts:
@@ -179,7 +161,6 @@ def test_a_blob_is_looked_at_beside_the_loop_and_given_up_with_its_caller() -> N
                 await call
             core.seen.set()
             await core.given_up.wait()
-            assert core.cancelled
 
     asyncio.run(scenario())
 

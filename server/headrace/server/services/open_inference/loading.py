@@ -23,6 +23,7 @@ from headrace.server.repository.description import Description
 from headrace.server.repository.repository import Repository
 from headrace.server.services.open_inference.configuration import MODEL_FILE, data_type
 from headrace.server.services.open_inference.override import Override, read_override
+from headrace.server.serving.catalogue import Catalogue
 from headrace.wire.codec import CodecError
 
 Parameter: TypeAlias = bool | int | str | bytes
@@ -45,10 +46,13 @@ class ModelRepository:
     """May be used on any event loop. Calls that wait for the disk run on the loop's threads. Loads
     run on the core's threads."""
 
-    def __init__(self, core: Core, networks: Networks, repository: Repository) -> None:
+    def __init__(
+        self, core: Core, networks: Networks, repository: Repository, catalogue: Catalogue
+    ) -> None:
         self._core = core
         self._networks = networks
         self._repository = repository
+        self._catalogue = catalogue
 
     async def index(self, repository: str = "", *, ready: bool) -> oip.RepositoryIndexResponse:
         """Lists the loaded models and the models in the repository.
@@ -86,17 +90,8 @@ class ModelRepository:
             Also raises the errors of the load.
         """
         _check_repository(repository)
-        begun = await asyncio.to_thread(self._begin, name, self._networks.new(name), parameters)
-        loads = [asyncio.wrap_future(each) for each in begun]
-        try:
-            results = await asyncio.shield(asyncio.gather(*loads, return_exceptions=True))
-        except asyncio.CancelledError:
-            for each in begun:
-                self._core.cancel_load(each)
-            raise
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        full = self._networks.new(name)
+        await self._catalogue.load(full, partial(self._begin, name, full, parameters))
         return oip.RepositoryModelLoadResponse()
 
     async def unload(
@@ -112,8 +107,8 @@ class ModelRepository:
         for key, value in parameters.items():
             if key != "unload_dependents" or not isinstance(value, bool):
                 raise _unknown(key, ("unload_dependents",))
-        unloaded = await asyncio.to_thread(self._repository.unload, self._networks.changeable(name))
-        await asyncio.shield(asyncio.wrap_future(unloaded))
+        full = self._networks.changeable(name)
+        await self._catalogue.unload(partial(self._repository.unload, full))
         return oip.RepositoryModelUnloadResponse()
 
     # -- inside --
