@@ -28,13 +28,25 @@ def lock_state(folder: Path) -> int:
     with usable("state_dir"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            return lock_file(folder / "lock")
+            return lock_file(state_lock(folder))
         except BlockingIOError as error:
             message = (
                 f"{folder} is in use by another server ({error.strerror}); stop it, or give each "
                 "server a state directory of its own"
             )
             raise InvalidArgument(message, field="state_dir") from error
+
+
+def state_lock(folder: Path) -> Path:
+    """The file that the server that uses a state directory has locked."""
+    return folder / "lock"
+
+
+def key_file(settings: Settings) -> Path | None:
+    """The file of the key that signs exports and cache files. None: each start makes a key."""
+    if settings.mac_key_file is not None or settings.state_dir is None:
+        return settings.mac_key_file
+    return settings.state_dir / "blob.key"
 
 
 def signing_key(settings: Settings) -> bytes:
@@ -45,9 +57,7 @@ def signing_key(settings: Settings) -> bytes:
         FailedPrecondition: the key's file holds no key.
     """
     setting = "mac_key_file" if settings.mac_key_file is not None else "state_dir"
-    path = settings.mac_key_file
-    if path is None and settings.state_dir is not None:
-        path = settings.state_dir / "blob.key"
+    path = key_file(settings)
     if path is None:
         return secrets.token_bytes(32)
     with usable(setting):

@@ -85,19 +85,35 @@ def lock_file(path: Path) -> int:
         BlockingIOError: another process holds the lock; the text says which process.
         OSError: the file cannot be made.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = _lock(path, os.O_CREAT)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def check_unlocked(path: Path) -> None:
+    """Looks whether another process holds the lock of `lock_file`, and changes nothing.
+
+    Raises:
+        BlockingIOError: another process holds the lock; the text says which process.
+        OSError: the file is not there or cannot be opened.
+    """
+    os.close(_lock(path, 0))
+
+
+def _lock(path: Path, create: int) -> int:
+    flags = os.O_RDWR | create | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except BlockingIOError as error:
         holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
         os.close(descriptor)
         raise BlockingIOError(error.errno, f"process {holder or '?'}", str(path)) from error
-    except BaseException:
-        os.close(descriptor)
-        raise
     return descriptor
 
 

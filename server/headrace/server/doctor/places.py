@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -13,7 +11,7 @@ from typing import Final
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.blob_key import load_key
-from headrace.runtime.system.atomic_file import read_file
+from headrace.runtime.system.atomic_file import check_unlocked, read_file
 from headrace.server.access.jwts import parse_keys
 from headrace.server.access.tokens import parse_entries
 from headrace.server.access.watched import MAX_BYTES
@@ -23,6 +21,7 @@ from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import NetworkFolder
 from headrace.server.settings.option import GIB, flag
 from headrace.server.settings.settings import Settings
+from headrace.server.storage import key_file, state_lock
 
 _LEAST_FREE: Final = GIB
 
@@ -112,9 +111,7 @@ def check_tokens(settings: Settings) -> Iterator[Finding]:
 
 def check_key(settings: Settings) -> Iterator[Finding]:
     """The key that signs the cache and exports."""
-    path = settings.mac_key_file
-    if path is None and settings.state_dir is not None:
-        path = settings.state_dir / "blob.key"
+    path = key_file(settings)
     if path is None or not path.exists():
         return
     remedy = "give a file with 32 to 1,024 bytes that the server can read, or remove it"
@@ -198,26 +195,21 @@ def _writable(
 
 
 def _unlocked(folder: Path) -> Iterator[Finding]:
-    """Whether another server holds the lock of the state directory. The lock is not taken."""
-    path = folder / "lock"
+    """Whether another server holds the lock of the state directory."""
+    path = state_lock(folder)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            yield problem("state_dir", f"{path}: {error.strerror}", "give it to the server's user")
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        check_unlocked(path)
+    except BlockingIOError as error:
         yield warning(
             "state_dir",
-            f"{folder} is in use by the server with process id {owner}",
+            f"{folder} is in use by a server ({error.strerror})",
             "that is right if it is the server of these settings; otherwise give each server a "
             "state directory of its own",
         )
-    finally:
-        os.close(descriptor)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        yield problem("state_dir", f"{path}: {error.strerror}", "give it to the server's user")
 
 
 def _appendable(setting: str, path: Path) -> Iterator[Finding]:

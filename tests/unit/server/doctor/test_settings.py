@@ -158,7 +158,7 @@ def test_a_state_directory_of_another_server(tmp_path: Path) -> None:
     with lock.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         _, found = folders(settings)
-        assert (found.state, "process id 4711" in found.message) == (State.WARNING, True)
+        assert (found.state, "process 4711" in found.message) == (State.WARNING, True)
     assert [each.state for each in folders(settings)] == [State.OK]
 
 
