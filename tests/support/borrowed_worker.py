@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.ipc.pool import Pool
+from headrace.ipc.pool import SegmentPool
 from headrace.runtime.isolation.server.lanes import Lanes
 from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.isolation.server.workers import Launch
@@ -18,7 +18,7 @@ class _Borrowed(WorkerProcess):
     def __init__(self, lender: WorkerProcess) -> None:
         self.__dict__.update(lender.__dict__)
         self.ended = threading.Event()
-        self.pool = Pool(self.numbers)
+        self.pool = SegmentPool(self.numbers)
         self.lanes = Lanes(self.connect)
 
     def stop(self) -> None:

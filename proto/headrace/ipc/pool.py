@@ -12,7 +12,7 @@ import numpy as np
 from headrace.ipc.segments import Array, Segment, rounded
 
 
-class Pool:
+class SegmentPool:
     """The segments that this process shares with another one, and numbers. Thread-safe.
 
     `_lock` guards all but `_returned` and `_dropped`, which are queues that need no lock. The
@@ -144,7 +144,7 @@ class _Loan:
 
     __slots__ = ("__array_interface__", "_pool", "_segment")
 
-    def __init__(self, pool: Pool, segment: Segment) -> None:
+    def __init__(self, pool: SegmentPool, segment: Segment) -> None:
         self.__array_interface__ = segment.interface
         self._pool = pool
         self._segment = segment

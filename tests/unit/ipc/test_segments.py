@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.ipc.link import Disconnected
-from headrace.ipc.pool import Pool
+from headrace.ipc.pool import SegmentPool
 from headrace.ipc.segments import (
     Segment,
     SegmentTable,
@@ -45,8 +45,8 @@ def nothing_is_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def pool() -> Iterator[Pool]:
-    pool = Pool(itertools.count(1), idle_bytes=512 * _KIB)
+def pool() -> Iterator[SegmentPool]:
+    pool = SegmentPool(itertools.count(1), idle_bytes=512 * _KIB)
     yield pool
     pool.close()
 
@@ -56,7 +56,7 @@ def other_end(segment: Segment) -> Segment:
     return Segment.attach(segment.number, os.dup(segment.descriptor))
 
 
-def test_both_ends_see_the_same_bytes(pool: Pool) -> None:
+def test_both_ends_see_the_same_bytes(pool: SegmentPool) -> None:
     ours = pool.take(100)
     theirs = other_end(ours)
     ours.array[:3] = [1, 2, 3]
@@ -65,7 +65,7 @@ def test_both_ends_see_the_same_bytes(pool: Pool) -> None:
     pool.give(ours)
 
 
-def test_a_segment_that_came_back_is_taken_again(pool: Pool) -> None:
+def test_a_segment_that_came_back_is_taken_again(pool: SegmentPool) -> None:
     first = pool.take(100 * _KIB)
     pool.give(first)
     assert pool.take(100 * _KIB) is first
@@ -76,7 +76,7 @@ def test_a_segment_that_came_back_is_taken_again(pool: Pool) -> None:
     pool.give(other)
 
 
-def test_a_small_request_does_not_take_a_large_segment(pool: Pool) -> None:
+def test_a_small_request_does_not_take_a_large_segment(pool: SegmentPool) -> None:
     large = pool.take(500 * _KIB)
     pool.give(large)
     small = pool.take(10)
@@ -84,7 +84,7 @@ def test_a_small_request_does_not_take_a_large_segment(pool: Pool) -> None:
     pool.give(small)
 
 
-def test_an_array_keeps_its_segment_and_its_last_view_gives_it_back(pool: Pool) -> None:
+def test_an_array_keeps_its_segment_and_its_last_view_gives_it_back(pool: SegmentPool) -> None:
     segment = pool.take(100 * _KIB)
     array = pool.lend(segment)
     view = array[:40].view(np.float32).reshape(2, 5)
@@ -99,7 +99,7 @@ def test_an_array_keeps_its_segment_and_its_last_view_gives_it_back(pool: Pool) 
 
 
 def test_what_is_kept_for_reuse_is_bounded_and_the_worker_hears_of_the_rest(
-    pool: Pool,
+    pool: SegmentPool,
 ) -> None:
     segments = [pool.take(200 * _KIB) for _ in range(4)]
     for segment in segments:
@@ -112,7 +112,7 @@ def test_what_is_kept_for_reuse_is_bounded_and_the_worker_hears_of_the_rest(
     assert pool.forgotten() == []
 
 
-def test_a_segment_that_the_worker_never_saw_needs_no_forgetting(pool: Pool) -> None:
+def test_a_segment_that_the_worker_never_saw_needs_no_forgetting(pool: SegmentPool) -> None:
     pool.give(pool.take(100))
     pool.clear()
     assert pool.forgotten() == []
@@ -120,7 +120,7 @@ def test_a_segment_that_the_worker_never_saw_needs_no_forgetting(pool: Pool) -> 
 
 
 def test_what_comes_back_after_clearing_is_not_kept_and_the_worker_hears_of_it(
-    pool: Pool,
+    pool: SegmentPool,
 ) -> None:
     segment = pool.take(100)
     segment.known()
@@ -135,7 +135,7 @@ def test_what_comes_back_after_clearing_is_not_kept_and_the_worker_hears_of_it(
 
 
 def test_an_array_outlives_its_pool() -> None:
-    pool = Pool(itertools.count(1))
+    pool = SegmentPool(itertools.count(1))
     array = pool.lend(pool.take(100))
     pool.close()
     array[:] = 7
@@ -144,7 +144,7 @@ def test_an_array_outlives_its_pool() -> None:
     assert pool.idle() == 0
 
 
-def test_a_segment_cannot_be_made_shorter_under_its_reader(pool: Pool) -> None:
+def test_a_segment_cannot_be_made_shorter_under_its_reader(pool: SegmentPool) -> None:
     segment = pool.take(100)
     assert segment.descriptor is not None
     with pytest.raises(PermissionError):
@@ -153,7 +153,7 @@ def test_a_segment_cannot_be_made_shorter_under_its_reader(pool: Pool) -> None:
 
 
 def test_a_pool_whose_worker_has_gone_keeps_nothing_whoever_still_takes() -> None:
-    pool = Pool(itertools.count(1))
+    pool = SegmentPool(itertools.count(1))
     pool.close()
     segment = pool.take(10)
     freed = weakref.ref(segment.array)
@@ -176,7 +176,7 @@ def test_memory_without_seals_is_refused() -> None:
     os.close(writer)
 
 
-def test_the_worker_keeps_segments_until_it_is_told_to_forget(pool: Pool) -> None:
+def test_the_worker_keeps_segments_until_it_is_told_to_forget(pool: SegmentPool) -> None:
     table = SegmentTable()
     segment = pool.take(10)
     table.add(other_end(segment))

@@ -17,10 +17,9 @@ import grpc
 
 from headrace.client import errors
 from headrace.client.plans.plan import Blocking
-from headrace.client.shared_memory.segment import Segment
+from headrace.client.shared_memory.segment import ClientSegment
 from headrace.ipc import segments
 from headrace.ipc.link import Disconnected, Link, packed
-from headrace.wire.codec import Array
 from headrace.wire.errors import ErrorDetails
 
 _SUFFIX = ".memory"  # the server adds it to the path of gRPC's socket
@@ -121,7 +120,7 @@ class Handover:
             self._link = None
 
 
-class HandedSegment(Segment):
+class HandedSegment(ClientSegment):
     """Memory of this process without a name. Nobody can make it shorter, so it is safe to map.
 
     `_lock` guards the descriptor: a task that hands the memory over may be cancelled, and the
@@ -135,7 +134,7 @@ class HandedSegment(Segment):
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._shared = segments.Segment.create(0, size, reserve=False)
-        self.memory: Array = self._shared.array
+        self.memory = self._shared.array
 
     def registration(self) -> Blocking:
         return Blocking(self._hand_over)

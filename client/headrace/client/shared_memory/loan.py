@@ -9,7 +9,7 @@ from headrace.client import errors
 from headrace.client.errors import Error
 from headrace.client.outputs import Outputs, decode_reply
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.shared_memory.segment import Segment
+from headrace.client.shared_memory.segment import ClientSegment
 from headrace.client.shared_memory.sizes import OutputSizes
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import codec, message
@@ -32,11 +32,11 @@ class Loan:
     it."""
 
     def __init__(
-        self, pool: Pool, segment: Segment, request: pb.InferRequest, sizes: OutputSizes
+        self, pool: Pool, segment: ClientSegment, request: pb.InferRequest, sizes: OutputSizes
     ) -> None:
         self._pool = pool
         self._sizes = sizes
-        self._segment: Segment | None = segment
+        self._segment: ClientSegment | None = segment
         self.request = request
 
     @property
@@ -127,7 +127,7 @@ class Loan:
         # A stream serialises it later, when the segment may serve another request.
         return request, [bytes(each) for each in attachments]
 
-    def _end(self, how: Callable[[Segment], None]) -> None:
+    def _end(self, how: Callable[[ClientSegment], None]) -> None:
         segment, self._segment = self._segment, None
         if segment is not None:
             how(segment)

@@ -14,7 +14,7 @@ from typing import Final
 
 from headrace.client.forks import tell_of_forks
 from headrace.client.shared_memory.handover import Handover
-from headrace.client.shared_memory.segment import FOLDER, Segment, sweep
+from headrace.client.shared_memory.segment import FOLDER, ClientSegment, NamedSegment, sweep
 from headrace.ipc.segments import rounded
 
 MAX_SEGMENTS: Final = 16
@@ -46,8 +46,8 @@ class Pool:
         self._clock = clock
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._idle: list[Segment] = []  # the one used last comes last
-        self._all: set[Segment] = set()
+        self._idle: list[ClientSegment] = []  # the one used last comes last
+        self._all: set[ClientSegment] = set()
         # Names that the server may know although their files are gone. It forgets most by itself.
         self._dropped: deque[str] = deque(maxlen=MAX_SEGMENTS)
         self._bytes = 0
@@ -64,7 +64,7 @@ class Pool:
         if self._handover is not None:
             self._handover.inherit()
 
-    def take(self, size: int) -> Segment | None:
+    def take(self, size: int) -> ClientSegment | None:
         """An idle segment of at least so many bytes; None if there is none."""
         with self._lock:
             # Of equal ones the last: its bytes are the likeliest to lie in the processor's cache.
@@ -75,7 +75,7 @@ class Pool:
             self._idle.remove(best)
             return best
 
-    def make(self, size: int) -> Segment | None:
+    def make(self, size: int) -> ClientSegment | None:
         """A new segment, which is not idle until it is given back; None if none may be made. It
         replaces an idle one that is too small, and others if there is no room."""
         size = rounded(size, _SMALLEST_BYTES)
@@ -97,19 +97,19 @@ class Pool:
             made.remove()
         return None
 
-    def _made(self, size: int) -> Segment:
+    def _made(self, size: int) -> ClientSegment:
         if self._handover is not None:
             return self._handover.make(size)
         sweep(self._folder)
-        return Segment(size, self._folder)
+        return NamedSegment(size, self._folder)
 
-    def give(self, segment: Segment) -> None:
+    def give(self, segment: ClientSegment) -> None:
         """Makes the segment idle, because the server is done with it."""
         with self._lock:
             if segment in self._all:
                 self._idle.append(segment)
 
-    def drop(self, segment: Segment) -> None:
+    def drop(self, segment: ClientSegment) -> None:
         """Forgets the segment, because the server may not be done with it. The server forgets it,
         too, when it finds that the file has no name."""
         with self._lock:
@@ -176,7 +176,7 @@ class Pool:
         count = len(self._all) + self._reserved - less
         return count < MAX_SEGMENTS and self._bytes - less_bytes + size <= MAX_BYTES
 
-    def _forget(self, segment: Segment) -> None:
+    def _forget(self, segment: ClientSegment) -> None:
         if segment in self._all:
             self._all.remove(segment)
             self._bytes -= segment.size
@@ -186,7 +186,7 @@ class Pool:
             segment.remove()
 
 
-def _remove(segments: set[Segment], handover: Handover | None) -> None:
+def _remove(segments: set[ClientSegment], handover: Handover | None) -> None:
     for each in segments:
         each.remove()
     if handover is not None:

@@ -1,4 +1,4 @@
-"""One file of /dev/shm that this process has made and maps."""
+"""Memory that a client shares with its server: a file of /dev/shm that it has made and maps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,14 +23,32 @@ PREFIX: Final = "headrace-client-"
 REGISTER_SECONDS: Final = 5.0
 
 
-class Segment:
-    """A file that its maker keeps locked while the maker lives, so that others can tell whether it
-    is still in use. Only its maker shortens it, so it is safe to map.
+class ClientSegment(ABC):
+    """Memory that this process has made and maps.
 
     Attributes:
-        name: the name of the file, and of its region on the server.
-        memory: the file's bytes.
+        name: of its region on the server.
+        memory: its bytes.
     """
+
+    name: str
+    size: int
+    memory: Array
+
+    @abstractmethod
+    def registration(self) -> Call | Blocking:
+        """The step of a plan that tells the server of the memory."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Gives the memory back. The system frees it when nobody has it open or mapped. A process
+        that was forked leaves its parent's memory alone."""
+
+
+class NamedSegment(ClientSegment):
+    """A file that its maker keeps locked while the maker lives, so that others can tell whether it
+    is still in use. Only its maker shortens it, so it is safe to map. Its name is that of the file,
+    too."""
 
     def __init__(self, size: int, folder: Path = FOLDER) -> None:
         """
@@ -54,18 +73,15 @@ class Segment:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
-        self.memory: Array = np.frombuffer(memory, np.uint8)
+        self.memory = np.frombuffer(memory, np.uint8)
 
     def registration(self) -> Call | Blocking:
-        """The step of a plan that tells the server of the memory."""
         request = pb.RegisterSharedMemoryRequest(
             name=self.name, key=f"/{self.name}", bytes=self.size
         )
         return Call("RegisterSharedMemory", request, REGISTER_SECONDS)
 
     def remove(self) -> None:
-        """Removes the file's name. The system frees the memory when nobody has it open or mapped. A
-        process that was forked leaves its parent's files alone."""
         if self._descriptor >= 0 and os.getpid() == self._process:
             with suppress(OSError):
                 self._path.unlink()

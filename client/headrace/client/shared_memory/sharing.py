@@ -12,7 +12,7 @@ from headrace.client.info import Ports
 from headrace.client.plans.plan import Plan
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.pool import Pool
-from headrace.client.shared_memory.segment import Segment
+from headrace.client.shared_memory.segment import ClientSegment
 from headrace.client.shared_memory.sizes import OutputSizes
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import Buffer
@@ -121,7 +121,7 @@ def _place(
     request: pb.InferRequest,
     attachments: Sequence[Buffer],
     outputs: dict[str, int],
-    segment: Segment,
+    segment: ClientSegment,
 ) -> None:
     """Copies a request's attachments into a segment, and asks for its outputs behind them."""
     offset = 0

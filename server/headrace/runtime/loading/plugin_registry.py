@@ -146,8 +146,8 @@ class PluginRegistry:
         if not source.path:
             raise ValueError("a device in a process of its own needs a function with a path")
         late = getattr(source.load(), "headrace_late", False)
-        face = create_plugin(replace(source, config={}), services) if late else None
-        return IsolatedPlugin(source.device, services, source.config, source.path, face=face)
+        stub = create_plugin(replace(source, config={}), services) if late else None
+        return IsolatedPlugin(source.device, services, source.config, source.path, stub=stub)
 
 
 class _Available(Mapping[str, list[str]]):

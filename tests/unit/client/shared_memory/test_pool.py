@@ -11,7 +11,7 @@ import pytest
 
 from headrace.client.shared_memory import pool as module
 from headrace.client.shared_memory.pool import MAX_SEGMENTS, Pool
-from headrace.client.shared_memory.segment import FOLDER, PREFIX, Segment, sweep
+from headrace.client.shared_memory.segment import FOLDER, PREFIX, ClientSegment, NamedSegment, sweep
 
 MIB = 1 << 20
 
@@ -30,7 +30,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def made(pool: Pool, size: int) -> Segment:
+def made(pool: Pool, size: int) -> ClientSegment:
     segment = pool.make(size)
     assert segment is not None
     return segment
@@ -151,7 +151,7 @@ def test_a_pool_that_nobody_refers_to_leaves_nothing(folder: Path) -> None:
 
 
 def test_only_segments_whose_makers_are_gone_are_swept(folder: Path) -> None:
-    living = Segment(100, folder)
+    living = NamedSegment(100, folder)
     left = folder / f"{PREFIX}left"
     left.write_bytes(b"x")
     other = folder / "somebody-else-s"
@@ -176,7 +176,7 @@ def test_segments_of_other_users_are_not_swept(folder: Path) -> None:
 
 
 def test_a_segment_has_its_name_only_once_it_is_locked() -> None:
-    segment = Segment(100)
+    segment = NamedSegment(100)
     path = FOLDER / segment.name
     with path.open("r+b") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from headrace.ipc.pool import Pool
+from headrace.ipc.pool import SegmentPool
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
 from headrace.runtime.network.network import Dimension, Port
 from headrace.runtime.sequences.states import States, kept
@@ -241,7 +241,7 @@ def test_an_array_that_has_its_memory_to_itself_is_kept_without_a_copy() -> None
 
 
 def test_shared_memory_with_a_worker_is_not_kept() -> None:
-    pool = Pool(itertools.count(1))
+    pool = SegmentPool(itertools.count(1))
     segment = pool.take(64)
     state = pool.lend(segment)[:32].view(np.float32)
     state[:] = 7

@@ -169,7 +169,7 @@ class End:
         )
 
 
-class Blamed:
+class Blame:
     """The models that ended a device's workers. Thread-safe; `_lock` guards all tables, and no
     digest is computed under it. A restart of the server forgets all of them.
 

@@ -14,7 +14,7 @@ from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import HeadraceError, Internal, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
-from headrace.runtime.isolation.server.blame import Blamed, End, Work
+from headrace.runtime.isolation.server.blame import Blame, End, Work
 from headrace.runtime.isolation.server.process import Answer, WorkerLost, WorkerProcess
 from headrace.runtime.isolation.server.trials import WorkerTrials
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
@@ -37,7 +37,7 @@ class WorkerHost:
     When the worker dies, the requests that it was running fail, the device is RESTARTING, and
     requests are refused until a new worker has loaded every network again. Then the device is UP.
     If the worker does not come up again, the device is DOWN, and the host keeps trying. A model
-    that is `Blamed` for an end is not loaded again, so that it cannot keep the others down.
+    that is `Blame` for an end is not loaded again, so that it cannot keep the others down.
 
     Args:
         device, path: the plugin's name, and its creation function as ``module:function``.
@@ -60,17 +60,17 @@ class WorkerHost:
         self._states = services.states
         self._seconds = services.max_load_seconds
         self._backoff = backoff or Backoff()
-        self._blamed = Blamed(device)
+        self._blame = Blame(device)
         self._workers = Workers(
             device,
             path,
             settings,
             launch,
             services.folder,
-            self._blamed.judge,
+            self._blame.judge,
             self._plugin_says,
         )
-        self.trials = WorkerTrials(self._workers, self._blamed, services)
+        self.trials = WorkerTrials(self._workers, self._blame, services)
         self._lock = threading.Lock()
         self._worker: WorkerProcess | None = None
         self._worker_networks: list[WorkerNetwork] = []
@@ -235,10 +235,10 @@ class WorkerHost:
             EndedWorker: the model is blamed, perhaps because of this attempt.
             Any error that `attempt` raises.
         """
-        self._blamed.check(work)
-        if not work.asker.trusted or self._blamed.suspects(work):
+        self._blame.check(work)
+        if not work.asker.trusted or self._blame.suspects(work):
             self.trials.run(work, attempt, token)
-            self._blamed.acquit(work)
+            self._blame.acquit(work)
 
     @contextmanager
     def _blaming(self, work: Work) -> Iterator[None]:
@@ -249,7 +249,7 @@ class WorkerHost:
             Unavailable: the cause is not known. The error has the delay for another try.
         """
         try:
-            with self._blamed.told(work):
+            with self._blame.told(work):
                 yield
         except WorkerLost as error:
             raise self._with_delay(error) from error
@@ -317,7 +317,7 @@ class WorkerHost:
             if self._closing.is_set():
                 return
             try:
-                self._blamed.check(worker_network.loading, again=True)
+                self._blame.check(worker_network.loading, again=True)
                 with worker.doing(worker_network.loading, self._seconds):
                     worker_network.load(worker)
             except WorkerLost:

@@ -17,7 +17,7 @@ _KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that other processes send."""
 
 
-class Launched(NamedTuple):
+class NewWorker(NamedTuple):
     """A new worker, and the server's ends of the connections to it.
 
     Attributes:
@@ -34,7 +34,7 @@ class Launched(NamedTuple):
     output: int
 
 
-def launch() -> Launched:
+def launch() -> NewWorker:
     """Starts a worker.
 
     Raises:
@@ -47,7 +47,7 @@ def launch() -> Launched:
         output, written = _pipe(ours, theirs)
         process = _start((called, cancelled, living), written)
         ours.pop_all()
-    return Launched(process, control, cancel, life, output)
+    return NewWorker(process, control, cancel, life, output)
 
 
 def how(status: int) -> str:

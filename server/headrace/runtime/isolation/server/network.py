@@ -144,7 +144,7 @@ class IsolatedNetwork(ExecutableNetwork):
 
     def _series(self) -> Iterable[SeriesSnapshot]:
         """The series that the plugin counts for this network in the worker."""
-        told, number = self._telemetry.told(), self._worker_network.number
+        told, number = self._telemetry.counts(), self._worker_network.number
         return () if told is None or number is None else told.series.get(number, ())
 
     def _close(self) -> None:

@@ -41,7 +41,7 @@ class OwnProcess(IsolatedPlugin):
             replace(device.services, states=DeviceStates()),
             device.config.explicit_strings(),
             path,
-            face=device,
+            stub=device,
             launch=launch,
             places=places,
         )

@@ -1,7 +1,7 @@
 """The server's side of a device whose plugin lives in a worker.
 
 A *late* device starts its worker only when something needs it. Until then a plugin in the server's
-own process, its *face*, supplies the configuration keys and metrics. The face loads no backend.
+own process, its *stub*, supplies the configuration keys and metrics. The stub loads no backend.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class IsolatedPlugin(Device):
     Args:
         name, services, config: as `Device`.
         path: the creation function, as ``module:function``.
-        face: the face of a late device; None for a device that starts its worker at once.
+        stub: the stub of a late device; None for a device that starts its worker at once.
         backoff, launch: as `WorkerHost`.
         places: as `Device`.
 
@@ -82,7 +82,7 @@ class IsolatedPlugin(Device):
         config: Mapping[str, str],
         path: str,
         *,
-        face: Plugin | None = None,
+        stub: Plugin | None = None,
         backoff: Backoff | None = None,
         launch: Launch = WorkerProcess,
         places: Places | None = None,
@@ -101,15 +101,15 @@ class IsolatedPlugin(Device):
             launch if services.readers is None else partial(_launch, launch, services.readers),
         )
         self._telemetry = Telemetry(self._host.worker)
-        self._face = face
+        self._stub = stub
         self._facts: Mapping[str, Any] = {}
         self._refusal = ""
-        if face is not None:
-            self._show(face.schema, face.backend_version, face.metrics())
-            self.imports_native = face.imports_native
-            self.native_version = face.native_version
+        if stub is not None:
+            self._show(stub.schema, stub.backend_version, stub.metrics())
+            self.imports_native = stub.imports_native
+            self.native_version = stub.native_version
         try:
-            if face is None:
+            if stub is None:
                 self._used_host()
             super().__init__(name, services, self._start_config, places)
         except BaseException:
@@ -223,7 +223,7 @@ class IsolatedPlugin(Device):
         except WorkerLost:
             raise
         except Unavailable as error:
-            if self._face is None:
+            if self._stub is None:
                 raise
             self._refusal = error.message
             return
@@ -235,7 +235,7 @@ class IsolatedPlugin(Device):
 
     def _tell(self) -> None:
         """Reports the result of a late start."""
-        if self._face is None or not self._open:
+        if self._stub is None or not self._open:
             return
         if self._refusal:
             self.services.states.set(self.name, DeviceState.DOWN, self._refusal)
@@ -271,14 +271,14 @@ class IsolatedPlugin(Device):
 
     def _memory_bytes(self, device_id: str) -> int:
         """The bytes that the worker reports. Until it has answered, the size of the weights."""
-        told = self._telemetry.told()
+        told = self._telemetry.counts()
         if told is None:
             return super()._memory_bytes(device_id)
         return told.memory_bytes.get(device_id, 0)
 
     def _default_streams(self) -> int:
-        if not self._facts and self._face is not None:
-            return self._face.default_streams()
+        if not self._facts and self._stub is not None:
+            return self._stub.default_streams()
         return self._auto_streams
 
     def _metrics(self) -> Mapping[str, Metric]:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from headrace.ipc.link import Disconnected, Link, Message, links, packed
-from headrace.ipc.pool import Pool
+from headrace.ipc.pool import SegmentPool
 from headrace.ipc.segments import map_files
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
@@ -71,7 +71,7 @@ class WorkerProcess:
     def __init__(self, device: str) -> None:
         self.device = device
         self.numbers = itertools.count(1)
-        self.pool = Pool(self.numbers)
+        self.pool = SegmentPool(self.numbers)
         self.useful = False
         """Whether the worker has answered a request."""
         self.ended = threading.Event()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.isolation.server.process import WorkerProcess
-from headrace.runtime.isolation.wire.telemetry import Told, told_from_json
+from headrace.runtime.isolation.wire.telemetry import WorkerCounts, counts_from_json
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _FRESH_SECONDS: Final = 0.05  # so that one scrape, which reads many numbers, as
 _LATE_SECONDS: Final = 1.0  # so that one scrape waits only once for a slow worker
 
 
-NOTHING: Final = Told()
+NOTHING: Final = WorkerCounts()
 
 
 class Telemetry:
@@ -49,33 +49,33 @@ class Telemetry:
         self._lock = threading.Lock()
         self._of: WorkerProcess | None = None
         self._pending: Future[tuple[Any, list[memoryview]]] | None = None
-        self._told: Told | None = None
+        self._counts: WorkerCounts | None = None
         self._again_at = clock()
 
-    def told(self) -> Told | None:
+    def counts(self) -> WorkerCounts | None:
         """The last answer; None if the running worker has not answered yet."""
         with self._lock:
             if self._clock() >= self._again_at:
                 self._ask()
                 late = self._pending is not None
                 self._again_at = self._clock() + (_LATE_SECONDS if late else _FRESH_SECONDS)
-            return self._told
+            return self._counts
 
     def _ask(self) -> None:
         try:
             if self._pending is None:
                 worker = self._worker()
                 if worker is not self._of:  # a new worker numbers its networks anew
-                    self._of, self._told = worker, None
+                    self._of, self._counts = worker, None
                 self._pending = worker.ask("telemetry")
             facts, _ = self._pending.result(self._patience)
         except FutureTimeout:
             return
         except HeadraceError:
-            self._of, self._pending, self._told = None, None, NOTHING
+            self._of, self._pending, self._counts = None, None, NOTHING
             return
         self._pending = None
         try:
-            self._told = told_from_json(facts)
+            self._counts = counts_from_json(facts)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             _log.warning("a worker's counters cannot be read: %r", error)

@@ -19,7 +19,7 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.execution.cancel import CancelToken, current_token
-from headrace.runtime.isolation.server.blame import Blamed, Work
+from headrace.runtime.isolation.server.blame import Blame, Work
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
 from headrace.runtime.isolation.server.worker_network import ask_about, ask_to_load
 from headrace.runtime.isolation.server.workers import Workers
@@ -48,9 +48,9 @@ class WorkerTrials:
         services: the timer, and for how long a worker may load or query a network.
     """
 
-    def __init__(self, workers: Workers, blamed: Blamed, services: Services) -> None:
+    def __init__(self, workers: Workers, blamed: Blame, services: Services) -> None:
         self._workers = workers
-        self._blamed = blamed
+        self._blame = blamed
         self._timer = services.timer
         self._seconds = services.max_load_seconds
         self._lock = threading.Lock()
@@ -75,9 +75,9 @@ class WorkerTrials:
             Any error that `attempt` raises, and the token's.
         """
         token = token or current_token()
-        self._blamed.check(work)
+        self._blame.check(work)
         with (
-            self._blamed.told(work),
+            self._blame.told(work),
             self._worker(work) as worker,
             self._ended_by(token, work),
             worker.doing(work, self._seconds),
@@ -155,7 +155,7 @@ class WorkerTrials:
         with self._lock:
             for worker, each in self._busy.items():
                 if each is work:
-                    self._blamed.offended(work.asker)
+                    self._blame.offended(work.asker)
                     worker.discard()
 
 
@@ -180,7 +180,7 @@ class PluginTrials:
     def __init__(
         self, source: PluginSource, services: Services, settings: Callable[[], Mapping[str, str]]
     ) -> None:
-        blamed = Blamed(source.device)
+        blamed = Blame(source.device)
         self._workers = Workers(
             source.device,
             source.path,

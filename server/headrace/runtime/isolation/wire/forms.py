@@ -20,7 +20,7 @@ from headrace.runtime.isolation.wire.values import (
     SEGMENT,
     STRING,
     TYPES,
-    Encoded,
+    Encoding,
     decode,
     encode,
     place,
@@ -70,7 +70,7 @@ class Writer:
 
     __slots__ = ("_encoded", "_header", "_pieces", "plain", "segment_bytes")
 
-    def __init__(self, header: bytes, encoded: Encoded) -> None:
+    def __init__(self, header: bytes, encoded: Encoding) -> None:
         self._header = header
         self.segment_bytes = encoded.segment_bytes
         places = _places(encoded.description)

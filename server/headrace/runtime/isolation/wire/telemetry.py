@@ -11,7 +11,7 @@ from headrace.runtime.metrics.series import Family, SeriesSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class WorkerCounts:
     """
     Attributes:
         memory_bytes: the bytes that networks hold, by device id.
@@ -22,7 +22,7 @@ class Told:
     series: Mapping[int, tuple[SeriesSnapshot, ...]] = field(default_factory=dict)
 
 
-def told_to_json(
+def counts_to_json(
     memory_bytes: Mapping[str, int], series: Mapping[int, Sequence[SeriesSnapshot]]
 ) -> dict[str, Any]:
     return {
@@ -33,13 +33,13 @@ def told_to_json(
     }
 
 
-def told_from_json(facts: Mapping[str, Any]) -> Told:
+def counts_from_json(facts: Mapping[str, Any]) -> WorkerCounts:
     """
     Raises:
         ArithmeticError, AttributeError, LookupError, TypeError, ValueError: `facts` does not have
             the expected form.
     """
-    return Told(
+    return WorkerCounts(
         {str(device_id): int(size) for device_id, size in facts["memory"].items()},
         {int(number): tuple(map(_series_from_json, found)) for number, found in facts["series"]},
     )

@@ -93,8 +93,8 @@ class AnswerFacts(NamedTuple):
 
 
 @dataclass(slots=True)
-class Encoded:
-    """Encoded values. `description` and `body` go into a message; `place` copies large arrays into
+class Encoding:
+    """Encoding values. `description` and `body` go into a message; `place` copies large arrays into
     a segment of `segment_bytes`."""
 
     description: dict[str, Any] = field(default_factory=dict)
@@ -158,13 +158,13 @@ def place(segment: Array, offset: int, array: Array) -> None:
     np.copyto(target.reshape(array.shape), array)
 
 
-def encode(values: Mapping[str, Value]) -> Encoded:
+def encode(values: Mapping[str, Value]) -> Encoding:
     """Encodes the values.
 
     Raises:
         InvalidArgument: a value cannot be encoded. The message names it.
     """
-    encoded = Encoded()
+    encoded = Encoding()
     for name, value in values.items():
         encoded.add(name, value)
     return encoded

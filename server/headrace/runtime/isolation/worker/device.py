@@ -31,7 +31,7 @@ from headrace.runtime.isolation.wire.descriptions import (
     query_to_json,
     schema_to_json,
 )
-from headrace.runtime.isolation.wire.telemetry import told_to_json
+from headrace.runtime.isolation.wire.telemetry import counts_to_json
 from headrace.runtime.isolation.worker.inline_executor import InlineExecutors
 from headrace.runtime.metrics.counters import Counters, NetworkCounters
 from headrace.runtime.network.extension import read_functions
@@ -40,7 +40,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
 from headrace.runtime.transform.options import options_from_json
 
-_BESIDE: Final = frozenset(["CPU"])
+_LOCAL: Final = frozenset(["CPU"])
 
 
 class Call(NamedTuple):
@@ -75,18 +75,18 @@ class WorkerDevice:
         isolated: bool = True,
     ) -> None:
         self._timer = Timer()
-        self._beside = _Beside()
+        self._local_devices = _LocalDevices()
         states = DeviceStates()
         services = Services(
             InlineExecutors(),
             self._timer,
             Counters(),
             states,
-            self._beside,
+            self._local_devices,
             folder=folder,
             isolated=isolated,
         )
-        self._beside.services = replace(services, states=DeviceStates())
+        self._local_devices.services = replace(services, states=DeviceStates())
         try:
             source = factory_source(name, path).configured(name, config)
             self._plugin: Plugin = create_plugin(source, services)
@@ -115,7 +115,7 @@ class WorkerDevice:
         for number in list(self._networks):
             self._networks.pop(number).close()
         self._plugin.close()
-        self._beside.close()
+        self._local_devices.close()
         self._timer.stop()
 
     # -- calls; each returns a value for JSON --
@@ -207,7 +207,7 @@ class WorkerDevice:
 
     def telemetry(self, _: Call) -> Any:
         plugin = self._plugin
-        return told_to_json(
+        return counts_to_json(
             {device_id: plugin.memory_bytes(device_id) for device_id in plugin.device_ids()},
             {number: counters.series.snapshot() for number, counters in [*self._counters.items()]},
         )
@@ -223,7 +223,7 @@ class WorkerDevice:
         return {"device_ids": plugin.device_ids(), "default_streams": plugin.default_streams()}
 
 
-class _Beside:
+class _LocalDevices:
     """The devices that the worker's device may use beside itself: those that compute in the process
     that they are in, without their configuration in the server. Virtual devices belong in the
     server. Thread-safe: `_lock` guards `_plugins`, and is held while one of them is made.
@@ -239,7 +239,7 @@ class _Beside:
         self._plugins: dict[str, Plugin] = {}
 
     def plugin(self, device: str) -> Plugin:
-        if device not in _BESIDE:
+        if device not in _LOCAL:
             raise NotFound(
                 f"a device in a process of its own cannot use {device}; set ISOLATION for the "
                 f"devices that the virtual device uses, not for the virtual device"

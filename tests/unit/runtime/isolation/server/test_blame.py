@@ -13,7 +13,7 @@ from headrace.runtime.isolation.server.blame import (
     REFUSED_SECONDS,
     RUN,
     WITHIN_SECONDS,
-    Blamed,
+    Blame,
     End,
     Work,
 )
@@ -48,7 +48,7 @@ def end(*works: Work, how: str = "SIGSEGV") -> End:
     return End(how, how != "SIGKILL", works)
 
 
-def is_blamed(blamed: Blamed, each: Work) -> bool:
+def is_blamed(blamed: Blame, each: Work) -> bool:
     try:
         blamed.check(each)
     except EndedWorker:
@@ -57,7 +57,7 @@ def is_blamed(blamed: Blamed, each: Work) -> bool:
 
 
 def test_a_load_that_crashed_the_worker_alone_is_blamed_with_signal_time_and_remedy() -> None:
-    blamed = Blamed("CPU", Clock())
+    blamed = Blame("CPU", Clock())
     blamed.judge(end(work("a")))
     with pytest.raises(EndedWorker) as caught:
         blamed.check(work("a", "queried"))
@@ -71,7 +71,7 @@ def test_a_load_that_crashed_the_worker_alone_is_blamed_with_signal_time_and_rem
 
 
 def test_a_model_is_known_again_under_other_names() -> None:
-    blamed = Blamed("CPU", Clock())
+    blamed = Blame("CPU", Clock())
     named = """{} (float[{}] {}) => (float[{}] {}) {{
         [{}] c = Constant<value = float {} {{1}}>()
         [{}] {} = Add({}, c) }}"""
@@ -113,7 +113,7 @@ def test_telling_models_apart_changes_no_model() -> None:
 
 def test_a_stranger_whose_models_end_workers_is_refused_for_a_while() -> None:
     clock = Clock()
-    blamed = Blamed("CPU", clock)
+    blamed = Blame("CPU", clock)
     eve, bob = Asker("eve", trusted=False), Asker("bob", trusted=False)
     for name in "abc":
         blamed.judge(end(Work(network(name), "0", "loaded", eve)))
@@ -126,7 +126,7 @@ def test_a_stranger_whose_models_end_workers_is_refused_for_a_while() -> None:
 
 
 def test_whoever_may_unload_others_networks_is_not_refused() -> None:
-    blamed = Blamed("CPU", Clock())
+    blamed = Blame("CPU", Clock())
     for name in "abc":
         blamed.judge(end(work(name)))
     blamed.check(work("d"))
@@ -143,13 +143,13 @@ def test_a_model_is_read_once_however_many_of_its_requests_were_under_way(
         return model(work)
 
     monkeypatch.setattr(Work, "model", kept)
-    blamed, running = Blamed("CPU", Clock()), work("a", RUN)
+    blamed, running = Blame("CPU", Clock()), work("a", RUN)
     blamed.judge(end(*[running] * 1000))
     assert read == [running]
 
 
 def test_of_several_models_at_work_none_is_blamed_and_the_loaded_ones_are_suspected() -> None:
-    blamed = Blamed("CPU", Clock())
+    blamed = Blame("CPU", Clock())
     for _ in range(2 * ENDS):
         blamed.judge(end(work("a"), work("b", "queried"), work("c", RUN)))
     assert not any(is_blamed(blamed, work(name)) for name in "abc")
@@ -159,7 +159,7 @@ def test_of_several_models_at_work_none_is_blamed_and_the_loaded_ones_are_suspec
 
 
 def test_one_model_is_at_work_however_often_it_is_loaded_and_run() -> None:
-    blamed = Blamed("CPU", Clock())
+    blamed = Blame("CPU", Clock())
     blamed.judge(end(work("a"), work("a", "queried"), work("a", RUN)))
     assert blamed.suspects(work("a"))
     assert not is_blamed(blamed, work("a"))  # it may have been the request
@@ -170,7 +170,7 @@ def test_one_model_is_at_work_however_often_it_is_loaded_and_run() -> None:
 @pytest.mark.parametrize(("verb", "how"), [(RUN, "SIGSEGV"), ("loaded", "SIGKILL")])
 def test_what_proves_little_is_blamed_the_third_time_within_an_hour(verb: str, how: str) -> None:
     clock = Clock()
-    blamed = Blamed("CPU", clock)
+    blamed = Blame("CPU", clock)
     for late in (0, 0, WITHIN_SECONDS):
         clock.now += late + 1
         blamed.judge(end(work("a", verb), how=how))
@@ -184,7 +184,7 @@ def test_what_proves_little_is_blamed_the_third_time_within_an_hour(verb: str, h
 
 
 def test_a_model_is_known_again_when_a_virtual_device_has_inferred_its_types() -> None:
-    blamed = Blamed("CPU", Clock())
+    blamed = Blame("CPU", Clock())
     blamed.judge(end(work("a")))
     model = "a (float[n] x) => (float[n] y) { t = Relu(x) y = Relu(t) }"
     plain = Network.from_bytes(parse(model).SerializeToString())
@@ -196,7 +196,7 @@ def test_a_model_is_known_again_when_a_virtual_device_has_inferred_its_types() -
 
 
 def test_a_worker_that_is_killed_while_idle_or_running_is_nobodys_fault() -> None:
-    blamed = Blamed("CPU", Clock())
+    blamed = Blame("CPU", Clock())
     for _ in range(2 * ENDS):
         blamed.judge(end(how="SIGKILL"))
         blamed.judge(end(work("a", RUN), how="SIGKILL"))
@@ -205,7 +205,7 @@ def test_a_worker_that_is_killed_while_idle_or_running_is_nobodys_fault() -> Non
 
 def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blame, "REMEMBERED", 2)
-    blamed = Blamed("CPU", Clock())
+    blamed = Blame("CPU", Clock())
     for name in "abc":
         blamed.judge(end(work(name)))
     assert [is_blamed(blamed, work(name)) for name in "abc"] == [False, True, True]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.ipc.link import Disconnected, Message
-from headrace.ipc.pool import Pool
+from headrace.ipc.pool import SegmentPool
 from headrace.ipc.segments import Segment
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.exchange import Exchange, Request
@@ -24,7 +24,7 @@ from headrace.runtime.isolation.wire.values import ANSWER
     ids=["outputs", "error", "another segment"],
 )
 def test_descriptors_that_no_answer_has_are_closed(header: dict[str, Any], segment: int) -> None:
-    worker: Any = SimpleNamespace(pool=Pool(itertools.count(1)))
+    worker: Any = SimpleNamespace(pool=SegmentPool(itertools.count(1)))
     read, write = os.pipe()
     os.set_blocking(read, False)
     try:
@@ -37,7 +37,7 @@ def test_descriptors_that_no_answer_has_are_closed(header: dict[str, Any], segme
 
 
 def test_an_answer_without_its_facts_makes_no_sense() -> None:
-    worker: Any = SimpleNamespace(pool=Pool(itertools.count(1)))
+    worker: Any = SimpleNamespace(pool=SegmentPool(itertools.count(1)))
     reply = Message({"outputs": {}}, memoryview(bytes(8)), ())
     with pytest.raises(Disconnected, match="no facts"):
         Exchange(worker, 1).receive(reply, Request(8, Job({}, lambda _: None)))
@@ -45,7 +45,7 @@ def test_an_answer_without_its_facts_makes_no_sense() -> None:
 
 def test_a_request_that_is_taken_back_leaves_nothing_behind() -> None:
     numbers = itertools.count(1)
-    pool = Pool(numbers)
+    pool = SegmentPool(numbers)
     worker: Any = SimpleNamespace(pool=pool, numbers=numbers)
     exchange = Exchange(worker, 1, expected=200_000)
     job = Job({"x": np.ones(100_000, np.float32)}, lambda _: None, output_names=("y",))

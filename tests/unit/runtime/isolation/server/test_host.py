@@ -359,7 +359,7 @@ def test_a_model_that_was_loaded_when_another_ended_the_worker_is_tried_alone_an
         with closing(plugin.load_network(Load(layer_called(f"{HELD}{held}")))) as again:
             assert infer(again, -1, 2) == [0, 2]
         assert worker_of(plugin) == survivor
-        assert not plugin._host._blamed.suspects(Work(innocent, "0", "loaded"))
+        assert not plugin._host._blame.suspects(Work(innocent, "0", "loaded"))
         assert len(states.seen) == before
         network.close()
 
@@ -371,7 +371,7 @@ def test_a_suspected_model_that_ends_its_own_worker_costs_the_device_nothing(
     with isolated(services) as plugin:
         network, other = relu(plugin), layer_called(CRASHING_LAYER)
         works = (Work(other, "0", "loaded"), Work(network.network, "0", RUN))
-        plugin._host._blamed.judge(End("SIGSEGV", crashed=True, works=works))
+        plugin._host._blame.judge(End("SIGSEGV", crashed=True, works=works))
         survivor, before = worker_of(plugin), len(states.seen)
         with pytest.raises(EndedWorker, match="until the server is restarted"):
             plugin.load_network(Load(other))
@@ -489,8 +489,8 @@ def test_a_device_that_is_closed_while_it_starts_leaves_no_worker(services: Serv
                 plugins[0]._host.stop()
             return answer
 
-    face = factory_source("FRAGILE", _LATE).load()("FRAGILE", services, {})
-    plugins.append(IsolatedPlugin("FRAGILE", services, {}, _LATE, face=face, launch=Late))
+    stub = factory_source("FRAGILE", _LATE).load()("FRAGILE", services, {})
+    plugins.append(IsolatedPlugin("FRAGILE", services, {}, _LATE, stub=stub, launch=Late))
     with pytest.raises(Unavailable):
         relu(plugins[0])
     plugins[0].close()
@@ -500,8 +500,8 @@ def test_a_device_that_is_closed_while_it_starts_leaves_no_worker(services: Serv
 def test_a_late_device_whose_first_worker_ends_at_once_still_shows_its_ids(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    face = factory_source("FRAGILE", _LATE).load()("FRAGILE", services, {})
-    plugin = IsolatedPlugin("FRAGILE", services, {}, _LATE, face=face)
+    stub = factory_source("FRAGILE", _LATE).load()("FRAGILE", services, {})
+    plugin = IsolatedPlugin("FRAGILE", services, {}, _LATE, stub=stub)
     tell = plugin._tell
 
     def late() -> None:

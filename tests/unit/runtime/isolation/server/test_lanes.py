@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -104,7 +105,7 @@ def test_requests_that_are_under_way_together_have_a_lane_each(
     assert found == {1, 2}
 
 
-@pytest.mark.parametrize("ending", ["closed", "nonsense", "half"])
+@pytest.mark.parametrize("ending", ["closed", "nonsense", "half", "descriptors"])
 def test_requests_without_an_answer_are_told_on_a_thread_that_may_wait(
     other: Other, readers: ThreadReaders, ending: str
 ) -> None:
@@ -114,6 +115,8 @@ def test_requests_without_an_answer_are_told_on_a_thread_that_may_wait(
     send(end, {"answer": 1})
     if ending == "nonsense":
         end._socket.send(b"HTTP/1.1 200 OK, " * 3)
+    elif ending == "descriptors":
+        socket.send_fds(end._socket, [packed({"answer": 2}, (), 200)], [0] * 200)
     elif ending == "half":
         end._socket.send(b"hrw2")
         end.shutdown()

@@ -14,7 +14,7 @@ import pytest
 from headrace.ipc.link import Link, links, packed
 from headrace.runtime.isolation.server import process
 from headrace.runtime.isolation.server.blame import End
-from headrace.runtime.isolation.server.launch import Launched, launch
+from headrace.runtime.isolation.server.launch import NewWorker, launch
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
 from headrace.testing.leaks import no_leaks
 
@@ -31,7 +31,7 @@ class Stranger:
         self._living, life = os.pipe()
         output, self._written = os.pipe()
         idle = subprocess.Popen(["sleep", "3600"], stdin=subprocess.DEVNULL)
-        launched = Launched(idle, ours, cancel, life, output)
+        launched = NewWorker(idle, ours, cancel, life, output)
         monkeypatch.setattr(process, "launch", lambda: launched)
         self.worker = WorkerProcess("STRANGE")
 
@@ -122,9 +122,9 @@ def test_a_worker_for_which_there_is_no_thread_is_ended(monkeypatch: pytest.Monk
     def refused(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    started: list[Launched] = []
+    started: list[NewWorker] = []
 
-    def remembered() -> Launched:
+    def remembered() -> NewWorker:
         started.append(launch())
         return started[-1]
 

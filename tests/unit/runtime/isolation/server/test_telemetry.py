@@ -10,7 +10,7 @@ import pytest
 
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.isolation.server.telemetry import NOTHING, Telemetry
-from headrace.runtime.isolation.wire.telemetry import Told, told_from_json, told_to_json
+from headrace.runtime.isolation.wire.telemetry import WorkerCounts, counts_from_json, counts_to_json
 from headrace.runtime.metrics.histogram import HistogramSnapshot
 from headrace.runtime.metrics.series import Family, SeriesSnapshot
 from tests.support.manual_clock import ManualClock
@@ -23,8 +23,8 @@ SERIES = (
         HistogramSnapshot((0.1, 1.0), (1, 2, 3), 9.5),
     ),
 )
-FACTS = told_to_json({"0": 512}, {7: SERIES})
-TOLD = Told({"0": 512}, {7: SERIES})
+FACTS = counts_to_json({"0": 512}, {7: SERIES})
+COUNTS = WorkerCounts({"0": 512}, {7: SERIES})
 
 
 class Worker:
@@ -56,16 +56,16 @@ class Prompt(Worker):
 
 
 def test_what_is_told_survives_json() -> None:
-    assert told_from_json(json.loads(json.dumps(FACTS))) == TOLD
+    assert counts_from_json(json.loads(json.dumps(FACTS))) == COUNTS
 
 
 def test_one_scrape_asks_once_and_the_next_one_again() -> None:
     worker, clock = Prompt(), ManualClock()
     telemetry = Telemetry(worker, clock=clock)
-    assert [telemetry.told() for _ in range(5)] == [TOLD] * 5
+    assert [telemetry.counts() for _ in range(5)] == [COUNTS] * 5
     assert len(worker.asked) == 1
     clock.advance(0.1)
-    telemetry.told()
+    telemetry.counts()
     assert len(worker.asked) == 2
 
 
@@ -73,54 +73,54 @@ def test_a_late_answer_is_not_waited_for_nor_asked_for_twice() -> None:
     worker, clock = Worker(), ManualClock()
     telemetry = Telemetry(worker, patience=0.0, clock=clock)
     for _ in range(3):
-        assert telemetry.told() is None
+        assert telemetry.counts() is None
         clock.advance(2)
     assert len(worker.asked) == 1
     worker.answers()
-    assert telemetry.told() == TOLD
+    assert telemetry.counts() == COUNTS
     clock.advance(2)
-    assert telemetry.told() == TOLD  # the last that it told
+    assert telemetry.counts() == COUNTS  # the last that it told
 
 
 def test_after_a_late_answer_a_scrape_waits_no_second_time() -> None:
     worker, clock = Worker(), ManualClock()
     telemetry = Telemetry(worker, patience=0.0, clock=clock)
-    telemetry.told()
+    telemetry.counts()
     worker.answers()
     clock.advance(0.5)
-    assert telemetry.told() is None
+    assert telemetry.counts() is None
     clock.advance(0.6)
-    assert telemetry.told() == TOLD
+    assert telemetry.counts() == COUNTS
 
 
 def test_a_worker_that_has_ended_holds_and_counts_nothing() -> None:
     worker, clock = Prompt(), ManualClock()
     telemetry = Telemetry(worker, clock=clock)
-    telemetry.told()
+    telemetry.counts()
     worker.gone = True
     clock.advance(1)
-    assert telemetry.told() == NOTHING
+    assert telemetry.counts() == NOTHING
 
 
 def test_what_a_worker_told_is_nothing_that_the_next_one_counts() -> None:
     first, second, clock = Prompt(), Worker(), ManualClock()
     workers: list[Worker] = [first]
     telemetry = Telemetry(lambda: workers[-1](), patience=0.0, clock=clock)
-    assert telemetry.told() == TOLD
+    assert telemetry.counts() == COUNTS
     workers.append(second)
     clock.advance(1)
-    assert telemetry.told() is None
+    assert telemetry.counts() is None
 
 
 def test_a_worker_that_ends_before_it_answers_is_asked_no_more() -> None:
     worker, clock = Worker(), ManualClock()
     telemetry = Telemetry(worker, patience=0.0, clock=clock)
-    telemetry.told()
+    telemetry.counts()
     worker.asked[-1].set_exception(Unavailable("it ended"))
     clock.advance(2)
-    assert telemetry.told() == NOTHING
+    assert telemetry.counts() == NOTHING
     clock.advance(2)
-    telemetry.told()
+    telemetry.counts()
     assert len(worker.asked) == 2  # the next worker
 
 
@@ -140,12 +140,12 @@ def test_a_worker_that_ends_before_it_answers_is_asked_no_more() -> None:
 def test_what_cannot_be_read_changes_nothing(facts: Any) -> None:
     worker, clock = Worker(), ManualClock()
     telemetry = Telemetry(worker, patience=0.0, clock=clock)
-    telemetry.told()
+    telemetry.counts()
     worker.answers()
     clock.advance(2)
-    assert telemetry.told() == TOLD
+    assert telemetry.counts() == COUNTS
     clock.advance(2)
-    telemetry.told()
+    telemetry.counts()
     worker.answers(facts)
     clock.advance(2)
-    assert telemetry.told() == TOLD
+    assert telemetry.counts() == COUNTS

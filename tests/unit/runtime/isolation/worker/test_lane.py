@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headrace.ipc.link import Link, Message, links, packed
-from headrace.ipc.pool import Pool
+from headrace.ipc.pool import SegmentPool
 from headrace.ipc.segments import SegmentTable
 from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.exchange import Exchange
@@ -110,7 +110,7 @@ def exchange_with(device: Any) -> tuple[Exchange, Lanes]:
 
     numbers, connections = itertools.count(1), Lanes(connect)
     worker: Any = SimpleNamespace(
-        pool=Pool(numbers),
+        pool=SegmentPool(numbers),
         numbers=numbers,
         lanes=connections,
         cancel=lambda _: None,
