@@ -193,6 +193,21 @@ def test_who_only_watches_keeps_no_server_from_stopping() -> None:
         assert "Traceback" not in server.log(), server.log()
 
 
+@pytest.mark.parametrize("half_closed", [False, True])
+def test_a_stream_whose_caller_leaves_during_the_drain_holds_nothing_up(half_closed: bool) -> None:
+    case = networks.endless()
+    with Server(*BASIC, "--grace-seconds", str(100 * CALL_SECONDS)) as server:
+        server.load(case, "TEMPLATE")
+        stream = Stream(server.stub)
+        stream.send(infer_request("endless", case.inputs, id="waits"))
+        if half_closed:
+            stream.done()
+        until(lambda: is_running(server, "TEMPLATE"))
+        drained(server)
+        stream.call.cancel()
+        assert server.process.wait(CALL_SECONDS) == 0, server.log()
+
+
 def test_calls_that_wait_at_sigterm_are_answered_and_new_ones_sent_elsewhere() -> None:
     """The stream is busy until its caller gives up; behind it wait calls that were accepted."""
     held, quick = networks.endless(), networks.add()

@@ -122,6 +122,7 @@ class RequestStream(ABC):
         self._reading = False  # a message's requests are starting; results wait until all have
         self._waiter: asyncio.Future[None] | None = None  # the task, for room or for results
         self._closing = False
+        self._ends = False  # the server ends the stream, because it is closing and idle
         self._fatal: BaseException | None = None
         self._task: asyncio.Task[Any] | None = None
         self.closed = asyncio.Event()
@@ -186,7 +187,7 @@ class RequestStream(ABC):
             if self._fatal is not None:
                 await self._give_up()
                 raise self._fatal from None
-            if not self._closing:
+            if not self._ends:  # the caller has left, perhaps while the server drains
                 self.cancel_all(left(expired=ended_code(self._context) == "DEADLINE_EXCEEDED"))
                 raise
             if self._task is not None:
@@ -402,4 +403,5 @@ class RequestStream(ABC):
     def _end_if_idle(self) -> None:
         goes_on = self._is_busy() or self.closed.is_set()
         if self._closing and self._task is not None and not goes_on:
+            self._ends = True
             self._task.cancel()
