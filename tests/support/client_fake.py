@@ -86,6 +86,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self.graph: pb.Graph | None = GRAPH
         self.limits: pb.StreamLimits | None = None  # None: it knows no limits, as older servers
         self.timeouts: list[float | None] = []
+        self.ends_streams = True
         self.cancelled = threading.Event()
         self.started = threading.Event()
         self.replicas: tuple[str, ...] = ()  # those of a loaded and of a failed network
@@ -197,6 +198,10 @@ class Fake(pb_grpc.InferenceEngineServicer):
                 )
             if results:
                 yield pb.InferStreamReply(results=results)
+        if not self.ends_streams:
+            ended = threading.Event()
+            context.add_callback(ended.set)
+            ended.wait(60)
 
     def GetMetric(self, request: Any, context: Any) -> pb.GetMetricReply:
         self._note("GetMetric", request, context)

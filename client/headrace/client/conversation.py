@@ -5,6 +5,7 @@ It does no input or output and has no threads. The synchronous and the asyncio c
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -27,6 +28,10 @@ MAX_COALESCED_REQUESTS: Final = 64
 MAX_COALESCED_BYTES: Final = 256 * 1024
 MAX_COPIED_BYTES: Final = 128 * 1024
 """Smaller requests wait for others: a message costs more than a copy of their tensors."""
+SLACK_SECONDS: Final = 5.0
+"""How long the client waits for the stream's end when all results have come, and how much longer
+than a request's time limit it waits for the next result. The server counts from when it has read
+the request, and tells what is late."""
 
 
 class Place:
@@ -116,10 +121,13 @@ class Conversation:
         self._failed = failed
         self._standing = standing
         self._in_flight = in_flight
+        timeout = None if timeout is None else plan.checked_seconds(timeout)
+        self._timeout = plan.patience(timeout)
+        self._due = 0.0
         self._options: dict[str, Any] = {
             "outputs": outputs,
             "priority": priority,
-            "timeout_seconds": 0.0 if timeout is None else plan.checked_seconds(timeout),
+            "timeout_seconds": 0.0 if timeout is None else timeout,
             "performance_counts": performance_counts,
         }
         self._next_index = 0
@@ -154,6 +162,19 @@ class Conversation:
         return bool(self._refused) and len(self._refused) == self.unanswered
 
     @property
+    def seconds_left(self) -> float | None:
+        """How long to wait for the next result at most; None for no limit. A server that answers
+        no request within its time limit answers none any more."""
+        if self._timeout is None or not self._unanswered:
+            return None
+        return max(0.0, self._due - time.monotonic())
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether the requests have a time limit."""
+        return self._timeout is not None
+
+    @property
     def has_full_message(self) -> bool:
         """Whether there is a message to send that will not grow any more."""
         return bool(self._messages)
@@ -161,6 +182,7 @@ class Conversation:
     def submit(self, inputs: Mapping[str, Any]) -> Result | None:
         """Adds a request. Returns its result at once if the inputs do not fit the network, and no
         earlier request of a session has to end first."""
+        self._wait_again()
         index = self._next_index
         self._next_index += 1
         try:
@@ -184,6 +206,10 @@ class Conversation:
         self._unanswered[index] = loan or message
         self._add(message, () if loan else attachments)
         return None
+
+    def _wait_again(self) -> None:
+        if self._timeout is not None:
+            self._due = time.monotonic() + self._timeout + SLACK_SECONDS
 
     def _not_sent(self, index: int, error: errors.Error) -> Result | None:
         in_order = self._in_order([(index, error)])
@@ -261,6 +287,8 @@ class Conversation:
             results = stream.parse_infer_stream_reply(data).results
         except CodecError as error:
             raise errors.bad_reply(error) from error
+        if results:
+            self._wait_again()
         found = [each for result in results if (each := self._received(result)) is not None]
         return self._in_order(found)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.client import errors
 from headrace.client.channel.channel import CallFailed, Stream
-from headrace.client.conversation import Conversation, Result
+from headrace.client.conversation import SLACK_SECONDS, Conversation, Result
 from headrace.client.forks import tell_of_forks
 from headrace.client.outputs import Outputs
 
@@ -155,7 +155,8 @@ class InferMany(Iterator[Result]):
         if finished:
             self._call.end()
         try:
-            data = self._call.read()
+            limit = SLACK_SECONDS if finished else self._conversation.seconds_left
+            data = self._call.read(limit)
             if data is not None:
                 with self._lock:
                     results = self._conversation.receive(data)

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 
-from headrace.client import Client, aio, errors
+from headrace.client import Client, aio, conversation, errors
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, Fake, running
 
@@ -62,3 +62,14 @@ def test_errors_are_those_of_the_server(fake: Fake) -> None:
         with pytest.raises(errors.NotFound) as caught:
             client.network("echo")
         assert (caught.value.details.reason, caught.value.details.field) == ("R", "name")
+
+
+def test_a_stream_over_the_users_channel_keeps_its_time_limit(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "SLACK_SECONDS", 0.0)
+    endless = {"x": np.full((1, 1), ENDLESS, np.float32)}
+    with grpc.insecure_channel(fake.target) as channel, Client("x", channel=channel) as client:
+        many = client.network("echo").infer_many([endless], timeout=0.05)
+        with pytest.raises(errors.DeadlineExceeded):
+            next(many)

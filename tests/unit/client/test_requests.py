@@ -12,8 +12,10 @@ import grpc
 import numpy as np
 import pytest
 
-from headrace.client import Client, aio, errors
+from headrace.client import Client, aio, conversation, errors, infer_many
+from headrace.client.aio import infer_many as aio_infer_many
 from headrace.client.outputs import Outputs
+from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
 
@@ -309,3 +311,48 @@ def test_many_threads_share_a_client(fake: Fake) -> None:
         for thread in threads:
             thread.join()
         assert not failures
+
+
+# ---- what a server does not answer ----
+
+
+@pytest.fixture
+def without_slack(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (conversation, infer_many, aio_infer_many):
+        monkeypatch.setattr(module, "SLACK_SECONDS", 0.0)
+    monkeypatch.setattr(aio_infer_many, "_LOOK_SECONDS", 0.01)
+
+
+def test_a_stream_whose_server_does_not_answer_in_time_ends(
+    network: Any, without_slack: None
+) -> None:
+    with pytest.raises(errors.DeadlineExceeded):
+        list(network.infer_many(inputs(1, ENDLESS, 2), timeout=0.2))
+
+
+def test_a_stream_that_the_server_never_ends_is_over_when_all_results_have_come(
+    network: Any, fake: Fake, without_slack: None
+) -> None:
+    fake.ends_streams = False
+    assert len(list(network.infer_many(inputs(1, 2, 3)))) == 3
+
+
+@pytest.mark.parametrize("timeout", [1e300, float("inf")])
+def test_requests_of_a_stream_have_a_time_limit_that_no_clock_can_hold(
+    network: Any, timeout: float
+) -> None:
+    assert len(list(network.infer_many(inputs(1, 2), timeout=timeout))) == 2
+
+
+def test_time_counts_while_a_server_owes_a_result() -> None:
+    def encode(_: object, *, identifier: str, **__: object) -> tuple[pb.InferRequest, list[Any]]:
+        return pb.InferRequest(id=identifier), []
+
+    said = conversation.Conversation(encode, conversation.Place(None), timeout=1000)
+    limits = [said.seconds_left]
+    said.submit({})
+    limits.append(said.seconds_left)
+    answer = pb.InferStreamResult(id="0", reply=pb.InferReply())
+    said.receive(pb.InferStreamReply(results=[answer]).SerializeToString())
+    limits.append(said.seconds_left)
+    assert [limit is not None and limit > 900 for limit in limits] == [False, True, False]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from headrace.client import errors
-from headrace.client.channel.channel import AsyncStream, CallFailed
-from headrace.client.conversation import Conversation, Result
+from headrace.client.channel.channel import AsyncStream, CallFailed, late
+from headrace.client.conversation import SLACK_SECONDS, Conversation, Result
+
+_LOOK_SECONDS: Final = 1.0
 
 _Inputs = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
 
@@ -41,7 +43,9 @@ class InferMany(AsyncIterator[Result]):
         if self._closed:
             raise StopAsyncIteration
         if not self._tasks:
-            steps = (self._feed, self._send, self._receive)
+            steps = [self._feed, self._send, self._receive]
+            if self._conversation.has_limit:
+                steps.append(self._watch)
             self._tasks = [asyncio.ensure_future(self._guarded(step)) for step in steps]
         result = await self._results.get()
         if isinstance(result, tuple):
@@ -157,6 +161,14 @@ class InferMany(AsyncIterator[Result]):
                     break  # the stream has ended; the receiver is told why
         assert self._call is not None
         self._call.end()
+        await asyncio.sleep(SLACK_SECONDS)
+        self._results.put_nowait(None)  # the server does not end the stream, but all have results
+
+    async def _watch(self) -> None:
+        """Ends the iteration if the server does not answer in time."""
+        while (left := self._conversation.seconds_left) is None or left > 0:
+            await asyncio.sleep(_LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
+        raise errors.from_call(late(), self._server.endpoint)
 
     async def _receive(self) -> None:
         await self._begin()

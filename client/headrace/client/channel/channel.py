@@ -146,8 +146,11 @@ class Stream(Protocol):
     def end(self) -> None:
         """Says that no message follows."""
 
-    def read(self) -> Message | None:
+    def read(self, timeout: float | None = None) -> Message | None:
         """The next message; waits for it. None at the end of a stream that ended well.
+
+        Args:
+            timeout: the stream is ended if there is no message after so many seconds.
 
         Raises:
             CallFailed: the stream failed, was cancelled, or its time is up.

@@ -4,6 +4,7 @@ or with interceptors. It keeps the channel's own ways: names, credentials, servi
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -167,11 +168,24 @@ class _Stream:
     def end(self) -> None:
         self._outgoing.put(None)
 
-    def read(self) -> Message | None:
+    def read(self, timeout: float | None = None) -> Message | None:
+        late_calls: list[CallFailed] = []
+
+        def end() -> None:
+            late_calls.append(late())
+            self._call.cancel()
+
+        # gRPC cannot wait for a while.
+        alarm = None if timeout is None else threading.Timer(timeout, end)
         try:
+            if alarm is not None:
+                alarm.start()
             message: Message | None = next(self._call, None)
         except grpc.RpcError as error:
-            raise _failure(error) from None
+            raise (late_calls or [_failure(error)])[0] from None
+        finally:
+            if alarm is not None:
+                alarm.cancel()
         return message
 
     def cancel(self) -> None:

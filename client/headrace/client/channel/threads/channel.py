@@ -548,13 +548,17 @@ class SocketStream(StreamAnswer):
     def send(self, message: Request) -> bool:
         self.write(message)
         self._connection.holds_back(self, self._outgoing)
-        self._wait(self._outgoing)
+        self._wait(self._outgoing, self._deadline)
         return not self.is_over
 
     def end(self) -> None:
         self._connection.finish(self)
 
-    def read(self) -> Message | None:
+    def read(self, timeout: float | None = None) -> Message | None:
+        deadline = self._deadline
+        if timeout is not None:
+            due = time.monotonic() + timeout
+            deadline = due if deadline is None else min(due, deadline)
         while True:
             message, is_over = self._connection.next_message(self, self._incoming)
             if message is not None:
@@ -563,14 +567,14 @@ class SocketStream(StreamAnswer):
                 if self.failure is not None:
                     raise self.failure
                 return None
-            self._wait(self._incoming)
+            self._wait(self._incoming, deadline)
 
     def cancel(self) -> None:
         self._connection.give_up(self, cancelled())
 
-    def _wait(self, waiter: Waiter) -> None:
+    def _wait(self, waiter: Waiter, deadline: float | None) -> None:
         try:
-            if not self._connection.wait(waiter, self._deadline):
+            if not self._connection.wait(waiter, deadline):
                 self._connection.give_up(self, late())
         except BaseException:  # an interrupt
             self.cancel()
