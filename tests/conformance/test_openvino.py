@@ -71,9 +71,9 @@ class OpenVinoValues(OpenVinoFixtures, ValueConformance):
 class TestOpenVino(OpenVinoValues, DeviceConformance):
     @pytest.fixture
     def plugin(self, launch: Launch, services: Services) -> Iterator[Plugin]:
-        face = create_plugin("OPENVINO", services, {})
+        stub = create_plugin("OPENVINO", services, {})
         path = "headrace.plugins.openvino:create_plugin"
-        plugin = IsolatedPlugin("OPENVINO", services, {}, path, face=face, launch=launch)
+        plugin = IsolatedPlugin("OPENVINO", services, {}, path, stub=stub, launch=launch)
         yield plugin
         plugin.close()
 

@@ -184,8 +184,8 @@ def test_a_first_worker_that_is_killed_is_started_anew_for_the_next_that_needs_i
         return worker
 
     path = f"{_CRASHING}:create_late"
-    face = factory_source("LATE", path).load()("LATE", offered, {})
-    plugin = IsolatedPlugin("LATE", offered, {}, path, face=face, launch=launch)
+    stub = factory_source("LATE", path).load()("LATE", offered, {})
+    plugin = IsolatedPlugin("LATE", offered, {}, path, stub=stub, launch=launch)
     with pytest.raises(Unavailable, match="worker process of device LATE"):
         plugin.query_network(networks.add().network, {})
     assert plugin.query_network(networks.add().network, {}).unsupported == []
@@ -197,9 +197,9 @@ def test_a_reason_that_the_plugin_has_in_its_process_takes_the_device_down_for_g
 ) -> None:
     heard: list[DeviceEvent] = []
     offered.states.subscribe(lambda each: None if each.device == "CPU" else heard.append(each))
-    face = factory_source("LATE", f"{_CRASHING}:create_late").load()("LATE", offered, {})
+    stub = factory_source("LATE", f"{_CRASHING}:create_late").load()("LATE", offered, {})
     path = f"{_CRASHING}:create_without_driver"
-    plugin = IsolatedPlugin("LATE", offered, {}, path, face=face)
+    plugin = IsolatedPlugin("LATE", offered, {}, path, stub=stub)
     for _ in range(2):
         with pytest.raises(Unavailable, match="is not installed; install the driver"):
             plugin.load_network(Load(networks.add().network))
