@@ -38,6 +38,7 @@ class LoopConnection(Connection):
         self._is_shared = False
         self._flushes = False
         self._stuck = False
+        self._crowded = False  # whether several tasks got their replies at the same time
         self._wakes_at = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
@@ -67,8 +68,8 @@ class LoopConnection(Connection):
         self._add(answer)
         if answer.due is not None and answer.due < self._wakes_at:
             self._wake_at(answer.due)
-        if len(self._wire.streams) == 1:  # nobody else is about to add something
-            self.flush()
+        if len(self._wire.streams) == 1 and not self._crowded:
+            self.flush()  # nobody else is about to add something
         else:
             self._flush_soon()
 
@@ -123,7 +124,7 @@ class LoopConnection(Connection):
     # -- the socket --
 
     def _readable(self) -> None:
-        read = 0
+        read, calls = 0, len(self._wire.streams)
         while self.lost is None and read < _AT_ONCE_BYTES:
             target, direct = self._target()
             try:
@@ -138,6 +139,7 @@ class LoopConnection(Connection):
             if count < len(target):
                 break
         self._used_at = bounds.clock()
+        self._crowded = calls - len(self._wire.streams) > 1
         if self.lost is None and self._wire.out:
             self.flush()
 
