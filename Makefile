@@ -187,7 +187,7 @@ docs: $(INSTALLED)
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
-	@set -e; for each in $(filter-out %bench_loads.py %bench_peers.py %bench_ray.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+	@set -e; for each in $(filter-out %bench_loads.py %bench_peers.py %bench_perf_analyzer.py %bench_ray.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
 
 # A minute and a half of two cores.
 profile: $(INSTALLED)
@@ -202,8 +202,9 @@ benchmark-report: $(INSTALLED)
 benchmark-loads: $(INSTALLED) $(ZOO)
 	@$(BIN)/python tools/benchmark/bench_loads.py $(ARGS)
 
-benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed
+benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed $(CLIENTS)
 	@$(BIN)/python tools/benchmark/bench_peers.py $(ARGS)
+	@$(BIN)/python tools/benchmark/bench_perf_analyzer.py
 
 # Two minutes of two cores.
 benchmark-ray: .venv-ray/.installed

@@ -57,8 +57,12 @@ def python_of(module: str) -> Path:
 
 
 @contextmanager
-def peer(module: str) -> Iterator[tuple[str, psutil.Process]]:
-    """A peer's address, once it is ready, and its process."""
+def peer(module: str, *more: str) -> Iterator[tuple[str, psutil.Process]]:
+    """A peer's address, once it is ready, and its process.
+
+    Args:
+        more: further arguments of its program.
+    """
     python = python_of(module)
     grpc_port, http_port = free_port(), free_port()
     script = str(HERE / "peers" / f"{module}_server.py")
@@ -66,7 +70,7 @@ def peer(module: str) -> Iterator[tuple[str, psutil.Process]]:
     with tempfile.NamedTemporaryFile(suffix=".onnx") as model, ExitStack() as stack:
         model.write(network("Add", (1, 16)).SerializeToString())
         model.flush()
-        command = [str(python), script, str(grpc_port), str(http_port), model.name]
+        command = [str(python), script, str(grpc_port), str(http_port), model.name, *more]
         process = stack.enter_context(subprocess.Popen(command, stdout=quiet, stderr=quiet))
         try:
             address = f"127.0.0.1:{grpc_port}"

@@ -1,4 +1,7 @@
-"""KServe's SDK with an ONNX network: kserve_server.py GRPC_PORT HTTP_PORT MODEL.
+"""KServe's SDK with an ONNX network: kserve_server.py GRPC_PORT HTTP_PORT MODEL [CONFIGURATION].
+
+CONFIGURATION is a file with a reply to ModelConfig, which perf_analyzer asks for, and KServe's SDK
+does not know.
 
 Runs in an environment of its own, which has KServe's SDK and nothing of headrace.
 """
@@ -6,7 +9,9 @@ Runs in an environment of its own, which has KServe's SDK and nothing of headrac
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
+import grpc
 import onnxruntime
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
 
@@ -23,6 +28,12 @@ class Network(Model):
         self.ready = True
         return True
 
+    def get_input_types(self) -> list[dict[str, object]]:
+        return [{"name": "x", "datatype": "FP32", "shape": [1, 16]}]
+
+    def get_output_types(self) -> list[dict[str, object]]:
+        return [{"name": "y", "datatype": "FP32", "shape": [1, 16]}]
+
     def predict(self, request: InferRequest, headers: object = None) -> InferResponse:
         x = request.inputs[0].as_numpy()
         (y,) = self.session.run(["y"], {"x": x})
@@ -31,7 +42,29 @@ class Network(Model):
         return InferResponse(request.id, "tiny", infer_outputs=[output])
 
 
+def answer_model_config(reply: bytes) -> None:
+    """Has every server that is made from now on give this reply."""
+    make = grpc.aio.server
+
+    async def configuration(request: bytes, context: object) -> bytes:
+        return reply
+
+    method = grpc.unary_unary_rpc_method_handler(configuration)
+    handler = grpc.method_handlers_generic_handler(
+        "inference.GRPCInferenceService", {"ModelConfig": method}
+    )
+
+    def made(*args: object, **options: object) -> grpc.aio.Server:
+        server = make(*args, **options)
+        server.add_generic_rpc_handlers((handler,))
+        return server
+
+    grpc.aio.server = made
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 4:
+        answer_model_config(Path(sys.argv[4]).read_bytes())
     ModelServer(
         grpc_port=int(sys.argv[1]), http_port=int(sys.argv[2]), enable_latency_logging=False
     ).start([Network(sys.argv[3])])
