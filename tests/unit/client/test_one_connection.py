@@ -254,3 +254,20 @@ def test_a_program_exits_whatever_its_client_does(fake: Fake, how: str) -> None:
     program = [sys.executable, "-c", EXITS, fake.target, how]
     ended = subprocess.run(program, timeout=WAIT_SECONDS, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_a_call_leaves_nothing_to_the_garbage_collector(network: Any) -> None:
+    """A large reply would stay until the collector comes by."""
+    for ask in (network.infer, lambda inputs: network.start_async(inputs).result()):
+        value(ask(x(1)))
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            for number in range(10):
+                value(ask(x(number)))
+            gc.collect()
+            ours = [each for each in gc.garbage if type(each).__module__.startswith("headrace.")]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+        assert not ours
