@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
+from headrace.ipc.link import Link
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.state import DeviceState
@@ -132,6 +134,24 @@ def test_requests_depart_and_their_answers_are_right(
             assert (y.size, y[0], y.sum()) == (size, *[jobs.pop(job)] * 2)
             assert job.queued <= job.started <= job.prepared <= job.inferred <= job.finished
         assert not jobs
+
+
+def test_a_request_to_an_idle_stream_is_sent_by_the_functions_that_decide_and_no_others(
+    network: ExecutableNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests, stacks = Requests(network), list[list[str]]()
+    warm(requests)
+    send = Link.send
+
+    def counted(link: Link, *arguments: Any) -> None:
+        names = [each.name for each in traceback.extract_stack()[:-1]]
+        stacks.append(names[names.index("start") + 1 :])
+        send(link, *arguments)
+
+    monkeypatch.setattr(Link, "send", counted)
+    requests.start(1.0)
+    requests.next()
+    assert stacks == [["submit", "submit", "start", "depart", "ask"]]
 
 
 def test_waiting_requests_go_along_and_each_runs_once(
