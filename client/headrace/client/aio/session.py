@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
 from headrace.client import errors
 from headrace.client.aio.infer_many import InferMany
 from headrace.client.aio.request import InferRequest
-from headrace.client.conversation import Conversation, Place
+from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
 from headrace.client.plans.plan import Budget, Plan
+from headrace.client.sessions.shared import AnySession
 from headrace.client.sessions.standing import Standing, is_not_open
 from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.client.shared_memory.sharing import Sharing
@@ -30,7 +31,7 @@ class _Client(Protocol):
     async def run(self, steps: Plan[Outputs]) -> Outputs: ...
 
 
-class Session:
+class Session(AnySession[Coroutine[Any, Any, Outputs], InferRequest, InferMany]):
     """The requests of one sequence: the server passes the network's states from each to the next.
 
     As a context manager it ends the session when the block ends. Requests run one at a time in the
@@ -43,105 +44,9 @@ class Session:
     def __init__(
         self, client: _Client, standing: Standing, timeout_seconds: float, sharing: Sharing | None
     ) -> None:
-        self.id = standing.id
-        self._client = client
-        self._standing = standing
-        self._sharing = sharing
+        super().__init__(client, standing, timeout_seconds, sharing)
         self._many: InferMany | None = None
-        self._timeout_seconds = timeout_seconds
         self._last: asyncio.Future[None] | None = None  # done when the last request is
-
-    async def infer(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-        end: bool = False,
-    ) -> Outputs:
-        """Runs the network once, after the session's earlier requests.
-
-        Args:
-            inputs, outputs, priority, timeout, performance_counts: as for `Network.infer`, but
-                without the states.
-            end: this is the session's last request.
-
-        Raises:
-            FailedPrecondition: the session has ended, perhaps because it was idle for too long.
-            As `Network.infer`.
-        """
-        budget = self._budget(timeout)
-        packed = self._pack(inputs, outputs, priority, performance_counts, end)
-        return await self._send(_Turn(self, packed, end=end), budget)
-
-    def start_async(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-        end: bool = False,
-    ) -> InferRequest:
-        """Starts a request; it is sent when the session's earlier ones have finished, and its
-        timeout includes the wait. Do not await this method. The arguments are those of `infer`.
-
-        Raises:
-            InvalidArgument: an input does not fit the network.
-            FailedPrecondition: the session has ended. The result raises all other errors.
-        """
-        budget = self._budget(timeout)
-        packed = self._pack(inputs, outputs, priority, performance_counts, end)
-        turn = _Turn(self, packed, end=end)
-        task = asyncio.get_running_loop().create_task(turn.take(budget))
-        # Not at the end of the task, which may be cancelled before it begins.
-        task.add_done_callback(lambda done: turn.ended(_error_of(done)))
-        return InferRequest(task)
-
-    def infer_many(
-        self,
-        inputs: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
-        *,
-        in_flight: int = 32,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-    ) -> InferMany:
-        """Runs the network once for each of many inputs in their order, over one stream.
-
-        Until the iteration has ended or is closed, the session takes no other request.
-
-        Args:
-            in_flight: how many requests may be unanswered at a time.
-            inputs, outputs, priority, timeout, performance_counts: as for `Network.infer_many`, but
-                without the states.
-
-        Returns:
-            An asynchronous iterator over (index, outputs or error), in order. After a request that
-            fails, the next ones go on with the states of the last one that completed.
-
-        Raises:
-            FailedPrecondition: the session has ended, or has requests in flight.
-        """
-        conversation = Conversation(
-            self._standing.encode_on_stream,
-            Place(self._client),
-            sharing=self._sharing,
-            standing=self._standing,
-            in_flight=in_flight,
-            outputs=outputs,
-            priority=priority,
-            timeout=timeout,
-            performance_counts=performance_counts,
-        )
-        self._standing.begin_stream()
-        many = InferMany(conversation, inputs)
-        self._many = many  # nobody else may keep it, and its tasks go on
-        return many
 
     async def end(self, *, timeout: float | None = None) -> None:
         """Ends the session after its earlier requests, and frees its states. Idempotent.
@@ -171,25 +76,25 @@ class Session:
 
     # -- inside --
 
-    def _pack(
-        self,
-        inputs: Mapping[str, Any],
-        outputs: Sequence[str] | None,
-        priority: int,
-        performance_counts: bool,
-        end: bool,
-    ) -> Packed:
-        """A request, ready to be sent."""
-        options = {
-            "outputs": outputs,
-            "priority": priority,
-            "performance_counts": performance_counts,
-        }
-        request = self._standing.encode(inputs, end=end, options=options)
-        return infer_plans.pack(self._sharing, *request)
+    async def _infer(
+        self, inputs: Mapping[str, Any], options: Mapping[str, Any], budget: Budget, *, end: bool
+    ) -> Outputs:
+        packed = self._pack(inputs, options, end=end)
+        return await self._send(_Turn(self, packed, end=end), budget)
 
-    def _budget(self, timeout: float | None) -> Budget:
-        return Budget(self._timeout_seconds if timeout is None else timeout)
+    def _start(
+        self, inputs: Mapping[str, Any], options: Mapping[str, Any], budget: Budget, *, end: bool
+    ) -> InferRequest:
+        turn = _Turn(self, self._pack(inputs, options, end=end), end=end)
+        task = asyncio.get_running_loop().create_task(turn.take(budget))
+        # Not at the end of the task, which may be cancelled before it begins.
+        task.add_done_callback(lambda done: turn.ended(_error_of(done)))
+        return InferRequest(task)
+
+    def _many_of(self, conversation: Conversation, inputs: Any) -> InferMany:
+        self._standing.begin_stream()
+        self._many = InferMany(conversation, inputs)  # nobody else may keep it, and its tasks go on
+        return self._many
 
     @staticmethod
     async def _send(turn: _Turn, budget: Budget) -> Outputs:
@@ -222,7 +127,8 @@ class _Turn:
         if not budget.left_seconds:
             raise errors.late(client.endpoint)
         steps = infer_plans.infer_packed(self._packed, budget, once=True)
-        return await client.run(steps)
+        found: Outputs = await client.run(steps)
+        return found
 
     def ended(self, error: BaseException | None) -> None:
         """Ends the request's turn. If it was cancelled while it waited, the next request waits for

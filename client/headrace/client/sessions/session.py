@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from headrace.client.conversation import Conversation, Place
+from headrace.client.conversation import Conversation
 from headrace.client.errors import Error
 from headrace.client.infer_many import InferMany
 from headrace.client.outputs import Outputs
@@ -17,6 +17,7 @@ from headrace.client.plans import infer_plans
 from headrace.client.plans.plan import Budget, Plan
 from headrace.client.request import InferRequest
 from headrace.client.sessions.request import CallingClient, SessionRequest
+from headrace.client.sessions.shared import AnySession
 from headrace.client.sessions.standing import Standing, is_not_open
 from headrace.client.shared_memory.loan import Packed
 from headrace.client.shared_memory.sharing import Sharing
@@ -26,7 +27,7 @@ class _Client(CallingClient, Protocol):
     def run(self, steps: Plan[Outputs]) -> Outputs: ...
 
 
-class Session:
+class Session(AnySession[Outputs, InferRequest, InferMany]):
     """The requests of one sequence: the server passes the network's states from each to the next.
 
     As a context manager it ends the session when the block ends. A request that the server refuses
@@ -44,126 +45,11 @@ class Session:
     def __init__(
         self, client: _Client, standing: Standing, timeout_seconds: float, sharing: Sharing | None
     ) -> None:
-        self.id = standing.id
-        self._client = client
-        self._standing = standing
-        self._sharing = sharing
+        super().__init__(client, standing, timeout_seconds, sharing)
         self._many: weakref.ref[InferMany] | None = None
-        self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
         self._busy = False
         self._line: deque[SessionRequest] = deque()
-
-    def infer(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-        end: bool = False,
-    ) -> Outputs:
-        """Runs the network once, after the session's earlier requests.
-
-        Args:
-            inputs, outputs, priority, timeout, performance_counts: as for `Network.infer`, but
-                without the states.
-            end: this is the session's last request.
-
-        Raises:
-            FailedPrecondition: the session has ended, perhaps because it was idle for too long.
-            As `Network.infer`.
-        """
-        options = _options(outputs, priority, performance_counts)
-        budget = self._budget(timeout)
-        with self._lock:
-            packed = self._pack(inputs, end, options)
-            if self._busy:
-                request = self._add(packed, budget, end=end)
-            else:
-                self._busy, request = True, None
-        if request is not None:
-            return request.result()
-        try:
-            plan = infer_plans.infer_packed(packed, budget, once=True)
-            found = self._client.run(plan)
-        except BaseException as error:
-            self._ended(error, end=end)
-            raise
-        else:
-            self._ended(None, end=end)
-            return found
-        finally:
-            self._advance()
-
-    def start_async(
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-        end: bool = False,
-    ) -> InferRequest:
-        """Starts a request and returns at once; it is sent when the session's earlier ones have
-        finished, and its timeout includes the wait. The arguments are those of `infer`.
-
-        Raises:
-            InvalidArgument: an input does not fit the network.
-            FailedPrecondition: the session has ended. The result raises all other errors.
-        """
-        options = _options(outputs, priority, performance_counts)
-        budget = self._budget(timeout)
-        with self._lock:
-            request = self._add(self._pack(inputs, end, options), budget, end=end)
-        self._advance_if_idle()
-        return request
-
-    def infer_many(
-        self,
-        inputs: Iterable[Mapping[str, Any]],
-        *,
-        in_flight: int = 32,
-        outputs: Sequence[str] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        performance_counts: bool = False,
-    ) -> InferMany:
-        """Runs the network once for each of many inputs in their order, over one stream.
-
-        Until the iteration has ended or is closed, the session takes no other request.
-
-        Args:
-            in_flight: how many requests may be unanswered at a time. With 1, the next input is
-                drawn when you have the result before it.
-            inputs, outputs, priority, timeout, performance_counts: as for `Network.infer_many`, but
-                without the states.
-
-        Returns:
-            An iterator over (index, outputs or error), in order. After a request that fails, the
-            next ones go on with the states of the last one that completed.
-
-        Raises:
-            FailedPrecondition: the session has ended, or has requests in flight.
-        """
-        conversation = Conversation(
-            self._standing.encode_on_stream,
-            Place(self._client),
-            sharing=self._sharing,
-            standing=self._standing,
-            in_flight=in_flight,
-            outputs=outputs,
-            priority=priority,
-            timeout=timeout,
-            performance_counts=performance_counts,
-        )
-        with self._lock:
-            self._standing.begin_stream()
-        many = InferMany(conversation, inputs)
-        self._many = weakref.ref(many)
-        return many
 
     def end(self, *, timeout: float | None = None) -> None:
         """Ends the session after its earlier requests, and frees its states. Idempotent.
@@ -196,13 +82,43 @@ class Session:
 
     # -- inside --
 
-    def _budget(self, timeout: float | None) -> Budget:
-        return Budget(self._timeout_seconds if timeout is None else timeout)
+    def _infer(
+        self, inputs: Mapping[str, Any], options: Mapping[str, Any], budget: Budget, *, end: bool
+    ) -> Outputs:
+        with self._lock:
+            packed = self._pack(inputs, options, end=end)
+            if self._busy:
+                request = self._add(packed, budget, end=end)
+            else:
+                self._busy, request = True, None
+        if request is not None:
+            return request.result()
+        try:
+            plan = infer_plans.infer_packed(packed, budget, once=True)
+            found: Outputs = self._client.run(plan)
+        except BaseException as error:
+            self._ended(error, end=end)
+            raise
+        else:
+            self._ended(None, end=end)
+            return found
+        finally:
+            self._advance()
 
-    def _pack(self, inputs: Mapping[str, Any], end: bool, options: Mapping[str, Any]) -> Packed:
-        """A request, ready to be sent. The caller holds the lock."""
-        request = self._standing.encode(inputs, end=end, options=options)
-        return infer_plans.pack(self._sharing, *request)
+    def _start(
+        self, inputs: Mapping[str, Any], options: Mapping[str, Any], budget: Budget, *, end: bool
+    ) -> InferRequest:
+        with self._lock:
+            request = self._add(self._pack(inputs, options, end=end), budget, end=end)
+        self._advance_if_idle()
+        return request
+
+    def _many_of(self, conversation: Conversation, inputs: Any) -> InferMany:
+        with self._lock:
+            self._standing.begin_stream()
+        many = InferMany(conversation, inputs)
+        self._many = weakref.ref(many)
+        return many
 
     def _add(self, packed: Packed, budget: Budget, *, end: bool) -> SessionRequest:
         """Puts a request at the end of the queue. The caller holds the lock."""
@@ -238,9 +154,3 @@ class Session:
                 request = self._line.popleft()
             if request.begin(self._advance):
                 return
-
-
-def _options(
-    outputs: Sequence[str] | None, priority: int, performance_counts: bool
-) -> dict[str, Any]:
-    return {"outputs": outputs, "priority": priority, "performance_counts": performance_counts}
