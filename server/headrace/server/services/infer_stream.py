@@ -148,6 +148,8 @@ class _Stream(RequestStream):
 
     def _expected(self, request: InferCall | StreamRequest) -> Expected:
         if isinstance(request, InferCall):
+            if request.wanted:
+                return SMALL
             names, shapes = request.outputs, partial(shapes_of, request.inputs)
             return self._sizes.expected(request.network, request.version, names, shapes)
         said = request.message
@@ -164,7 +166,10 @@ class _Stream(RequestStream):
 
     def _begin(self, request: InferCall | StreamRequest, key: Hashable) -> Cancel:
         if isinstance(request, InferCall):
-            return self._start_now(request)
+            if not request.uses_regions:
+                return self._start_now(request)
+            ended = partial(self._ended, key, request.id)
+            return self._tasks.begin(self._run(request, None), ended)
         message, name = request.message, str(key)
         sequence, turn = message.session.id, None
         network = self._serving.find_elsewhere(message.network, self._context, sequence)
@@ -176,8 +181,10 @@ class _Stream(RequestStream):
             turn = self._turns.take(sequence)
         if network:
             work = self._pass_on(network, request, sequence, turn)
+        elif call is None:
+            work = self._run_heavy(request, turn)
         else:
-            work = self._infer(request, call, turn)
+            work = self._run(call, turn)
         return self._tasks.begin(work, partial(self._ended, name, name), turn)
 
     def _decoded(self, request: StreamRequest) -> InferCall:
@@ -218,12 +225,13 @@ class _Stream(RequestStream):
         self._encoding.add(task)
         task.add_done_callback(self._encoding.discard)
 
-    async def _infer(
-        self, request: StreamRequest, call: InferCall | None, turn: Turn | None
-    ) -> EncodedResult:
-        """Computes a request that has to wait: for a copy, for a decoding or for its turn."""
-        if call is None:
-            call = await aside(partial(decode, *request), strings_in(request.message.inputs))
+    async def _run_heavy(self, request: StreamRequest, turn: Turn | None) -> EncodedResult:
+        """Computes a request with many texts."""
+        decoding = partial(decode, *request)
+        return await self._run(await aside(decoding, strings_in(request.message.inputs)), turn)
+
+    async def _run(self, call: InferCall, turn: Turn | None) -> EncodedResult:
+        """Computes a request that may have to wait: for a copy, or for its turn."""
         result = await self._serving.run(call, self._context, turn)
         return await aside(partial(encoded, call.id, result), texts(result.outputs.values()))
 

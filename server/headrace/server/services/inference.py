@@ -132,9 +132,7 @@ def places(data: bytes) -> Places | None:
         return None
     spans = [only(data, span, _TENSOR) for span in values.payloads]
     tensors = [_bytes_of(data, span, attached.payloads) for span in spans]
-    if None in tensors:
-        return None
-    return Places([place for place in tensors if place], only(data, (0, len(data)), _ID))
+    return Places(tensors, only(data, (0, len(data)), _ID))
 
 
 def _bytes_of(
@@ -171,9 +169,10 @@ def _in_region(value: pb.Value) -> SharedTensor:
 
 def _with_bytes(value: pb.Value, data: Buffer) -> Value:
     """The value of a tensor in shared memory, whose bytes these are."""
-    attachments: list[Buffer] = []
-    attach(value.tensor, data, attachments)
-    decoded: Value = decode_values([value], attachments)[value.name]
+    own, attachments = pb.Value(), list[Buffer]()
+    own.CopyFrom(value)  # the call may be remembered
+    attach(own.tensor, data, attachments)
+    decoded: Value = decode_values([own], attachments)[own.name]
     return decoded
 
 

@@ -7,13 +7,13 @@ request without parsing it. docs/results/performance.md says what that gains and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from headrace.server.serving.call import NOTHING_MORE, InferCall, Input
+from headrace.server.serving.call import NOTHING_MORE, InferCall, Input, SharedTensor
 from headrace.wire import framing
 from headrace.wire.codec import PLAIN
 from headrace.wire.message import SMALL_BYTES
@@ -23,6 +23,11 @@ MAX_LAYOUTS: Final = 64
 """How many layouts are remembered at a time. A new one replaces the oldest. Each takes less than
 twice SMALL_BYTES of memory, because a request with more bytes beside its tensors is not
 remembered."""
+MAX_IN_REGIONS: Final = 1024
+"""How many requests with inputs in shared memory are remembered at a time: one for each segment of
+a client and network. A new one replaces the oldest. Most take 2 KB."""
+MAX_BYTES_IN_REGIONS: Final = 2048
+"""The largest of them."""
 MAX_PARTS: Final = 64
 """The most inputs and wanted outputs of a request that is remembered. Each of them takes far more
 memory than it takes bytes in a message."""
@@ -32,11 +37,12 @@ class Places(NamedTuple):
     """Where a message holds the parts that differ from one request to the next.
 
     Attributes:
-        tensors: where the bytes of each input's tensor lie, in the order of the inputs.
+        tensors: where the bytes of each input's tensor lie, in the order of the inputs. None for
+            one whose bytes do not lie in a field of the message.
         identifier: where the request's id lies; None without one.
     """
 
-    tensors: list[framing.Span]
+    tensors: Sequence[framing.Span | None]
     identifier: framing.Span | None
 
 
@@ -55,7 +61,7 @@ class _Layout(NamedTuple):
     frame: tuple[tuple[int, int, bytes], ...]  # start, end, and the bytes there
     tensors: tuple[_Tensor, ...]
     identifier: framing.Span | None
-    call: InferCall
+    call: InferCall | None  # None if those that are like it are known by their bytes
 
 
 _UNLIKE: Final = _Layout(((0, 0, b"-"),), (), None, InferCall("", "", "", {}, (), NOTHING_MORE))
@@ -67,17 +73,20 @@ class CallLayouts:
     second time. Belongs to the event loop's thread.
 
     A request is read without parsing only if all its bytes, except its id and its tensors' data,
-    equal those of a request that was parsed. Requests with a sequence, with tensors whose bytes
-    have to be checked (bools, strings) and with inputs in shared memory are always parsed.
+    equal those of a request that was parsed. Requests with a sequence, or with tensors whose bytes
+    have to be checked (bools, strings), are always parsed.
+
+    A request with inputs in shared memory is small, and comes with the same bytes again, except for
+    its id, for each segment of its client's pool. So these are known by all their other bytes.
 
     Args:
-        places: finds the parts that differ in a message. Returns None if the message does not hold
-            each input's bytes in a field of its own.
+        places: finds the parts that differ in a message. Returns None if it cannot.
     """
 
     def __init__(self, places: Callable[[bytes], Places | None]) -> None:
         self._places = places
         self._layouts: dict[tuple[int, bytes], _Layout | None] = {}
+        self._in_regions: dict[tuple[framing.Span | None, bytes], InferCall | None] = {}
 
     def __len__(self) -> int:
         return len(self._layouts)
@@ -90,6 +99,10 @@ class CallLayouts:
         if layout is None:
             return None
         frame, tensors, place, like = layout
+        if like is None:
+            like = self._in_regions.get((place, _without(data, place)))
+            if like is None:
+                return None
         for start, end, piece in frame:
             if data[start:end] != piece:
                 return None
@@ -99,7 +112,7 @@ class CallLayouts:
                 identifier = bytes(data[place[0] : place[1]]).decode()
             except UnicodeDecodeError:
                 return None
-        inputs: dict[str, Input] = {}
+        inputs: dict[str, Input] = dict(like.inputs)  # those in shared memory, if any
         for name, dtype, shape, start, end, in_place in tensors:
             if in_place:
                 inputs[name] = np.ndarray(shape, dtype, data, start)
@@ -125,6 +138,9 @@ class CallLayouts:
             return
         if len(call.wanted) > MAX_PARTS or not all(map(_plain, call.inputs.values())):
             return
+        if SharedTensor in map(type, call.inputs.values()):
+            self._learn_in_region(data, call)
+            return
         layouts, key = self._layouts, _key(data)
         if key not in layouts:
             if len(layouts) >= MAX_LAYOUTS:
@@ -132,6 +148,27 @@ class CallLayouts:
             layouts[key] = None
         elif layouts[key] is None:
             layouts[key] = _layout(data, call, self._places(data)) or _UNLIKE
+
+    def _learn_in_region(self, data: bytes, call: InferCall) -> None:
+        key, places = _key(data), self._places(data)
+        if len(data) > MAX_BYTES_IN_REGIONS or places is None:
+            return
+        layouts, known, place = self._layouts, self._in_regions, places.identifier
+        rest = place, _without(data, place)
+        if rest not in known:
+            if len(known) >= MAX_IN_REGIONS:
+                del known[next(iter(known))]
+            known[rest] = None
+            return
+        if len(layouts) >= MAX_LAYOUTS and key not in layouts:
+            del layouts[next(iter(layouts))]
+        layouts[key] = _Layout((), (), place, None)
+        known[rest] = replace(call, id="", inputs=dict(call.inputs))  # which the run replaces
+
+
+def _without(data: bytes, place: framing.Span | None) -> bytes:
+    """The message without what lies at `place`."""
+    return data if place is None else data[: place[0]] + data[place[1] :]
 
 
 def _key(data: bytes) -> tuple[int, bytes]:
@@ -141,7 +178,7 @@ def _key(data: bytes) -> tuple[int, bytes]:
 
 def _plain(value: Input) -> bool:
     """Whether any bytes of the right length are a valid value of its type and shape."""
-    return isinstance(value, np.ndarray) and value.dtype in _PLAIN
+    return type(value) is SharedTensor or (isinstance(value, np.ndarray) and value.dtype in _PLAIN)
 
 
 def _layout(data: bytes, call: InferCall, places: Places | None) -> _Layout | None:
@@ -149,9 +186,14 @@ def _layout(data: bytes, call: InferCall, places: Places | None) -> _Layout | No
     if places is None or len(places.tensors) != len(inputs):
         return None
     tensors: list[_Tensor] = []
-    for (start, end), (name, value) in zip(places.tensors, inputs.items(), strict=True):
-        if not isinstance(value, np.ndarray) or end - start != value.nbytes:
+    spans: list[framing.Span] = []
+    for span, (name, value) in zip(places.tensors, inputs.items(), strict=True):
+        if span is None or not isinstance(value, np.ndarray):
             return None
+        start, end = span
+        if end - start != value.nbytes:
+            return None
+        spans.append(span)
         # An allocator aligns the beginning of a message for every type.
         in_place = end - start >= SMALL_BYTES and not start % value.dtype.alignment
         tensors.append(_Tensor(name, value.dtype, value.shape, start, end, in_place))
@@ -160,7 +202,7 @@ def _layout(data: bytes, call: InferCall, places: Places | None) -> _Layout | No
         return None
     if place is not None and place[1] - place[0] > MAX_ID_LENGTH:
         return None  # another id with as many bytes may have more characters
-    differing = sorted([*places.tensors, *((place,) if place is not None else ())])
+    differing = sorted([*spans, *((place,) if place is not None else ())])
     if len(data) - sum(end - start for start, end in differing) >= SMALL_BYTES:
         return None
     ends = (0, *(end for _, end in differing))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headrace.runtime.execution.job import Sequence
 from headrace.server.services.inference import decode, places
-from headrace.server.serving.call import InferCall
-from headrace.server.serving.layouts import MAX_LAYOUTS, MAX_PARTS, CallLayouts
+from headrace.server.serving.call import InferCall, SharedTensor
+from headrace.server.serving.layouts import MAX_IN_REGIONS, MAX_LAYOUTS, MAX_PARTS, CallLayouts
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
 from headrace.wire.codec import CodecError, encode_values
@@ -288,3 +288,92 @@ def test_fields_at_their_bounds_are_taken() -> None:
     }
     request = parsed(message({"x": X}, **most))
     assert {name: getattr(request, name) for name in most} == most
+
+
+def in_region(identifier: str = "one", offset: int = 0, region: str = "r", **fields: Any) -> bytes:
+    request = pb.InferRequest(network="net", id=identifier, **fields)
+    tensor = request.inputs.add(name="x").tensor
+    tensor.dtype = pb.FLOAT
+    tensor.shape.append(4)
+    tensor.shared_memory.CopyFrom(pb.SharedMemory(region=region, offset=offset, bytes=16))
+    request.output_regions["y"].CopyFrom(pb.SharedMemory(region=region, offset=64, bytes=16))
+    data: bytes = request.SerializeToString()
+    return data
+
+
+def test_requests_in_shared_memory_are_known_for_each_segment_and_id() -> None:
+    layouts = CallLayouts(places)
+    for region in "rs":
+        learn(layouts, in_region(region=region))
+    for region in "sr":
+        data = in_region("two", region=region)
+        found, expected = layouts.read(data), parsed(data)
+        assert found is not None
+        assert (found.id, found.wanted) == ("two", expected.wanted)
+        x, wanted = found.inputs["x"], expected.inputs["x"]
+        assert isinstance(x, SharedTensor)
+        assert isinstance(wanted, SharedTensor)
+        assert x[:-1] == wanted[:-1]
+        assert np.asarray(x.decode(X.tobytes())).tolist() == [1.0] * 4
+        assert np.asarray(x.decode(X.tobytes())).tolist() == [1.0] * 4  # again
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        in_region(offset=1),
+        in_region(region="q"),
+        in_region(priority=1),
+        in_region(session=pb.Session(id="s")),
+        message({"x": X}, id="one"),
+    ],
+    ids=["place", "region", "priority", "session", "in the message"],
+)
+def test_others_are_parsed(other: bytes) -> None:
+    layouts = CallLayouts(places)
+    learn(layouts, in_region())
+    assert layouts.read(in_region()) is not None
+    assert layouts.read(other) is None
+
+
+def test_a_run_that_replaces_its_inputs_changes_no_later_request() -> None:
+    layouts, data = CallLayouts(places), in_region()
+    call = parsed(data)
+    for _ in range(2):
+        layouts.learn(data, call)
+    call.inputs["x"] = X
+    first = layouts.read(data)
+    assert first is not None
+    first.inputs["x"] = X
+    second = layouts.read(data)
+    assert second is not None
+    assert isinstance(second.inputs["x"], SharedTensor)
+
+
+def test_only_so_many_requests_in_shared_memory_are_remembered() -> None:
+    layouts = CallLayouts(places)
+    every = [in_region(region=f"{number:04}") for number in range(MAX_IN_REGIONS + 1)]
+    for data in every:
+        learn(layouts, data)
+    assert layouts.read(every[0]) is None
+    assert layouts.read(every[-1]) is not None
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_whatever_byte_of_one_in_shared_memory_differs_it_is_read_as_it_is_parsed(
+    place: int, flip: int
+) -> None:
+    data = in_region("one", priority=3)
+    layouts = CallLayouts(places)
+    learn(layouts, data)
+    changed = bytearray(data)
+    changed[place % len(data)] ^= flip
+    found = layouts.read(bytes(changed))
+    if found is not None:
+        expected = parsed(bytes(changed))
+        assert (found.network, found.id, found.wanted, found.priority) == (
+            expected.network,
+            expected.id,
+            expected.wanted,
+            expected.priority,
+        )
