@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from hpack.hpack import encode_integer
 
 from headrace.http2.calls import plain_block
-from headrace.http2.connection import Connection, Ended, Event, Opened, Received
-from headrace.http2.limits import Limits, Room
-from headrace.http2.messages import Packed
+from headrace.http2.connection import CallOpened, Connection, Event, MessageReceived, StreamEnded
+from headrace.http2.limits import ConnectionLimits, Room
+from headrace.http2.messages import CompressedMessage
 from headrace.http2.streams import Stream
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -155,11 +155,15 @@ class End:
     """
 
     def __init__(
-        self, limits: Limits | None = None, *, room: Room | None = None, client: bool = False
+        self,
+        limits: ConnectionLimits | None = None,
+        *,
+        room: Room | None = None,
+        client: bool = False,
     ) -> None:
         self.now = 0.0
         self.room = room or Memory()
-        self.wire = Connection(limits or Limits(), self.now, self.room, client=client)
+        self.wire = Connection(limits or ConnectionLimits(), self.now, self.room, client=client)
 
     def read(self, *data: bytes) -> list[Event]:
         """Lets it read bytes."""
@@ -181,7 +185,7 @@ class End:
 class Server(End):
     """A server's end that has met its client."""
 
-    def __init__(self, limits: Limits | None = None, *, room: Room | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits | None = None, *, room: Room | None = None) -> None:
         super().__init__(limits, room=room)
         self.read(PREFACE, settings())
         self.sent()
@@ -189,17 +193,17 @@ class Server(End):
     def open(self, stream: int = 1, *more: tuple[bytes, bytes], end: bool = False) -> Stream:
         """Lets the client open a stream."""
         flags = LAST_HEADERS if end else END_HEADERS
-        (opened,) = of(Opened, self.read(headers(stream, *more, flags=flags)))
-        assert isinstance(opened, Opened)
+        (opened,) = of(CallOpened, self.read(headers(stream, *more, flags=flags)))
+        assert isinstance(opened, CallOpened)
         return opened.stream
 
     def serve(self, *data: bytes) -> list[Event]:
         """Reads bytes, and answers each call that ends: by an empty message, or a sentence."""
         events = self.read(*data)
         for event in events:
-            if isinstance(event, Opened):
+            if isinstance(event, CallOpened):
                 event.stream.owner = event.head
-            elif isinstance(event, Ended) and event.stream.owner is not None:
+            elif isinstance(event, StreamEnded) and event.stream.owner is not None:
                 if event.stream.owner.http is None:
                     self.wire.answer(event.stream, b"")
                 else:
@@ -210,7 +214,7 @@ class Server(End):
 class Client(End):
     """A client's end that has met its server."""
 
-    def __init__(self, limits: Limits | None = None, *, room: Room | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits | None = None, *, room: Room | None = None) -> None:
         super().__init__(limits, room=room, client=True)
         self.read(settings())
         self.sent()
@@ -223,10 +227,10 @@ def of(kind: type[Any], events: list[Event]) -> list[Any]:
 
 def messages(events: list[Event]) -> list[bytes]:
     """The messages that have come."""
-    return [plain(each) for each in of(Received, events)]
+    return [plain(each) for each in of(MessageReceived, events)]
 
 
-def plain(event: Received) -> bytes:
+def plain(event: MessageReceived) -> bytes:
     """A message that is not compressed."""
-    assert not isinstance(event.message, Packed)
+    assert not isinstance(event.message, CompressedMessage)
     return bytes(event.message)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.runtime.execution.job import Job
-from headrace.server.serving.call import NOTHING_MORE, InferCall, InferResult, Wanted
+from headrace.server.serving.call import NOTHING_MORE, InferCall, InferResult, WantedOutput
 
 
 def infer_result(
     outputs: Mapping[str, Any],
-    wanted: Mapping[str, Wanted] = NOTHING_MORE,
+    wanted: Mapping[str, WantedOutput] = NOTHING_MORE,
     *,
     identifier: str = "",
     version: str = "1",

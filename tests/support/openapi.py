@@ -23,7 +23,7 @@ from headrace.server.access.networks import Networks
 from headrace.server.http.rest import rest as rest_module
 from headrace.server.http.rest.render import is_parameter
 from headrace.server.http.rest.rest import Rest
-from headrace.server.http.rest.routes import Row
+from headrace.server.http.rest.routes import RouteRow
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.repository import Repository
 from headrace.server.services.open_inference.datatypes import NUMPY_TYPES
@@ -172,7 +172,7 @@ def _field(schemas: dict[str, Any], field: Any) -> Any:
     return _list(schema) if field.is_repeated else schema
 
 
-def document(rows: Iterable[Row], version: str) -> dict[str, Any]:
+def document(rows: Iterable[RouteRow], version: str) -> dict[str, Any]:
     """The OpenAPI document.
 
     Args:
@@ -193,7 +193,7 @@ def document(rows: Iterable[Row], version: str) -> dict[str, Any]:
     }
 
 
-def _operation(row: Row) -> dict[str, Any]:
+def _operation(row: RouteRow) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": row.summary,
         "operationId": re.sub(r"\W+", "_", f"{row.method.lower()}{row.path}").strip("_"),

@@ -12,7 +12,12 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from headrace.plugins.multi.running.availability import Availability, Blame, ScheduledDevice, blame
+from headrace.plugins.multi.running.availability import (
+    Availability,
+    Culprit,
+    ScheduledDevice,
+    blame,
+)
 from headrace.plugins.multi.running.requests import (
     AnswerRequest,
     Instruction,
@@ -184,7 +189,7 @@ class World:
             self._obey(self.schedule.completed(request, self.now))
             assert asked.is_answered, "its output is lost"
             return
-        fault = Blame.REQUEST if asked.token is not None else blame(error)
+        fault = Culprit.REQUEST if asked.token is not None else blame(error)
         self._obey(self.schedule.failed(request, error, fault, self.now))
 
     def _answer(self, asked: Asked, error: BaseException | None) -> None:

@@ -247,3 +247,74 @@ def test_the_author_of_a_plugin_is_shown_imports_of_the_sdk_alone() -> None:
         assert {package_of(name) for name in shown if name != "headrace"} <= allowed, place
         plugins = [name for name in shown if "headrace.plugins" in name]
         assert all(".template" in name for name in plugins), place
+
+
+SHARED_NAMES = {
+    "an error, as the server raises it and as the client does": {
+        "AlreadyExists",
+        "Cancelled",
+        "DeadlineExceeded",
+        "FailedPrecondition",
+        "Internal",
+        "InvalidArgument",
+        "NotFound",
+        "PermissionDenied",
+        "ResourceExhausted",
+        "Unauthenticated",
+        "Unavailable",
+        "Unimplemented",
+    },
+    "what the server has, and what it tells the client of it": {
+        "Device",
+        "Graph",
+        "LayerProfile",
+        "Port",
+        "QueryResult",
+        "RepositoryVersion",
+        "Subgraph",
+        "UnsupportedLayer",
+    },
+    "what the client says, and what the server understands": {
+        "InputOptions",
+        "OutputOptions",
+        "Range",
+    },
+    "the same for threads and for asyncio": {
+        "BalancedClient",
+        "BalancedNetwork",
+        "Client",
+        "InferMany",
+        "InferRequest",
+        "Session",
+        "Watch",
+    },
+    "for the server what was given, for the client what is loaded; both are public": {"Network"},
+    "each device's own answer to the same question": {"LayerSupport"},
+}
+"""Class names that more than one module may have, by the reason."""
+
+
+def class_names() -> dict[str, list[str]]:
+    """The modules of each class that other modules may use."""
+    found: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module)
+    return found
+
+
+def test_a_class_name_means_one_thing() -> None:
+    twice = {name: modules for name, modules in class_names().items() if len(modules) > 1}
+    allowed = set().union(*SHARED_NAMES.values())
+    assert {name: twice[name] for name in twice.keys() - allowed} == {}
+    assert allowed - twice.keys() == set()
+
+
+STATES = {"Aborted", "Cancelled", "Disconnected", "Stopped", "Unauthenticated", "Unimplemented"}
+"""Errors that are called by their status."""
+
+
+def test_no_class_is_called_by_a_participle_alone() -> None:
+    participles = {name for name in class_names() if re.fullmatch("[A-Z][a-z]+ed", name)}
+    assert participles == STATES

@@ -32,7 +32,7 @@ import psutil
 
 from headrace.client import Client, Network
 from headrace.client.aio import Client as AioClient
-from headrace.client.cli.benchmark.load import Load
+from headrace.client.cli.benchmark.load import BenchmarkRun
 from headrace.client.outputs import Outputs
 from headrace.client.plans.infer_plans import infer_packed
 from headrace.client.plans.plan import Budget
@@ -98,7 +98,7 @@ def load(
 
     async def main() -> Figures:
         async with AioClient(address) as client:
-            run = Load(lambda _: ask(client), 0.0, SECONDS)
+            run = BenchmarkRun(lambda _: ask(client), 0.0, SECONDS)
             before = server.cpu_times()
             results = await run.closed(callers)
             after = server.cpu_times()

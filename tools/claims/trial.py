@@ -18,7 +18,7 @@ import onnxruntime
 
 from headrace.plugins.openvino.backend import tensors
 from headrace.plugins.openvino.claims.attributes import limit
-from headrace.plugins.openvino.claims.forms import Form, form_of
+from headrace.plugins.openvino.claims.forms import LayerForm, form_of
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.network.type_inference import infer_types
 from tools.claims.layer import Array, Layer, dtype_of
@@ -50,7 +50,7 @@ class Trial:
     """
 
     verdict: Verdict
-    form: Form | None = None
+    form: LayerForm | None = None
     magnitude: int = 0
     bits: int = 0
     detail: str = ""

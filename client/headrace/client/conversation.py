@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from headrace.client import errors
 from headrace.client.outputs import Outputs
 from headrace.client.plans import plan
-from headrace.client.sessions.standing import Standing
+from headrace.client.sessions.progress import SessionProgress
 from headrace.client.shared_memory.loan import Loan
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
@@ -34,7 +34,7 @@ than a request's time limit it waits for the next result. The server counts from
 the request, and tells what is late."""
 
 
-class Place:
+class ConversationPlace:
     """Where a stream is: with the one server of a client. A client for several servers has a place
     that moves. Not thread-safe.
 
@@ -93,7 +93,7 @@ class Conversation:
         encode: makes a request and its attachments, as `RequestEncoder.encode` does.
         place: where the stream is.
         sharing: puts requests into shared memory; None for messages alone.
-        standing: that of the session that the requests belong to, if they do.
+        progress: that of the session that the requests belong to, if they do.
         failed: gets the error of each request that fails.
         in_flight: how many requests may be unanswered at a time.
         timeout: the time limit of each request, in seconds.
@@ -102,10 +102,10 @@ class Conversation:
     def __init__(
         self,
         encode: Callable[..., tuple[pb.InferRequest, list[Buffer]]],
-        place: Place,
+        place: ConversationPlace,
         *,
         sharing: Sharing | None = None,
-        standing: Standing | None = None,
+        progress: SessionProgress | None = None,
         failed: Callable[[errors.Error], object] = lambda _: None,
         in_flight: int = 32,
         outputs: Sequence[str] | None = None,
@@ -119,7 +119,7 @@ class Conversation:
         self._encode = encode
         self._sharing = sharing
         self._failed = failed
-        self._standing = standing
+        self._progress = progress
         self._in_flight = in_flight
         timeout = None if timeout is None else plan.checked_seconds(timeout)
         self._timeout = plan.patience(timeout)
@@ -192,7 +192,7 @@ class Conversation:
             return self._not_sent(index, error)
         except errors.FailedPrecondition as error:
             self._failed(error)
-            if self._standing is None:
+            if self._progress is None:
                 raise
             return self._not_sent(index, error)  # the session is over
         if self.place.attempts > 1:  # the caller's arrays may change, so they are copied
@@ -218,7 +218,7 @@ class Conversation:
     def _in_order(self, results: list[Result]) -> list[Result]:
         """The results that may be told now. Those of a session come in the order of its requests,
         although the server may tell one in a message before one in shared memory."""
-        if self._standing is None:
+        if self._progress is None:
             return results
         self._early.update(results)
         told: list[Result] = []
@@ -305,9 +305,9 @@ class Conversation:
         for each in left.values():
             if isinstance(each, Loan):
                 each.give_up()
-        standing, self._standing = self._standing, None
-        if standing is not None:
-            standing.end_stream()
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress.end_stream()
 
     def _received(self, result: stream.StreamResult) -> Result | None:
         index = self._index(result.id)
@@ -319,7 +319,7 @@ class Conversation:
                 return None
             again = sent.failed(outcome) if isinstance(sent, Loan) else None
             # Later requests of a session may be on their way, so none is sent again.
-            if again is not None and self._standing is None:
+            if again is not None and self._progress is None:
                 self._unanswered[index] = again[0]
                 self._add(*again)
                 return None
@@ -328,11 +328,11 @@ class Conversation:
         self._end(index)
         if isinstance(outcome, errors.Error):
             self._failed(outcome)
-        if self._standing is not None:
+        if self._progress is not None:
             if isinstance(outcome, errors.Error):
-                self._standing.failed(outcome)
+                self._progress.failed(outcome)
             else:
-                self._standing.completed(end=False)
+                self._progress.completed(end=False)
         return index, outcome
 
     def _repeats(self, index: int, error: errors.Error) -> bool:

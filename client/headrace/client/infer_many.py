@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace.client import errors
-from headrace.client.channel.channel import CallFailed, Stream
+from headrace.client.channel.channel import CallFailed, MessageStream
 from headrace.client.conversation import SLACK_SECONDS, Conversation, Result
 from headrace.client.forks import tell_of_forks
 from headrace.client.outputs import Outputs
@@ -33,7 +33,7 @@ class InferMany(Iterator[Result]):
         self._exhausted = False
         self._results: deque[Result] = deque()
         self._server: Any = None  # the client of the stream's server
-        self._call: Stream | None = None  # begins with the first input
+        self._call: MessageStream | None = None  # begins with the first input
         self._closed = self._inherited = False
         tell_of_forks(self)
 

@@ -17,7 +17,7 @@ from headrace.client.channel.connecting.names import parse
 from headrace.client.channel.connecting.tls import Tls
 from headrace.client.errors import invalid
 from headrace.client.shared_memory.handover import Handover, side_path
-from headrace.client.shared_memory.pool import Pool
+from headrace.client.shared_memory.pool import RegionPool
 from headrace.client.transport import Calls
 
 C = TypeVar("C", bound=Calls[Any])
@@ -150,7 +150,7 @@ class Endpoint:
         metadata = None if security.token is None else security.metadata
         return kind(channel, self.address, metadata, repeats=self.repeats)
 
-    def pool(self, wanted: bool | None) -> Pool | None:
+    def pool(self, wanted: bool | None) -> RegionPool | None:
         """The shared memory of a client; None if tensors travel in messages.
 
         Args:
@@ -159,7 +159,7 @@ class Endpoint:
         path = side_path(self.address)
         if wanted is False or (path is None and not wanted):
             return None
-        return Pool(handover=None if path is None else Handover(path, self.security.metadata))
+        return RegionPool(handover=None if path is None else Handover(path, self.security.metadata))
 
 
 def endpoint_of(target: Any, *security: Any, insecure: bool) -> Endpoint:

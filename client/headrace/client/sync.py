@@ -24,11 +24,11 @@ from headrace.client.infer_many import InferMany
 from headrace.client.info import NetworkInfo
 from headrace.client.plans import client_plans, network_plans, plan
 from headrace.client.plans.network_plans import AnyNetwork, LoadedNetwork
-from headrace.client.plans.plan import Blocking, Pause, Plan, Step
+from headrace.client.plans.plan import CallBlocking, Pause, Plan, Step
 from headrace.client.request import InferRequest
 from headrace.client.security import File, endpoint_of
+from headrace.client.sessions.progress import SessionProgress
 from headrace.client.sessions.session import Session
-from headrace.client.sessions.standing import Standing
 from headrace.client.shared_memory.call import started
 from headrace.client.shared_memory.loan import Packed
 from headrace.client.steps import run
@@ -196,7 +196,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
     def _do(self, step: Step) -> Any:
         if isinstance(step, Pause):
             return time.sleep(step.seconds)
-        if isinstance(step, Blocking):
+        if isinstance(step, CallBlocking):
             return step.function()
         limit = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:
@@ -247,8 +247,8 @@ class Network(LoadedNetwork[InferRequest, InferMany, Session]):
     def _session(self, identifier: str | None) -> Session:
         if not self.encoder.has_states:
             self.client.run(self.renew(self.timeout_seconds))
-        standing = Standing(self.name, self.encoder, identifier)
-        return Session(self.client, standing, self.timeout_seconds, self.sharing)
+        progress = SessionProgress(self.name, self.encoder, identifier)
+        return Session(self.client, progress, self.timeout_seconds, self.sharing)
 
     def _many(self, conversation: Conversation, inputs: Any) -> InferMany:
         return InferMany(conversation, inputs)

@@ -20,14 +20,14 @@ from headrace.client.channel.channel import (
     CallFailed,
     Channel,
     Ended,
+    MessageStream,
     Metadata,
-    Stream,
 )
 from headrace.client.channel.repeats import Repeating, Repeats
 from headrace.client.errors import client_closed
 from headrace.client.plans.plan import IDEMPOTENT
 from headrace.client.steps import run, run_on_loop
-from headrace.client.tracing.calls import Span, begin
+from headrace.client.tracing.calls import CallSpan, begin
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import REQUEST_ID_KEY
 
@@ -49,7 +49,7 @@ _OK: Final = grpc.StatusCode.OK
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class RpcMethod:
     """One of the service's methods.
 
     Attributes:
@@ -91,7 +91,7 @@ def _reader(kind: Any) -> Callable[[bytes], Any]:
 
 
 METHODS: Final = {
-    method.name: Method(
+    method.name: RpcMethod(
         f"/{_SERVICE.full_name}/{method.name}",
         method.name in IDEMPOTENT,
         method.client_streaming,
@@ -122,7 +122,7 @@ class Begun:
     __slots__ = ("_span", "metadata", "method", "repeats")
 
     def __init__(
-        self, method: Method, metadata: Metadata, span: Span | None, *, repeats: bool
+        self, method: RpcMethod, metadata: Metadata, span: CallSpan | None, *, repeats: bool
     ) -> None:
         self.method = method
         self.metadata = metadata
@@ -255,7 +255,7 @@ class ThreadCalls(Calls[Channel]):
             call.add_done_callback(lambda over: ended(_code_of(over.exception())))
         return call
 
-    def stream(self) -> Stream:
+    def stream(self) -> MessageStream:
         """Begins an InferStream, whose messages are read and written as bytes.
 
         Raises:
@@ -309,7 +309,7 @@ class TaskCalls(Calls[AsyncChannel]):
 
 
 def _said(
-    method: Method, stream: Stream | AsyncStream, request: Any
+    method: RpcMethod, stream: MessageStream | AsyncStream, request: Any
 ) -> Generator[Callable[[], Any], Any, Any]:
     """Sends all requests, and returns all replies, or the one. The steps are to be called."""
     try:

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.fair_queue import Entry
-from headrace.runtime.execution.stream import Stream, Task
+from headrace.runtime.execution.stream import ExecutionStream, Task
 
 PATIENCE_SECONDS = 60.0
 
@@ -29,7 +29,7 @@ class _Block:
         self.running.set()
         self._gate.wait()
 
-    def depart(self, stream: Stream) -> bool:
+    def depart(self, stream: ExecutionStream) -> bool:
         return False
 
     def fail(self, error: BaseException) -> None:

@@ -10,35 +10,35 @@ from headrace.http2 import frames, limits
 from headrace.http2.blocks import BlockDecoder, ListTooLarge
 from headrace.http2.calls import RESPONSE, RequestHead, ResponseHead, Trailers, trailers_block
 from headrace.http2.events import (
-    Ended,
+    CallOpened,
+    DataSent,
     Event,
     GoneAway,
-    Opened,
-    Received,
-    Refused,
+    MessageReceived,
+    MessageRefused,
     Reset,
-    Responded,
-    Sent,
+    ResponseStarted,
+    StreamEnded,
 )
 from headrace.http2.faults import ConnectionFault, StreamFault
 from headrace.http2.frames import ErrorCode, Setting
-from headrace.http2.limits import Endless, Limits, Room
+from headrace.http2.limits import ConnectionLimits, Endless, Room
 from headrace.http2.messages import Message
 from headrace.http2.receiving import RESOURCE_EXHAUSTED, Receiving
 from headrace.http2.sending import MAX_STREAM
 from headrace.http2.streams import Stream
 
 __all__ = [
+    "CallOpened",
     "Connection",
-    "Ended",
+    "DataSent",
     "Event",
     "GoneAway",
-    "Opened",
-    "Received",
-    "Refused",
+    "MessageReceived",
+    "MessageRefused",
     "Reset",
-    "Responded",
-    "Sent",
+    "ResponseStarted",
+    "StreamEnded",
 ]
 
 _LARGE_SETTINGS: Final = 64 * 6
@@ -96,7 +96,7 @@ class Connection(Receiving):
 
     def __init__(
         self,
-        bounds: Limits,
+        bounds: ConnectionLimits,
         now: float,
         room: Room | None = None,
         *,
@@ -448,10 +448,10 @@ class Connection(Receiving):
         if head.http is not None and not ends:
             self._plain[number] = head
             return
-        self._events.append(_new(Opened, (stream, head)))
+        self._events.append(_new(CallOpened, (stream, head)))
         if ends:
             stream.remote_ended = True
-            self._events.append(_new(Ended, (stream, None)))
+            self._events.append(_new(StreamEnded, (stream, None)))
 
     def _respond(self, stream: Stream, block: bytes, ends: int) -> None:
         """Reads the beginning of a response."""
@@ -465,7 +465,7 @@ class Connection(Receiving):
         stream.length = head.length
         stream.encoding = head.encoding
         stream.reads = head.is_grpc and head.status == 200
-        self._events.append(_new(Responded, (stream, head)))
+        self._events.append(_new(ResponseStarted, (stream, head)))
         if ends:
             self._ended(stream, Trailers(head.fields))
 

@@ -9,7 +9,7 @@ from headrace.http2.messages import Message
 from headrace.http2.streams import Stream
 
 
-class Opened(NamedTuple):
+class CallOpened(NamedTuple):
     """A call begins (at a server).
 
     A request that is no call of gRPC is told when it has ended, or when it is long.
@@ -19,21 +19,21 @@ class Opened(NamedTuple):
     head: RequestHead
 
 
-class Responded(NamedTuple):
+class ResponseStarted(NamedTuple):
     """A response begins (at a client)."""
 
     stream: Stream
     head: ResponseHead
 
 
-class Received(NamedTuple):
+class MessageReceived(NamedTuple):
     """A message has come. Its reader calls `Connection.read` when it has taken it."""
 
     stream: Stream
     message: Message
 
 
-class Refused(NamedTuple):
+class MessageRefused(NamedTuple):
     """A message is not read, and nothing after it: too large, broken, or without room.
 
     Attributes:
@@ -45,7 +45,7 @@ class Refused(NamedTuple):
     why: str
 
 
-class Ended(NamedTuple):
+class StreamEnded(NamedTuple):
     """The peer sends nothing more on the stream. A server's last words are its trailers."""
 
     stream: Stream
@@ -60,7 +60,7 @@ class Reset(NamedTuple):
     why: str
 
 
-class Sent(NamedTuple):
+class DataSent(NamedTuple):
     """Nothing of the stream's data is held back any more."""
 
     stream: Stream
@@ -74,4 +74,7 @@ class GoneAway(NamedTuple):
     why: str
 
 
-Event: TypeAlias = "Opened | Responded | Received | Refused | Ended | Reset | Sent | GoneAway"
+Event: TypeAlias = (
+    "CallOpened | ResponseStarted | MessageReceived | MessageRefused | "
+    "StreamEnded | Reset | DataSent | GoneAway"
+)

@@ -10,7 +10,7 @@ from headrace.http2.frames import DEFAULT_WINDOW, MIN_FRAME_BYTES, ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """The limits of one connection.
 
     Attributes:
@@ -94,7 +94,7 @@ def decoding(fields: int, size: int) -> float:
     return _BLOCK_COST * (1 + fields / _FIELDS) + _KIB_COST * max(size / 1024 - 1, 0)
 
 
-class Patience:
+class TokenBucket:
     """How much useless work a peer may still cause: a bucket of tokens.
 
     Frames that cost time and bring nothing take tokens. Each second, each call that is answered and

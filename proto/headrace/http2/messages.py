@@ -33,7 +33,7 @@ class BadMessage(Exception):
     """A message cannot be read. The text says why."""
 
 
-class Packed:
+class CompressedMessage:
     """A message that is still compressed.
 
     A large one takes long to unpack, so whoever reads it decides on which thread.
@@ -72,7 +72,7 @@ class Packed:
         return unpacked
 
 
-Message: TypeAlias = "bytes | memoryview | Packed"
+Message: TypeAlias = "bytes | memoryview | CompressedMessage"
 
 
 class MessageReader:
@@ -195,7 +195,7 @@ class MessageReader:
 
     def _read(self, message: bytes | memoryview) -> Message:
         if self._flags and self._packed is not None:
-            return Packed(message, self._packed, self._most_bytes)
+            return CompressedMessage(message, self._packed, self._most_bytes)
         return message
 
 

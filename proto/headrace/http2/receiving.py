@@ -7,10 +7,17 @@ from typing import Final
 
 from headrace.http2 import frames, limits
 from headrace.http2.calls import RequestHead, Trailers
-from headrace.http2.events import Ended, Event, Opened, Received, Refused, Reset
+from headrace.http2.events import (
+    CallOpened,
+    Event,
+    MessageReceived,
+    MessageRefused,
+    Reset,
+    StreamEnded,
+)
 from headrace.http2.faults import ConnectionFault, StreamFault
 from headrace.http2.frames import ErrorCode
-from headrace.http2.limits import Limits, Room
+from headrace.http2.limits import ConnectionLimits, Room
 from headrace.http2.messages import (
     PREFIX_BYTES,
     BadMessage,
@@ -65,7 +72,7 @@ class Receiving(Sending):
         "_worth_granting",
     )
 
-    def __init__(self, bounds: Limits, now: float, room: Room, *, client: bool) -> None:
+    def __init__(self, bounds: ConnectionLimits, now: float, room: Room, *, client: bool) -> None:
         super().__init__(bounds, now, client=client)
         self._room = room
         self._events: list[Event] = []  # of the bytes that are being read
@@ -150,13 +157,13 @@ class Receiving(Sending):
             self._unread += size + _MESSAGE_BYTES
             self._waiting += 1
             message = bytes(data[start + PREFIX_BYTES : start + length])
-            self._events.append(_new(Received, (stream, message)))
+            self._events.append(_new(MessageReceived, (stream, message)))
         self._receive_window -= length
         self._owed += length
         stream.receive_window -= length
         if flags & frames.END_STREAM:
             stream.remote_ended = True
-            self._events.append(_new(Ended, (stream, None)))
+            self._events.append(_new(StreamEnded, (stream, None)))
             if stream.local_ended:
                 self._close(stream)
         return True
@@ -299,7 +306,7 @@ class Receiving(Sending):
             size = len(message) + _MESSAGE_BYTES
             stream.unread += size
             self._unread += size
-            self._events.append(_new(Received, (stream, message)))
+            self._events.append(_new(MessageReceived, (stream, message)))
 
     def _refuse(self, stream: Stream, error: Exception) -> None:
         stream.reads = False
@@ -311,7 +318,7 @@ class Receiving(Sending):
             why = f"a message of {error.size} bytes is larger than {most} bytes"
         elif isinstance(error, _NoRoom):
             code = RESOURCE_EXHAUSTED
-        self._events.append(Refused(stream, code, why))
+        self._events.append(MessageRefused(stream, code, why))
 
     def _free_room(self, stream: Stream) -> None:
         if stream.held:
@@ -378,7 +385,7 @@ class Receiving(Sending):
             self._refuse(stream, BadMessage("the stream ends within a message"))
         if self._plain:
             self._tell_plain(stream)
-        self._events.append(_new(Ended, (stream, trailers)))
+        self._events.append(_new(StreamEnded, (stream, trailers)))
         if self._client:
             self._patience.left += limits.CALL_GAIN
         if stream.local_ended:
@@ -388,7 +395,7 @@ class Receiving(Sending):
         """Tells of a request that is no call."""
         head = self._plain.pop(stream.id, None)
         if head is not None:
-            self._events.append(Opened(stream, head))
+            self._events.append(CallOpened(stream, head))
 
     def _end_faulty(self, stream: Stream, fault: StreamFault) -> None:
         """Resets a stream whose peer broke the protocol."""

@@ -10,9 +10,9 @@ from typing import Final
 from headrace.http2 import frames
 from headrace.http2.calls import RESPONSE, trailers_block
 from headrace.http2.compression import TABLE_BYTES
-from headrace.http2.events import Event, Sent
+from headrace.http2.events import DataSent, Event
 from headrace.http2.frames import ErrorCode
-from headrace.http2.limits import CALL_GAIN, SENT_GAIN, Limits, Patience
+from headrace.http2.limits import CALL_GAIN, SENT_GAIN, ConnectionLimits, TokenBucket
 from headrace.http2.messages import PREFIX_BYTES, prefix
 from headrace.http2.streams import Buffer, Stream
 
@@ -70,7 +70,7 @@ class Sending:
         "streams",
     )
 
-    def __init__(self, bounds: Limits, now: float, *, client: bool) -> None:
+    def __init__(self, bounds: ConnectionLimits, now: float, *, client: bool) -> None:
         self.streams: dict[int, Stream] = {}
         self.out: list[Buffer] = []
         self.paused = False
@@ -79,7 +79,7 @@ class Sending:
         self.peer_streams = MAX_STREAM
         self._bounds = bounds
         self._client = client
-        self._patience = Patience(now)
+        self._patience = TokenBucket(now)
         self._now = now
         self._next = 1
         self._send_window = frames.DEFAULT_WINDOW
@@ -197,7 +197,7 @@ class Sending:
             whole: whether nothing is sent unless all of it goes out at once.
 
         Returns:
-            Whether all of it goes out at once. Otherwise `Sent` comes when it has.
+            Whether all of it goes out at once. Otherwise `DataSent` comes when it has.
         """
         size = len(message)
         fits = self.fits(stream, size)
@@ -250,7 +250,7 @@ class Sending:
         """Answers a call by a single message and its trailers, as one piece if the windows allow.
 
         Returns:
-            Whether all of it goes out at once. Otherwise `Sent` comes when it has.
+            Whether all of it goes out at once. Otherwise `DataSent` comes when it has.
         """
         size = len(message)
         whole = size + PREFIX_BYTES
@@ -305,7 +305,7 @@ class Sending:
         """Ends a response by its trailers, after its data.
 
         Returns:
-            Whether that goes out at once. Otherwise `Sent` comes when it has.
+            Whether that goes out at once. Otherwise `DataSent` comes when it has.
         """
         if not stream.is_open:
             return True
@@ -396,7 +396,7 @@ class Sending:
             _, stream = ready.popitem(last=False)
             sent += self._send_pending(stream, _TURN_BYTES)
             if not stream.pending:
-                events.append(Sent(stream))
+                events.append(DataSent(stream))
 
     @property
     def has_more(self) -> bool:

@@ -149,7 +149,7 @@ def varint(number: int, width: int = 1) -> bytes:
     return bytes(encoded)
 
 
-class Writer:
+class MessageWriter:
     """Gathers a message's parts, to be joined in one copy. Not thread-safe."""
 
     __slots__ = ("_parts", "position")

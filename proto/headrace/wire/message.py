@@ -68,7 +68,7 @@ def serialize(message: pb.InferRequest | pb.InferReply, attachments: Attachments
     head: bytes = message.SerializeToString()
     if not attachments:
         return head
-    writer = framing.Writer()
+    writer = framing.MessageWriter()
     writer.put(head)
     writer.put_attachments(attachments, aligned=is_in_place(head, attachments))
     return writer.to_bytes()
@@ -95,7 +95,7 @@ def serialize_parts(
     message: pb.InferRequest | pb.InferReply, attachments: Attachments
 ) -> list[Buffer]:
     """As `serialize`, without a copy of the attachments, which must not change."""
-    writer = framing.Writer()
+    writer = framing.MessageWriter()
     writer.put(message.SerializeToString())
     writer.put_attachments(attachments)
     return writer.to_parts()

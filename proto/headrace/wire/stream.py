@@ -176,7 +176,7 @@ def serialize_infer_stream_request(
     requests: Iterable[StreamRequest], cancel: Iterable[str] = ()
 ) -> bytes:
     """One message of several requests, and ids to cancel."""
-    writer = framing.Writer()
+    writer = framing.MessageWriter()
     for message, attachments in requests:
         _put(writer, _REQUESTS, message.SerializeToString(), attachments)
     for identifier in cancel:
@@ -188,7 +188,7 @@ def serialize_encoded_requests(
     requests: Iterable[bytes], cancel: Iterable[str] = (), *, ask_limits: bool = False
 ) -> bytes:
     """One message of several requests that are serialised already, and ids to cancel."""
-    writer = framing.Writer()
+    writer = framing.MessageWriter()
     for request in requests:
         writer.put_field(_REQUESTS, request)
     for identifier in cancel:
@@ -204,7 +204,7 @@ def serialize_infer_stream_reply(
     messages_read: int = 0,
 ) -> bytes:
     """One message of several results, the stream's limits, and how many messages were read."""
-    writer, varint = framing.Writer(), framing.varint
+    writer, varint = framing.MessageWriter(), framing.varint
     if messages_read:
         writer.put(_MESSAGES_READ + varint(messages_read))
     if limits is not None:
@@ -231,7 +231,7 @@ def serialize_infer_stream_reply(
     return writer.to_bytes()
 
 
-def _put(writer: framing.Writer, number: int, head: bytes, attachments: Attachments) -> None:
+def _put(writer: framing.MessageWriter, number: int, head: bytes, attachments: Attachments) -> None:
     if not attachments:
         writer.put_field(number, head)
         return

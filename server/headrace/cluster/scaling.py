@@ -64,7 +64,7 @@ class LoadMeter:
         return {WAITING: max(mean, 0.0), BUSY: busy / streams if streams else 0.0}
 
 
-class Context(Protocol):
+class AutoscalingContext(Protocol):
     """What `by_waiting_time` takes of Serve's AutoscalingContext."""
 
     @property
@@ -74,7 +74,7 @@ class Context(Protocol):
     def aggregated_metrics(self) -> Mapping[str, Mapping[Any, float]] | None: ...
 
 
-def by_waiting_time(context: Context) -> tuple[float, dict[str, Any]]:
+def by_waiting_time(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
     """Serve's autoscaling policy: the replicas that the cluster needs, and no state of its own."""
     metrics = context.aggregated_metrics or {}
     waiting = list(metrics.get(WAITING, {}).values())

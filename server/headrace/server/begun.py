@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Rest(Generic[T]):
+class Remainder(Generic[T]):
     """What is left of such a coroutine, for a task to await. Cancel that with `cancel_soon`.
 
     Args:

@@ -25,7 +25,7 @@ from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
-from headrace.server.services.methods import Handlers, Services, all_methods
+from headrace.server.services.methods import Handlers, Servicers, all_methods
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.messages import places
 from headrace.server.services.open_inference.models import Models
@@ -38,7 +38,7 @@ from headrace.server.services.shared_memory import SharedMemoryService
 from headrace.server.serving.layouts import CallLayouts
 from headrace.server.serving.serving import Serving
 from headrace.server.settings.settings import Settings
-from headrace.server.shared_memory.handover import Handover
+from headrace.server.shared_memory.handover import HandoverSocket
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.status.errors import RecentErrors
 from headrace.server.status.status import READY, StatusReport, facts_of
@@ -163,7 +163,7 @@ class Listeners:
             tls=tls.context if tls else None,
         )
 
-    def _services(self, status: StatusReport) -> Services:
+    def _services(self, status: StatusReport) -> Servicers:
         settings, backend, boundary = self._settings, self._backend, self._boundary
         core, networks, regions = backend.core, backend.networks, self._regions
         sink = CompletionSink(asyncio.get_running_loop())
@@ -200,7 +200,7 @@ class Listeners:
             settings.max_model_bytes_per_client,
         )
         self._reflection = ReflectionService([SERVICE, OPEN_INFERENCE, HEALTH])
-        return Services(
+        return Servicers(
             Servicer(core, networks, self._uploads, backend.repository, backend.catalogue),
             inference,
             self._streams,
@@ -217,7 +217,7 @@ class Listeners:
         if settings.unix_socket is None:
             return None
         handover = (
-            Handover(self._regions, self._boundary.entrance)
+            HandoverSocket(self._regions, self._boundary.entrance)
             if settings.allow_client_shared_memory
             else None
         )

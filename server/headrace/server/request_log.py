@@ -50,7 +50,7 @@ _FAILED: Final = "request failed"
 _NO_FAILURES: Final = frozenset({"OK", "CANCELLED", str(CLIENT_LEFT)})
 
 
-class Ended(NamedTuple):
+class RequestRecord(NamedTuple):
     """A request that has ended.
 
     Attributes:
@@ -95,7 +95,7 @@ class RequestLog:
         self,
         slow_seconds: float = 0.0,
         networks: NetworkRegistry | None = None,
-        failed: Callable[[Ended], object] = lambda _: None,
+        failed: Callable[[RequestRecord], object] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.slow_seconds = slow_seconds or float("inf")
@@ -111,7 +111,7 @@ class RequestLog:
         """Whether a request that ended so has to be passed to `ended`. This is cheap."""
         return code != "OK" or seconds >= self.slow_seconds or _log.isEnabledFor(logging.DEBUG)
 
-    def ended(self, request: Ended, *, may_be_slow: bool = True) -> None:
+    def ended(self, request: RequestRecord, *, may_be_slow: bool = True) -> None:
         """Writes the line of a request, if it gets one.
 
         Args:
@@ -146,7 +146,7 @@ class RequestLog:
             yield SeriesSnapshot(SLOW_REQUESTS, (method,), float(count))
         yield SeriesSnapshot(LOG_LINES_LEFT_OUT, (), float(left_out))
 
-    def _facts(self, request: Ended) -> dict[str, Any]:
+    def _facts(self, request: RequestRecord) -> dict[str, Any]:
         job = request.job
         facts: dict[str, Any] = {
             "request_id": request.request_id,

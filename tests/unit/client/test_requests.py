@@ -348,7 +348,7 @@ def test_time_counts_while_a_server_owes_a_result() -> None:
     def encode(_: object, *, identifier: str, **__: object) -> tuple[pb.InferRequest, list[Any]]:
         return pb.InferRequest(id=identifier), []
 
-    said = conversation.Conversation(encode, conversation.Place(None), timeout=1000)
+    said = conversation.Conversation(encode, conversation.ConversationPlace(None), timeout=1000)
     limits = [said.seconds_left]
     said.submit({})
     limits.append(said.seconds_left)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from headrace.client import Client, errors
-from headrace.client.conversation import Conversation, Place
+from headrace.client.conversation import Conversation, ConversationPlace
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from headrace.wire.stream import EncodedResult, serialize_infer_stream_reply
@@ -297,7 +297,7 @@ def test_results_of_a_session_come_in_order_whatever_the_server_tells_first() ->
         ]
         return [index for index, _ in many.receive(serialize_infer_stream_reply(results))]
 
-    many = Conversation(encode, Place(None), standing=Mock(), in_flight=3)
+    many = Conversation(encode, ConversationPlace(None), progress=Mock(), in_flight=3)
     refused = many.submit({})
     assert refused is not None
     assert refused[0] == 0

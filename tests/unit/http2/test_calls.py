@@ -19,7 +19,7 @@ from headrace.http2.calls import (
     trailers_block,
 )
 from headrace.http2.faults import StreamFault
-from headrace.http2.limits import Limits
+from headrace.http2.limits import ConnectionLimits
 from tests.support.http2_ends import CALL
 
 keys = st.from_regex(r"x-[a-z0-9._-]{0,5}", fullmatch=True).filter(lambda key: key[-4:] != "-bin")
@@ -173,4 +173,4 @@ def test_a_status_of_http_has_one_of_grpc(status: int, code: int) -> None:
 @pytest.mark.parametrize("name", ["window_bytes", "connection_bytes", "frame_bytes"])
 def test_a_limit_below_what_http2_lets_a_peer_count_on_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is 1000"):
-        Limits(**{name: 1000})
+        ConnectionLimits(**{name: 1000})

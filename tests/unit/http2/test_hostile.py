@@ -14,9 +14,16 @@ import pytest
 
 from headrace.http2.blocks import block as literal_block
 from headrace.http2.calls import request_block
-from headrace.http2.connection import Ended, Event, Opened, Received, Refused, Reset
-from headrace.http2.limits import Limits
-from headrace.http2.messages import Packed, TooLarge
+from headrace.http2.connection import (
+    CallOpened,
+    Event,
+    MessageReceived,
+    MessageRefused,
+    Reset,
+    StreamEnded,
+)
+from headrace.http2.limits import ConnectionLimits
+from headrace.http2.messages import CompressedMessage, TooLarge
 from tests.support.http2_ends import (
     ACK,
     CALL,
@@ -189,7 +196,7 @@ def test_frames_on_closed_streams_end() -> None:
 
 def test_streams_that_are_opened_and_left_are_few() -> None:
     """100,000 streams: those above the limit are refused, and then the connection ends."""
-    server = Server(Limits(streams=1000))
+    server = Server(ConnectionLimits(streams=1000))
     assert flood(server, new, 100_000) <= 1000 + 2000
     assert len(server.wire._over) <= 2000
 
@@ -281,7 +288,9 @@ def test_large_blocks_that_are_new_each_time_end_if_no_call_comes_of_them() -> N
 
 def test_a_binary_field_of_commas_is_not_a_list_of_thousands() -> None:
     server = Server()
-    (opened,) = of(Opened, server.read(headers(1, (b"x-bin", b"," * 20_000), flags=END_HEADERS)))
+    (opened,) = of(
+        CallOpened, server.read(headers(1, (b"x-bin", b"," * 20_000), flags=END_HEADERS))
+    )
     assert opened.head.refused == (13, "'x-bin' has more than 64 values in one field")
 
 
@@ -355,10 +364,12 @@ def test_answers_that_are_read_late_are_forgiven() -> None:
 
 def test_a_message_beyond_the_limit_is_refused_before_it_takes_memory() -> None:
     room = Memory()
-    server = Server(Limits(message_bytes=1000), room=room)
+    server = Server(ConnectionLimits(message_bytes=1000), room=room)
     stream = server.open(1)
     (refused,) = server.read(data(1, b"\0\xff\xff\xff\xff"))
-    assert refused == Refused(stream, 8, "a message of 4294967295 bytes is larger than 1000 bytes")
+    assert refused == MessageRefused(
+        stream, 8, "a message of 4294967295 bytes is larger than 1000 bytes"
+    )
     assert room.used == 0
     assert server.read(data(1, b"x" * 10_000)) == []
 
@@ -369,7 +380,7 @@ def test_messages_that_are_announced_share_the_room() -> None:
     server.read(*(new(each) for each in range(10)))
     events = server.read(*(data(2 * each + 1, b"\0\1\0\0\0x") for each in range(10)))
     assert room.used == 6 * (16 << 20)
-    assert [each.code for each in of(Refused, events)] == [8] * 4
+    assert [each.code for each in of(MessageRefused, events)] == [8] * 4
     for stream in list(server.wire.streams.values()):
         server.wire.reset(stream)
     assert room.used == 0
@@ -384,7 +395,7 @@ def test_a_message_in_frames_of_a_byte_ends_the_connection() -> None:
 
 
 def test_messages_that_nobody_reads_stop_their_sender() -> None:
-    server = Server(Limits(window_bytes=1 << 20, connection_bytes=1 << 20))
+    server = Server(ConnectionLimits(window_bytes=1 << 20, connection_bytes=1 << 20))
     server.read(*(new(each) for each in range(10)))
     server.sent()
     left = [server.wire._receive_window]
@@ -399,7 +410,7 @@ def test_messages_that_nobody_reads_stop_their_sender() -> None:
 
 
 def test_empty_messages_that_nobody_reads_end_the_connection() -> None:
-    server = Server(Limits(window_bytes=1 << 20, connection_bytes=1 << 20))
+    server = Server(ConnectionLimits(window_bytes=1 << 20, connection_bytes=1 << 20))
     server.read(*(new(each) for each in range(10)))
     count = 0
     sent = message() * 1000
@@ -410,7 +421,7 @@ def test_empty_messages_that_nobody_reads_end_the_connection() -> None:
 
 
 def test_empty_messages_that_are_read_may_be_many() -> None:
-    server = Server(Limits(window_bytes=1 << 20, connection_bytes=1 << 20))
+    server = Server(ConnectionLimits(window_bytes=1 << 20, connection_bytes=1 << 20))
     server.open(1)
     for _ in range(100):
         echo(server, server.read(data(1, message() * 1000)), b"")
@@ -419,7 +430,7 @@ def test_empty_messages_that_are_read_may_be_many() -> None:
 
 
 def test_closing_streams_gives_the_connections_window_back() -> None:
-    server = Server(Limits(window_bytes=1 << 20, connection_bytes=1 << 20))
+    server = Server(ConnectionLimits(window_bytes=1 << 20, connection_bytes=1 << 20))
     server.read(*(new(each) for each in range(10)))
     for each in range(8):
         size = min(200_000, server.wire._receive_window - 5)
@@ -432,12 +443,12 @@ def test_closing_streams_gives_the_connections_window_back() -> None:
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
 def test_a_compressed_bomb_is_unpacked_up_to_the_limit(pack: Callable[[bytes], bytes]) -> None:
-    server = Server(Limits(message_bytes=1 << 20))
+    server = Server(ConnectionLimits(message_bytes=1 << 20))
     encoding = b"gzip" if pack is gzip.compress else b"deflate"
     server.open(1, (b"grpc-encoding", encoding))
     bomb = pack(bytes(100 << 20))
-    (received,) = of(Received, server.read(data(1, message(bomb, 1))))
-    assert isinstance(received.message, Packed)
+    (received,) = of(MessageReceived, server.read(data(1, message(bomb, 1))))
+    assert isinstance(received.message, CompressedMessage)
     with pytest.raises(TooLarge) as caught:
         received.message.unpack()
     assert caught.value.size == (1 << 20) + 1
@@ -449,7 +460,7 @@ def test_half_a_frame_in_single_bytes_is_copied_once() -> None:
     for at in range(len(sent) - 1):
         piece = sent[at : at + 1]
         assert lines_of(lambda piece=piece: server.read(piece)) < 80  # type: ignore[misc]
-    assert of(Opened, server.read(sent[-1:]))
+    assert of(CallOpened, server.read(sent[-1:]))
 
 
 # -- a hostile server --
@@ -472,7 +483,7 @@ def test_trailers_without_an_end_end_the_connection() -> None:
 
 
 def test_a_list_of_trailers_that_is_too_large_ends_its_call_alone() -> None:
-    client = Client(Limits(header_bytes=1000))
+    client = Client(ConnectionLimits(header_bytes=1000))
     first = client.wire.open(request_block("/a.B/C", "localhost"), 0.0)
     second = client.wire.open(request_block("/a.B/C", "localhost"), 0.0)
     large = literal_block([(b"x", b"y" * 2000)])
@@ -490,9 +501,9 @@ def test_a_list_of_trailers_that_is_too_large_ends_its_call_alone() -> None:
 
 def echo(server: Server, events: list[Event], reply: bytes) -> None:
     for event in events:
-        if isinstance(event, Ended):
+        if isinstance(event, StreamEnded):
             server.wire.answer(event.stream, reply)
-        elif isinstance(event, Received):
+        elif isinstance(event, MessageReceived):
             server.wire.read(event.stream, len(event.message))
 
 
@@ -587,7 +598,7 @@ def test_pings_each_10_seconds_are_welcome_on_an_idle_connection() -> None:
 
 
 def test_uploads_may_be_refused_while_their_data_are_on_the_way() -> None:
-    server = Server(Limits(streams=1000))
+    server = Server(ConnectionLimits(streams=1000))
     for each in range(1000):
         server.wire.finish(server.open(2 * each + 1))
     server.sent()

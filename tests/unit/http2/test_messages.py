@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.http2.connection import Ended, Event, Received, Refused, Sent
-from headrace.http2.limits import Limits
-from headrace.http2.messages import BadMessage, Message, MessageReader, Packed, TooLarge
+from headrace.http2.connection import DataSent, Event, MessageReceived, MessageRefused, StreamEnded
+from headrace.http2.limits import ConnectionLimits
+from headrace.http2.messages import BadMessage, CompressedMessage, Message, MessageReader, TooLarge
 from tests.support.http2_ends import (
     CALL,
     DATA,
@@ -75,7 +75,7 @@ def test_a_message_with_other_flags_is_refused_at_its_prefix(
     server = Server()
     server.open(1, (b"grpc-encoding", encoding.encode()))
     (refused,) = server.read(data(1, message(b"x" * 100, flags)[:5]))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, MessageRefused)
     assert refused.code == 13
     assert why in refused.why
 
@@ -84,7 +84,7 @@ def test_good_messages_before_a_bad_one_are_handed_out() -> None:
     server = Server()
     server.open(1)
     events = server.read(data(1, message(b"good") + message(b"bad", 7) + message(b"lost")))
-    assert [type(each) for each in events] == [Received, Refused]
+    assert [type(each) for each in events] == [MessageReceived, MessageRefused]
     assert messages(events) == [b"good"]
 
 
@@ -93,7 +93,7 @@ def test_a_stream_that_ends_within_a_message_is_refused() -> None:
         server = Server()
         server.open(1)
         events = server.read(data(1, message(b"four")[:cut], END_STREAM))
-        assert [type(each) for each in events] == [Refused, Ended]
+        assert [type(each) for each in events] == [MessageRefused, StreamEnded]
         assert server.room.used == 0  # type: ignore[attr-defined]
 
 
@@ -103,8 +103,8 @@ def test_a_compressed_message_is_unpacked_by_its_reader(name: str, pack: object)
     server = Server()
     server.open(1, (b"grpc-encoding", name.encode()))
     packed = pack(b"text" * 100)
-    (received,) = of(Received, server.read(data(1, message(packed, 1))))
-    assert isinstance(received.message, Packed)
+    (received,) = of(MessageReceived, server.read(data(1, message(packed, 1))))
+    assert isinstance(received.message, CompressedMessage)
     assert len(received.message) == len(packed)
     assert received.message.unpack() == b"text" * 100
 
@@ -116,27 +116,27 @@ def test_a_compressed_message_is_unpacked_by_its_reader(name: str, pack: object)
 )
 def test_a_broken_compressed_message_is_told(broken: bytes) -> None:
     with pytest.raises(BadMessage):
-        Packed(broken, 31, 1000).unpack()
+        CompressedMessage(broken, 31, 1000).unpack()
 
 
 def test_a_compressed_message_may_be_as_large_as_the_limit() -> None:
     packed = gzip.compress(bytes(1000))
-    assert Packed(packed, 31, 1000).unpack() == bytes(1000)
-    assert Packed(packed, 31, 0).unpack() == bytes(1000)
+    assert CompressedMessage(packed, 31, 1000).unpack() == bytes(1000)
+    assert CompressedMessage(packed, 31, 0).unpack() == bytes(1000)
     with pytest.raises(TooLarge):
-        Packed(packed, 31, 999).unpack()
+        CompressedMessage(packed, 31, 999).unpack()
 
 
 def test_a_message_may_be_as_large_as_the_limit() -> None:
-    server = Server(Limits(message_bytes=100))
+    server = Server(ConnectionLimits(message_bytes=100))
     server.open(1)
     assert messages(server.read(data(1, message(b"x" * 100)))) == [b"x" * 100]
-    assert of(Refused, server.read(data(1, message(b"x" * 101))))
+    assert of(MessageRefused, server.read(data(1, message(b"x" * 101))))
 
 
 def test_large_messages_that_end_together_all_come() -> None:
     window = 1 << 17
-    server = Server(Limits(window_bytes=window, connection_bytes=window))
+    server = Server(ConnectionLimits(window_bytes=window, connection_bytes=window))
     sent = message(bytes(3 * window))
     streams = (1, 3, 5)
     for stream in streams:
@@ -166,7 +166,7 @@ def test_a_long_message_is_received_in_its_own_memory() -> None:
         at += count
     events += server.read(sent[at:])
     assert messages(events) == [sent[5:]]
-    assert of(Ended, events)
+    assert of(StreamEnded, events)
     assert room.used == 0
     assert len(sent) - 5 <= stream.unread < len(sent) + 100
 
@@ -189,7 +189,7 @@ def test_a_stream_may_be_reset_while_its_message_is_received() -> None:
 
 
 def test_a_message_larger_than_its_window_gets_a_window_of_its_size() -> None:
-    server = Server(Limits(window_bytes=65_535))
+    server = Server(ConnectionLimits(window_bytes=65_535))
     server.open(1)
     server.read(data(1, message(b"x" * 1_000_000)[:60_000]))
     (update,) = server.sent_of(WINDOW_UPDATE)
@@ -198,7 +198,7 @@ def test_a_message_larger_than_its_window_gets_a_window_of_its_size() -> None:
 
 
 def test_a_message_that_fits_into_its_window_needs_no_larger_one() -> None:
-    server = Server(Limits(window_bytes=1 << 20))
+    server = Server(ConnectionLimits(window_bytes=1 << 20))
     server.open(1)
     whole = data(1, message(bytes(700_000)))
     server.read(whole[:60_000])
@@ -207,7 +207,7 @@ def test_a_message_that_fits_into_its_window_needs_no_larger_one() -> None:
 
 
 def test_a_window_is_given_back_when_its_messages_are_read() -> None:
-    server = Server(Limits(window_bytes=65_535))
+    server = Server(ConnectionLimits(window_bytes=65_535))
     stream = server.open(1)
     for _ in range(4):
         server.read(data(1, message(b"x" * 15_000)))
@@ -221,7 +221,7 @@ def test_a_window_is_given_back_when_its_messages_are_read() -> None:
 
 
 def test_padding_never_keeps_a_message_from_coming() -> None:
-    server = Server(Limits(window_bytes=65_535))
+    server = Server(ConnectionLimits(window_bytes=65_535))
     server.open(1)
     sent = message(b"x" * 100_000)
     window = 65_535
@@ -285,7 +285,7 @@ def test_an_answer_that_waits_is_told_when_it_has_left() -> None:
     stream = server.open(1, end=True)
     assert not server.wire.answer(stream, b"reply")
     assert [each.kind for each in server.sent()] == [HEADERS]
-    assert server.read(window_update(1, 100)) == [Sent(stream)]
+    assert server.read(window_update(1, 100)) == [DataSent(stream)]
     assert [each.kind for each in server.sent()] == [DATA, HEADERS]
     assert server.wire.streams == {}
 
@@ -313,7 +313,7 @@ def test_empty_parts_of_a_message_hold_nothing_back() -> None:
     parts = (message(b"text")[:5], b"", b"text", b"", b"")
     assert not server.wire._hold(stream, *parts)
     assert not server.wire.finish(stream)
-    assert server.read(window_update(1, 1)) == [Sent(stream)]
+    assert server.read(window_update(1, 1)) == [DataSent(stream)]
     assert b"".join(each.payload for each in server.sent_of(DATA)) == message(b"text")
     assert server.wire.streams == {}
 
@@ -351,5 +351,5 @@ def test_a_pause_holds_data_back_and_answers_pings() -> None:
     server.wire.paused = False
     events: list[Event] = []
     server.wire.flush(events)
-    assert events == [Sent(stream)]
+    assert events == [DataSent(stream)]
     assert [each.kind for each in server.sent()] == [DATA]

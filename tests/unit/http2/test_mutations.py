@@ -9,9 +9,15 @@ import hpack
 import pytest
 
 from headrace.http2.calls import RESPONSE, plain_block, request_block, trailers_block
-from headrace.http2.connection import Ended, Event, Opened, Received, Refused
-from headrace.http2.limits import Limits
-from headrace.http2.messages import BadMessage, Packed, TooLarge
+from headrace.http2.connection import (
+    CallOpened,
+    Event,
+    MessageReceived,
+    MessageRefused,
+    StreamEnded,
+)
+from headrace.http2.limits import ConnectionLimits
+from headrace.http2.messages import BadMessage, CompressedMessage, TooLarge
 from tests.support.http2_ends import (
     ACK,
     CALL,
@@ -41,7 +47,7 @@ from tests.support.http2_ends import (
     window_update,
 )
 
-LIMITS = Limits(
+LIMITS = ConnectionLimits(
     streams=4,
     window_bytes=65_535,
     connection_bytes=65_535,
@@ -123,10 +129,10 @@ def serve(end: End, chance: random.Random, events: list[Event]) -> None:
     """Does with a server's events what an owner may do, and more."""
     wire = end.wire
     for event in events:
-        if isinstance(event, Opened) and event.head.http is not None:
+        if isinstance(event, CallOpened) and event.head.http is not None:
             wire.finish_plain(event.stream, plain_block(415, 4), b"grpc")
-        elif isinstance(event, Received):
-            if isinstance(event.message, Packed):
+        elif isinstance(event, MessageReceived):
+            if isinstance(event.message, CompressedMessage):
                 try:
                     event.message.unpack()
                 except (BadMessage, TooLarge):
@@ -135,7 +141,7 @@ def serve(end: End, chance: random.Random, events: list[Event]) -> None:
             if not event.stream.answered:
                 wire.send_head(event.stream)
             wire.send_message(event.stream, b"r" * chance.choice([0, 10, 20_000]))
-        elif isinstance(event, Ended | Refused):
+        elif isinstance(event, StreamEnded | MessageRefused):
             if chance.random() < 0.5:
                 wire.answer(event.stream, b"r" * chance.choice([0, 10, 20_000]))
             wire.finish(event.stream)
@@ -145,7 +151,7 @@ def use(end: End, chance: random.Random, events: list[Event]) -> None:
     """Does with a client's events what an owner may do, and more."""
     wire = end.wire
     for event in events:
-        if isinstance(event, Received):
+        if isinstance(event, MessageReceived):
             wire.read(event.stream, len(event.message))
     if len(wire.streams) < 6:
         stream = wire.open(request_block("/a.B/C", "localhost"), end.now)

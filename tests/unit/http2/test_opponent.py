@@ -18,15 +18,22 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headrace.http2.calls import request_block
-from headrace.http2.connection import Ended, Event, Opened, Received, Refused, Reset
-from headrace.http2.limits import Limits
+from headrace.http2.connection import (
+    CallOpened,
+    Event,
+    MessageReceived,
+    MessageRefused,
+    Reset,
+    StreamEnded,
+)
+from headrace.http2.limits import ConnectionLimits
 from headrace.http2.messages import MessageReader
 from headrace.http2.streams import Stream
 from tests.support.http2_ends import CALL, End, message, of, plain
 
 TURNS = 100  # after which h2's windows are wide
 CODE = h2.settings.SettingCodes
-LIMITS = Limits(
+LIMITS = ConnectionLimits(
     window_bytes=65_535, connection_bytes=65_535, frame_bytes=16_384, header_bytes=64 << 10
 )
 
@@ -192,7 +199,7 @@ def unpacked(data: bytearray) -> list[bytes]:
 def exchange(end: End, opponent: Opponent, plan: Plan, handle: Any) -> None:
     """Lets bytes go to and fro until nothing happens any more."""
     pieces = itertools.cycle(plan.pieces)
-    unread: list[Received] = []
+    unread: list[MessageReceived] = []
 
     def read_all() -> None:
         for each in unread:
@@ -222,7 +229,7 @@ def exchange(end: End, opponent: Opponent, plan: Plan, handle: Any) -> None:
                     count = len(each)
                     events = end.read(each)
                 each = each[count:]
-                unread += of(Received, events)
+                unread += of(MessageReceived, events)
                 handle(events)
                 if not plan.is_lazy:
                     read_all()
@@ -290,16 +297,16 @@ def test_a_server_echoes_what_a_client_of_h2_sends(plan: Plan) -> None:
 
     def handle(events: list[Event]) -> None:
         for event in events:
-            if isinstance(event, Opened):
+            if isinstance(event, CallOpened):
                 maybe_reset(event.stream)
                 server.wire.send_head(event.stream)
-            elif isinstance(event, Received):
+            elif isinstance(event, MessageReceived):
                 server.wire.send_message(event.stream, plain(event))
                 counts[event.stream.id] += 1
                 maybe_reset(event.stream)
-            elif isinstance(event, Ended):
+            elif isinstance(event, StreamEnded):
                 server.wire.finish(event.stream)
-            assert not isinstance(event, Refused)
+            assert not isinstance(event, MessageRefused)
 
     def maybe_reset(stream: Stream) -> None:
         call = plan.calls[(stream.id - 1) // 2]
@@ -344,17 +351,17 @@ def test_a_client_gets_back_what_it_sends_to_a_server_of_h2(plan: Plan) -> None:
 
     def handle(events: list[Event]) -> None:
         for event in events:
-            if isinstance(event, Received):
+            if isinstance(event, MessageReceived):
                 got[event.stream.id].append(plain(event))
                 call = plan.calls[(event.stream.id - 1) // 2]
                 if call.reset == (len(got[event.stream.id]), False):
                     client.wire.reset(event.stream)
                     over.add(event.stream.id)
-            elif isinstance(event, Ended):
+            elif isinstance(event, StreamEnded):
                 trailers[event.stream.id] = event.trailers
             elif isinstance(event, Reset):
                 over.add(event.stream.id)
-            assert not isinstance(event, Refused) or event.stream.id in over
+            assert not isinstance(event, MessageRefused) or event.stream.id in over
 
     exchange(client, opponent, plan, handle)
     assert client.fault is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.http2.blocks import BlockDecoder, block, literal
 from headrace.http2.calls import RequestHead
 from headrace.http2.compression import BadBlock, Decoder, TooManyFields
-from headrace.http2.connection import Opened
+from headrace.http2.connection import CallOpened
 from headrace.http2.faults import ConnectionFault, StreamFault
 from tests.support.http2_ends import (
     CALL,
@@ -87,7 +87,7 @@ BAD = [
 def test_a_field_is_read(what: str, _case: str, field: bytes) -> None:
     server = Server()
     call = hpack.Encoder().encode([*CALL, (b"user-agent", b"other")])
-    (opened,) = of(Opened, server.read(frame(HEADERS, LAST_HEADERS, 1, call + field)))
+    (opened,) = of(CallOpened, server.read(frame(HEADERS, LAST_HEADERS, 1, call + field)))
     known = dict(opened.head.metadata)
     assert "h2spec" in known.values() or what == "an indexed field"
 
@@ -96,7 +96,7 @@ def test_a_field_is_read(what: str, _case: str, field: bytes) -> None:
 def test_a_block_may_begin_with_sizes_of_the_table(sizes: bytes) -> None:
     """h2spec generic/5/15 and 16."""
     server = Server()
-    assert of(Opened, server.read(frame(HEADERS, LAST_HEADERS, 1, sizes + SHORT)))
+    assert of(CallOpened, server.read(frame(HEADERS, LAST_HEADERS, 1, sizes + SHORT)))
 
 
 @pytest.mark.parametrize(("_", "_case", "sent"), BAD, ids=[row[0] for row in BAD])
@@ -118,7 +118,7 @@ def test_what_hpack_encodes_is_decoded_alike_with_all_its_means() -> None:
         more = [(b"x-%d" % (call * each % 23), b"v%d" % each * (call % 97)) for each in range(5)]
         sent = encoder.encode([*CALL, *more], huffman=bool(call % 3))
         events = server.serve(frame(HEADERS, LAST_HEADERS, 2 * call + 1, sent))
-        (opened,) = of(Opened, events)
+        (opened,) = of(CallOpened, events)
         assert [(k.encode(), v.encode()) for k, v in opened.head.metadata] == more
 
 

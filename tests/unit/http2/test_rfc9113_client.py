@@ -7,8 +7,15 @@ import struct
 import pytest
 
 from headrace.http2.calls import request_block, trailers_block
-from headrace.http2.connection import Ended, GoneAway, Received, Refused, Reset, Responded
-from headrace.http2.limits import Limits
+from headrace.http2.connection import (
+    GoneAway,
+    MessageReceived,
+    MessageRefused,
+    Reset,
+    ResponseStarted,
+    StreamEnded,
+)
+from headrace.http2.limits import ConnectionLimits
 from headrace.http2.streams import Stream
 from tests.support.http2_ends import (
     ACK,
@@ -100,10 +107,10 @@ def test_a_call_is_sent_and_its_reply_read() -> None:
     client, stream = calling()
     events = client.read(head(), data(1, message(b"answer")), trailers())
     responded, received, ended = events
-    assert isinstance(responded, Responded)
+    assert isinstance(responded, ResponseStarted)
     assert (responded.head.status, responded.head.is_grpc) == (200, True)
     assert messages([received]) == [b"answer"]
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, StreamEnded)
     assert ended.trailers is not None
     assert (ended.trailers.code, ended.trailers.message) == (5, "no model")
     assert ended.trailers.metadata == (("x-more", "y"),)
@@ -126,8 +133,8 @@ def test_a_response_may_be_trailers_alone() -> None:
     responded, ended = client.read(
         frame(HEADERS, LAST_HEADERS, 1, block(*HEAD) + trailers_block(14, "draining"))
     )
-    assert isinstance(responded, Responded)
-    assert isinstance(ended, Ended)
+    assert isinstance(responded, ResponseStarted)
+    assert isinstance(ended, StreamEnded)
     assert ended.trailers is not None
     assert (ended.trailers.code, ended.trailers.message) == (14, "draining")
 
@@ -160,7 +167,7 @@ def test_an_interim_response_is_passed_over() -> None:
     client, _ = calling()
     interim = frame(HEADERS, END_HEADERS, 1, block((b":status", b"103"), (b"link", b"a")))
     events = client.read(interim, interim, head(), trailers())
-    assert [type(each) for each in events] == [Responded, Ended]
+    assert [type(each) for each in events] == [ResponseStarted, StreamEnded]
 
 
 def test_a_response_that_is_not_grpcs_is_told_and_its_text_not_read() -> None:
@@ -169,9 +176,9 @@ def test_a_response_that_is_not_grpcs_is_told_and_its_text_not_read() -> None:
     responded, ended = client.read(
         frame(HEADERS, END_HEADERS, 1, block(*html)), data(1, b"<html>", END_STREAM)
     )
-    assert isinstance(responded, Responded)
+    assert isinstance(responded, ResponseStarted)
     assert (responded.head.status, responded.head.is_grpc) == (502, False)
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, StreamEnded)
     assert ended.trailers is None
 
 
@@ -185,7 +192,7 @@ def test_a_refused_stream_is_told_as_such() -> None:
 def test_a_goaway_names_the_last_stream() -> None:
     client, _ = calling()
     assert client.read(frame(GOAWAY, 0, 0, number(1) + number(0))) == [GoneAway(1, 0, "")]
-    assert of(Ended, client.read(head(), trailers()))
+    assert of(StreamEnded, client.read(head(), trailers()))
 
 
 def test_what_comes_on_a_stream_that_was_reset_is_ignored() -> None:
@@ -274,7 +281,7 @@ STREAM_ERRORS = [
     ("_", "code", "sent"), CONNECTION_ERRORS, ids=[row[0] for row in CONNECTION_ERRORS]
 )
 def test_a_connection_ends_with_the_reason(_: str, code: str, sent: bytes) -> None:
-    client = End(Limits(frame_bytes=16_384), client=True)
+    client = End(ConnectionLimits(frame_bytes=16_384), client=True)
     stream = client.wire.open(CALL, 0.0)
     events = client.read(sent)
     assert client.fault == code
@@ -296,8 +303,8 @@ def test_a_stream_ends_with_the_reason(_: str, code: str, sent: bytes) -> None:
 
 
 def test_a_message_beyond_the_limit_is_refused_at_its_prefix() -> None:
-    client = Client(Limits(message_bytes=100))
+    client = Client(ConnectionLimits(message_bytes=100))
     stream = client.wire.open(CALL, 0.0)
     (_, refused) = client.read(head(), data(1, b"\0\0\0\0\x65"))
-    assert refused == Refused(stream, 8, "a message of 101 bytes is larger than 100 bytes")
-    assert not of(Received, client.read(data(1, b"x" * 101)))
+    assert refused == MessageRefused(stream, 8, "a message of 101 bytes is larger than 100 bytes")
+    assert not of(MessageReceived, client.read(data(1, b"x" * 101)))

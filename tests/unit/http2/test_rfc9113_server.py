@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.http2.connection import Ended, GoneAway, Opened, Received, Reset
-from headrace.http2.limits import Limits
+from headrace.http2.connection import CallOpened, GoneAway, MessageReceived, Reset, StreamEnded
+from headrace.http2.limits import ConnectionLimits
 from tests.support.http2_ends import (
     ACK,
     CALL,
@@ -47,7 +47,7 @@ from tests.support.http2_ends import (
 )
 
 MAX_STREAMS, WINDOW, MAX_FRAME, MAX_LIST = 3, 4, 5, 6
-LIMITS = Limits(streams=100, frame_bytes=16_384)
+LIMITS = ConnectionLimits(streams=100, frame_bytes=16_384)
 PLAIN_CALL = CALL[:4]  # not gRPC's: answered by a sentence
 WITHOUT_END = END_HEADERS
 TEST = message(b"test")
@@ -463,7 +463,7 @@ def test_data_on_a_closed_stream_are_told_to_be_so_once() -> None:
 
 def test_a_stream_beyond_the_limit_is_refused_and_may_be_repeated() -> None:
     """h2spec http2/5.1.2/1."""
-    server = Server(Limits(streams=2))
+    server = Server(ConnectionLimits(streams=2))
     server.read(headers(1), headers(3))
     events = server.read(headers(5))
     assert events == []
@@ -471,7 +471,7 @@ def test_a_stream_beyond_the_limit_is_refused_and_may_be_repeated() -> None:
 
 
 def test_a_stream_counts_until_its_answer_has_left() -> None:
-    server = Server(Limits(streams=1))
+    server = Server(ConnectionLimits(streams=1))
     server.read(settings((WINDOW, 0)))
     server.serve(headers(1))
     server.serve(headers(3))
@@ -583,7 +583,10 @@ def test_streams_after_the_last_one_are_ignored_whatever_comes_on_them() -> None
     assert server.read(ignored) == []
     assert server.sent() == []
     assert server.fault is None
-    assert [type(each) for each in server.read(data(1, TEST, END_STREAM))] == [Received, Ended]
+    assert [type(each) for each in server.read(data(1, TEST, END_STREAM))] == [
+        MessageReceived,
+        StreamEnded,
+    ]
 
 
 def test_the_last_stream_of_a_goaway_never_grows() -> None:
@@ -669,21 +672,21 @@ def test_a_message_that_shall_go_whole_or_not_at_all_waits_for_no_window() -> No
 
 
 def test_more_data_than_the_connections_window_end_the_connection() -> None:
-    server = Server(Limits(connection_bytes=65_535, window_bytes=1 << 20))
+    server = Server(ConnectionLimits(connection_bytes=65_535, window_bytes=1 << 20))
     server.open(1)
     server.read(data(1, message(b"x" * 65_531)))
     assert server.fault == "FLOW_CONTROL_ERROR"
 
 
 def test_more_data_than_a_streams_window_end_the_stream() -> None:
-    server = Server(Limits(window_bytes=65_535))
+    server = Server(ConnectionLimits(window_bytes=65_535))
     server.open(1)
     server.read(data(1, message(b"x" * 65_531)))
     assert [each.code for each in server.sent_of(RST_STREAM)] == ["FLOW_CONTROL_ERROR"]
 
 
 def test_padding_counts_for_flow_control() -> None:
-    server = Server(Limits(connection_bytes=65_535))
+    server = Server(ConnectionLimits(connection_bytes=65_535))
     stream = server.open(1)
     padded = data(1, b"\xff" + b"\0" * 255, PADDED)
     for _ in range(128):
@@ -694,14 +697,14 @@ def test_padding_counts_for_flow_control() -> None:
 
 
 def test_an_unknown_frame_does_not_count_for_flow_control() -> None:
-    server = Server(Limits(connection_bytes=65_535))
+    server = Server(ConnectionLimits(connection_bytes=65_535))
     for _ in range(100):
         server.read(frame(0xFA, payload=b"x" * 16_384))
     assert server.sent() == []
 
 
 def test_data_that_nobody_wants_count_for_the_connections_window() -> None:
-    server = Server(Limits(connection_bytes=65_535))
+    server = Server(ConnectionLimits(connection_bytes=65_535))
     stream = server.open(1)
     server.wire.reset(stream)
     server.sent()
@@ -728,7 +731,7 @@ def test_a_request_that_is_no_call_gets_a_whole_answer() -> None:
     for method in (b"GET", b"HEAD", b"POST"):
         server = Server()
         events = server.serve(headers(1, call=((b":method", method), *PLAIN_CALL[1:])))
-        assert of(Opened, events)[0].head.http is not None
+        assert of(CallOpened, events)[0].head.http is not None
         assert [each.flags for each in server.sent()] == [END_HEADERS, END_STREAM]
 
 
@@ -736,10 +739,10 @@ def test_a_request_that_is_no_call_is_told_when_it_has_ended_or_is_long() -> Non
     server = Server()
     assert server.read(headers(1, call=PLAIN_CALL, flags=WITHOUT_END), data(1, b"{")) == []
     events = server.read(data(1, b"}", END_STREAM))
-    assert [type(each) for each in events] == [Opened, Ended]
+    assert [type(each) for each in events] == [CallOpened, StreamEnded]
     long = data(3, b" " * 16_384)
     assert server.read(headers(3, call=PLAIN_CALL, flags=WITHOUT_END), long, long) == []
-    assert [type(each) for each in server.read(long, long)] == [Opened]
+    assert [type(each) for each in server.read(long, long)] == [CallOpened]
 
 
 def test_a_wrong_content_length_of_a_request_that_is_no_call_is_told() -> None:
@@ -759,7 +762,7 @@ def test_content_length_that_is_exceeded_ends_the_stream_at_once() -> None:
 
 
 def test_a_list_of_fields_that_is_too_large_refuses_its_call_alone() -> None:
-    server = Server(Limits(header_bytes=1000))
+    server = Server(ConnectionLimits(header_bytes=1000))
     more = [(b"x-%d" % each, b"y" * 100) for each in range(10)]
     assert server.read(headers(1, *more)) == []
     (answer,) = server.sent()

@@ -13,7 +13,7 @@ import pytest
 from headrace.runtime.execution.job import Job
 from headrace.server.access.identity import ANONYMOUS, STRANGER, Identity, Role
 from headrace.server.logs import configure_logging
-from headrace.server.request_log import LINES_A_SECOND, LINES_OF_A_CLIENT, Ended, RequestLog
+from headrace.server.request_log import LINES_A_SECOND, LINES_OF_A_CLIENT, RequestLog, RequestRecord
 
 CI = Identity("token:ci", frozenset({Role.INFER}))
 
@@ -29,9 +29,9 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def ended(code: str = "OK", seconds: float = 0.001, **facts: Any) -> Ended:
+def ended(code: str = "OK", seconds: float = 0.001, **facts: Any) -> RequestRecord:
     given = {"request_id": "r1", "caller": CI, "peer": "ipv4:10.0.0.1:5", **facts}
-    return Ended("Infer", code, seconds, **given)
+    return RequestRecord("Infer", code, seconds, **given)
 
 
 def finished(queued: float, execution: float, trace: str = "r1") -> Job:
@@ -136,7 +136,7 @@ def test_lines_beyond_the_bound_are_counted_and_the_next_line_tells(written: io.
 
 
 def test_each_failure_is_passed_on_even_if_it_gets_no_line() -> None:
-    failed: list[Ended] = []
+    failed: list[RequestRecord] = []
     log = RequestLog(slow_seconds=2.0, failed=failed.append)
     requests = [ended("INVALID_ARGUMENT"), ended("500"), ended("404")]
     for each in (*requests, ended("CANCELLED"), ended("OK", seconds=9.0), ended("499")):

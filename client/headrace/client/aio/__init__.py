@@ -27,9 +27,9 @@ from headrace.client.info import NetworkInfo
 from headrace.client.outputs import Outputs
 from headrace.client.plans import client_plans, infer_plans, network_plans, plan
 from headrace.client.plans.network_plans import AnyNetwork, LoadedNetwork
-from headrace.client.plans.plan import Blocking, Budget, Pause, Plan, Step
+from headrace.client.plans.plan import Budget, CallBlocking, Pause, Plan, Step
 from headrace.client.security import File, endpoint_of
-from headrace.client.sessions.standing import Standing
+from headrace.client.sessions.progress import SessionProgress
 from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.client.steps import run_on_loop
 
@@ -189,7 +189,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
-        if isinstance(step, Blocking):
+        if isinstance(step, CallBlocking):
             return await asyncio.to_thread(step.function)
         limit = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         try:
@@ -244,11 +244,11 @@ class Network(LoadedNetwork[InferRequest, InferMany, Session]):
 
     def _session(self, identifier: str | None) -> Session:
         try:
-            standing = Standing(self.name, self.encoder, identifier)
+            progress = SessionProgress(self.name, self.encoder, identifier)
         except Error as error:
             self.failed(error)
             raise
-        return Session(self.client, standing, self.timeout_seconds, self.sharing)
+        return Session(self.client, progress, self.timeout_seconds, self.sharing)
 
     def _many(self, conversation: Conversation, inputs: Any) -> InferMany:
         return InferMany(conversation, inputs)

@@ -15,8 +15,8 @@ from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
 from headrace.client.plans.plan import Budget, Plan
+from headrace.client.sessions.progress import SessionProgress, is_not_open
 from headrace.client.sessions.shared import AnySession
-from headrace.client.sessions.standing import Standing, is_not_open
 from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.client.transport import TaskCalls
@@ -42,9 +42,13 @@ class Session(AnySession[Coroutine[Any, Any, Outputs], InferRequest, InferMany])
     """
 
     def __init__(
-        self, client: _Client, standing: Standing, timeout_seconds: float, sharing: Sharing | None
+        self,
+        client: _Client,
+        progress: SessionProgress,
+        timeout_seconds: float,
+        sharing: Sharing | None,
     ) -> None:
-        super().__init__(client, standing, timeout_seconds, sharing)
+        super().__init__(client, progress, timeout_seconds, sharing)
         self._many: InferMany | None = None
         self._last: asyncio.Future[None] | None = None  # done when the last request is
 
@@ -56,16 +60,16 @@ class Session(AnySession[Coroutine[Any, Any, Outputs], InferRequest, InferMany])
         budget = self._budget(timeout)
         if self._many is not None:
             await self._many.aclose()
-        if not self._standing.must_end:
-            self._standing.closed = True
+        if not self._progress.must_end:
+            self._progress.closed = True
             return
-        turn = _Turn(self, self._standing.encode_end(), end=True)
+        turn = _Turn(self, self._progress.encode_end(), end=True)
         try:
             await self._send(turn, budget)
         except Error as error:
             if not is_not_open(error):
                 raise
-            self._standing.closed = True
+            self._progress.closed = True
 
     async def __aenter__(self) -> Session:
         return self
@@ -92,7 +96,7 @@ class Session(AnySession[Coroutine[Any, Any, Outputs], InferRequest, InferMany])
         return InferRequest(task)
 
     def _many_of(self, conversation: Conversation, inputs: Any) -> InferMany:
-        self._standing.begin_stream()
+        self._progress.begin_stream()
         self._many = InferMany(conversation, inputs)  # nobody else may keep it, and its tasks go on
         return self._many
 
@@ -137,9 +141,9 @@ class _Turn:
         if isinstance(packed, Loan):
             packed.not_sent()  # or it has ended
         if error is None:
-            self._session._standing.completed(end=self._end)
+            self._session._progress.completed(end=self._end)
         else:
-            self._session._standing.failed(error)
+            self._session._progress.failed(error)
         before, self._before = self._before, None
         if before is None or before.done():
             self._over.set_result(None)

@@ -13,9 +13,9 @@ from google.protobuf.message import Message as PlainMessage
 
 from headrace.client.balancing.fleet import Fleet, Server
 from headrace.client.balancing.health import Mark, Verdict, judge
-from headrace.client.conversation import Place
+from headrace.client.conversation import ConversationPlace
 from headrace.client.errors import Error
-from headrace.client.plans.plan import Budget, Call, Pause, Plan
+from headrace.client.plans.plan import Budget, CallMethod, Pause, Plan
 from headrace.wire.codec import CodecError
 from headrace.wire.message import parse_infer_reply
 
@@ -28,7 +28,7 @@ _NETWORK_TAG: Final = 0x0A  # field 1 of InferRequest
 
 
 @dataclass(slots=True)
-class At(Call):
+class At(CallMethod):
     """Call a method of one server.
 
     Attributes:
@@ -38,7 +38,7 @@ class At(Call):
     client: Any = None
 
 
-class Attempts:
+class RequestAttempts:
     """Which server gets a request next, and whether it is repeated. Not thread-safe; one attempt
     follows another.
 
@@ -118,7 +118,7 @@ class Attempts:
         self._fleet.released(server)
 
 
-class MovingPlace(Place):
+class MovingPlace(ConversationPlace):
     """Where one stream is, of a client for several servers. Not thread-safe.
 
     Args:
@@ -130,7 +130,7 @@ class MovingPlace(Place):
         super().__init__(client)
         self.attempts = client.fleet.options.attempts
         self._network = network
-        self._next: Attempts = client.attempts(network)
+        self._next: RequestAttempts = client.attempts(network)
         self._server: Server | None = None
         self._route: Any = None
         self._progressed = False
@@ -183,7 +183,7 @@ class MovingPlace(Place):
         return () if self._server is None else (self._server,)
 
 
-def routed(group: Any, call: Call, budget: Budget, attempts: Attempts) -> Plan[Any]:
+def routed(group: Any, call: CallMethod, budget: Budget, attempts: RequestAttempts) -> Plan[Any]:
     """Makes a call on one server after another until one answers.
 
     Args:
@@ -214,7 +214,7 @@ def at(client: Any, steps: Plan[T]) -> Plan[T]:
     try:
         while True:
             step = resume(value)
-            if isinstance(step, Call):
+            if isinstance(step, CallMethod):
                 limit = step.timeout_seconds
                 step = At(step.method, step.request, limit, step.once, client=client)
             try:

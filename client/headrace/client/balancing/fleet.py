@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 
-from headrace.client.balancing.health import Answer, Health, Mark, Verdict
+from headrace.client.balancing.health import Health, Mark, ProbeResult, Verdict
 from headrace.client.balancing.options import Balancing
 from headrace.client.channel.budget import RetryBudget
 from headrace.client.errors import Unavailable
@@ -82,13 +82,13 @@ class Server:
         self._lacking[network] = now + _LACKING_SECONDS
 
 
-class Loaded(Protocol):
+class PickableServer(Protocol):
     """A server to choose from."""
 
     def load(self, now: float) -> int: ...
 
 
-S = TypeVar("S", bound=Loaded)
+S = TypeVar("S", bound=PickableServer)
 
 
 class Picker:
@@ -328,7 +328,7 @@ class Fleet:
                 if server.health.wants_probe(now, server.in_flight)
             ]
 
-    def probed(self, server: Server, answer: Answer) -> bool:
+    def probed(self, server: Server, answer: ProbeResult) -> bool:
         """Notes an answer. Whether the requests in flight there are to be given up."""
         now = self.clock()
         with self._lock:

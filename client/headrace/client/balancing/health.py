@@ -78,7 +78,7 @@ _SILENT: Final = (grpc.StatusCode.DEADLINE_EXCEEDED,)
 _NO_ANSWER: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
-class Answer(enum.Enum):
+class ProbeResult(enum.Enum):
     """The answer to a probe."""
 
     SERVING = enum.auto()
@@ -87,13 +87,13 @@ class Answer(enum.Enum):
     REFUSED = enum.auto()  # there is no connection
 
 
-def answer_of(code: grpc.StatusCode | None, reply: Message | None) -> Answer:
+def answer_of(code: grpc.StatusCode | None, reply: Message | None) -> ProbeResult:
     """What a probe's end means. A server without this service is healthy if it answers."""
     if code is grpc.StatusCode.OK:
-        return Answer.SERVING if reply == _SERVING else Answer.NOT_SERVING
+        return ProbeResult.SERVING if reply == _SERVING else ProbeResult.NOT_SERVING
     if code in _SILENT:
-        return Answer.NONE
-    return Answer.REFUSED if code in _NO_ANSWER else Answer.SERVING
+        return ProbeResult.NONE
+    return ProbeResult.REFUSED if code in _NO_ANSWER else ProbeResult.SERVING
 
 
 class Health:
@@ -187,20 +187,20 @@ class Health:
         """Notes that a wanted probe was not sent."""
         self._probing = False
 
-    def probed(self, now: float, answer: Answer) -> bool:
+    def probed(self, now: float, answer: ProbeResult) -> bool:
         """Notes the answer to a probe. Whether what is in flight there is to be given up."""
         self._probing = False
-        if answer is Answer.SERVING:
+        if answer is ProbeResult.SERVING:
             self.up = True
             self._heard_at = now
             return False
         if not self.up:
-            self.silent = answer is Answer.NONE
+            self.silent = answer is ProbeResult.NONE
             pause = min(_FIRST_PROBE_SECONDS * 2 ** (self._down_probes + 1), _MAX_PROBE_SECONDS)
             self._down_probes += pause < _MAX_PROBE_SECONDS
             self._next_probe = now + pause
             return False
-        if answer is Answer.NONE and now - self._heard_at < self.quiet_seconds:
+        if answer is ProbeResult.NONE and now - self._heard_at < self.quiet_seconds:
             return False  # a reply came meanwhile: it is busy, not frozen
-        self.went_down(now, silent=answer is Answer.NONE)
+        self.went_down(now, silent=answer is ProbeResult.NONE)
         return self.silent

@@ -9,9 +9,9 @@ import grpc
 
 from headrace.client.channel.channel import CallFailed, Message, Metadata, Request
 from headrace.http2.calls import ResponseHead, Trailers, code_of_http
-from headrace.http2.events import Refused, Reset
+from headrace.http2.events import MessageRefused, Reset
 from headrace.http2.frames import ErrorCode
-from headrace.http2.messages import BadMessage, Packed, TooLarge
+from headrace.http2.messages import BadMessage, CompressedMessage, TooLarge
 from headrace.http2.streams import Stream
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -67,7 +67,7 @@ class Answer:
         self.due = due
         self.request = request
         self.stream: Stream | None = None
-        self.message: Message | Packed | None = None
+        self.message: Message | CompressedMessage | None = None
         self.trailing: Metadata = ()
         self.failure: CallFailed | None = None
         self.is_over = False
@@ -114,9 +114,9 @@ class Answer:
             self.fail(CallFailed(grpc.StatusCode.INTERNAL, "the server sent OK, and no reply"))
         self.is_over = True
 
-    def broke_off(self, event: Reset | Refused) -> None:
+    def broke_off(self, event: Reset | MessageRefused) -> None:
         """Takes an end that is none of gRPC's."""
-        if isinstance(event, Refused):
+        if isinstance(event, MessageRefused):
             self.fail(CallFailed(_CODES[event.code], f"CLIENT: {event.why}"))
         elif event.code == ErrorCode.REFUSED_STREAM:
             self.refused("the server refused the call before it began")
@@ -163,7 +163,7 @@ class StreamAnswer(Answer):
 
     def __init__(self, block: bytes, due: float | None = None) -> None:
         super().__init__(block, None, due)
-        self.messages: deque[Message | Packed] = deque()
+        self.messages: deque[Message | CompressedMessage] = deque()
         self.early: list[Request] = []
         self.ends = False
 
@@ -179,7 +179,7 @@ def unpacked(message: Any) -> Any:
     Raises:
         CallFailed: it is too large, or cannot be unpacked.
     """
-    if type(message) is not Packed:
+    if type(message) is not CompressedMessage:
         return message
     try:
         return message.unpack()

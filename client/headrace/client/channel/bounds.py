@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Final
 
-from headrace.http2.limits import Limits
+from headrace.http2.limits import ConnectionLimits
 
 CONNECT_SECONDS: Final = 20.0
 """How long it may take until a connection can be used."""
@@ -30,9 +30,9 @@ _KEEP_COUNT: Final = 3
 _UNACKNOWLEDGED_MILLISECONDS: Final = 20_000
 
 
-def limits(max_message_bytes: int) -> Limits:
+def limits(max_message_bytes: int) -> ConnectionLimits:
     """The limits of a client's end."""
-    return Limits(message_bytes=max_message_bytes, header_bytes=_HEADER_BYTES)
+    return ConnectionLimits(message_bytes=max_message_bytes, header_bytes=_HEADER_BYTES)
 
 
 def set_up(connected: socket.socket) -> None:

@@ -128,7 +128,7 @@ class Call(Protocol):
         reads replies, and should return soon."""
 
 
-class Stream(Protocol):
+class MessageStream(Protocol):
     """A call with many messages. One thread reads, and one writes; any thread cancels."""
 
     @property
@@ -213,7 +213,7 @@ class Channel(Protocol):
         timeout: float | None = None,
         metadata: Metadata = (),
         ended: Ended | None = None,
-    ) -> Stream:
+    ) -> MessageStream:
         """Begins a call with many messages, of one side or of both.
 
         Args:
@@ -235,13 +235,13 @@ class AsyncStream(Protocol):
         """The metadata at the stream's end."""
 
     async def send(self, message: Request) -> bool:
-        """As `Stream.send`."""
+        """As `MessageStream.send`."""
 
     def end(self) -> None:
         """Says that no message follows."""
 
     async def read(self) -> Message | None:
-        """As `Stream.read`."""
+        """As `MessageStream.read`."""
 
     def cancel(self) -> None:
         """Ends the stream at once. Idempotent."""

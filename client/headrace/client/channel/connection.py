@@ -16,17 +16,17 @@ from headrace.client.channel.channel import Buffer, CallFailed, Request, cancell
 from headrace.client.channel.cipher import Cipher
 from headrace.http2.connection import Connection as Wire
 from headrace.http2.events import (
-    Ended,
+    DataSent,
     Event,
     GoneAway,
-    Received,
-    Refused,
+    MessageReceived,
+    MessageRefused,
     Reset,
-    Responded,
-    Sent,
+    ResponseStarted,
+    StreamEnded,
 )
 from headrace.http2.faults import ConnectionFault
-from headrace.http2.limits import Limits
+from headrace.http2.limits import ConnectionLimits
 
 NOW: Final = socket.MSG_DONTWAIT
 """The flag to receive what has come, and not to wait."""
@@ -36,7 +36,7 @@ _FIRST_BYTES: Final = 64
 _GOODBYE: Final = "the server has said goodbye"
 
 
-class Connection:
+class ChannelConnection:
     """One connection. Not thread-safe; a subclass knows who owns it, and how to wait.
 
     Args:
@@ -50,7 +50,9 @@ class Connection:
         first: the server's first bytes, until it has greeted.
     """
 
-    def __init__(self, connected: socket.socket, cipher: Cipher | None, limits: Limits) -> None:
+    def __init__(
+        self, connected: socket.socket, cipher: Cipher | None, limits: ConnectionLimits
+    ) -> None:
         self.is_open = True
         self.lost: CallFailed | None = None
         self.broke: OSError | None = None
@@ -229,17 +231,17 @@ class Connection:
             answer = stream.owner
             if answer is None:
                 continue
-            if kind is Sent:
+            if kind is DataSent:
                 answer.sent()
                 continue
             if answer.is_over:
                 continue
-            if kind is Received:
+            if kind is MessageReceived:
                 if answer.received(event.message) and stream.is_open:
                     self._wire.read(stream, len(event.message))
-            elif kind is Ended:
+            elif kind is StreamEnded:
                 answer.ended(event.trailers)
-            elif kind is Responded:
+            elif kind is ResponseStarted:
                 answer.responded(event.head, alone=stream.remote_ended)
             else:
                 self._broke_off(answer, event)
@@ -252,7 +254,7 @@ class Connection:
         if over and (self._line or not self.is_open):
             self._open_next()
 
-    def _broke_off(self, answer: Answer, event: Reset | Refused) -> None:
+    def _broke_off(self, answer: Answer, event: Reset | MessageRefused) -> None:
         fault = self._wire.fault
         if isinstance(event, Reset) and fault is not None and event.why == str(fault):
             answer.fail(_broken(fault))

@@ -20,10 +20,10 @@ from headrace.client.channel.channel import (
     CallFailed,
     Ended,
     Message,
+    MessageStream,
     Metadata,
     Reply,
     Request,
-    Stream,
     cancelled,
     closed,
     late,
@@ -102,7 +102,7 @@ class GrpcChannel:
         timeout: float | None = None,
         metadata: Metadata = (),
         ended: Ended | None = None,
-    ) -> Stream:
+    ) -> MessageStream:
         _check(self._process)
         begin = self._channel.stream_stream(method)
         return _Stream(lambda out: begin(out, timeout=timeout, metadata=metadata), ended)
@@ -145,7 +145,7 @@ class _Started:
 
 
 class _Stream:
-    """Implements `Stream`. gRPC takes the messages from a queue, on a thread of its own."""
+    """Implements `MessageStream`. gRPC takes the messages from a queue, on a thread of its own."""
 
     def __init__(self, begin: Callable[[Iterator[bytes]], Any], ended: Ended | None) -> None:
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()

@@ -11,11 +11,11 @@ import grpc
 from headrace.client.channel import bounds
 from headrace.client.channel.channel import CallFailed
 from headrace.client.channel.cipher import Cipher
-from headrace.client.channel.connecting import Dialler, Link, Unreachable
+from headrace.client.channel.connecting import Dialler, DialResult, Unreachable
 from headrace.client.channel.connecting.waits import Ready, Steps
-from headrace.client.channel.connection import Connection
+from headrace.client.channel.connection import ChannelConnection
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=ChannelConnection)
 
 
 def opened(dialler: Dialler, until: float, make: Callable[[Any, Cipher | None], C]) -> Steps[C]:
@@ -53,7 +53,7 @@ def opened(dialler: Dialler, until: float, make: Callable[[Any, Cipher | None], 
     raise _failure((yield from dialler.explain(link, reason, received)))
 
 
-def _cipher(link: Link, until: float) -> Steps[Cipher | None]:
+def _cipher(link: DialResult, until: float) -> Steps[Cipher | None]:
     if link.tls is None:
         return None
     cipher = Cipher(link.tls)

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from headrace.client.cli import connection, devices, infer, networks, query, repository
 from headrace.client.cli.benchmark import command as benchmark
 from headrace.client.cli.console import fail
-from headrace.client.cli.failures import Failed, told
+from headrace.client.cli.failures import CommandFailure, told
 from headrace.client.cli.status import command as status
 from headrace.client.cli.status import top
 from headrace.wire.errors import ErrorDetails
@@ -65,7 +65,7 @@ class _Commands(TyperGroup):
         as_json = "--json" in ctx.args or ctx.params.get("as_json")
         try:
             return super().invoke(ctx)
-        except Failed as failed:
+        except CommandFailure as failed:
             typer.echo(told(str(failed), failed.details, as_json=as_json), err=True)
             raise typer.Exit(1) from None
         except _WrongUsage as wrong:

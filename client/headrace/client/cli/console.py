@@ -23,7 +23,7 @@ from rich.text import Text
 from headrace.client import Client, errors
 from headrace.client.channel.connecting.names import DEFAULT_TARGET
 from headrace.client.cli import connection
-from headrace.client.cli.failures import Failed
+from headrace.client.cli.failures import CommandFailure
 from headrace.client.cli.texts import bytes_text
 from headrace.client.model import Progress as ProgressCallback
 from headrace.client.transport import DEFAULT_TIMEOUT_SECONDS
@@ -59,7 +59,7 @@ def connected(server: str, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Iterator
 def fail(message: str, error: errors.Error | None = None) -> NoReturn:
     """Ends the program with exit status 1 and one line on the standard error, JSON after
     ``--json``. `error` has more details than the message."""
-    raise Failed(message, error.details if error is not None else None)
+    raise CommandFailure(message, error.details if error is not None else None)
 
 
 def note(message: str) -> None:

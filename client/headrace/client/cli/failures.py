@@ -16,7 +16,7 @@ from headrace.wire.errors import ErrorDetails, to_json
 _WRITING: Final = {errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 
 
-class Failed(Exception):
+class CommandFailure(Exception):
     """Ends a command with exit status 1; str() of it is the message.
 
     Attributes:

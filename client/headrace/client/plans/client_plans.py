@@ -24,7 +24,7 @@ from headrace.client.model import (
 )
 from headrace.client.options import ConfigValue, Postprocessing, Preprocessing
 from headrace.client.plans import targets
-from headrace.client.plans.plan import Budget, Call, Plan
+from headrace.client.plans.plan import Budget, CallMethod, Plan
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.parameters import ParameterValue
 
@@ -84,7 +84,7 @@ def load_network(
         affinities=affinities,
         replace=replace,
     )
-    reply: pb.NetworkInfo = yield Call("LoadNetwork", request, budget.left_seconds)
+    reply: pb.NetworkInfo = yield CallMethod("LoadNetwork", request, budget.left_seconds)
     return replies.network_info(reply)
 
 
@@ -119,7 +119,7 @@ def query_network(
         affinities=affinities,
         graph=graph,
     )
-    reply: pb.QueryNetworkReply = yield Call("QueryNetwork", request, budget.left_seconds)
+    reply: pb.QueryNetworkReply = yield CallMethod("QueryNetwork", request, budget.left_seconds)
     return replies.query_result(reply)
 
 
@@ -159,7 +159,7 @@ def import_network(
             yield pb.ImportNetworkRequest(chunk=chunk)
 
     budget = Budget.of_load(timeout)
-    reply: pb.NetworkInfo = yield Call("ImportNetwork", messages(), budget.left_seconds)
+    reply: pb.NetworkInfo = yield CallMethod("ImportNetwork", messages(), budget.left_seconds)
     return replies.network_info(reply)
 
 
@@ -174,13 +174,13 @@ def network(name: str, version: str = "", *, timeout: float | None = None) -> Pl
         NotFound: no network has this name or this version.
     """
     request = pb.GetNetworkRequest(name=name, version=version)
-    reply: pb.GetNetworkReply = yield Call("GetNetwork", request, timeout)
+    reply: pb.GetNetworkReply = yield CallMethod("GetNetwork", request, timeout)
     return replies.network_info(reply.info)
 
 
 def repository(*, timeout: float | None = None) -> Plan[list[RepositoryVersion]]:
     """What the server's model repository holds and what is loaded, version by version."""
-    reply: pb.ListRepositoryReply = yield Call(
+    reply: pb.ListRepositoryReply = yield CallMethod(
         "ListRepository", pb.ListRepositoryRequest(), timeout
     )
     return [replies.repository_version(each) for each in reply.versions]
@@ -188,13 +188,15 @@ def repository(*, timeout: float | None = None) -> Plan[list[RepositoryVersion]]
 
 def networks(*, timeout: float | None = None) -> Plan[list[NetworkInfo]]:
     """All versions of all networks of the server, including loading and failed ones."""
-    reply: pb.ListNetworksReply = yield Call("ListNetworks", pb.ListNetworksRequest(), timeout)
+    reply: pb.ListNetworksReply = yield CallMethod(
+        "ListNetworks", pb.ListNetworksRequest(), timeout
+    )
     return [replies.network_info(network) for network in reply.networks]
 
 
 def devices(*, timeout: float | None = None) -> Plan[list[Device]]:
     """Every device of the server with its state, and why a failed one failed."""
-    reply: pb.ListDevicesReply = yield Call("ListDevices", pb.ListDevicesRequest(), timeout)
+    reply: pb.ListDevicesReply = yield CallMethod("ListDevices", pb.ListDevicesRequest(), timeout)
     return [replies.device(device) for device in reply.devices]
 
 
@@ -206,7 +208,9 @@ def status(match: str = "", *, timeout: float | None = None) -> Plan[dict[str, A
     Args:
         match: lists only networks whose names contain this.
     """
-    reply: pb.GetStatusReply = yield Call("GetStatus", pb.GetStatusRequest(match=match), timeout)
+    reply: pb.GetStatusReply = yield CallMethod(
+        "GetStatus", pb.GetStatusRequest(match=match), timeout
+    )
     return replies.status(reply)
 
 
@@ -266,7 +270,7 @@ def add_extension(
         Unimplemented: the device takes no extensions.
     """
     request = pb.AddExtensionRequest(device=device, functions=read_model(functions).read())
-    reply: pb.AddExtensionReply = yield Call("AddExtension", request, timeout)
+    reply: pb.AddExtensionReply = yield CallMethod("AddExtension", request, timeout)
     return list(reply.operators)
 
 
@@ -286,7 +290,7 @@ def _source(
     if content.size <= INLINE_BYTES:
         return pb.ModelSource(data=content.read())
     messages = (pb.UploadModelRequest(chunk=chunk) for chunk in content.chunks(progress))
-    reply: pb.UploadModelReply = yield Call("UploadModel", messages, budget.left_seconds)
+    reply: pb.UploadModelReply = yield CallMethod("UploadModel", messages, budget.left_seconds)
     if content.error is not None:
         raise content.error
     return pb.ModelSource(digest=reply.digest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.client.channel.channel import Request
 from headrace.client.errors import Error, ResourceExhausted
 from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.plans.plan import Budget, Call, Pause, Plan
+from headrace.client.plans.plan import Budget, CallMethod, Pause, Plan
 from headrace.client.shared_memory.loan import Loan, Packed
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
@@ -29,14 +29,14 @@ def infer_packed(
     shared memory, the request is sent again in a message. See `infer`.
 
     Args:
-        once: as in `Call`.
+        once: as in `CallMethod`.
     """
     loan = packed if isinstance(packed, Loan) else None
     data = loan.data if loan is not None else packed
     try:
         while True:
             try:
-                reply: bytes = yield Call("Infer", data, budget.left_seconds, once)
+                reply: bytes = yield CallMethod("Infer", data, budget.left_seconds, once)
             except ResourceExhausted as error:
                 delay = error.details.retry_delay_seconds
                 if retry_when_full and delay is not None and delay < budget.left_seconds:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from headrace.client import replies
-from headrace.client.conversation import Conversation, Place
+from headrace.client.conversation import Conversation, ConversationPlace
 from headrace.client.errors import Error, InvalidArgument, invalid
 from headrace.client.info import ExecutableLayer, LayerProfile, NetworkInfo, Ports
 from headrace.client.inputs import RequestEncoder
@@ -19,7 +19,7 @@ from headrace.client.options import ConfigValue
 from headrace.client.outputs import Outputs
 from headrace.client.plans import client_plans, plan, targets
 from headrace.client.plans.infer_plans import infer_packed, pack
-from headrace.client.plans.plan import Budget, Call, Plan
+from headrace.client.plans.plan import Budget, CallMethod, Plan
 from headrace.client.shared_memory.loan import Packed
 from headrace.client.shared_memory.sharing import Sharing
 from headrace.v1 import inference_engine_pb2 as pb
@@ -250,9 +250,9 @@ class LoadedNetwork(Generic[R, M, S]):
     def _session(self, identifier: str | None) -> S:
         raise NotImplementedError
 
-    def place(self) -> Place:
+    def place(self) -> ConversationPlace:
         """Where a stream of requests goes."""
-        return Place(self.client)
+        return ConversationPlace(self.client)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} on {self.device}, {self.info.state}>"
@@ -391,7 +391,7 @@ def export(network: AnyNetwork, *, timeout: float | None = None) -> Plan[bytes]:
     """
     request = pb.ExportNetworkRequest(name=network.name, version=network.pinned)
     seconds = math.inf if timeout is None else timeout
-    pieces: list[pb.ExportNetworkReply] = yield Call("ExportNetwork", request, seconds)
+    pieces: list[pb.ExportNetworkReply] = yield CallMethod("ExportNetwork", request, seconds)
     return b"".join(piece.chunk for piece in pieces)
 
 
@@ -400,7 +400,7 @@ def unload(network: AnyNetwork, *, timeout: float | None = None) -> Plan[None]:
     their requests have finished and their memory is free."""
     seconds = math.inf if timeout is None else timeout
     request = pb.UnloadNetworkRequest(name=network.name, version=network.pinned)
-    yield Call("UnloadNetwork", request, seconds)
+    yield CallMethod("UnloadNetwork", request, seconds)
 
 
 def set_traffic(
@@ -426,11 +426,11 @@ def set_traffic(
     request = pb.SetTrafficRequest(
         network=network.name, shares={str(version): share for version, share in shares.items()}
     )
-    yield Call("SetTraffic", request, timeout)
+    yield CallMethod("SetTraffic", request, timeout)
 
 
 def _describe(network: AnyNetwork, timeout: float | None) -> Plan[pb.GetNetworkReply]:
-    reply: pb.GetNetworkReply = yield Call(
+    reply: pb.GetNetworkReply = yield CallMethod(
         "GetNetwork", pb.GetNetworkRequest(name=network.name, version=network.pinned), timeout
     )
     return reply

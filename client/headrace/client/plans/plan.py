@@ -27,7 +27,7 @@ IDEMPOTENT: Final = (
 
 
 @dataclass(slots=True)  # not frozen, which would take several times as long to make
-class Call:
+class CallMethod:
     """Call a method; its reply, or replies, are sent back into the plan.
 
     Attributes:
@@ -50,7 +50,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocking:
+class CallBlocking:
     """Call a function that may wait some milliseconds, where that holds up nobody else. Its result
     is sent back into the plan, and its error is thrown into it.
 
@@ -61,7 +61,7 @@ class Blocking:
     function: Callable[[], Any]
 
 
-Step: TypeAlias = Call | Pause | Blocking
+Step: TypeAlias = CallMethod | Pause | CallBlocking
 Plan: TypeAlias = Generator[Step, Any, T]
 
 

@@ -16,9 +16,9 @@ from headrace.client.outputs import Outputs
 from headrace.client.plans import infer_plans
 from headrace.client.plans.plan import Budget, Plan
 from headrace.client.request import InferRequest
+from headrace.client.sessions.progress import SessionProgress, is_not_open
 from headrace.client.sessions.request import CallingClient, SessionRequest
 from headrace.client.sessions.shared import AnySession
-from headrace.client.sessions.standing import Standing, is_not_open
 from headrace.client.shared_memory.loan import Packed
 from headrace.client.shared_memory.sharing import Sharing
 
@@ -36,16 +36,20 @@ class Session(AnySession[Outputs, InferRequest, InferMany]):
     if that matters.
 
     Thread-safe; requests run one at a time in the order in which they are made. `_lock` guards the
-    standing and the queue. Requests begin, and callbacks run, without the lock.
+    progress and the queue. Requests begin, and callbacks run, without the lock.
 
     Attributes:
         id: the session's id on the server.
     """
 
     def __init__(
-        self, client: _Client, standing: Standing, timeout_seconds: float, sharing: Sharing | None
+        self,
+        client: _Client,
+        progress: SessionProgress,
+        timeout_seconds: float,
+        sharing: Sharing | None,
     ) -> None:
-        super().__init__(client, standing, timeout_seconds, sharing)
+        super().__init__(client, progress, timeout_seconds, sharing)
         self._many: weakref.ref[InferMany] | None = None
         self._lock = threading.Lock()
         self._busy = False
@@ -61,17 +65,17 @@ class Session(AnySession[Outputs, InferRequest, InferMany]):
         if many is not None:
             many.close()
         with self._lock:
-            if not self._standing.must_end:
-                self._standing.closed = True
+            if not self._progress.must_end:
+                self._progress.closed = True
                 return
-            request = self._add(self._standing.encode_end(), budget, end=True)
+            request = self._add(self._progress.encode_end(), budget, end=True)
         self._advance_if_idle()
         try:
             request.result()
         except Error as error:
             if not is_not_open(error):
                 raise
-            self._standing.closed = True
+            self._progress.closed = True
 
     def __enter__(self) -> Session:
         return self
@@ -115,7 +119,7 @@ class Session(AnySession[Outputs, InferRequest, InferMany]):
 
     def _many_of(self, conversation: Conversation, inputs: Any) -> InferMany:
         with self._lock:
-            self._standing.begin_stream()
+            self._progress.begin_stream()
         many = InferMany(conversation, inputs)
         self._many = weakref.ref(many)
         return many
@@ -133,9 +137,9 @@ class Session(AnySession[Outputs, InferRequest, InferMany]):
     def _ended(self, error: BaseException | None, *, end: bool) -> None:
         with self._lock:
             if error is None:
-                self._standing.completed(end=end)
+                self._progress.completed(end=end)
             else:
-                self._standing.failed(error)
+                self._progress.failed(error)
 
     def _advance_if_idle(self) -> None:
         with self._lock:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from headrace.client.conversation import Conversation, Place
+from headrace.client.conversation import Conversation, ConversationPlace
 from headrace.client.plans import infer_plans
 from headrace.client.plans.plan import Budget
-from headrace.client.sessions.standing import Standing
+from headrace.client.sessions.progress import SessionProgress
 from headrace.client.shared_memory.loan import Packed
 from headrace.client.shared_memory.sharing import Sharing
 
@@ -25,11 +25,15 @@ class AnySession(Generic[Found, R, M]):
     """
 
     def __init__(
-        self, client: Any, standing: Standing, timeout_seconds: float, sharing: Sharing | None
+        self,
+        client: Any,
+        progress: SessionProgress,
+        timeout_seconds: float,
+        sharing: Sharing | None,
     ) -> None:
-        self.id = standing.id
+        self.id = progress.id
         self._client = client
-        self._standing = standing
+        self._progress = progress
         self._sharing = sharing
         self._timeout_seconds = timeout_seconds
 
@@ -106,10 +110,10 @@ class AnySession(Generic[Found, R, M]):
             FailedPrecondition: the session has ended, or has requests in flight.
         """
         conversation = Conversation(
-            self._standing.encode_on_stream,
-            Place(self._client),
+            self._progress.encode_on_stream,
+            ConversationPlace(self._client),
             sharing=self._sharing,
-            standing=self._standing,
+            progress=self._progress,
             in_flight=in_flight,
             outputs=outputs,
             priority=priority,
@@ -136,7 +140,7 @@ class AnySession(Generic[Found, R, M]):
 
     def _pack(self, inputs: Mapping[str, Any], options: Mapping[str, Any], *, end: bool) -> Packed:
         """A request, ready to be sent."""
-        request = self._standing.encode(inputs, end=end, options=options)
+        request = self._progress.encode(inputs, end=end, options=options)
         return infer_plans.pack(self._sharing, *request)
 
 

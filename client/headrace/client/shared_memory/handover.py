@@ -16,7 +16,7 @@ from typing import Any, Final
 import grpc
 
 from headrace.client import errors
-from headrace.client.plans.plan import Blocking
+from headrace.client.plans.plan import CallBlocking
 from headrace.client.shared_memory.segment import ClientSegment
 from headrace.ipc import segments
 from headrace.ipc.link import Disconnected, Link, packed
@@ -136,8 +136,8 @@ class HandedSegment(ClientSegment):
         self._shared = segments.Segment.create(0, size, reserve=False)
         self.memory = self._shared.array
 
-    def registration(self) -> Blocking:
-        return Blocking(self._hand_over)
+    def registration(self) -> CallBlocking:
+        return CallBlocking(self._hand_over)
 
     def _hand_over(self) -> None:
         """

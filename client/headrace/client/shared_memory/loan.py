@@ -8,7 +8,7 @@ from typing import TypeAlias
 from headrace.client import errors
 from headrace.client.errors import Error
 from headrace.client.outputs import Outputs, decode_reply
-from headrace.client.shared_memory.pool import Pool
+from headrace.client.shared_memory.pool import RegionPool
 from headrace.client.shared_memory.segment import ClientSegment
 from headrace.client.shared_memory.sizes import OutputSizes
 from headrace.v1 import inference_engine_pb2 as pb
@@ -32,7 +32,7 @@ class Loan:
     it."""
 
     def __init__(
-        self, pool: Pool, segment: ClientSegment, request: pb.InferRequest, sizes: OutputSizes
+        self, pool: RegionPool, segment: ClientSegment, request: pb.InferRequest, sizes: OutputSizes
     ) -> None:
         self._pool = pool
         self._sizes = sizes

@@ -24,7 +24,7 @@ PAUSE_SECONDS: Final = 10.0
 _SMALLEST_BYTES: Final = 1 << 20
 
 
-class Pool:
+class RegionPool:
     """The segments. Thread-safe; `_lock` guards everything. No file is made while it is held.
 
     Args:

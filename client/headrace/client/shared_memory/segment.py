@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from headrace.client.plans.plan import Blocking, Call
+from headrace.client.plans.plan import CallBlocking, CallMethod
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import Array
 
@@ -36,7 +36,7 @@ class ClientSegment(ABC):
     memory: Array
 
     @abstractmethod
-    def registration(self) -> Call | Blocking:
+    def registration(self) -> CallMethod | CallBlocking:
         """The step of a plan that tells the server of the memory."""
 
     @abstractmethod
@@ -75,11 +75,11 @@ class NamedSegment(ClientSegment):
         self._descriptor = descriptor
         self.memory = np.frombuffer(memory, np.uint8)
 
-    def registration(self) -> Call | Blocking:
+    def registration(self) -> CallMethod | CallBlocking:
         request = pb.RegisterSharedMemoryRequest(
             name=self.name, key=f"/{self.name}", bytes=self.size
         )
-        return Call("RegisterSharedMemory", request, REGISTER_SECONDS)
+        return CallMethod("RegisterSharedMemory", request, REGISTER_SECONDS)
 
     def remove(self) -> None:
         if self._descriptor >= 0 and os.getpid() == self._process:

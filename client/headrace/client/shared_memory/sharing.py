@@ -11,7 +11,7 @@ from headrace.client.errors import Error
 from headrace.client.info import Ports
 from headrace.client.plans.plan import Plan
 from headrace.client.shared_memory.loan import Loan
-from headrace.client.shared_memory.pool import Pool
+from headrace.client.shared_memory.pool import RegionPool
 from headrace.client.shared_memory.segment import ClientSegment
 from headrace.client.shared_memory.sizes import OutputSizes
 from headrace.v1 import inference_engine_pb2 as pb
@@ -34,7 +34,7 @@ class Sharing:
     """
 
     def __init__(
-        self, pool: Pool, outputs: Ports, in_background: Callable[[Plan[None]], object]
+        self, pool: RegionPool, outputs: Ports, in_background: Callable[[Plan[None]], object]
     ) -> None:
         self._pool = pool
         self._least_bytes = HANDED_LEAST_BYTES if pool.hands_over else LEAST_BYTES

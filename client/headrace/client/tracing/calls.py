@@ -17,7 +17,7 @@ _API: Final = "opentelemetry.trace"
 _HOST_AND_PORT = re.compile(r"\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
 
 
-class Span:
+class CallSpan:
     """The span of one call.
 
     Attributes:
@@ -42,7 +42,7 @@ class Span:
         span.end()
 
 
-def begin(path: str, address: str) -> Span | None:
+def begin(path: str, address: str) -> CallSpan | None:
     """A span for a call; None if the program does not trace.
 
     Args:
@@ -68,7 +68,7 @@ def begin(path: str, address: str) -> Span | None:
     _propagator().inject(metadata, api.set_span_in_context(span))
     if not metadata:  # no provider is set, and the program is in no trace
         return None
-    return Span(api, span, tuple(metadata.items()))
+    return CallSpan(api, span, tuple(metadata.items()))
 
 
 @cache

@@ -16,7 +16,7 @@ from headrace.plugins.batch.running.collector import Shape
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import INFERENCE_PRECISION_HINT
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.errors import FailedPrecondition, InvalidModel, Unimplemented
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
@@ -43,7 +43,7 @@ def load(
     size: int,
     token: CancelToken,
     plain: ExecutableNetwork | None = None,
-) -> Loaded:
+) -> LoadResult:
     """Loads a network on the target so that its requests run together.
 
     Args:
@@ -74,7 +74,7 @@ def load(
         f"requests run together, up to {size} rows: each row gave the same alone and among others"
     )
     told = (note, *filter(None, [inner.note]), *inner.network.notes)
-    return Loaded(made, told, from_cache=inner.network.loaded_from_cache)
+    return LoadResult(made, told, from_cache=inner.network.loaded_from_cache)
 
 
 def runner(network: ExecutableNetwork, token: CancelToken, padded_to: int = 0) -> Run:

@@ -14,7 +14,7 @@ from headrace.runtime.config.device_name import DeviceName, Member
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID, PERFORMANCE_HINT_NUM_REQUESTS
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -128,7 +128,7 @@ class BatchPlugin(VirtualPlugin):
 
     def _batched(
         self, load: Load, resolved: _Resolved, plain: ExecutableNetwork | None = None
-    ) -> Loaded:
+    ) -> LoadResult:
         whole = self.transform_network(load.network, resolved.config, load.options)
         return loading.load(
             whole, resolved.config, resolved.target, resolved.size, load.token, plain

@@ -23,7 +23,7 @@ from headrace.plugins.cpu.support import LayerSupport, OnnxRuntimeTrials
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
-from headrace.runtime.device.load import Loaded
+from headrace.runtime.device.load import LoadResult
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
     FailedPrecondition,
@@ -172,7 +172,7 @@ class SessionPlugin(CompiledPlugin):
             if (reason := limit(node)) is not None
         ]
 
-    def _anew(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
+    def _anew(self, network: Network, config: Configuration, token: CancelToken) -> LoadResult:
         made = super()._anew(network, config, token)
         if isinstance(made.network, SessionNetwork) and not made.network.optimized:
             return replace(made, notes=(*made.notes, _NOT_OPTIMIZED))

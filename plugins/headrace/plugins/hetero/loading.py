@@ -12,7 +12,7 @@ from headrace.plugins.hetero.running.others import Others
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphFrame, named
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.provenance import origins
@@ -30,7 +30,7 @@ def load(
     config: Configuration,
     token: CancelToken,
     frames: Sequence[SubgraphFrame] = (),
-) -> Loaded:
+) -> LoadResult:
     """Loads every part on its device. If a part fails, the parts that are loaded are closed.
 
     Args:
@@ -71,7 +71,7 @@ def load(
             each.executable.close()
         raise
     from_cache = any(each.executable.loaded_from_cache for each in subgraphs)
-    return Loaded(loaded, tuple(notes), from_cache=from_cache)
+    return LoadResult(loaded, tuple(notes), from_cache=from_cache)
 
 
 def parts_of(

@@ -18,7 +18,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.errors import (
     EndedWorker,
@@ -161,7 +161,7 @@ class HeteroPlugin(VirtualPlugin):
         planned = plan(answers, load.options.affinities, merge_islands=merge_islands)
         return replace(planned, unsupported=_as_given(planned.unsupported, load.network))
 
-    def _join(self, load: Load, resolved: _Resolved) -> Loaded:
+    def _join(self, load: Load, resolved: _Resolved) -> LoadResult:
         """Loads the subgraphs that were exported, or splits the network again."""
         whole = self._transformed(load, resolved)
         try:
@@ -175,7 +175,9 @@ class HeteroPlugin(VirtualPlugin):
         except EndedWorker as error:
             return self._split(load, resolved, {error.metadata["device"]: error.message})
 
-    def _split(self, load: Load, resolved: _Resolved, ended: Mapping[str, str] = _NONE) -> Loaded:
+    def _split(
+        self, load: Load, resolved: _Resolved, ended: Mapping[str, str] = _NONE
+    ) -> LoadResult:
         """Splits and loads a network. One that is kept is split as an earlier load or query has
         split it, if that works.
 
@@ -199,7 +201,7 @@ class HeteroPlugin(VirtualPlugin):
         notes = (f"nothing runs on {device}: {why}" for device, why in answers.ended.items())
         return replace(loaded, notes=(*notes, *loaded.notes))
 
-    def _settle(self, load: Load, resolved: _Resolved, answers: Answers) -> tuple[Plan, Loaded]:
+    def _settle(self, load: Load, resolved: _Resolved, answers: Answers) -> tuple[Plan, LoadResult]:
         """Plans and loads until no device refuses a layer of its part."""
         while True:
             planned = self._plan(load, resolved, answers)
@@ -229,7 +231,7 @@ def _kept(network: Network) -> Iterator[None]:
         network.forget()
 
 
-def _load(load: Load, planned: Plan, resolved: _Resolved) -> Loaded:
+def _load(load: Load, planned: Plan, resolved: _Resolved) -> LoadResult:
     loaded = loading.load(
         planned.network, planned.parts, resolved.targets, resolved.config, load.token
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from headrace.plugins.multi.device_list import Failure
-from headrace.plugins.multi.running.availability import Blame, blame
+from headrace.plugins.multi.running.availability import Culprit, blame
 from headrace.runtime.system.backoff import Backoff
 
 FIRST_RELOAD_SECONDS: Final = 0.5
@@ -69,8 +69,8 @@ class _Device:
     def may_pass(self) -> bool:
         """Whether the reason of its failure may pass."""
         return self.failure is not None and blame(self.failure.error) not in (
-            Blame.REQUEST,
-            Blame.VALUES,
+            Culprit.REQUEST,
+            Culprit.VALUES,
         )
 
 

@@ -38,7 +38,7 @@ from headrace.runtime.config.device_name import VIRTUAL_TYPES, DeviceName, Membe
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import DEVICE_ID, PERFORMANCE_HINT
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
@@ -158,7 +158,7 @@ class SpreadPlugin(VirtualPlugin):
 
     def _spread(
         self, load: Load, listed: DeviceList, config: Configuration, frames: Mapping[str, BlobFrame]
-    ) -> Loaded:
+    ) -> LoadResult:
         """
         Args:
             frames: for an import, the bytes that each device exported.
@@ -190,7 +190,7 @@ class SpreadPlugin(VirtualPlugin):
                 member.executable.close()
             raise
         from_cache = any(each.executable.loaded_from_cache for each in members)
-        return Loaded(made, (*map(str, failures), *notes), from_cache=from_cache)
+        return LoadResult(made, (*map(str, failures), *notes), from_cache=from_cache)
 
     def _sum(self, what: str) -> int:
         with self._lock:

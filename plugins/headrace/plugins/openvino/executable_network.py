@@ -18,8 +18,8 @@ from headrace.plugins.openvino.running.shapes import (
     EMPTY,
     UNCLAIMED,
     VALUES,
-    Choice,
     CompileBudget,
+    ShapeChoice,
     ShapeTable,
 )
 from headrace.runtime.config.schema import Configuration, ParameterValue
@@ -188,7 +188,7 @@ class OpenVinoNetwork(ExecutableNetwork):
 
     # -- compiles --
 
-    def _compiled_now(self, key: Key, job: Job) -> Choice[Compilation]:
+    def _compiled_now(self, key: Key, job: Job) -> ShapeChoice[Compilation]:
         with self._ready:
             if self._shapes.begin(key):
                 self._compile(key, of_key(self.network, key, job.inputs))

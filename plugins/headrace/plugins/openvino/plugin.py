@@ -29,7 +29,7 @@ from headrace.runtime.config.standard_keys import (
 from headrace.runtime.device.cached_load import Compile
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
@@ -261,7 +261,7 @@ class OpenVinoPlugin(CompiledPlugin):
         ]
         return replace(found, supported_layers=supported, unsupported=[*found.unsupported, *more])
 
-    def _compile_checked(self, load: Load, config: Configuration, make: Compile) -> Loaded:
+    def _compile_checked(self, load: Load, config: Configuration, make: Compile) -> LoadResult:
         made = super()._compile_checked(load, config, make)
         try:
             network = cast("OpenVinoNetwork", made.network)

@@ -19,7 +19,7 @@ from headrace.runtime.device.cache_key import cache_key
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.errors import InvalidArgument, NotFound, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.metrics.cache_counters import CacheEvent
@@ -27,8 +27,8 @@ from headrace.runtime.network.network import Network
 
 _log = logging.getLogger(__name__)
 
-Compile: TypeAlias = Callable[[Network, Configuration, CancelToken], Loaded]
-Restore: TypeAlias = Callable[[bytes, Network, Configuration, CancelToken], Loaded]
+Compile: TypeAlias = Callable[[Network, Configuration, CancelToken], LoadResult]
+Restore: TypeAlias = Callable[[bytes, Network, Configuration, CancelToken], LoadResult]
 
 
 def cached(
@@ -76,7 +76,7 @@ class CachedLoad:
     restore: Restore
     compile_anew: Compile
 
-    def __call__(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
+    def __call__(self, network: Network, config: Configuration, token: CancelToken) -> LoadResult:
         """
         Raises:
             Unavailable: the device is down.
@@ -110,7 +110,7 @@ class _Load:
     folder: str
     notes: list[str] = field(default_factory=list)
 
-    def __call__(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
+    def __call__(self, network: Network, config: Configuration, token: CancelToken) -> LoadResult:
         key = self._key()
         if key is None:
             return self.how.compile_anew(network, config, token)
@@ -138,7 +138,7 @@ class _Load:
 
     def _restored(
         self, key: CacheKey, network: Network, config: Configuration, token: CancelToken
-    ) -> Loaded | None:
+    ) -> LoadResult | None:
         """The restored network; None if there is no entry, or the entry cannot be used."""
         try:
             native = self.cache.read(self.folder, key)

@@ -25,7 +25,7 @@ from headrace.runtime.device.cached_load import Compile, cached
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
@@ -166,23 +166,23 @@ class CompiledPlugin(Device):
 
     # -- inside --
 
-    def _anew(self, network: Network, config: Configuration, token: CancelToken) -> Loaded:
-        return Loaded(self._compile(network, config, token))
+    def _anew(self, network: Network, config: Configuration, token: CancelToken) -> LoadResult:
+        return LoadResult(self._compile(network, config, token))
 
     def _restore(
         self, native: bytes, network: Network, config: Configuration, token: CancelToken
-    ) -> Loaded:
+    ) -> LoadResult:
         """Makes the network from the backend's own bytes. It compiles the network if the backend
         does not accept the bytes, for example because its driver has changed."""
         try:
-            return Loaded(self._import(network, native, config, token), restored=True)
+            return LoadResult(self._import(network, native, config, token), restored=True)
         except HeadraceError as error:
             if token.error is not None or isinstance(error, Unavailable):
                 raise  # nobody waits, or the device is down: the bytes are not at fault
             compiled = self._compile(network, config, token)
-            return Loaded(compiled, (f"compiled anew: {error.message}",))
+            return LoadResult(compiled, (f"compiled anew: {error.message}",))
 
-    def _compile_checked(self, load: Load, config: Configuration, make: Compile) -> Loaded:
+    def _compile_checked(self, load: Load, config: Configuration, make: Compile) -> LoadResult:
         network = load.network
         transformed = self._transformed(network, config, load.options)
         if not self.compile_checks_support:

@@ -16,7 +16,7 @@ from headrace.runtime.config.standard_keys import (
     STANDARD_KEYS,
 )
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.metrics import Metric, standard_metrics
 from headrace.runtime.device.places import Places
 from headrace.runtime.device.plugin import Plugin
@@ -170,7 +170,7 @@ class Device(Plugin):
         return self.schema.resolve(self.config.explicit_strings(), config)
 
     def _opened(
-        self, load: Load, config: Configuration, make: Callable[[], Loaded]
+        self, load: Load, config: Configuration, make: Callable[[], LoadResult]
     ) -> ExecutableNetwork:
         """Compiles the network with `make` and opens it in its place. If the load was cancelled, it
         closes the network and raises the token's error.

@@ -34,7 +34,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadResult:
     """A loaded network, and how it was made.
 
     Attributes:

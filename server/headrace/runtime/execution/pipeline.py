@@ -19,7 +19,7 @@ from headrace.runtime.execution.execution_timeout import ExecutionTimeout, Patie
 from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job
-from headrace.runtime.execution.stream import Stream, Task
+from headrace.runtime.execution.stream import ExecutionStream, Task
 from headrace.runtime.execution.streams_executor import Share
 from headrace.runtime.execution.timer import Timer
 
@@ -120,7 +120,7 @@ class Pipeline:
         if job.outcome is None:
             passage.listen()
 
-    def _run_here(self, job: Job, stream: Stream) -> None:
+    def _run_here(self, job: Job, stream: ExecutionStream) -> None:
         share = self.hops[0].share
         try:
             error = self.run(job, 0)
@@ -129,7 +129,7 @@ class Pipeline:
         finally:
             share.executor.leave(stream, share.flow)
 
-    def _land(self, job: Job, stream: Stream, error: BaseException | None) -> None:
+    def _land(self, job: Job, stream: ExecutionStream, error: BaseException | None) -> None:
         """As `Landed`, of a job that departed alone."""
         share = self.hops[0].share
         # The next tasks depart first, so that the other process need not wait for them.
@@ -205,7 +205,7 @@ class _Passage:
         if self.job.outcome is not None:
             self.job.token.detach(self._leave_queue)
 
-    def depart(self, stream: Stream) -> bool:
+    def depart(self, stream: ExecutionStream) -> bool:
         pipeline, now = self._pipeline, time.monotonic()
         departure = pipeline.departure
         if departure is None or not self._may_depart(departure, now):

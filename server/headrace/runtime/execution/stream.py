@@ -23,7 +23,7 @@ class Task(Protocol):
 
     @property
     def priority(self) -> int: ...
-    def depart(self, stream: Stream) -> bool: ...
+    def depart(self, stream: ExecutionStream) -> bool: ...
     def run(self, stream: int) -> None: ...
     def fail(self, error: BaseException) -> None: ...
 
@@ -31,7 +31,7 @@ class Task(Protocol):
 Work: TypeAlias = "tuple[Flow[Task], Task]"
 
 
-class Stream:
+class ExecutionStream:
     """A place to run one task, with its thread. The executor's lock guards all but `wake`.
 
     `wake` is a lock used as a binary semaphore. It is released once for each task that is handed to

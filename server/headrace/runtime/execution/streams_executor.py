@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from headrace.runtime.errors import Internal, Unavailable
 from headrace.runtime.execution.fair_queue import Entry, FairQueue, Flow
 from headrace.runtime.execution.inline_budget import InlineBudget
-from headrace.runtime.execution.stream import Stream, Task, Work
+from headrace.runtime.execution.stream import ExecutionStream, Task, Work
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class StreamsExecutor:
         self._bind = bind
         self._lock = threading.Lock()
         self._queue: FairQueue[Task] = FairQueue()
-        self._streams: list[Stream] = []
-        self._idle: list[Stream] = []
+        self._streams: list[ExecutionStream] = []
+        self._idle: list[ExecutionStream] = []
         self._target = 0
         self._stopped = False
         self.resize(streams)
@@ -73,7 +73,7 @@ class StreamsExecutor:
             stream.work = (flow, task)
         self._go_on(stream)
 
-    def enter(self, flow: Flow[Task]) -> Stream | None:
+    def enter(self, flow: Flow[Task]) -> ExecutionStream | None:
         """Takes an idle stream's place, to run a task in the calling thread. Call `leave` after it.
         Returns None if no stream is idle, or if the flow is at its limit.
 
@@ -89,12 +89,12 @@ class StreamsExecutor:
             return self._idle.pop()
 
     @staticmethod
-    def hand(stream: Stream, flow: Flow[Task], task: Task) -> None:
+    def hand(stream: ExecutionStream, flow: Flow[Task], task: Task) -> None:
         """Has the thread of the stream that `enter` returned run a task after all."""
         stream.work = (flow, task)
         stream.wake.release()
 
-    def leave(self, stream: Stream, flow: Flow[Task]) -> None:
+    def leave(self, stream: ExecutionStream, flow: Flow[Task]) -> None:
         """Gives back the stream that `enter` returned, or with which a task departed."""
         with self._lock:
             if not self._queue.length and len(self._streams) == self._target and not self._stopped:
@@ -176,7 +176,7 @@ class StreamsExecutor:
         """
         if streams < 1:
             raise ValueError("an executor needs a stream")
-        retired: list[Stream] = []
+        retired: list[ExecutionStream] = []
         with self._lock:
             if self._stopped:
                 raise self._unavailable()
@@ -184,7 +184,7 @@ class StreamsExecutor:
             taken = {stream.index for stream in self._streams}
             free = (index for index in itertools.count() if index not in taken)
             while len(self._streams) < streams:
-                stream = Stream(next(free))
+                stream = ExecutionStream(next(free))
                 self._start_thread(stream)
                 self._streams.append(stream)
                 self._idle.append(stream)
@@ -220,7 +220,7 @@ class StreamsExecutor:
 
     # -- the threads --
 
-    def _start_thread(self, stream: Stream) -> None:
+    def _start_thread(self, stream: ExecutionStream) -> None:
         stream.thread = threading.Thread(
             target=self._main,
             args=(stream,),
@@ -229,7 +229,7 @@ class StreamsExecutor:
         )
         stream.thread.start()
 
-    def _main(self, stream: Stream) -> None:
+    def _main(self, stream: ExecutionStream) -> None:
         if self._bind:
             self._bind_thread(stream.index)
         while not stream.retired:
@@ -243,7 +243,7 @@ class StreamsExecutor:
                 if work is not None and _departs(work[1], stream):
                     work = None
 
-    def _run(self, stream: Stream, task: Task) -> None:
+    def _run(self, stream: ExecutionStream, task: Task) -> None:
         """Runs a task. Nothing that it raises ends the thread, not even SystemExit. Otherwise the
         job would get no answer, and the device would have a stream less."""
         try:
@@ -253,13 +253,13 @@ class StreamsExecutor:
             task.fail(Internal(f"the task ended with {error!r}"))
 
     @staticmethod
-    def _go_on(stream: Stream) -> None:
+    def _go_on(stream: ExecutionStream) -> None:
         """Starts the work that the stream has been given, or lets its thread end."""
         work = stream.work
         if work is None or not _departs(work[1], stream):
             stream.wake.release()
 
-    def _idle_stream(self, flow: Flow[Task]) -> Stream | None:
+    def _idle_stream(self, flow: Flow[Task]) -> ExecutionStream | None:
         """Takes an idle stream for a task of the flow, which counts as running from now on. Returns
         None if the task has to wait."""
         if self._stopped:
@@ -269,12 +269,12 @@ class StreamsExecutor:
         flow.running += 1
         return self._idle.pop()
 
-    def _next(self, stream: Stream, flow: Flow[Task]) -> Work | None:
+    def _next(self, stream: ExecutionStream, flow: Flow[Task]) -> Work | None:
         with self._lock:
             self._advance(stream, flow)
             return stream.work
 
-    def _advance(self, stream: Stream, flow: Flow[Task]) -> bool:
+    def _advance(self, stream: ExecutionStream, flow: Flow[Task]) -> bool:
         """A task of `flow` ended on the stream: gives the stream the next task, parks it or retires
         it.
 
@@ -293,12 +293,12 @@ class StreamsExecutor:
             return False
         return True
 
-    def _retire(self, stream: Stream) -> Stream:
+    def _retire(self, stream: ExecutionStream) -> ExecutionStream:
         stream.retired = True
         self._streams.remove(stream)
         return stream
 
-    def _dispatch(self) -> list[Stream]:
+    def _dispatch(self) -> list[ExecutionStream]:
         """Gives tasks to idle streams, and returns these. The caller wakes them outside the
         lock."""
         started = []
@@ -318,12 +318,12 @@ class StreamsExecutor:
     def _unavailable(self) -> Unavailable:
         return Unavailable(f"device {self.name} is shutting down")
 
-    def _wake(self, streams: list[Stream]) -> None:
+    def _wake(self, streams: list[ExecutionStream]) -> None:
         for stream in streams:
             self._go_on(stream)
 
 
-def _departs(task: Task, stream: Stream) -> bool:
+def _departs(task: Task, stream: ExecutionStream) -> bool:
     """Whether the task has departed. If it raises, the stream's thread runs it, and the stream is
     not lost."""
     try:

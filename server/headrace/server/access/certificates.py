@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from headrace.server.transport.call import Call
+from headrace.server.transport.call import IncomingCall
 
 if TYPE_CHECKING:  # a server without TLS does without its 8 MB
     from cryptography import x509
@@ -15,7 +15,7 @@ _REMEMBERED = 1024
 _PEM = b"-----BEGIN"
 
 
-def names_of_call(context: Call) -> Sequence[str]:
+def names_of_call(context: IncomingCall) -> Sequence[str]:
     """The names in the certificate of a gRPC call: alternative names first, then common names.
 
     gRPC lists names too, but cuts each off at its first zero byte. Then ``admin`` could not be told

@@ -29,7 +29,7 @@ from headrace.server.http.connection import HttpConnection
 from headrace.server.http.errors import CLIENT_LEFT, REST, error_reply, is_rest, said
 from headrace.server.http.guard import GuardedRoute, enter, peer
 from headrace.server.logs import CURRENT_REQUEST, new_request_id
-from headrace.server.request_log import JOB, Ended, RequestLog, network_of
+from headrace.server.request_log import JOB, RequestLog, RequestRecord, network_of
 from headrace.server.shared_memory.users import peer_of
 from headrace.server.tracing.tracing import Tracing
 from headrace.server.transport.statuses import describe
@@ -94,7 +94,9 @@ class Application:
         ended = self._ended[_UNKNOWN_PATH]
         ended[code] = ended.get(code, 0) + 1
         if self._log.wants(code, 0.0):
-            request = Ended("HTTP", code, 0.0, identifier, CALLER.get(), peer_of(*host), message)
+            request = RequestRecord(
+                "HTTP", code, 0.0, identifier, CALLER.get(), peer_of(*host), message
+            )
             self._log.ended(request)
         headers = {_ID_HEADER.decode(): identifier, "connection": "close"}
         return said(status, message, REST, headers)
@@ -224,7 +226,7 @@ class Application:
         seconds = time.monotonic() - started
         if self._log.wants(code if reply.failed else "OK", seconds):
             work = scope["path"] not in self._probes
-            request = Ended(
+            request = RequestRecord(
                 f"{scope['method']} {template}",
                 code,
                 seconds,

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Final
 
 from headrace.runtime.errors import Cancelled, InvalidArgument
 from headrace.runtime.execution.job import Job
-from headrace.server.services.aside import HEAVY_ELEMENTS, aside, texts
 from headrace.server.services.inference import decode, encode, encode_small, strings_in
+from headrace.server.services.offload import HEAVY_ELEMENTS, offload, texts
 from headrace.server.services.streams.in_flight import Cancel, Tasks
 from headrace.server.services.streams.request_stream import RequestStream, Streams
-from headrace.server.services.streams.result_sizes import SMALL, Expected, shapes_of
+from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize, shapes_of
 from headrace.server.services.streams.turns import Turn, Turns
 from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.layouts import CallLayouts
@@ -146,7 +146,7 @@ class _Stream(RequestStream):
             raise InvalidArgument(f"{problem}; every request on a stream has its own", field="id")
         return name
 
-    def _expected(self, request: InferCall | StreamRequest) -> Expected:
+    def _expected(self, request: InferCall | StreamRequest) -> ExpectedSize:
         if isinstance(request, InferCall):
             if request.wanted:
                 return SMALL
@@ -216,7 +216,7 @@ class _Stream(RequestStream):
             outcome: EncodedResult | None = None
             error: BaseException | None = None
             try:
-                outcome = await aside(partial(encoded, name, result), strings)
+                outcome = await offload(partial(encoded, name, result), strings)
             except Exception as raised:  # noqa: BLE001 - any error is this request's result
                 error = raised
             self._ended(name, name, outcome, error, seconds, job)
@@ -228,12 +228,12 @@ class _Stream(RequestStream):
     async def _run_heavy(self, request: StreamRequest, turn: Turn | None) -> EncodedResult:
         """Computes a request with many texts."""
         decoding = partial(decode, *request)
-        return await self._run(await aside(decoding, strings_in(request.message.inputs)), turn)
+        return await self._run(await offload(decoding, strings_in(request.message.inputs)), turn)
 
     async def _run(self, call: InferCall, turn: Turn | None) -> EncodedResult:
         """Computes a request that may have to wait: for a copy, or for its turn."""
         result = await self._serving.run(call, self._context, turn)
-        return await aside(partial(encoded, call.id, result), texts(result.outputs.values()))
+        return await offload(partial(encoded, call.id, result), texts(result.outputs.values()))
 
     async def _pass_on(
         self, network: str, request: StreamRequest, sequence: str, turn: Turn | None

@@ -11,18 +11,18 @@ import numpy as np
 from headrace.runtime.execution.job import Sequence
 from headrace.runtime.network.values import Value
 from headrace.server.logs import CURRENT_REQUEST
-from headrace.server.services.aside import aside, texts
 from headrace.server.services.convert import layer_profiles
+from headrace.server.services.offload import offload, texts
 from headrace.server.serving.call import (
     NOTHING_MORE,
     InferCall,
     InferResult,
-    Region,
+    RegionPart,
     SharedTensor,
-    Wanted,
+    WantedOutput,
     check_tensors,
 )
-from headrace.server.serving.layouts import CallLayouts, Places, only
+from headrace.server.serving.layouts import CallLayouts, PartPlaces, only
 from headrace.server.serving.serving import Serving
 from headrace.server.transport.call import Reply
 from headrace.v1 import inference_engine_pb2 as pb
@@ -74,7 +74,7 @@ class Inference:
                 call = decode(message, attachments)
             else:
                 strings = strings_in(message.inputs)
-                call = await aside(partial(decode, message, attachments), strings)
+                call = await offload(partial(decode, message, attachments), strings)
             if not message.traceparent:  # which is another each time
                 self.layouts.learn(data, call)
         if serving.elsewhere:
@@ -89,7 +89,7 @@ class Inference:
         if all(map(_is_own, result.outputs.values())):
             return serialize_parts(*encode(identifier, result))
         strings = texts(result.outputs.values())
-        return await aside(lambda: serialize(*encode(identifier, result)), strings)
+        return await offload(lambda: serialize(*encode(identifier, result)), strings)
 
 
 def decode(message: pb.InferRequest, attachments: Attachments) -> InferCall:
@@ -124,7 +124,7 @@ def decode(message: pb.InferRequest, attachments: Attachments) -> InferCall:
     )
 
 
-def places(data: bytes) -> Places | None:
+def places(data: bytes) -> PartPlaces | None:
     """Where an InferRequest holds its tensors' bytes and its id."""
     values = framing.split(data, 0, len(data), _INPUTS)
     attached = framing.split(data, 0, len(data), framing.ATTACHMENTS)
@@ -132,7 +132,7 @@ def places(data: bytes) -> Places | None:
         return None
     spans = [only(data, span, _TENSOR) for span in values.payloads]
     tensors = [_bytes_of(data, span, attached.payloads) for span in spans]
-    return Places(tensors, only(data, (0, len(data)), _ID))
+    return PartPlaces(tensors, only(data, (0, len(data)), _ID))
 
 
 def _bytes_of(
@@ -176,15 +176,15 @@ def _with_bytes(value: pb.Value, data: Buffer) -> Value:
     return decoded
 
 
-def _wanted(regions: Mapping[str, pb.SharedMemory]) -> dict[str, Wanted]:
+def _wanted(regions: Mapping[str, pb.SharedMemory]) -> dict[str, WantedOutput]:
     return {
-        name: Wanted(region=_region(place, f"output_regions[{name!r}]"))
+        name: WantedOutput(region=_region(place, f"output_regions[{name!r}]"))
         for name, place in regions.items()
     }
 
 
-def _region(place: pb.SharedMemory, field: str) -> Region:
-    return Region(place.region, place.offset, place.bytes, field)
+def _region(place: pb.SharedMemory, field: str) -> RegionPart:
+    return RegionPart(place.region, place.offset, place.bytes, field)
 
 
 def strings_in(values: Iterable[pb.Value]) -> int:

@@ -22,8 +22,8 @@ from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import SERVICES as REFLECTION
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_memory import SharedMemoryService
-from headrace.server.transport.boundary import Boundary, Lane
-from headrace.server.transport.call import Bound, Call
+from headrace.server.transport.boundary import Boundary, CallLane
+from headrace.server.transport.call import BoundMethod, IncomingCall
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
 
@@ -53,12 +53,12 @@ class Method(NamedTuple):
     kind: Kind
     message: Any
     handler: Callable[..., Any]
-    lane: Lane
+    lane: CallLane
     role: Role
     names_request: bool = False
 
 
-class Services(NamedTuple):
+class Servicers(NamedTuple):
     """The objects that handle the methods.
 
     Attributes:
@@ -78,7 +78,7 @@ class Services(NamedTuple):
 
 
 def all_methods(
-    services: Services, boundary: Boundary, registration: Role = Role.MANAGE
+    services: Servicers, boundary: Boundary, registration: Role = Role.MANAGE
 ) -> list[Method]:
     """The table of methods.
 
@@ -195,12 +195,12 @@ class Handlers:
         self.kinds = {f"/{row.service}/{row.name}": row.kind for row in methods}
         self._bound = {f"/{row.service}/{row.name}": _bound(row, boundary) for row in methods}
 
-    def find(self, path: str) -> Bound | None:
+    def find(self, path: str) -> BoundMethod | None:
         """As `Methods.find`."""
         return self._bound.get(path)
 
 
-def _bound(method: Method, boundary: Boundary) -> Bound:
+def _bound(method: Method, boundary: Boundary) -> BoundMethod:
     name, lane, role = method.name, method.lane, method.role
     handler = _parsing(method, audited=role is Role.MANAGE)
     match method.kind:
@@ -213,7 +213,7 @@ def _bound(method: Method, boundary: Boundary) -> Bound:
         case Kind.STREAM:
             handle = boundary.stream(name, handler, lane, role)
     one = method.kind in (Kind.UNARY, Kind.CLIENT_STREAM)
-    return Bound(handle, method.kind is Kind.UNARY, one, boundary.knows_callers)
+    return BoundMethod(handle, method.kind is Kind.UNARY, one, boundary.knows_callers)
 
 
 def _telling(status: Callable[[str], bytes]) -> Callable[..., Any]:
@@ -232,7 +232,7 @@ def _parsing(method: Method, *, audited: bool) -> Callable[..., Any]:
     if kind is None:
         return handler
 
-    def parse_and_handle(data: bytes, context: Call) -> Any:
+    def parse_and_handle(data: bytes, context: IncomingCall) -> Any:
         message = parse_request(kind, data)
         if audited:
             about(_subject(message))

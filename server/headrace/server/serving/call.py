@@ -17,7 +17,7 @@ MAX_TENSORS: Final = 4096
 """The most inputs of a request, and the most outputs that it asks for."""
 
 
-class Region(NamedTuple):
+class RegionPart(NamedTuple):
     """A part of a region of shared memory.
 
     Attributes:
@@ -38,13 +38,13 @@ class SharedTensor(NamedTuple):
         decode: makes the tensor of its bytes. Raises CodecError.
     """
 
-    region: Region
+    region: RegionPart
     dtype: np.dtype[Any] | None
     shape: tuple[int, ...]
     decode: Callable[[Buffer], Value]
 
 
-class Wanted(NamedTuple):
+class WantedOutput(NamedTuple):
     """What a client wants of an output, beside its tensor in the message.
 
     Attributes:
@@ -55,13 +55,13 @@ class Wanted(NamedTuple):
     """
 
     classification: int = 0
-    region: Region | None = None
+    region: RegionPart | None = None
     binary: bool | None = None
 
 
 Input: TypeAlias = "Value | SharedTensor"
 
-NOTHING_MORE: Final[Mapping[str, Wanted]] = MappingProxyType({})
+NOTHING_MORE: Final[Mapping[str, WantedOutput]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class InferCall:
     id: str
     inputs: dict[str, Input]
     outputs: tuple[str, ...]
-    wanted: Mapping[str, Wanted]
+    wanted: Mapping[str, WantedOutput]
     priority: int = 0
     timeout_seconds: float = 0.0
     sequence: Sequence | None = None
@@ -103,7 +103,7 @@ class InferCall:
             return True
         return bool(self.wanted) and any(each.region for each in self.wanted.values())
 
-    def regions(self) -> Iterator[Region]:
+    def regions(self) -> Iterator[RegionPart]:
         """The places of all inputs and outputs in shared memory."""
         for value in self.inputs.values():
             if type(value) is SharedTensor:

@@ -33,7 +33,7 @@ MAX_PARTS: Final = 64
 memory than it takes bytes in a message."""
 
 
-class Places(NamedTuple):
+class PartPlaces(NamedTuple):
     """Where a message holds the parts that differ from one request to the next.
 
     Attributes:
@@ -83,7 +83,7 @@ class CallLayouts:
         places: finds the parts that differ in a message. Returns None if it cannot.
     """
 
-    def __init__(self, places: Callable[[bytes], Places | None]) -> None:
+    def __init__(self, places: Callable[[bytes], PartPlaces | None]) -> None:
         self._places = places
         self._layouts: dict[tuple[int, bytes], _Layout | None] = {}
         self._in_regions: dict[tuple[framing.Span | None, bytes], InferCall | None] = {}
@@ -181,7 +181,7 @@ def _plain(value: Input) -> bool:
     return type(value) is SharedTensor or (isinstance(value, np.ndarray) and value.dtype in _PLAIN)
 
 
-def _layout(data: bytes, call: InferCall, places: Places | None) -> _Layout | None:
+def _layout(data: bytes, call: InferCall, places: PartPlaces | None) -> _Layout | None:
     inputs = call.inputs
     if places is None or len(places.tensors) != len(inputs):
         return None

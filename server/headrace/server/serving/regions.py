@@ -17,7 +17,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Port
 from headrace.runtime.network.values import Array
-from headrace.server.services.aside import aside
+from headrace.server.services.offload import offload
 from headrace.server.serving.call import InferCall, InferResult, SharedTensor
 from headrace.server.shared_memory.handed import HandedRegion
 from headrace.server.shared_memory.lease import Lease
@@ -106,7 +106,7 @@ async def read_inputs(call: InferCall, lease: Lease) -> None:
         if type(value) is SharedTensor:
             data = await lease.read(*value.region)
             decode = partial(value.decode, data.data)
-            call.inputs[name] = await aside(decode, len(data) if value.dtype is None else 0)
+            call.inputs[name] = await offload(decode, len(data) if value.dtype is None else 0)
 
 
 async def write_outputs(result: InferResult, lease: Lease) -> None:
@@ -138,7 +138,7 @@ async def write_outputs(result: InferResult, lease: Lease) -> None:
         if value.dtype == object:
             if call.encode_texts is None:
                 raise no_strings(region.field)
-            data = await aside(partial(call.encode_texts, value), value.size)
+            data = await offload(partial(call.encode_texts, value), value.size)
             value = np.frombuffer(data, np.uint8)
         elif not value.dtype.isnative:
             value = value.astype(value.dtype.newbyteorder("="))

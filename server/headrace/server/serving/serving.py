@@ -24,8 +24,8 @@ from headrace.server.access.networks import Networks
 from headrace.server.elsewhere import Elsewhere
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.request_log import JOB
-from headrace.server.services.aside import aside
 from headrace.server.services.completion_sink import CompletionSink, deadline_after, ended, wake
+from headrace.server.services.offload import offload
 from headrace.server.services.streams.turns import Turn
 from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.classification import classify, labels_of
@@ -261,7 +261,7 @@ async def _classify(result: InferResult, entry: NetworkEntry) -> None:
                 labels_of(presentation, port),
                 rows=presentation.max_batch_size > 0,
             )
-            classified[name] = await aside(call, array.size)
+            classified[name] = await offload(call, array.size)
     if classified:
         result.outputs = {**result.outputs, **classified}
 

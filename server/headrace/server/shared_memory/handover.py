@@ -47,7 +47,7 @@ _PAUSE_SECONDS = 1.0
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 
 
-class Handover:
+class HandoverSocket:
     """The side socket. Belongs to the event loop's thread.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
-from headrace.server.request_log import Ended
+from headrace.server.request_log import RequestRecord
 from headrace.server.status.numbers import short
 
 MAX_ERRORS: Final = 100
@@ -46,7 +46,7 @@ class RecentErrors:
         self._numbers = count()
         self._by_caller: OrderedDict[str, deque[_Noted]] = OrderedDict()
 
-    def note(self, request: Ended) -> None:
+    def note(self, request: RequestRecord) -> None:
         """Keeps what the caller of a failed request was told. A path that does not exist is not
         worth it."""
         if not request.message:

@@ -22,10 +22,10 @@ from headrace.server.access.gate import uncancelled
 from headrace.server.access.identity import CALLER, Role, holder_of
 from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
-from headrace.server.request_log import JOB, Ended, RequestLog, network_of
+from headrace.server.request_log import JOB, RequestLog, RequestRecord, network_of
 from headrace.server.tracing.requests import RequestSpans
 from headrace.server.tracing.tracing import Tracing
-from headrace.server.transport.call import Call, CallOver
+from headrace.server.transport.call import CallOver, IncomingCall
 from headrace.server.transport.shares import Shares
 from headrace.server.transport.statuses import (
     abort,
@@ -37,7 +37,7 @@ from headrace.server.transport.statuses import (
 from headrace.server.transport.unread import UnreadReplies
 
 
-class Lane(NamedTuple):
+class CallLane(NamedTuple):
     """Calls that share places. Calls of one kind cannot take the places of another kind.
 
     Attributes:
@@ -52,7 +52,7 @@ class Lane(NamedTuple):
     work: bool
 
 
-class _OpenCalls(set[Call]):
+class _OpenCalls(set[IncomingCall]):
     """Calls that are open."""
 
     def __init__(self) -> None:
@@ -105,10 +105,10 @@ class Boundary:
         self.log = log or RequestLog()
         self._tracing = tracing
         self._counters = counters
-        self.calls = Lane("calls", Shares(max_calls), work=True)
-        self.streams = Lane("streams", Shares(max_calls), work=True)
-        self.watches = Lane("watches", Shares(max_calls), work=False)
-        self.probes = Lane("probes", Shares(max_calls), work=False)
+        self.calls = CallLane("calls", Shares(max_calls), work=True)
+        self.streams = CallLane("streams", Shares(max_calls), work=True)
+        self.watches = CallLane("watches", Shares(max_calls), work=False)
+        self.probes = CallLane("probes", Shares(max_calls), work=False)
         self._active = _OpenCalls()  # work except streams
         self._open = _OpenCalls()  # all others
         self.draining = False
@@ -143,11 +143,11 @@ class Boundary:
         self,
         method: str,
         handler: Callable[[Any, Any], Awaitable[Any]],
-        lane: Lane | None = None,
+        lane: CallLane | None = None,
         role: Role = Role.MANAGE,
         *,
         names_request: bool = False,
-    ) -> Callable[[Call], Awaitable[Any]]:
+    ) -> Callable[[IncomingCall], Awaitable[Any]]:
         """A method with one message and one reply, for a handler of serialised messages.
 
         Args:
@@ -159,8 +159,8 @@ class Boundary:
         return self._method(method, handler, lane, role, reads=True, names_request=names_request)
 
     def client_stream(
-        self, method: str, handler: Callable[[Any], Awaitable[Any]], lane: Lane, role: Role
-    ) -> Callable[[Call], Awaitable[Any]]:
+        self, method: str, handler: Callable[[Any], Awaitable[Any]], lane: CallLane, role: Role
+    ) -> Callable[[IncomingCall], Awaitable[Any]]:
         """A method with a stream of messages, which the handler reads, and one reply."""
         return self._method(method, handler, lane, role)
 
@@ -168,9 +168,9 @@ class Boundary:
         self,
         method: str,
         handler: Callable[[Any, Any], AsyncGenerator[bytes, None]],
-        lane: Lane,
+        lane: CallLane,
         role: Role,
-    ) -> Callable[[Call], Awaitable[Any]]:
+    ) -> Callable[[IncomingCall], Awaitable[Any]]:
         """A method with one message and a stream of replies."""
 
         async def send(data: Any, context: Any) -> None:
@@ -180,8 +180,8 @@ class Boundary:
         return self.unary(method, send, lane, role)
 
     def stream(
-        self, method: str, handler: Callable[[Any], Awaitable[None]], lane: Lane, role: Role
-    ) -> Callable[[Call], Awaitable[Any]]:
+        self, method: str, handler: Callable[[Any], Awaitable[None]], lane: CallLane, role: Role
+    ) -> Callable[[IncomingCall], Awaitable[Any]]:
         """A bidirectional stream, which counts its own work."""
         return self._method(method, handler, lane, role, active=False, names_request=True)
 
@@ -189,13 +189,13 @@ class Boundary:
         self,
         method: str,
         handler: Callable[..., Awaitable[Any]],
-        lane: Lane,
+        lane: CallLane,
         role: Role,
         *,
         active: bool = True,
         reads: bool = False,
         names_request: bool = False,
-    ) -> Callable[[Call], Awaitable[Any]]:
+    ) -> Callable[[IncomingCall], Awaitable[Any]]:
         """The method that gRPC calls.
 
         Args:
@@ -209,11 +209,11 @@ class Boundary:
         entrance, log, unread = self.entrance, self.log, self.unread
         tracing = self._tracing if active else None  # the requests of a stream are traced
 
-        def over(holder: str, context: Call) -> None:
+        def over(holder: str, context: IncomingCall) -> None:
             calls.discard(context)
             places.give_back(holder)
 
-        async def call(context: Call) -> Any:
+        async def call(context: IncomingCall) -> Any:
             code, said, network = "OK", "", ""
             started = time.monotonic()
             peer = context.peer()
@@ -281,7 +281,9 @@ class Boundary:
                     name, whose = request_id_of(context), (CALLER.get(), peer)
                     # Not a variable: its job has results, and this frame may be kept.
                     log.ended(
-                        Ended(method, code, seconds, name, *whose, said, JOB.get(), network),
+                        RequestRecord(
+                            method, code, seconds, name, *whose, said, JOB.get(), network
+                        ),
                         may_be_slow=may_be_slow,
                     )
                 JOB.set(None)  # its tensors would stay until the reply is sent
@@ -290,17 +292,17 @@ class Boundary:
 
         return call
 
-    def request_spans(self, context: Call) -> RequestSpans | None:
+    def request_spans(self, context: IncomingCall) -> RequestSpans | None:
         """The spans of a stream's requests. None if nothing is traced."""
         if self._tracing is None:
             return None
         return RequestSpans(self._tracing, context.method[1:], context.invocation_metadata())
 
-    def meter(self, context: Call) -> Meter | None:
+    def meter(self, context: IncomingCall) -> Meter | None:
         """Counts the messages of a stream, if the server bounds what one client may ask for."""
         return None if self.entrance is None else self.entrance.meter(context.peer())
 
-    def _refuse(self, lane: Lane) -> NoReturn:
+    def _refuse(self, lane: CallLane) -> NoReturn:
         """
         Raises:
             ShuttingDown: the server is shutting down.
@@ -316,7 +318,7 @@ class Boundary:
         )
 
 
-async def write_all(context: Call, replies: AsyncIterable[bytes]) -> None:
+async def write_all(context: IncomingCall, replies: AsyncIterable[bytes]) -> None:
     """Writes the replies of a call.
 
     Raises:

@@ -21,7 +21,7 @@ class CallOver(Exception):
     """The caller has left, so that nothing can be written any more."""
 
 
-class Call(Protocol):
+class IncomingCall(Protocol):
     """One call. Belongs to the event loop's thread.
 
     The task that handles a call is cancelled when its caller leaves or its deadline passes.
@@ -98,7 +98,7 @@ class Call(Protocol):
         left and its handler has ended."""
 
 
-class Bound(NamedTuple):
+class BoundMethod(NamedTuple):
     """A method as a front end calls it.
 
     Attributes:
@@ -119,12 +119,12 @@ class Bound(NamedTuple):
 class Methods(Protocol):
     """The methods of a server."""
 
-    def find(self, path: str) -> Bound | None:
+    def find(self, path: str) -> BoundMethod | None:
         """The method with this path. None if there is none."""
 
 
-async def deliver_one_by_one(call: Call, take: Take) -> None:
-    """As `Call.deliver`, for calls whose messages come to a task."""
+async def deliver_one_by_one(call: IncomingCall, take: Take) -> None:
+    """As `IncomingCall.deliver`, for calls whose messages come to a task."""
     while (message := await call.read()) is not None:
         rest = take(iter((message,)))
         if rest is not None:

@@ -17,7 +17,7 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.server.addresses import shown_address
 from headrace.server.settings.settings import Settings
 from headrace.server.transport.call import (
-    Bound,
+    BoundMethod,
     CallOver,
     Metadata,
     Methods,
@@ -127,7 +127,7 @@ class GrpcioHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         return known
 
 
-def _handler(path: str, bound: Bound) -> grpc.RpcMethodHandler:
+def _handler(path: str, bound: BoundMethod) -> grpc.RpcMethodHandler:
     async def handle(_: Any, context: Any) -> bytes | None:
         reply = await bound.handle(GrpcioCall(path, context))
         return b"".join(reply) if isinstance(reply, list) else reply

@@ -74,7 +74,7 @@ class Shares:
                 del held[holder]
 
 
-class Memory:
+class StreamMemory:
     """The bytes that one stream uses of a shared capacity.
 
     They are taken in steps, so that tiny amounts need no bookkeeping. They are all given back

@@ -9,7 +9,7 @@ import grpc
 
 from headrace.runtime.errors import HeadraceError, Internal, exhausted, forget_frames
 from headrace.server.logs import CURRENT_REQUEST, log_internal_error, new_request_id
-from headrace.server.transport.call import Call
+from headrace.server.transport.call import IncomingCall
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import REQUEST_ID_KEY, ErrorDetails, bounded, to_trailing_metadata
 
@@ -67,14 +67,14 @@ def _describe(error: BaseException, where: str, request: str) -> ErrorDetails:
     )
 
 
-async def abort(context: Call, details: ErrorDetails) -> NoReturn:
+async def abort(context: IncomingCall, details: ErrorDetails) -> NoReturn:
     """Ends a call with an error."""
     trailing: list[tuple[str, str | bytes]] = [*to_trailing_metadata(details)]
     trailing += id_metadata(details.request_id)
     await context.abort(details.code, details.message, trailing)
 
 
-def ended_code(context: Call) -> str:
+def ended_code(context: IncomingCall) -> str:
     """The status of a handler that was cancelled: a deadline or a cancel.
 
     Only the time left shows which one it was. The caller's deadline began when the call was sent,
@@ -90,7 +90,7 @@ def id_metadata(identifier: str) -> tuple[tuple[str, str], ...]:
     return ((REQUEST_ID_KEY, identifier),) if sendable else ()
 
 
-def request_id_of(context: Call) -> str:
+def request_id_of(context: IncomingCall) -> str:
     """The request's id, otherwise the id in the caller's metadata, otherwise a new id."""
     if identifier := CURRENT_REQUEST.get():
         return identifier

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.server.settings.settings import Settings
-from headrace.server.shared_memory.handover import SUFFIX, Handover
+from headrace.server.shared_memory.handover import SUFFIX, HandoverSocket
 from headrace.server.transport.unix_socket import Permissions, SocketFile, owner_of
 
 
-class Listening(Protocol):
+class ListeningFrontEnd(Protocol):
     """A front end that can listen at a path. Other methods: as `FrontEnd`."""
 
     @property
@@ -46,7 +46,11 @@ class UnixFrontEnd:
     """
 
     def __init__(
-        self, settings: Settings, path: Path, front_end: Listening, handover: Handover | None
+        self,
+        settings: Settings,
+        path: Path,
+        front_end: ListeningFrontEnd,
+        handover: HandoverSocket | None,
     ) -> None:
         permissions = Permissions(settings.unix_socket_mode, *owner_of(settings.unix_socket_owner))
         self.address = f"unix:{path.absolute()}"

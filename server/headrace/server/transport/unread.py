@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from headrace.runtime.errors import ResourceExhausted
-from headrace.server.transport.call import Call, Reply
+from headrace.server.transport.call import IncomingCall, Reply
 from headrace.server.transport.shares import Shares, release_soon
 
 _SMALL_BYTES: Final = 4096
@@ -25,7 +25,7 @@ class UnreadReplies:
     def __init__(self, capacity: int) -> None:
         self.memory = Shares(capacity)
 
-    def hold(self, reply: Reply, holder: str, call: Call) -> None:
+    def hold(self, reply: Reply, holder: str, call: IncomingCall) -> None:
         """Counts a reply until its call is over, which it is when the reply has been sent.
 
         Args:

@@ -8,9 +8,9 @@ import grpc
 import numpy as np
 import pytest
 
-from headrace.client.balancing.attempts import Attempts, load_of, network_of
+from headrace.client.balancing.attempts import RequestAttempts, load_of, network_of
 from headrace.client.balancing.fleet import Fleet, Server
-from headrace.client.balancing.health import Answer
+from headrace.client.balancing.health import ProbeResult
 from headrace.client.balancing.options import Balancing
 from headrace.client.errors import Unavailable, from_details
 from headrace.v1 import inference_engine_pb2 as pb
@@ -39,8 +39,8 @@ class World:
     def _wake(self) -> None:
         self.woken += 1
 
-    def request(self, network: str = "m") -> Attempts:
-        return Attempts(self.fleet, pb.GetNetworkRequest(name=network))
+    def request(self, network: str = "m") -> RequestAttempts:
+        return RequestAttempts(self.fleet, pb.GetNetworkRequest(name=network))
 
     def up(self) -> list[bool]:
         return [server.health.up for server in self.fleet.servers]
@@ -56,7 +56,7 @@ class World:
         return found
 
 
-def fail(attempts: Attempts, details: ErrorDetails) -> tuple[Server, float | None]:
+def fail(attempts: RequestAttempts, details: ErrorDetails) -> tuple[Server, float | None]:
     server = attempts.server()
     return server, attempts.failed(server, from_details(details))
 
@@ -78,7 +78,7 @@ def test_a_server_that_is_gone_gets_no_request_until_it_serves_again(details: Er
     assert first.address not in world.served_by(9)
     world.clock.advance(1.0)
     assert first in world.fleet.due()
-    assert not world.fleet.probed(first, Answer.SERVING)
+    assert not world.fleet.probed(first, ProbeResult.SERVING)
     assert len(world.served_by(9)) == 3
 
 
@@ -174,7 +174,7 @@ def test_a_silent_server_is_asked_and_then_given_up() -> None:
     server = attempts.server()
     assert ticked(world, 0.6) == [server]
     assert ticked(world, 0.9) == []
-    assert world.fleet.probed(server, Answer.NONE)
+    assert world.fleet.probed(server, ProbeResult.NONE)
     cancelled = ErrorDetails(grpc.StatusCode.CANCELLED, "Channel closed!")
     assert attempts.failed(server, from_details(cancelled), given_up=True) == 0.0
     assert attempts.server() is not server
@@ -188,7 +188,7 @@ def test_a_client_that_did_not_run_itself_blames_no_server() -> None:
     world.clock.advance(0.1)
     assert world.fleet.due() == [server]
     world.clock.advance(1.0)  # without a tick: the process was stopped, or its loop was busy
-    assert not world.fleet.probed(server, Answer.NONE)
+    assert not world.fleet.probed(server, ProbeResult.NONE)
     assert server.health.up
 
 
@@ -268,7 +268,7 @@ def reply_of(in_flight: int) -> bytes:
 
 def test_the_load_that_a_reply_tells_counts_beside_the_clients_own_for_a_second() -> None:
     world = World(policy="least_loaded")
-    attempts = Attempts(world.fleet, b"")
+    attempts = RequestAttempts(world.fleet, b"")
     busy = attempts.server()
     attempts.answered(busy, reply_of(7))
     assert busy.load(world.clock()) == 7
@@ -281,7 +281,7 @@ def test_the_clients_own_requests_are_not_counted_twice() -> None:
     others = [world.request() for _ in range(4)]
     for each in others:
         each.server()
-    attempts = Attempts(world.fleet, b"")
+    attempts = RequestAttempts(world.fleet, b"")
     server = attempts.server()
     attempts.answered(server, reply_of(4))  # these four
     assert server.load(world.clock()) == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.client.balancing.health import Answer, Health
+from headrace.client.balancing.health import Health, ProbeResult
 from headrace.client.balancing.options import Balancing
 
 OPTIONS = Balancing(frozen_seconds=1.5, eject_after=3, eject_seconds=10.0)
@@ -35,14 +35,14 @@ def test_silence_and_the_answers_time_are_together_what_the_user_chose() -> None
 def test_a_server_that_does_not_answer_is_left_with_what_it_has() -> None:
     health = heard_at(0.0)
     health.wants_probe(0.5, in_flight=1)
-    assert health.probed(1.5, Answer.NONE)
+    assert health.probed(1.5, ProbeResult.NONE)
     assert not health.up
 
 
 def test_a_server_that_is_slow_but_answers_is_kept_and_asked_again_later() -> None:
     health = heard_at(0.0)
     health.wants_probe(0.5, in_flight=1)
-    assert not health.probed(0.6, Answer.SERVING)
+    assert not health.probed(0.6, ProbeResult.SERVING)
     assert health.up
     assert not health.wants_probe(1.0, in_flight=1)
     assert health.wants_probe(1.1, in_flight=1)
@@ -52,12 +52,12 @@ def test_a_reply_while_a_probe_waits_saves_a_busy_server() -> None:
     health = heard_at(0.0)
     health.wants_probe(0.5, in_flight=1)
     health.succeeded(1.4)
-    assert not health.probed(1.5, Answer.NONE)
+    assert not health.probed(1.5, ProbeResult.NONE)
     assert health.up
 
 
-@pytest.mark.parametrize("answer", [Answer.NOT_SERVING, Answer.REFUSED])
-def test_what_a_draining_server_has_is_left_to_it(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [ProbeResult.NOT_SERVING, ProbeResult.REFUSED])
+def test_what_a_draining_server_has_is_left_to_it(answer: ProbeResult) -> None:
     health = heard_at(0.0)
     health.wants_probe(0.5, in_flight=1)
     assert not health.probed(0.6, answer)
@@ -73,11 +73,11 @@ def test_a_server_that_is_down_is_asked_ever_more_seldom_until_it_serves() -> No
         while not health.wants_probe(now, in_flight=0):
             now += 0.1
         pauses.append(round(now - before, 1))
-        assert not health.probed(now, Answer.REFUSED)
+        assert not health.probed(now, ProbeResult.REFUSED)
     assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0], abs=0.11)
     while not health.wants_probe(now, in_flight=0):
         now += 0.1
-    assert not health.probed(now, Answer.SERVING)
+    assert not health.probed(now, ProbeResult.SERVING)
     assert health.up
 
 

@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 import uvloop
 
-from headrace.client.channel.connecting import Dialler, Link, Unreachable, parse, run, run_on_loop
+from headrace.client.channel.connecting import (
+    Dialler,
+    DialResult,
+    Unreachable,
+    parse,
+    run,
+    run_on_loop,
+)
 from headrace.client.channel.connecting.waits import Ready, Steps
 from tests.support.listeners import (
     SETTINGS,
@@ -50,7 +57,7 @@ def port() -> Iterator[int]:
         yield found
 
 
-def greeted(link: Link) -> bool:
+def greeted(link: DialResult) -> bool:
     with link.socket as opened:
         assert not opened.getblocking()
         opened.settimeout(SECONDS)

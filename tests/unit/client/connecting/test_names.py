@@ -5,37 +5,37 @@ from __future__ import annotations
 import pytest
 
 from headrace.client import errors
-from headrace.client.channel.connecting import Dialler, Place, parse
+from headrace.client.channel.connecting import Dialler, Location, parse
 
-LOOPBACK = Place("127.0.0.1", 1)
+LOOPBACK = Location("127.0.0.1", 1)
 
 
 @pytest.mark.parametrize(
     ("target", "places"),
     [
-        ("host", [Place("host", 9000)]),
-        ("host:1", [Place("host", 1)]),
-        ("10.0.0.1:1", [Place("10.0.0.1", 1)]),
-        ("::1", [Place("::1", 9000)]),
-        ("[::1]:1", [Place("::1", 1)]),
-        ("dns:host", [Place("host", 9000)]),
-        ("dns:host:1", [Place("host", 1)]),
-        ("dns:///host:1", [Place("host", 1)]),
-        ("dns:///[fe80::1]:1", [Place("fe80::1", 1)]),
-        ("dns:a:1,b", [Place("a", 1), Place("b", 9000)]),
+        ("host", [Location("host", 9000)]),
+        ("host:1", [Location("host", 1)]),
+        ("10.0.0.1:1", [Location("10.0.0.1", 1)]),
+        ("::1", [Location("::1", 9000)]),
+        ("[::1]:1", [Location("::1", 1)]),
+        ("dns:host", [Location("host", 9000)]),
+        ("dns:host:1", [Location("host", 1)]),
+        ("dns:///host:1", [Location("host", 1)]),
+        ("dns:///[fe80::1]:1", [Location("fe80::1", 1)]),
+        ("dns:a:1,b", [Location("a", 1), Location("b", 9000)]),
         ("ipv4:127.0.0.1:1", [LOOPBACK]),
-        ("ipv4:127.0.0.1:1,10.0.0.1", [LOOPBACK, Place("10.0.0.1", 9000)]),
-        ("ipv6:[::1]:1,[::2]", [Place("::1", 1), Place("::2", 9000)]),
-        ("ipv6:::1", [Place("::1", 9000)]),
-        ("ipv6:%5B::1%5D:1", [Place("::1", 1)]),
-        ("unix:relative.sock", [Place(path="relative.sock")]),
-        ("unix:/run/a.sock", [Place(path="/run/a.sock")]),
-        ("unix:///run/a.sock", [Place(path="/run/a.sock")]),
-        ("unix:/run/a%20b", [Place(path="/run/a b")]),
-        ("unix-abstract:name", [Place(path="\0name")]),
+        ("ipv4:127.0.0.1:1,10.0.0.1", [LOOPBACK, Location("10.0.0.1", 9000)]),
+        ("ipv6:[::1]:1,[::2]", [Location("::1", 1), Location("::2", 9000)]),
+        ("ipv6:::1", [Location("::1", 9000)]),
+        ("ipv6:%5B::1%5D:1", [Location("::1", 1)]),
+        ("unix:relative.sock", [Location(path="relative.sock")]),
+        ("unix:/run/a.sock", [Location(path="/run/a.sock")]),
+        ("unix:///run/a.sock", [Location(path="/run/a.sock")]),
+        ("unix:/run/a%20b", [Location(path="/run/a b")]),
+        ("unix-abstract:name", [Location(path="\0name")]),
     ],
 )
-def test_a_name_stands_for_places(target: str, places: list[Place]) -> None:
+def test_a_name_stands_for_places(target: str, places: list[Location]) -> None:
     assert list(parse(target).places) == places
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.client.channel.connecting.names import Place
+from headrace.client.channel.connecting.names import Location
 from headrace.client.channel.connecting.proxies import proxy_for, status_of
 
-SERVER = Place("a.example.com", 9000)
+SERVER = Location("a.example.com", 9000)
 PROXY = "http://proxy:3128"
 
 
@@ -15,7 +15,7 @@ PROXY = "http://proxy:3128"
 def test_a_variable_names_the_proxy(variable: str) -> None:
     found = proxy_for(SERVER, {variable: PROXY})
     assert found is not None
-    assert (found.place, found.variable) == (Place("proxy", 3128), variable)
+    assert (found.place, found.variable) == (Location("proxy", 3128), variable)
 
 
 def test_the_first_variable_that_is_set_counts_even_if_it_is_empty() -> None:
@@ -67,14 +67,15 @@ def test_what_grpc_takes_for_no_proxy_is_ignored_and_said(
 def test_hosts_domains_and_networks_are_excepted(
     variable: str, excepted: str, host: str, proxied: bool
 ) -> None:
-    found = proxy_for(Place(host, 1), {"https_proxy": PROXY, variable: excepted})
+    found = proxy_for(Location(host, 1), {"https_proxy": PROXY, variable: excepted})
     assert (found is not None) is proxied
 
 
 @pytest.mark.parametrize(
-    "place", [Place("localhost", 1), Place("127.0.0.1", 1), Place("::1", 1), Place(path="/a")]
+    "place",
+    [Location("localhost", 1), Location("127.0.0.1", 1), Location("::1", 1), Location(path="/a")],
 )
-def test_this_machine_is_reached_without_a_proxy(place: Place) -> None:
+def test_this_machine_is_reached_without_a_proxy(place: Location) -> None:
     assert proxy_for(place, {"https_proxy": PROXY}) is None
 
 

@@ -220,7 +220,7 @@ def test_a_client_certificate_that_is_refused_by_an_alert_stays_refused(
     error.reason = reason
     told = reasons.of_failure(None, error, b"")
     assert "client certificate" in told
-    assert isinstance(told, reasons.Lasting) == lasts
+    assert isinstance(told, reasons.LastingCause) == lasts
 
 
 @pytest.mark.parametrize("text", TABLE)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.client.shared_memory import pool as module
-from headrace.client.shared_memory.pool import MAX_SEGMENTS, Pool
+from headrace.client.shared_memory.pool import MAX_SEGMENTS, RegionPool
 from headrace.client.shared_memory.segment import FOLDER, PREFIX, ClientSegment, NamedSegment, sweep
 
 MIB = 1 << 20
@@ -30,14 +30,14 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def made(pool: Pool, size: int) -> ClientSegment:
+def made(pool: RegionPool, size: int) -> ClientSegment:
     segment = pool.make(size)
     assert segment is not None
     return segment
 
 
 def test_a_segment_is_lent_to_one_at_a_time(folder: Path) -> None:
-    pool = Pool(folder)
+    pool = RegionPool(folder)
     segment = made(pool, 100)
     assert pool.take(100) is None, "it is not registered yet"
     pool.give(segment)
@@ -50,7 +50,7 @@ def test_a_segment_is_lent_to_one_at_a_time(folder: Path) -> None:
 
 
 def test_of_segments_that_fit_alike_the_one_used_last_is_lent(folder: Path) -> None:
-    pool = Pool(folder)
+    pool = RegionPool(folder)
     segments = [made(pool, 100) for _ in range(3)]
     for each in segments:
         pool.give(each)
@@ -62,7 +62,7 @@ def test_of_segments_that_fit_alike_the_one_used_last_is_lent(folder: Path) -> N
 
 
 def test_the_smallest_segment_that_fits_is_lent(folder: Path) -> None:
-    pool = Pool(folder)
+    pool = RegionPool(folder)
     small, large = made(pool, MIB), made(pool, 4 * MIB)
     pool.give(large)
     pool.give(small)
@@ -71,7 +71,7 @@ def test_the_smallest_segment_that_fits_is_lent(folder: Path) -> None:
 
 
 def test_a_segment_takes_the_place_of_one_that_has_become_too_small(folder: Path) -> None:
-    pool = Pool(folder)
+    pool = RegionPool(folder)
     pool.give(made(pool, MIB))
     pool.give(made(pool, 4 * MIB))
     assert len(names(folder)) == 1
@@ -79,7 +79,7 @@ def test_a_segment_takes_the_place_of_one_that_has_become_too_small(folder: Path
 
 
 def test_what_was_dropped_never_comes_back(folder: Path) -> None:
-    pool = Pool(folder)
+    pool = RegionPool(folder)
     segment = made(pool, 100)
     pool.drop(segment)
     assert names(folder) == set()
@@ -90,7 +90,7 @@ def test_what_was_dropped_never_comes_back(folder: Path) -> None:
 
 
 def test_there_are_only_so_many_segments(folder: Path) -> None:
-    pool = Pool(folder)
+    pool = RegionPool(folder)
     lent = [made(pool, 100) for _ in range(MAX_SEGMENTS)]
     assert pool.make(100) is None
     assert pool.may_grow, "some may come back"
@@ -104,7 +104,7 @@ def test_there_are_only_so_many_segments(folder: Path) -> None:
 
 def test_there_are_only_so_many_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 8 * MIB)
-    pool = Pool(folder)
+    pool = RegionPool(folder)
     assert pool.make(9 * MIB) is None
     first = made(pool, 5 * MIB)
     assert pool.make(4 * MIB) is None
@@ -122,7 +122,7 @@ def test_a_full_folder_is_left_alone_for_a_while(
         raise OSError(28, os.strerror(28))
 
     now = 0.0
-    pool = Pool(folder, clock=lambda: now)
+    pool = RegionPool(folder, clock=lambda: now)
     segment = made(pool, 100)
     with monkeypatch.context() as context:
         context.setattr(os, "posix_fallocate", full)
@@ -137,13 +137,13 @@ def test_a_full_folder_is_left_alone_for_a_while(
 
 
 def test_a_machine_without_dev_shm_has_no_segments(tmp_path: Path) -> None:
-    pool = Pool(tmp_path / "absent")
+    pool = RegionPool(tmp_path / "absent")
     assert pool.make(100) is None
     assert not pool.may_grow
 
 
 def test_a_pool_that_nobody_refers_to_leaves_nothing(folder: Path) -> None:
-    pool = Pool(folder)
+    pool = RegionPool(folder)
     made(pool, 100)
     del pool
     gc.collect()

@@ -12,9 +12,9 @@ import pytest
 
 from headrace.client import errors
 from headrace.client.info import Port, Ports
-from headrace.client.plans.plan import Call, Plan
+from headrace.client.plans.plan import CallMethod, Plan
 from headrace.client.shared_memory.loan import Loan
-from headrace.client.shared_memory.pool import MAX_SEGMENTS, Pool
+from headrace.client.shared_memory.pool import MAX_SEGMENTS, RegionPool
 from headrace.client.shared_memory.sharing import LEAST_BYTES, Sharing
 from headrace.client.shared_memory.sizes import MAX_KNOWN, OutputSizes
 from headrace.v1 import inference_engine_pb2 as pb
@@ -35,12 +35,12 @@ EVEN_LESS = Ports(
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> Iterator[Pool]:
+def pool(tmp_path: Path) -> Iterator[RegionPool]:
     try:
         os.close(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR))
     except OSError as error:
         pytest.skip(str(error))
-    made = Pool(tmp_path)
+    made = RegionPool(tmp_path)
     yield made
     made.close()
 
@@ -61,7 +61,7 @@ def grown(sharing: Sharing, size: int) -> None:
     """Runs the plan as if the server said yes."""
     steps = sharing.grow(size)
     call = next(steps)
-    assert isinstance(call, Call)
+    assert isinstance(call, CallMethod)
     assert call.method == "RegisterSharedMemory"
     with pytest.raises(StopIteration):
         steps.send(pb.RegisterSharedMemoryReply())
@@ -79,7 +79,7 @@ def refused(code: str, reason: str) -> errors.Error:
     return errors.from_details(ErrorDetails(status, "no", reason=reason))
 
 
-def test_inputs_and_fixed_outputs_lie_behind_each_other(pool: Pool) -> None:
+def test_inputs_and_fixed_outputs_lie_behind_each_other(pool: RegionPool) -> None:
     sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     request = lent(sharing, x=X, flag=np.array([True]), z=X[:5000]).request
@@ -96,7 +96,7 @@ def test_inputs_and_fixed_outputs_lie_behind_each_other(pool: Pool) -> None:
     assert not any(place.offset % 64 for place in (x.shared_memory, z.shared_memory, y))
 
 
-def test_small_requests_stay_as_they_are(pool: Pool) -> None:
+def test_small_requests_stay_as_they_are(pool: RegionPool) -> None:
     sharing = Sharing(pool, DYNAMIC, never)
     grown(sharing, 4 << 20)
     request, attachments = encoded(x=np.zeros(LEAST_BYTES // 4 - 1, np.float32))
@@ -106,13 +106,13 @@ def test_small_requests_stay_as_they_are(pool: Pool) -> None:
     assert request.SerializeToString() == before
 
 
-def test_sequences_stay_in_messages(pool: Pool) -> None:
+def test_sequences_stay_in_messages(pool: RegionPool) -> None:
     sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     assert sharing.lend(*encoded(x=[X, X], y=X)) is None
 
 
-def test_a_request_without_a_segment_has_one_made_in_the_background(pool: Pool) -> None:
+def test_a_request_without_a_segment_has_one_made_in_the_background(pool: RegionPool) -> None:
     begun: list[Plan[None]] = []
     sharing = Sharing(pool, FIXED, begun.append)
     request, attachments = encoded(x=X)
@@ -120,7 +120,7 @@ def test_a_request_without_a_segment_has_one_made_in_the_background(pool: Pool) 
         assert sharing.lend(request, attachments) is None
     (steps,) = begun
     register = next(steps)
-    assert isinstance(register, Call)
+    assert isinstance(register, CallMethod)
     assert register.request.bytes >= 2 * X.nbytes
     with pytest.raises(StopIteration):
         steps.send(pb.RegisterSharedMemoryReply())
@@ -133,7 +133,7 @@ def test_a_request_without_a_segment_has_one_made_in_the_background(pool: Pool) 
     assert len(begun) == 3, "the second one came to nothing"
 
 
-def test_nothing_is_made_that_would_not_fit(pool: Pool) -> None:
+def test_nothing_is_made_that_would_not_fit(pool: RegionPool) -> None:
     begun: list[Plan[None]] = []
     sharing = Sharing(pool, FIXED, begun.append)
     for _ in range(MAX_SEGMENTS):
@@ -146,7 +146,7 @@ def test_nothing_is_made_that_would_not_fit(pool: Pool) -> None:
     ("code", "again"), [("FAILED_PRECONDITION", 0), ("UNIMPLEMENTED", 0), ("UNAVAILABLE", 1)]
 )
 def test_a_server_that_says_no_is_not_asked_again_unless_that_may_pass(
-    pool: Pool, code: str, again: int
+    pool: RegionPool, code: str, again: int
 ) -> None:
     sharing = Sharing(pool, FIXED, never)
     steps = sharing.grow(100)
@@ -157,7 +157,7 @@ def test_a_server_that_says_no_is_not_asked_again_unless_that_may_pass(
     assert pool.take(1) is None
 
 
-def test_a_request_that_is_sent_again_has_all_that_it_had(pool: Pool) -> None:
+def test_a_request_that_is_sent_again_has_all_that_it_had(pool: RegionPool) -> None:
     sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     x = X.copy()
@@ -179,7 +179,7 @@ def test_a_request_that_is_sent_again_has_all_that_it_had(pool: Pool) -> None:
     ("reason", "again"), [("UNKNOWN_REGION", True), ("REGION_TOO_SMALL", False)]
 )
 def test_a_session_s_request_is_sent_again_only_if_it_has_not_run(
-    pool: Pool, reason: str, again: bool
+    pool: RegionPool, reason: str, again: bool
 ) -> None:
     sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
@@ -188,7 +188,7 @@ def test_a_session_s_request_is_sent_again_only_if_it_has_not_run(
     assert (loan.failed(refused("INVALID_ARGUMENT", reason)) is not None) == again
 
 
-def test_a_request_that_is_not_sent_gives_its_segment_back(pool: Pool) -> None:
+def test_a_request_that_is_not_sent_gives_its_segment_back(pool: RegionPool) -> None:
     sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     lent(sharing, x=X).not_sent()
@@ -211,7 +211,7 @@ def test_a_request_that_is_not_sent_gives_its_segment_back(pool: Pool) -> None:
     ],
 )
 def test_a_segment_is_used_again_only_if_the_server_is_known_to_be_done(
-    pool: Pool, code: str, reason: str, kept: bool
+    pool: RegionPool, code: str, reason: str, kept: bool
 ) -> None:
     sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
@@ -230,7 +230,7 @@ def reply_with(place: pb.SharedMemory) -> bytes:
     return serialize(reply)
 
 
-def test_outputs_are_copied_out(pool: Pool) -> None:
+def test_outputs_are_copied_out(pool: RegionPool) -> None:
     sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)
     loan = lent(sharing, x=X)
@@ -245,7 +245,7 @@ def test_outputs_are_copied_out(pool: Pool) -> None:
 
 @pytest.mark.parametrize("change", [{"region": "other"}, {"offset": 1 << 40}, {"bytes": 1 << 40}])
 def test_a_reply_that_points_elsewhere_breaks_the_protocol(
-    pool: Pool, change: dict[str, object]
+    pool: RegionPool, change: dict[str, object]
 ) -> None:
     sharing = Sharing(pool, FIXED, never)
     grown(sharing, 4 << 20)

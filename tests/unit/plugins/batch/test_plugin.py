@@ -22,7 +22,7 @@ from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
@@ -317,7 +317,7 @@ def test_a_load_that_is_cancelled_at_its_very_end_leaves_nothing(
     token, made = CancelToken(), []
     load_it = loading.load
 
-    def cancel_then(*arguments: Any) -> Loaded:
+    def cancel_then(*arguments: Any) -> LoadResult:
         made.append(load_it(*arguments))
         token.cancel(Cancelled("nobody waits"))
         return made[0]

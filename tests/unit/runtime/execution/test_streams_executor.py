@@ -12,7 +12,7 @@ import pytest
 
 from headrace.runtime.errors import Internal, Unavailable
 from headrace.runtime.execution.fair_queue import Entry
-from headrace.runtime.execution.stream import Stream, Task
+from headrace.runtime.execution.stream import ExecutionStream, Task
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from tests.support.gate import PATIENCE_SECONDS, Gate, join, run_together
 from tests.support.interleaving import frequent_switches
@@ -86,7 +86,7 @@ class Probe:
         self.load.leave("all", self.flow, f"stream {stream}")
         self.load.end()
 
-    def depart(self, stream: Stream) -> bool:
+    def depart(self, stream: ExecutionStream) -> bool:
         return False
 
     def fail(self, error: BaseException) -> None:

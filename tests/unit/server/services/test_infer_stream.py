@@ -16,10 +16,10 @@ from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.network.network import Port
-from headrace.server.services.aside import HEAVY_ELEMENTS
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import places
+from headrace.server.services.offload import HEAVY_ELEMENTS
 from headrace.server.serving.call import InferCall
 from headrace.server.serving.layouts import CallLayouts
 from headrace.server.transport.boundary import Boundary

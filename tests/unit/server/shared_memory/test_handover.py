@@ -19,7 +19,7 @@ from headrace.runtime.execution.job import Job
 from headrace.server.access.identity import ANONYMOUS
 from headrace.server.shared_memory import handover as module
 from headrace.server.shared_memory.bounds import MAX_REGIONS
-from headrace.server.shared_memory.handover import SUFFIX, Handover
+from headrace.server.shared_memory.handover import SUFFIX, HandoverSocket
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Regions, UnknownRegion
 from headrace.server.shared_memory.users import Caller
@@ -33,7 +33,7 @@ LOCAL = Caller(None, "unix:")
 
 @asynccontextmanager
 async def serving(folder: Path, regions: Regions) -> AsyncIterator[Path]:
-    handover = Handover(regions, None)
+    handover = HandoverSocket(regions, None)
     path = folder / "h.sock"
     handover.listen(f"{path}{SUFFIX}")
     handover.start()

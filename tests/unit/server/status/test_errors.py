@@ -11,7 +11,7 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.server.access.identity import ANONYMOUS, CALLER, Identity, Role
 from headrace.server.access.networks import Networks, PrivateNetworks
-from headrace.server.request_log import Ended
+from headrace.server.request_log import RequestRecord
 from headrace.server.status.errors import MAX_CALLERS, MAX_ERRORS, RecentErrors
 
 A, B, OPERATOR = (
@@ -25,7 +25,9 @@ PRIVATE = PrivateNetworks(NetworkRegistry(9), ["token:operator"])
 def note(errors: RecentErrors, request: str, caller: Identity = ANONYMOUS, text: str = "") -> None:
     network = "m@token:a" if caller is A else ""
     said = text or f"what {request} got"
-    errors.note(Ended("Infer", "NOT_FOUND", 0.5, request, caller, "peer", said, network=network))
+    errors.note(
+        RequestRecord("Infer", "NOT_FOUND", 0.5, request, caller, "peer", said, network=network)
+    )
 
 
 @contextmanager
@@ -124,7 +126,7 @@ def test_a_network_has_the_name_that_the_viewer_uses() -> None:
 
 def test_a_path_that_does_not_exist_is_no_error_worth_keeping() -> None:
     errors = RecentErrors()
-    errors.note(Ended("GET other", "404", 0.0, "r", ANONYMOUS, "peer"))
+    errors.note(RequestRecord("GET other", "404", 0.0, "r", ANONYMOUS, "peer"))
     assert errors.rows(SHARED) == []
 
 
@@ -132,7 +134,9 @@ def test_the_network_of_a_job_is_the_request_s() -> None:
     errors = RecentErrors()
     job = Job({}, lambda _: None)
     job.network = "resnet"
-    errors.note(Ended("Infer", "INTERNAL", 0.1, "r", ANONYMOUS, "peer", "internal error 1", job))
+    errors.note(
+        RequestRecord("Infer", "INTERNAL", 0.1, "r", ANONYMOUS, "peer", "internal error 1", job)
+    )
     assert errors.rows(SHARED)[0]["network"] == "resnet"
 
 

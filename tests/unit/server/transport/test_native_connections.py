@@ -12,26 +12,26 @@ from typing import Any
 import pytest
 
 from headrace.http2.calls import request_block
-from headrace.http2.connection import Connection, Ended, Received
-from headrace.http2.limits import Limits
-from headrace.server.transport.call import Bound, Call, Methods, Reply
+from headrace.http2.connection import Connection, MessageReceived, StreamEnded
+from headrace.http2.limits import ConnectionLimits
+from headrace.server.transport.call import BoundMethod, IncomingCall, Methods, Reply
 from headrace.server.transport.native.connection import NativeConnection
 from headrace.server.transport.native.connections import Connections
 
 
 class NoMethods:
-    def find(self, path: str) -> Bound | None:
+    def find(self, path: str) -> BoundMethod | None:
         return None
 
 
 class OneStream:
     """Every path is the same method, a stream."""
 
-    def __init__(self, handle: Callable[[Call], Awaitable[Reply | None]]) -> None:
+    def __init__(self, handle: Callable[[IncomingCall], Awaitable[Reply | None]]) -> None:
         self._handle = handle
 
-    def find(self, path: str) -> Bound | None:
-        return Bound(self._handle, is_unary=False, gives_one=False, begins_early=False)
+    def find(self, path: str) -> BoundMethod | None:
+        return BoundMethod(self._handle, is_unary=False, gives_one=False, begins_early=False)
 
 
 class Transport:
@@ -70,7 +70,11 @@ async def nobody() -> int | None:
 
 def connections(methods: Methods | None = None) -> Connections:
     return Connections(
-        methods or NoMethods(), Limits(), most=8, room_bytes=1 << 20, stranger_seconds=None
+        methods or NoMethods(),
+        ConnectionLimits(),
+        most=8,
+        room_bytes=1 << 20,
+        stranger_seconds=None,
     )
 
 
@@ -118,7 +122,7 @@ class Client:
         self._transport = Transport()
         self._server = NativeConnection(owner, "ipv4:10.0.0.1:1", nobody)
         self._server.connection_made(self._transport)
-        self._wire = Connection(Limits(), 0.0, client=True)
+        self._wire = Connection(ConnectionLimits(), 0.0, client=True)
         self._stream = self._wire.open(request_block("/s/M", "localhost"), 0.0)
         self._send()
 
@@ -131,12 +135,12 @@ class Client:
     def replies(self) -> list[object]:
         """The messages that the server has sent."""
         events = self._wire.receive(self._transport.written, 0.0)
-        return [each.message for each in events if type(each) is Received]
+        return [each.message for each in events if type(each) is MessageReceived]
 
     def code(self) -> int | None:
         """The status that the stream has ended with."""
         events = self._wire.receive(self._transport.written, 0.0)
-        found = [each.trailers for each in events if type(each) is Ended]
+        found = [each.trailers for each in events if type(each) is StreamEnded]
         assert found
         assert found[0] is not None
         return found[0].code
@@ -158,7 +162,7 @@ def test_a_stream_takes_its_messages_where_they_are_read_and_in_its_own_context(
     def take(messages: Iterator[bytes]) -> None:
         taken.extend((bytes(each), whose.get(), asyncio.current_task()) for each in messages)
 
-    async def handle(call: Call) -> None:
+    async def handle(call: IncomingCall) -> None:
         whose.set("the stream's")
         await call.deliver(take)
 
@@ -177,7 +181,7 @@ def test_a_stream_takes_its_messages_where_they_are_read_and_in_its_own_context(
 def test_a_reply_where_a_message_is_read_leaves_with_that_read_and_takes_no_turn_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def handle(call: Call) -> None:
+    async def handle(call: IncomingCall) -> None:
         def take(messages: Iterator[bytes]) -> None:
             for each in messages:
                 assert call.try_write(each)
@@ -207,7 +211,7 @@ def test_what_a_stream_does_not_take_waits_until_it_can_go_on() -> None:
         taken.append(bytes(next(messages)))
         return may_go_on.wait()
 
-    async def handle(call: Call) -> None:
+    async def handle(call: IncomingCall) -> None:
         await call.deliver(take)
 
     async def scenario() -> None:
@@ -232,7 +236,7 @@ def test_an_error_of_what_takes_messages_is_the_handler_s() -> None:
     def take(messages: Iterator[bytes]) -> None:
         raise ValueError(bytes(next(messages)))
 
-    async def handle(call: Call) -> None:
+    async def handle(call: IncomingCall) -> None:
         try:
             await call.deliver(take)
         except ValueError as error:

@@ -12,14 +12,14 @@ from headrace.client.balancing import connections
 from headrace.client.balancing.addresses import Targets, resolve
 from headrace.client.balancing.aio.network import BalancedNetwork
 from headrace.client.balancing.aio.watch import Watch
-from headrace.client.balancing.attempts import At, Attempts, routed
+from headrace.client.balancing.attempts import At, RequestAttempts, routed
 from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.fleet import Server
 from headrace.client.balancing.options import Balancing
 from headrace.client.errors import Error
 from headrace.client.info import NetworkInfo, QueryResult
 from headrace.client.plans import client_plans, plan
-from headrace.client.plans.plan import Budget, Call, Plan, Step
+from headrace.client.plans.plan import Budget, CallMethod, Plan, Step
 
 T = TypeVar("T")
 
@@ -151,8 +151,8 @@ class BalancedClient(Client):
     def check_open(self) -> None:
         self.group.check_open()
 
-    def attempts(self, request: Any, tried: tuple[Server, ...] = ()) -> Attempts:
-        return Attempts(self.fleet, request, tried)
+    def attempts(self, request: Any, tried: tuple[Server, ...] = ()) -> RequestAttempts:
+        return RequestAttempts(self.fleet, request, tried)
 
     async def on_all(self, make: Callable[..., Plan[T]], *args: Any, **kwargs: Any) -> list[T]:
         """Runs a plan on every server at the same time.
@@ -176,7 +176,7 @@ class BalancedClient(Client):
     async def _do(self, step: Step) -> Any:
         if isinstance(step, At):
             return await step.client._do(step)
-        if not isinstance(step, Call):
+        if not isinstance(step, CallMethod):
             return await super()._do(step)
         connections.check_routed(step.method, self.fleet, once=step.once)
         await self._know()
@@ -186,7 +186,7 @@ class BalancedClient(Client):
             return await self._hedged(step, budget)
         return await self.run(routed(self.group, step, budget, self.attempts(step.request)))
 
-    async def _hedged(self, step: Call, budget: Budget) -> Any:
+    async def _hedged(self, step: CallMethod, budget: Budget) -> Any:
         """The first answer to a request that goes to a second server if the first one is slow."""
         attempts = self.attempts(step.request)
         first = asyncio.ensure_future(self.run(routed(self.group, step, budget, attempts)))

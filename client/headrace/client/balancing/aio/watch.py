@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from headrace.client.balancing.fleet import TICK_SECONDS, Server
-from headrace.client.balancing.health import Answer, answer_of
+from headrace.client.balancing.health import ProbeResult, answer_of
 from headrace.client.channel.channel import CallFailed
 from headrace.client.errors import Error
 
@@ -58,7 +58,7 @@ class Watch:
 
     async def _probe(self, server: Server) -> None:
         """Asks a server for its health. Gives up what is in flight there if it is silent."""
-        answer = Answer.REFUSED
+        answer = ProbeResult.REFUSED
         group = self._client.group
         try:
             reply = await server.route.probe(server.health.probe_seconds)

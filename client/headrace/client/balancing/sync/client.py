@@ -12,11 +12,11 @@ from typing import Any, Final, Self, TypeVar
 from headrace.client import transport
 from headrace.client.balancing import connections
 from headrace.client.balancing.addresses import Targets, resolve
-from headrace.client.balancing.attempts import At, Attempts, routed
+from headrace.client.balancing.attempts import At, RequestAttempts, routed
 from headrace.client.balancing.connections import Servers
 from headrace.client.balancing.fleet import Server
 from headrace.client.balancing.options import Balancing
-from headrace.client.balancing.sync.hedge import Hedged
+from headrace.client.balancing.sync.hedge import HedgedFuture
 from headrace.client.balancing.sync.network import BalancedNetwork
 from headrace.client.balancing.sync.request import BalancedFuture
 from headrace.client.balancing.sync.watch import Watch
@@ -25,7 +25,7 @@ from headrace.client.exits import close_at_exit
 from headrace.client.forks import tell_of_forks
 from headrace.client.info import NetworkInfo, QueryResult
 from headrace.client.plans import client_plans, plan
-from headrace.client.plans.plan import Budget, Call, Plan, Step
+from headrace.client.plans.plan import Budget, CallMethod, Plan, Step
 from headrace.client.sync import Client
 
 T = TypeVar("T")
@@ -58,14 +58,14 @@ class _StartedCalls:
 
     def start(
         self, method: str, request: Any, timeout: float | None, *, once: bool = False
-    ) -> BalancedFuture | Hedged:
+    ) -> BalancedFuture | HedgedFuture:
         client = self._client
         client.group.check_open()
         connections.check_routed(method, client.fleet, once=once)
         after = client.fleet.options.hedge_after_seconds
         if method != "Infer" or after is None:
             return BalancedFuture(client, method, request, timeout)
-        hedged = Hedged(client, request, timeout)
+        hedged = HedgedFuture(client, request, timeout)
         client.watch.hedge(hedged, time.monotonic() + after)
         return hedged
 
@@ -200,9 +200,9 @@ class BalancedClient(Client):
     def calls(self) -> Any:  # type: ignore[override]
         return _StartedCalls(self)
 
-    def attempts(self, request: Any, tried: tuple[Server, ...] = ()) -> Attempts:
+    def attempts(self, request: Any, tried: tuple[Server, ...] = ()) -> RequestAttempts:
         self._know()
-        return Attempts(self.fleet, request, tried)
+        return RequestAttempts(self.fleet, request, tried)
 
     def on_all(self, make: Callable[..., Plan[T]], *args: Any, **kwargs: Any) -> list[T]:
         """Runs a plan on every server at the same time.
@@ -227,7 +227,7 @@ class BalancedClient(Client):
     def _do(self, step: Step) -> Any:
         if isinstance(step, At):
             return step.client._do(step)
-        if not isinstance(step, Call):
+        if not isinstance(step, CallMethod):
             return super()._do(step)
         connections.check_routed(step.method, self.fleet, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)

@@ -15,7 +15,7 @@ from headrace.client.plans.plan import Budget
 from headrace.client.request import OutcomeFuture
 
 
-class Hedged(OutcomeFuture):
+class HedgedFuture(OutcomeFuture):
     """The first answer to a request. Thread-safe.
 
     The slower attempt is cancelled. If one fails, the other one's answer is taken. `_lock` guards
@@ -92,15 +92,15 @@ class Hedges:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._due: deque[tuple[float, weakref.ref[Hedged]]] = deque()
+        self._due: deque[tuple[float, weakref.ref[HedgedFuture]]] = deque()
 
-    def add(self, request: Hedged, at: float) -> bool:
+    def add(self, request: HedgedFuture, at: float) -> bool:
         """Notes a request, and when it is due. Whether it is the only one."""
         with self._lock:
             self._due.append((at, weakref.ref(request)))
             return len(self._due) == 1
 
-    def due(self, now: float) -> list[Hedged]:
+    def due(self, now: float) -> list[HedgedFuture]:
         """The requests whose time has come, each once."""
         found = []
         with self._lock:

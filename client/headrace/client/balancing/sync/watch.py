@@ -12,7 +12,7 @@ import grpc
 
 from headrace.client.balancing.fleet import TICK_SECONDS, Server
 from headrace.client.balancing.health import answer_of
-from headrace.client.balancing.sync.hedge import Hedged, Hedges
+from headrace.client.balancing.sync.hedge import HedgedFuture, Hedges
 from headrace.client.channel.channel import Call, CallFailed
 from headrace.client.errors import Error
 from headrace.client.exits import wait_for
@@ -54,7 +54,7 @@ class Watch:
                     self._thread.start()
         self._woken.set()
 
-    def hedge(self, request: Hedged, at: float) -> None:
+    def hedge(self, request: HedgedFuture, at: float) -> None:
         """Sends a request to a second server at this time, if it has no answer by then."""
         if self._hedges.add(request, at):
             self.wake()

@@ -16,17 +16,17 @@
 SETTINGS, `dialler.explain(link, error, received)` gives the error that says why.
 """
 
-from headrace.client.channel.connecting.dialling import Dialler, Link
-from headrace.client.channel.connecting.names import Name, Place, parse
+from headrace.client.channel.connecting.dialling import Dialler, DialResult
+from headrace.client.channel.connecting.names import Location, Name, parse
 from headrace.client.channel.connecting.reasons import Unreachable
 from headrace.client.channel.connecting.tls import Tls
 from headrace.client.channel.connecting.waits import run, run_on_loop
 
 __all__ = [
+    "DialResult",
     "Dialler",
-    "Link",
+    "Location",
     "Name",
-    "Place",
     "Tls",
     "Unreachable",
     "parse",

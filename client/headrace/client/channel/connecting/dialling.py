@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from headrace.client.channel.connecting import proxies, reasons
-from headrace.client.channel.connecting.names import Name, Place
+from headrace.client.channel.connecting.names import Location, Name
 from headrace.client.channel.connecting.proxies import Proxy, proxy_for
 from headrace.client.channel.connecting.reasons import Attempt, Unreachable
 from headrace.client.channel.connecting.tls import Tls, greeting, is_tls
@@ -43,12 +43,12 @@ class _Candidate:
     family: int
     address: Any
     shown: str
-    place: Place
+    place: Location
     proxy: Proxy | None
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class DialResult:
     """A connection that came about.
 
     Attributes:
@@ -98,10 +98,10 @@ class Dialler:
         self.name = name
         self._tls = tls
         self._environ = environ
-        self._lookups: dict[Place, Future[list[Any]]] = {}
+        self._lookups: dict[Location, Future[list[Any]]] = {}
         self._process = process()
 
-    def dial(self, seconds: float) -> Steps[Link]:
+    def dial(self, seconds: float) -> Steps[DialResult]:
         """Connects to the first address that answers.
 
         Raises:
@@ -124,13 +124,13 @@ class Dialler:
             if not cause:
                 if candidate.family != socket.AF_UNIX:
                     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return Link(opened, candidate.shown, began, self.name, self._tls)
+                return DialResult(opened, candidate.shown, began, self.name, self._tls)
             opened.close()
             failed.append(Attempt(candidate.shown, time.monotonic() - began, cause))
         raise Unreachable(self.name, failed)
 
     def explain(
-        self, link: Link, error: BaseException | None = None, received: bytes = b""
+        self, link: DialResult, error: BaseException | None = None, received: bytes = b""
     ) -> Steps[Unreachable]:
         """The error of a connection that failed before the server's first SETTINGS.
 
@@ -138,8 +138,8 @@ class Dialler:
         TLS. That takes at most some seconds.
 
         Args:
-            error: what the socket, TLS or `Link.check_protocol` raised. None if the server ended
-                the connection.
+            error: what the socket, TLS or `DialResult.check_protocol` raised. None if the server
+                ended the connection.
             received: the server's first bytes, deciphered.
         """
         if isinstance(error, Unreachable):
@@ -188,7 +188,7 @@ class Dialler:
                 found.append(_Candidate(family, address, shown, place, proxy))
         return _interleaved(found)
 
-    def _look_up(self, place: Place) -> Future[list[Any]]:
+    def _look_up(self, place: Location) -> Future[list[Any]]:
         """The addresses of a place: (family, address) of each.
 
         A question to name servers cannot be given up. So a thread waits for the answer, and whoever
@@ -207,7 +207,7 @@ class Dialler:
         return lookup
 
 
-def _answer(lookup: Future[list[Any]], place: Place) -> None:
+def _answer(lookup: Future[list[Any]], place: Location) -> None:
     try:
         found: list[Any] = [(socket.AF_UNIX, place.path)]
         if not place.path:
@@ -228,8 +228,8 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _place_of(family: int, address: Any) -> Place:
-    return Place(path=address) if family == socket.AF_UNIX else Place(address[0], address[1])
+def _place_of(family: int, address: Any) -> Location:
+    return Location(path=address) if family == socket.AF_UNIX else Location(address[0], address[1])
 
 
 def _interleaved(candidates: Sequence[_Candidate]) -> list[_Candidate]:

@@ -25,7 +25,7 @@ _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a server listens: a host and a port, or a Unix socket.
 
     Attributes:
@@ -61,7 +61,7 @@ class Name:
     """
 
     text: str
-    places: tuple[Place, ...]
+    places: tuple[Location, ...]
     resolver: str = ""
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def parse(target: object) -> Name:
             return Name(target, places, found["resolver"] or "")
         if found := _SOCKET.fullmatch(target):
             zero = "\0" if found["scheme"] == "unix-abstract" else ""
-            return Name(target, (Place(path=zero + unquote(found["path"])),))
+            return Name(target, (Location(path=zero + unquote(found["path"])),))
         return Name(target, ())
     if not isinstance(target, str) or not target or "://" in target:
         message = f"{target!r} is not a server address; pass host:port, as {DEFAULT_TARGET}"
@@ -106,12 +106,12 @@ def parse(target: object) -> Name:
     return Name(str(place), (place,))
 
 
-def _place(target: str, text: str) -> Place:
+def _place(target: str, text: str) -> Location:
     if text.count(":") > 1 and not text.startswith("["):
         text = f"[{text}]"  # an IPv6 address without a port
     port = _PORT.search(text)
     if port is None:
-        return Place(text.strip("[]"), DEFAULT_PORT)
+        return Location(text.strip("[]"), DEFAULT_PORT)
     if port[1].isdecimal() and 1 <= int(port[1][:6]) <= 65535:
-        return Place(text[: port.start()].strip("[]"), int(port[1]))
+        return Location(text[: port.start()].strip("[]"), int(port[1]))
     raise invalid("target", f"{target!r}: {port[1]!r} is not a port; give one from 1 to 65535")

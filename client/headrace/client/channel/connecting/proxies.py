@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from headrace.client.channel.connecting.names import Place
+from headrace.client.channel.connecting.names import Location
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +37,11 @@ class Proxy:
         credentials: user and password; empty for none. repr() does not show them.
     """
 
-    place: Place
+    place: Location
     variable: str
     credentials: str = field(default="", repr=False)
 
-    def request(self, place: Place) -> bytes:
+    def request(self, place: Location) -> bytes:
         """Asks for a connection to a server (RFC 9110, 9.3.6)."""
         lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
         if self.credentials:
@@ -56,7 +56,7 @@ def status_of(head: bytes) -> int:
     return int(found[1]) if found else 0
 
 
-def proxy_for(place: Place, environ: Mapping[str, str]) -> Proxy | None:
+def proxy_for(place: Location, environ: Mapping[str, str]) -> Proxy | None:
     """The proxy that leads to a server. This machine is reached without one."""
     if place.is_local:
         return None
@@ -72,7 +72,7 @@ def proxy_for(place: Place, environ: Mapping[str, str]) -> Proxy | None:
         _log.warning("%s is not http://host:port, and is ignored", variable)
         return None
     credentials = unquote(url.netloc.rpartition("@")[0])
-    return Proxy(Place(host, port), variable, credentials)
+    return Proxy(Location(host, port), variable, credentials)
 
 
 def _is_excepted(host: str, environ: Mapping[str, str]) -> bool:

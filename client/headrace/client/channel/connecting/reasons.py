@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.client.channel.connecting.names import Name, Place
+from headrace.client.channel.connecting.names import Location, Name
 from headrace.client.channel.connecting.proxies import Proxy
 from headrace.client.channel.connecting.tls import Tls, is_tls
 
 
-class Lasting(str):
+class LastingCause(str):
     """A cause that the next attempt meets, too, until somebody changes something."""
 
     __slots__ = ()
@@ -46,7 +46,7 @@ class Unreachable(OSError):
         super().__init__(f"cannot reach the server at {name}: {_told(attempts)}")
         self.attempts = tuple(attempts)
         causes = [attempt.cause for attempt in attempts]
-        self.lasts = bool(causes) and all(isinstance(cause, Lasting) for cause in causes)
+        self.lasts = bool(causes) and all(isinstance(cause, LastingCause) for cause in causes)
 
 
 def _told(attempts: Sequence[Attempt]) -> str:
@@ -72,21 +72,21 @@ SILENT: Final = (
     "the server took the connection and said nothing: it may be frozen or overloaded, or something "
     "else than gRPC listens there"
 )
-SPEAKS_TLS: Final = Lasting(
+SPEAKS_TLS: Final = LastingCause(
     "the server speaks TLS, and this client plain text; pass tls_ca=FILE (--tls-ca)"
 )
 ENDED: Final = (
     "the server ended the connection at once: it may be stopping or full, or something else than "
     "gRPC listens there"
 )
-_NO_TLS: Final = Lasting(
+_NO_TLS: Final = LastingCause(
     "the server speaks no TLS on this port; start it with --tls-cert and --tls-key, or connect "
     "without tls_ca"
 )
-NO_GRPC: Final = Lasting(
+NO_GRPC: Final = LastingCause(
     "the server speaks TLS, but not gRPC: gRPC's port is another one, 9000 by default"
 )
-_HTTP: Final = Lasting(
+_HTTP: Final = LastingCause(
     "an HTTP/1 server answered: this is a port for HTTP, and gRPC's is another one, 9000 by default"
 )
 _NEEDS_CERTIFICATE: Final = (
@@ -97,7 +97,9 @@ _REFUSES_CERTIFICATE: Final = (
     "the server refuses the client certificate: it has expired, or its authority is not in the "
     "server's --tls-client-ca"
 )
-_NOT_HTTP2: Final = Lasting("what listens there does not speak HTTP/2: gRPC's port is another one")
+_NOT_HTTP2: Final = LastingCause(
+    "what listens there does not speak HTTP/2: gRPC's port is another one"
+)
 
 _SYSTEM: Final = {
     errno.ECONNREFUSED: "nobody listens there; start the server, or correct the address",
@@ -121,7 +123,7 @@ def of_system(error: OSError) -> str:
     return _SYSTEM.get(number) or error.strerror or os.strerror(number)
 
 
-def of_lookup(place: Place, proxy: Proxy | None, error: OSError) -> str:
+def of_lookup(place: Location, proxy: Proxy | None, error: OSError) -> str:
     """Why a place has no address. It is the proxy's, if there is one."""
     host = repr(place.host) + (f", the proxy of {proxy.variable}" if proxy else "")
     if isinstance(error, TimeoutError) or error.errno == socket.EAI_AGAIN:
@@ -129,7 +131,7 @@ def of_lookup(place: Place, proxy: Proxy | None, error: OSError) -> str:
     return f"DNS knows no host {host}; correct the name"
 
 
-def of_proxy(proxy: Proxy, place: Place, status: int) -> str:
+def of_proxy(proxy: Proxy, place: Location, status: int) -> str:
     """Why a proxy gives no connection to a server.
 
     Args:
@@ -137,12 +139,12 @@ def of_proxy(proxy: Proxy, place: Place, status: int) -> str:
     """
     who = f"the proxy {proxy.place} ({proxy.variable})"
     if status == 407:
-        return Lasting(
+        return LastingCause(
             f"{who} answered HTTP 407: it asks for a user and a password; set "
             f"{proxy.variable}=http://USER:PASSWORD@{proxy.place}"
         )
     if status == 403:
-        return Lasting(
+        return LastingCause(
             f"{who} answered HTTP 403: it does not lead to {place}; name the host in no_proxy if "
             "it can be reached without a proxy"
         )
@@ -179,17 +181,17 @@ def _of_certificate_of_client(tls: Tls | None) -> str:
 
 def _of_handshake(tls: Tls | None, error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Lasting(_of_certificate(error, tls.name if tls else ""))
+        return LastingCause(_of_certificate(error, tls.name if tls else ""))
     reason = error.reason or ""
     if "WRONG_VERSION" in reason or "RECORD_LAYER" in reason:
         return _NO_TLS
     if "ALERT_PROTOCOL_VERSION" in reason:
-        return Lasting("client and server have no version of TLS in common")
+        return LastingCause("client and server have no version of TLS in common")
     if "NO_APPLICATION_PROTOCOL" in reason:
         return NO_GRPC
     # TLS 1.2 ends here if the server refuses the client's certificate.
     if "ALERT" in reason and "INTERNAL" not in reason:
-        return Lasting(_of_certificate_of_client(tls))
+        return LastingCause(_of_certificate_of_client(tls))
     if "ALERT" in reason or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return _of_certificate_of_client(tls)
     return f"the handshake of TLS failed: {reason or error}"

@@ -36,7 +36,7 @@ from headrace.client.channel.repeats import Repeating, Repeats
 from headrace.client.channel.requests import Blocks
 from headrace.client.channel.tasks.connection import LoopConnection
 from headrace.client.forks import tell_of_forks
-from headrace.http2.messages import Packed
+from headrace.http2.messages import CompressedMessage
 
 _new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
 _UNPACKED_HERE_BYTES: Final = 1024
@@ -124,7 +124,7 @@ class LoopChannel:
         if repeat:
             self._repeats.deposit()
         message: Any = call.message
-        if type(message) is Packed:
+        if type(message) is CompressedMessage:
             message = await _unpacked(message)
         return _new(Reply, (message, call.trailing))
 
@@ -329,7 +329,7 @@ class LoopStream(StreamAnswer):
         while True:
             message = connection.next_message(self)
             if message is not None:
-                if type(message) is Packed:
+                if type(message) is CompressedMessage:
                     return await _unpacked(message)
                 return message  # type: ignore[return-value]
             if self.is_over:
@@ -358,7 +358,7 @@ def _wake(waiter: asyncio.Future[None] | None) -> None:
         waiter.set_result(None)
 
 
-async def _unpacked(message: Packed) -> Message:
+async def _unpacked(message: CompressedMessage) -> Message:
     """A message without its compression. The loop does not wait for a large one.
 
     Raises:

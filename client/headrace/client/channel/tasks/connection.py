@@ -12,14 +12,14 @@ from headrace.client.channel import bounds
 from headrace.client.channel.answers import Answer, StreamAnswer
 from headrace.client.channel.channel import CallFailed, Request, closed, late
 from headrace.client.channel.cipher import Cipher
-from headrace.client.channel.connection import NOW, Connection
-from headrace.http2.limits import Limits
+from headrace.client.channel.connection import NOW, ChannelConnection
+from headrace.http2.limits import ConnectionLimits
 
 _AT_ONCE_BYTES: Final = 1 << 20
 """How much is read before all others on the loop have their turn."""
 
 
-class LoopConnection(Connection):
+class LoopConnection(ChannelConnection):
     """One connection. Belongs to its event loop's thread.
 
     Attributes:
@@ -30,7 +30,7 @@ class LoopConnection(Connection):
         self,
         connected: socket.socket,
         cipher: Cipher | None,
-        limits: Limits,
+        limits: ConnectionLimits,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(connected, cipher, limits)

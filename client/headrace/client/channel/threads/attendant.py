@@ -17,7 +17,7 @@ _MOST_SECONDS: Final = 3600.0
 _BELLS: Final = 4096
 
 
-class Dated(Protocol):
+class TimedCall(Protocol):
     """A call that was started."""
 
     @property
@@ -39,7 +39,7 @@ class Helper:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[Dated, None] = {}
+        self._calls: dict[TimedCall, None] = {}
         self._wanted: set[SharedConnection] = set()
         self._wakes_at = math.inf
         self._bell: tuple[int, int] | None = None  # a pipe
@@ -59,7 +59,7 @@ class Helper:
                 self._wanted.add(connection)
                 self._ring()
 
-    def add(self, call: Dated) -> None:
+    def add(self, call: TimedCall) -> None:
         """Keeps the time of a call."""
         due = call.due
         with self._lock:
@@ -68,11 +68,11 @@ class Helper:
                 self._wakes_at = due
                 self._ring()
 
-    def remove(self, call: Dated) -> None:
+    def remove(self, call: TimedCall) -> None:
         with self._lock:
             self._calls.pop(call, None)
 
-    def stop(self) -> list[Dated]:
+    def stop(self) -> list[TimedCall]:
         """Ends the thread, and returns the calls that go on. Idempotent."""
         with self._lock:
             self._stopped = True

@@ -20,10 +20,10 @@ from headrace.client.channel.channel import (
     CallFailed,
     Ended,
     Message,
+    MessageStream,
     Metadata,
     Reply,
     Request,
-    Stream,
     cancelled,
     check_size,
     closed,
@@ -39,7 +39,7 @@ from headrace.client.channel.requests import Blocks
 from headrace.client.channel.threads.attendant import Helper
 from headrace.client.channel.threads.connection import SharedConnection, Waiter
 from headrace.client.forks import tell_of_forks
-from headrace.http2.messages import Packed
+from headrace.http2.messages import CompressedMessage
 
 _JOIN_SECONDS: Final = 10.0
 _new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
@@ -157,7 +157,7 @@ class SocketChannel:
             if repeat:
                 self.repeats.deposit()
             message = call.message
-            if type(message) is Packed:
+            if type(message) is CompressedMessage:
                 message = unpacked(message)
             return _new(Reply, (message, call.trailing))
 
@@ -187,7 +187,7 @@ class SocketChannel:
         timeout: float | None = None,
         metadata: Metadata = (),
         ended: Ended | None = None,
-    ) -> Stream:
+    ) -> MessageStream:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             connection = self.connection(deadline, repeat=False)
@@ -507,7 +507,7 @@ class StartedCall:
 
 
 class SocketStream(StreamAnswer):
-    """Implements `Stream`. The connection's lock guards what has come."""
+    """Implements `MessageStream`. The connection's lock guards what has come."""
 
     __slots__ = ("_channel", "_connection", "_deadline", "_incoming", "_outgoing", "_tell")
 

@@ -14,8 +14,8 @@ from headrace.client.channel import bounds
 from headrace.client.channel.answers import Answer, StreamAnswer
 from headrace.client.channel.channel import CallFailed, Request, closed
 from headrace.client.channel.cipher import Cipher
-from headrace.client.channel.connection import NOW, Connection
-from headrace.http2.limits import Limits
+from headrace.client.channel.connection import NOW, ChannelConnection
+from headrace.http2.limits import ConnectionLimits
 
 _TICK_SECONDS: Final = 1.0
 _TICK: Final = struct.pack("ll", 1, 0)
@@ -50,7 +50,7 @@ class Attendant(Protocol):
         """Looks at the connection soon. Takes no lock of a connection."""
 
 
-class SharedConnection(Connection):
+class SharedConnection(ChannelConnection):
     """One connection. Thread-safe.
 
     `_lock` guards the protocol's state, TLS, and who has which part. Nobody waits for anything with
@@ -73,7 +73,7 @@ class SharedConnection(Connection):
         self,
         connected: socket.socket,
         cipher: Cipher | None,
-        limits: Limits,
+        limits: ConnectionLimits,
         attendant: Attendant,
     ) -> None:
         super().__init__(connected, cipher, limits)

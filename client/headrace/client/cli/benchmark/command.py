@@ -16,7 +16,7 @@ import typer
 from headrace.client import aio
 from headrace.client.cli import connection, console, model_options
 from headrace.client.cli.benchmark.inputs import random_inputs
-from headrace.client.cli.benchmark.load import Load, Schedule
+from headrace.client.cli.benchmark.load import ArrivalTimes, BenchmarkRun
 from headrace.client.cli.benchmark.plot import SUFFIXES, plot
 from headrace.client.cli.benchmark.report import Report, as_dict, print_report
 from headrace.client.cli.benchmark.results import Results
@@ -185,11 +185,11 @@ class _Plan:
     requests: Sequence[bytes]
     warm_up: float
     seconds: float
-    load: Schedule | int
+    load: ArrivalTimes | int
     timeout: float
 
 
-def _schedule(rate: float | None, arrivals: str, callers: int | None) -> Schedule | None:
+def _schedule(rate: float | None, arrivals: str, callers: int | None) -> ArrivalTimes | None:
     kinds = ("poisson", "fixed")
     if arrivals and arrivals not in kinds:
         raise typer.BadParameter(
@@ -204,7 +204,7 @@ def _schedule(rate: float | None, arrivals: str, callers: int | None) -> Schedul
             "cannot be used with --callers; pass one of the two",
             param_hint="--rate",
         )
-    return Schedule(rate, arrivals != "fixed")
+    return ArrivalTimes(rate, arrivals != "fixed")
 
 
 def _hint(hint: str) -> dict[str, str]:
@@ -232,10 +232,10 @@ async def _run(server: str, plan: _Plan, random: np.random.Generator, *, quiet: 
             data = plan.requests[number % len(plan.requests)]
             return await client.run(infer_plans.infer_packed(data, Budget(plan.timeout)))
 
-        load = Load(ask, plan.warm_up, plan.seconds)
+        load = BenchmarkRun(ask, plan.warm_up, plan.seconds)
         progress = asyncio.ensure_future(_show(load, plan.warm_up + plan.seconds, quiet=quiet))
         try:
-            if isinstance(plan.load, Schedule):
+            if isinstance(plan.load, ArrivalTimes):
                 return await load.open(plan.load, random)
             return await load.closed(plan.load)
         finally:
@@ -243,7 +243,7 @@ async def _run(server: str, plan: _Plan, random: np.random.Generator, *, quiet: 
             await asyncio.wait([progress])
 
 
-async def _show(load: Load, seconds: float, *, quiet: bool) -> None:
+async def _show(load: BenchmarkRun, seconds: float, *, quiet: bool) -> None:
     """Keeps a bar on the terminal up to date until it is cancelled."""
     with console.bar("measuring", seconds, quiet=quiet) as update:
         while update is not None:
@@ -252,7 +252,7 @@ async def _show(load: Load, seconds: float, *, quiet: bool) -> None:
 
 
 def _describe(plan: _Plan) -> str:
-    if isinstance(plan.load, Schedule):
+    if isinstance(plan.load, ArrivalTimes):
         when = "at random times" if plan.load.poisson else "at equal distances"
         return f"{plan.load.per_second:g} requests a second {when}"
     return "1 caller" if plan.load == 1 else f"{plan.load} callers"

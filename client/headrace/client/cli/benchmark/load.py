@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from headrace.client.cli.benchmark.results import Answer, Results
+from headrace.client.cli.benchmark.results import RequestResult, Results
 from headrace.client.errors import Error
 from headrace.client.outputs import Outputs
 
@@ -28,7 +28,7 @@ Ask: TypeAlias = Callable[[int], Coroutine[Any, Any, Outputs]]
 """A function that sends request number N and awaits the answer."""
 
 
-class Schedule(NamedTuple):
+class ArrivalTimes(NamedTuple):
     """Times of an open loop.
 
     Attributes:
@@ -48,7 +48,7 @@ class Schedule(NamedTuple):
             at += float(random.exponential(step)) if self.poisson else step
 
 
-class Load:
+class BenchmarkRun:
     """One run of a benchmark on one event loop.
 
     Args:
@@ -72,7 +72,7 @@ class Load:
         self._warm_up = warm_up
         self._seconds = seconds
         self._begin: float | None = None
-        self._answers: list[Answer] = []
+        self._answers: list[RequestResult] = []
         self._sent = 0
 
     @property
@@ -98,7 +98,7 @@ class Load:
         await asyncio.gather(*(caller() for _ in range(callers)))
         return self._results()
 
-    async def open(self, schedule: Schedule, random: np.random.Generator) -> Results:
+    async def open(self, schedule: ArrivalTimes, random: np.random.Generator) -> Results:
         """Requests start at the schedule's times."""
         self._start()
         in_flight: set[asyncio.Task[None]] = set()
@@ -110,7 +110,7 @@ class Load:
             # event loop lets answers in.
             await self._sleep(max(0.0, meant - self._now()))
             if len(in_flight) >= MOST_IN_FLIGHT:
-                self._answers.append(Answer(meant, self._now(), error=UNSENT))
+                self._answers.append(RequestResult(meant, self._now(), error=UNSENT))
                 continue
             task = asyncio.ensure_future(self._request(meant))
             in_flight.add(task)
@@ -132,11 +132,13 @@ class Load:
         try:
             timings = (await self._ask(number)).timings
         except Error as error:
-            self._answers.append(Answer(meant, self._now(), error=error.code.name))
+            self._answers.append(RequestResult(meant, self._now(), error=error.code.name))
             return
         end = self._now()
-        self._answers.append(Answer(meant, end, timings.queue_seconds, timings.execution_seconds))
+        self._answers.append(
+            RequestResult(meant, end, timings.queue_seconds, timings.execution_seconds)
+        )
 
     def _results(self) -> Results:
-        measured: Sequence[Answer] = [each for each in self._answers if each.start >= 0]
+        measured: Sequence[RequestResult] = [each for each in self._answers if each.start >= 0]
         return Results(self._seconds, measured)

@@ -13,7 +13,7 @@ PERCENTILES: Final = (50, 90, 99)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RequestResult:
     """The result of one request. Times are in seconds since the measurement began.
 
     Attributes:
@@ -64,10 +64,10 @@ class Results:
     """
 
     seconds: float
-    answers: Sequence[Answer]
+    answers: Sequence[RequestResult]
 
     @property
-    def completed(self) -> list[Answer]:
+    def completed(self) -> list[RequestResult]:
         return [answer for answer in self.answers if not answer.error]
 
     @property

@@ -123,7 +123,7 @@ class ScheduledDevice:
         self._backoff.started(now)
 
 
-class Blame(enum.Enum):
+class Culprit(enum.Enum):
     """What is at fault when a request has failed.
 
     DEVICE: the device is down, and reports it. REQUEST: any device would give the same error.
@@ -138,14 +138,14 @@ class Blame(enum.Enum):
     UNCLEAR = "unclear"
 
 
-def blame(error: BaseException) -> Blame:
+def blame(error: BaseException) -> Culprit:
     """Decides by the error's class and never by its text. An error that is not a HeadraceError is a
     bug in the device's plugin or in its backend."""
     if isinstance(error, Unavailable):
-        return Blame.DEVICE
+        return Culprit.DEVICE
     if isinstance(error, InvalidArgument):  # names, types and shapes were right before it was sent
-        return Blame.VALUES
+        return Culprit.VALUES
     unclear = Internal | ResourceExhausted | EndedWorker
     if isinstance(error, HeadraceError) and not isinstance(error, unclear):
-        return Blame.REQUEST
-    return Blame.UNCLEAR
+        return Culprit.REQUEST
+    return Culprit.UNCLEAR

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from headrace.plugins.multi.loading import DeviceNetwork
-from headrace.plugins.multi.running.availability import Availability, Blame, blame
+from headrace.plugins.multi.running.availability import Availability, Culprit, blame
 from headrace.plugins.multi.running.counters import RERUN, MemberCounters
 from headrace.plugins.multi.running.requests import (
     AnswerRequest,
@@ -227,9 +227,9 @@ class DevicePool:
             request.outputs = outputs
             todo = self._event(lambda now: self._schedule.completed(request, now))
         else:
-            failure, fault = error, Blame.REQUEST if job.token.cancelled else blame(error)
+            failure, fault = error, Culprit.REQUEST if job.token.cancelled else blame(error)
             todo = self._event(lambda now: self._schedule.failed(request, failure, fault, now))
-            if fault is Blame.UNCLEAR:
+            if fault is Culprit.UNCLEAR:
                 _log.warning(
                     "%s: a request failed on %s",
                     self._label,

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Generic
 
-from headrace.plugins.multi.running.availability import Availability, Blame, ScheduledDevice
+from headrace.plugins.multi.running.availability import Availability, Culprit, ScheduledDevice
 from headrace.plugins.multi.running.requests import (
     AnswerRequest,
     FailedRun,
@@ -121,18 +121,18 @@ class Schedule(Generic[T]):
         return self._instructions(now)
 
     def failed(
-        self, request: PooledRequest[T], error: BaseException, blame: Blame, now: float
+        self, request: PooledRequest[T], error: BaseException, blame: Culprit, now: float
     ) -> list[Instruction[T]]:
         """Notes that the request ended on its device without output."""
         device, is_recent = self._leave(request)
         on_trial = device.availability is Availability.ON_TRIAL
-        if is_recent and (blame is Blame.DEVICE or (blame is Blame.UNCLEAR and on_trial)):
+        if is_recent and (blame is Culprit.DEVICE or (blame is Culprit.UNCLEAR and on_trial)):
             self._take_out(device, _text(error), now)
-        refused = blame is Blame.VALUES and not self._any_takes(device)
-        if blame is Blame.REQUEST or refused or request.error is not None:
+        refused = blame is Culprit.VALUES and not self._any_takes(device)
+        if blame is Culprit.REQUEST or refused or request.error is not None:
             self._answers.append(AnswerRequest(request, error))
         else:
-            outages = device.outages if is_recent and blame is Blame.UNCLEAR else None
+            outages = device.outages if is_recent and blame is Culprit.UNCLEAR else None
             request.error, request.failed_run = error, FailedRun(device, outages)
             self._retries[request] = None
         return self._instructions(now)

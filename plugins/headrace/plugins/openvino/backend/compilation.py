@@ -11,7 +11,7 @@ from typing import Final
 from headrace.plugins.openvino.backend import profiling, tensors
 from headrace.plugins.openvino.backend.guards import NAME
 from headrace.plugins.openvino.backend.integers import needs_bound
-from headrace.plugins.openvino.backend.memory import Memory, Port
+from headrace.plugins.openvino.backend.memory import CompiledPort, RequestMemory
 from headrace.plugins.openvino.failures import REFUSED, run_failure
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.errors import Internal, InvalidArgument, InvalidModel
@@ -103,7 +103,7 @@ class Compilation:
 
     def _new_request(self) -> _Request:
         request = self._model.create_infer_request()
-        memory = Memory(request, self._inputs, self._outputs, self.bound)
+        memory = RequestMemory(request, self._inputs, self._outputs, self.bound)
         return _Request(request, memory, self._synchronous, self._is_guarded)
 
 
@@ -128,7 +128,11 @@ class _Request:
     cancelled run ends between two operations."""
 
     def __init__(
-        self, request: openvino.InferRequest, memory: Memory, synchronous: bool, guarded: bool
+        self,
+        request: openvino.InferRequest,
+        memory: RequestMemory,
+        synchronous: bool,
+        guarded: bool,
     ) -> None:
         self._request = request
         self._memory = memory
@@ -183,7 +187,9 @@ class _Request:
             self._job = job
 
 
-def _outputs(network: Network, model: openvino.CompiledModel, count: int) -> tuple[Port, ...]:
+def _outputs(
+    network: Network, model: openvino.CompiledModel, count: int
+) -> tuple[CompiledPort, ...]:
     """They have the same order in the network and in the compiled model."""
     if count != len(network.outputs):
         raise Internal(f"of {len(network.outputs)} outputs the compiled network has {count}")
@@ -196,11 +202,11 @@ def _outputs(network: Network, model: openvino.CompiledModel, count: int) -> tup
                 f"{port.dtype.name.lower()}",
                 field="model",
             )
-        found.append(Port(port.name, index, port.dtype, tuple(output.shape)))
+        found.append(CompiledPort(port.name, index, port.dtype, tuple(output.shape)))
     return tuple(found)
 
 
-def _inputs(network: Network, model: openvino.CompiledModel) -> tuple[Port, ...]:
+def _inputs(network: Network, model: openvino.CompiledModel) -> tuple[CompiledPort, ...]:
     """The compiled model lacks an input that nothing reads. An input that is passed on under
     another name may have lost its own name. The inputs that are not found by name have the same
     order in both."""
@@ -216,7 +222,7 @@ def _inputs(network: Network, model: openvino.CompiledModel) -> tuple[Port, ...]
             raise Internal(f"it cannot be told which inputs are {', '.join(unnamed)}")
         named |= zip(unnamed, left, strict=True)
     return tuple(
-        Port(
+        CompiledPort(
             port.name,
             named[port.name],
             port.dtype,

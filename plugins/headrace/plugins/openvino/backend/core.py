@@ -45,7 +45,7 @@ _FILED_BYTES: Final = 2**24
 """Weights of this size or larger are passed in a file."""
 
 
-class Converted(NamedTuple):
+class ConversionResult(NamedTuple):
     """
     Attributes:
         bound: the farthest from 0 that an integer of a request may be.
@@ -119,7 +119,7 @@ class Runtime:
             return 1, 1
         return int(fewest), int(most)
 
-    def convert(self, model: ir.Model) -> Converted:
+    def convert(self, model: ir.Model) -> ConversionResult:
         """OpenVINO's model of a network whose inputs have known sizes. Its operations are named
         after the layers that they came from.
 
@@ -139,7 +139,7 @@ class Runtime:
             part_rotations(converted)
         except NATIVE as error:
             raise load_failure(error) from error
-        return Converted(converted, bound)
+        return ConversionResult(converted, bound)
 
     def _read_model(self, model: ir.Model) -> openvino.Model:
         """Reads the network. Large weights are passed in a file, which OpenVINO maps. Weights that

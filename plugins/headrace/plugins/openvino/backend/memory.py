@@ -21,7 +21,7 @@ inputs that are read-only, as those of a message are: to pass such an array take
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class CompiledPort:
     """One of the compiled network's inputs or outputs.
 
     Attributes:
@@ -42,7 +42,7 @@ class Port:
         return prod(self.shape) * self.dtype.numpy().itemsize >= LARGE_BYTES
 
 
-class Memory:
+class RequestMemory:
     """Passes a job's arrays to an infer request and out of it. Belongs to the thread that runs it.
 
     No array that it returns lies in memory of the compiled network, which may be dropped.
@@ -54,8 +54,8 @@ class Memory:
     def __init__(
         self,
         request: openvino.InferRequest,
-        inputs: Sequence[Port],
-        outputs: Sequence[Port],
+        inputs: Sequence[CompiledPort],
+        outputs: Sequence[CompiledPort],
         bound: int,
     ) -> None:
         self._request = request

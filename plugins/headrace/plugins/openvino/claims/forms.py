@@ -93,7 +93,7 @@ _NONE: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class LayerForm:
     """
     Attributes:
         operator: with its domain if that is not ONNX's own.
@@ -113,14 +113,14 @@ class Form:
     rank: int
 
 
-def form_of(node: ir.Node, version: int) -> Form:
+def form_of(node: ir.Node, version: int) -> LayerForm:
     """The form of a layer of an operator set's version. All types and ranks must be known."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     schema = schema_of(domain, node.op_type, version)
     inputs = _shortened([*map(_type, node.inputs)], schema.inputs if schema else ())
     outputs = _shortened([*map(_type, node.outputs)], schema.outputs if schema else ())
     ranks = (len(v.shape) for v in (*node.inputs, *node.outputs) if v and v.shape is not None)
-    return Form(
+    return LayerForm(
         f"{domain}.{node.op_type}" if domain else node.op_type,
         schema.since_version if schema else 0,
         f"{','.join(inputs)}>{','.join(outputs)}",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.plugins.openvino.claims.forms import Form, covers
+from headrace.plugins.openvino.claims.forms import LayerForm, covers
 
 _NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 
@@ -73,11 +73,11 @@ class Claims:
         }
         self._operators = {operator for operator, _ in self.rows}
 
-    def row(self, form: Form) -> Row | None:
+    def row(self, form: LayerForm) -> Row | None:
         """What is known about the operator and the types of the form."""
         return self.rows.get((form.operator, form.types))
 
-    def why_not(self, form: Form) -> str | None:
+    def why_not(self, form: LayerForm) -> str | None:
         """Why a form is not on the list. None if it is."""
         row = self.row(form)
         if row is None:

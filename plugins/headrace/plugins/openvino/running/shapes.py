@@ -34,7 +34,7 @@ _K = TypeVar("_K", bound=Hashable)
 _C = TypeVar("_C")
 
 
-class Choice(NamedTuple, Generic[_C]):
+class ShapeChoice(NamedTuple, Generic[_C]):
     """What to do with a request.
 
     Attributes:
@@ -98,7 +98,7 @@ class ShapeTable(Generic[_K, _C]):
         self._shapes: OrderedDict[_K, _Shape[_C]] = OrderedDict()
         self._compiling = False
 
-    def ask(self, key: _K) -> Choice[_C]:
+    def ask(self, key: _K) -> ShapeChoice[_C]:
         """
         Args:
             key: the request's shapes.
@@ -106,8 +106,8 @@ class ShapeTable(Generic[_K, _C]):
         with self._lock:
             shape = self._shape(key)
             if shape.compilation is not None:
-                return Choice(shape.compilation, trial=len(shape.trials) < TRIALS)
-            return Choice(reason=shape.why or COMPILING)
+                return ShapeChoice(shape.compilation, trial=len(shape.trials) < TRIALS)
+            return ShapeChoice(reason=shape.why or COMPILING)
 
     def answered(self, key: _K) -> bool:
         """CPU has answered a request of a shape that has no compilation yet. Returns whether the

@@ -20,7 +20,7 @@ from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.pipeline import Landed
-from headrace.runtime.isolation.server.exchange import Exchange, Request
+from headrace.runtime.isolation.server.exchange import NetworkExchange, WorkerRequest
 from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 
@@ -85,7 +85,7 @@ class WorkerDeparture:
         worker, work = exchange.worker, self.network.running
         if worker.watched is None or worker.ended.is_set():
             return False
-        cancels: list[tuple[Request, partial[None]]] = []
+        cancels: list[tuple[WorkerRequest, partial[None]]] = []
         takes: list[partial[None]] = []
         data = b""
         descriptors: list[int] = []
@@ -111,8 +111,8 @@ class WorkerDeparture:
 
     def _take(
         self,
-        exchange: Exchange,
-        request: Request,
+        exchange: NetworkExchange,
+        request: WorkerRequest,
         cancel: partial[None],
         landed: Landed,
         reply: Message | None,

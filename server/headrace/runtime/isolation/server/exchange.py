@@ -14,7 +14,7 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.isolation.wire.descriptions import profile_from_json
 from headrace.runtime.isolation.wire.failures import error_from_json
-from headrace.runtime.isolation.wire.forms import Form, Forms, key_of
+from headrace.runtime.isolation.wire.forms import Forms, ValueReader, key_of
 from headrace.runtime.isolation.wire.values import (
     GIVEN_IS_NEW,
     OFFERED_IS_NEW,
@@ -25,7 +25,7 @@ from headrace.runtime.isolation.wire.values import (
 _NOTHING: Final = AnswerFacts(0.0, 0, 0)
 
 
-class Request:
+class WorkerRequest:
     """A job in the worker's form.
 
     Attributes:
@@ -57,7 +57,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Exchange:
+class NetworkExchange:
     """Requests to one loaded network of one worker. Thread-safe: `expected` is a hint.
 
     Large inputs are copied into shared memory, where the worker reads them. Large outputs are views
@@ -106,7 +106,7 @@ class Exchange:
             worker.kill("it sent an unknown message")
             raise worker.broken() from error
 
-    def request(self, job: Job) -> Request:
+    def request(self, job: Job) -> WorkerRequest:
         """Makes a request of a job, for which it copies large inputs into shared memory.
 
         Raises:
@@ -116,7 +116,7 @@ class Exchange:
         """
         worker, inputs, names = self.worker, job.inputs, job.output_names
         pool, given, offered, new = worker.pool, None, None, 0
-        request = Request(next(worker.numbers), job)
+        request = WorkerRequest(next(worker.numbers), job)
         try:
             key = key_of(inputs, names, job.profile)
             writer = self._forms.known.get(key) if key is not None else None
@@ -150,7 +150,7 @@ class Exchange:
             raise
         return request
 
-    def take_back(self, request: Request) -> None:
+    def take_back(self, request: WorkerRequest) -> None:
         """Takes back the memory of a request that was not sent, as if it had not been made."""
         pool = self.worker.pool
         pool.forget(request.forgotten)
@@ -158,7 +158,7 @@ class Exchange:
             if each is not None:
                 pool.give(each)
 
-    def receive(self, reply: Message, request: Request) -> float:
+    def receive(self, reply: Message, request: WorkerRequest) -> float:
         """Fills the job's outputs from the answer.
 
         Returns:
@@ -192,7 +192,7 @@ class Exchange:
         memory = pool.lend(segment) if segment is not None else None
         if failed:
             raise error_from_json(header["error"])
-        job.outputs = Form.within(header, "outputs").read(body, memory)
+        job.outputs = ValueReader.within(header, "outputs").read(body, memory)
         if "layers" in header:
             job.layers = [profile_from_json(each) for each in header["layers"]]
         return max(0.0, facts.seconds)

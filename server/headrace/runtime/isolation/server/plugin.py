@@ -25,7 +25,7 @@ from headrace.runtime.device.cached_load import cached
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
-from headrace.runtime.device.load import Load, Loaded
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.metrics import Metric, standard_metrics
 from headrace.runtime.device.places import Places
 from headrace.runtime.device.plugin import AS_IT_IS, Plugin
@@ -177,7 +177,7 @@ class IsolatedPlugin(Device):
 
     # -- inside --
 
-    def _load(self, load: Load, effective: Configuration) -> Loaded:
+    def _load(self, load: Load, effective: Configuration) -> LoadResult:
         host = self._used_host()
         worker_network = WorkerNetwork(load, self.device_id(effective))
         facts = host.load(worker_network, load.token)
@@ -197,7 +197,7 @@ class IsolatedPlugin(Device):
             raise
         # From now on the network's own configuration counts, not the device's.
         worker_network.config = loaded.load_config
-        return Loaded(loaded, tuple(facts["notes"]), facts["restored"])
+        return LoadResult(loaded, tuple(facts["notes"]), facts["restored"])
 
     def _used_host(self) -> WorkerHost:
         """The host of the device's worker. Starts the worker on the first call.

@@ -14,7 +14,7 @@ from headrace.runtime.errors import EndedWorker, HeadraceError, Internal, Unavai
 from headrace.runtime.execution.cancel import CancelToken, current_token
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server.blame import RUN, Work
-from headrace.runtime.isolation.server.exchange import Exchange
+from headrace.runtime.isolation.server.exchange import NetworkExchange
 from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.isolation.wire.descriptions import query_from_json
 from headrace.runtime.network.network import Network
@@ -47,7 +47,7 @@ class WorkerNetwork:
         self.config: Callable[[], Mapping[str, str]] = lambda: load.config
         self._load = load
         self._lock = threading.Lock()
-        self.loaded: Exchange | None = None
+        self.loaded: NetworkExchange | None = None
         self._unloaded = False
         self._lost: HeadraceError | None = None
 
@@ -62,7 +62,7 @@ class WorkerNetwork:
         exchange = self.loaded
         return exchange.number if exchange is not None else None
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> NetworkExchange:
         """Returns the exchange that sends requests to the network.
 
         Raises:
@@ -89,7 +89,7 @@ class WorkerNetwork:
         """
         facts = ask_to_load(worker, self._load, self.config(), token)
         with self._lock:
-            self.loaded = Exchange(worker, facts["number"])
+            self.loaded = NetworkExchange(worker, facts["number"])
             unwanted = self._unloaded
         if unwanted:
             self.unload()

@@ -56,7 +56,7 @@ def key_of(values: Mapping[str, Any], *more: Any) -> Key | None:
         return None
 
 
-class Writer:
+class ValueWriter:
     """Writes messages of one form. Never changes.
 
     Args:
@@ -128,11 +128,11 @@ class Forms:
     """
 
     def __init__(self) -> None:
-        self.known: dict[Key, Writer] = {}
+        self.known: dict[Key, ValueWriter] = {}
 
     def writer(
         self, key: Key | None, values: Mapping[str, Any], name: str, header: Mapping[str, Any]
-    ) -> Writer:
+    ) -> ValueWriter:
         """What writes these values, and those of later messages with the same key, as those in
         `known` do.
 
@@ -145,7 +145,7 @@ class Forms:
         """
         encoded = encode(values)
         text = header_text({name: encoded.description, **header})
-        writer = Writer(text, encoded)
+        writer = ValueWriter(text, encoded)
         if key is not None and writer.plain and len(text) <= _LONGEST_BYTES:
             if len(self.known) >= _MOST:
                 self.known.clear()
@@ -153,7 +153,7 @@ class Forms:
         return writer
 
 
-class Form:
+class ValueReader:
     """Reads the values of messages with one description. Never changes.
 
     Attributes:
@@ -170,7 +170,7 @@ class Form:
         self._large = any(each.place == SEGMENT for each in self._places)
 
     @classmethod
-    def within(cls, header: dict[str, Any], name: str) -> Form:
+    def within(cls, header: dict[str, Any], name: str) -> ValueReader:
         """The form of the values that an entry of a header describes. The header keeps it, for the
         next message with the same header.
 

@@ -43,7 +43,7 @@ from headrace.runtime.transform.options import options_from_json
 _LOCAL: Final = frozenset(["CPU"])
 
 
-class Call(NamedTuple):
+class WorkerCall(NamedTuple):
     """A call from the server: its arguments, and the files that came with it."""
 
     arguments: Mapping[str, Any]
@@ -120,7 +120,7 @@ class WorkerDevice:
 
     # -- calls; each returns a value for JSON --
 
-    def describe(self, _: Call) -> Any:
+    def describe(self, _: WorkerCall) -> Any:
         plugin = self._plugin
         return {
             "schema": schema_to_json(plugin.schema),
@@ -134,19 +134,19 @@ class WorkerDevice:
             **self._changing(),
         }
 
-    def set_config(self, call: Call) -> Any:
+    def set_config(self, call: WorkerCall) -> Any:
         self._plugin.set_config(call.arguments["changes"])
         return self._changing()
 
-    def metric(self, call: Call) -> Any:
+    def metric(self, call: WorkerCall) -> Any:
         return parameter_to_json(
             self._plugin.get_metric(call.arguments["name"], call.arguments["options"])
         )
 
-    def extend(self, call: Call) -> Any:
+    def extend(self, call: WorkerCall) -> Any:
         self._plugin.add_extension(read_functions(bytes(call.files[0])))
 
-    def query(self, call: Call) -> Any:
+    def query(self, call: WorkerCall) -> Any:
         options = options_from_json(call.arguments["options"])
 
         def ask(network: Network) -> Any:
@@ -156,7 +156,7 @@ class WorkerDevice:
 
         return use(lambda: _network(call.files[0]), ask)
 
-    def load(self, call: Call) -> Any:
+    def load(self, call: WorkerCall) -> Any:
         network = _network(call.files[0])
         weights = Weights(network)
         try:
@@ -167,7 +167,7 @@ class WorkerDevice:
             weights.give_back()
             raise
 
-    def _load(self, network: Network, call: Call, weights: Weights) -> Any:
+    def _load(self, network: Network, call: WorkerCall, weights: Weights) -> Any:
         native = bytes(call.files[1]) if len(call.files) > 1 else b""
         options = options_from_json(call.arguments["options"])
         load = Load(network, call.arguments["config"], options, native, call.token)
@@ -185,7 +185,7 @@ class WorkerDevice:
         self._networks[number] = loaded
         return facts
 
-    def unload(self, call: Call) -> Any:
+    def unload(self, call: WorkerCall) -> Any:
         number = call.arguments["number"]
         network = self._networks.pop(number, None)
         self._counters.pop(number, None)
@@ -195,24 +195,24 @@ class WorkerDevice:
             self._weights.pop(number).give_back()
             release_memory()
 
-    def layers(self, call: Call) -> Any:
+    def layers(self, call: WorkerCall) -> Any:
         return [layer_to_json(layer) for layer in self.network(call.arguments["number"]).layers()]
 
-    def network_metric(self, call: Call) -> Any:
+    def network_metric(self, call: WorkerCall) -> Any:
         network = self.network(call.arguments["number"])
         return parameter_to_json(network.get_metric(call.arguments["name"]))
 
-    def network_config(self, call: Call) -> Any:
+    def network_config(self, call: WorkerCall) -> Any:
         self.network(call.arguments["number"]).set_config(call.arguments["changes"])
 
-    def telemetry(self, _: Call) -> Any:
+    def telemetry(self, _: WorkerCall) -> Any:
         plugin = self._plugin
         return counts_to_json(
             {device_id: plugin.memory_bytes(device_id) for device_id in plugin.device_ids()},
             {number: counters.series.snapshot() for number, counters in [*self._counters.items()]},
         )
 
-    def export(self, call: Call) -> bytes:
+    def export(self, call: WorkerCall) -> bytes:
         """Exports a network. This is the only call that returns bytes."""
         return self.network(call.arguments["number"]).export()
 

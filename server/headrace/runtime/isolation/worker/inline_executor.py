@@ -12,13 +12,13 @@ from headrace.runtime.errors import Internal
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.fair_queue import Entry, Flow
 from headrace.runtime.execution.inline_budget import InlineBudget
-from headrace.runtime.execution.stream import Stream, Task
+from headrace.runtime.execution.stream import ExecutionStream, Task
 from headrace.runtime.execution.streams_executor import StreamsExecutor
 
 _log = logging.getLogger(__name__)
 
 
-_STREAM: Final = Stream(0)
+_STREAM: Final = ExecutionStream(0)
 
 
 class InlineExecutor(StreamsExecutor):
@@ -38,14 +38,14 @@ class InlineExecutor(StreamsExecutor):
         """Always: this thread has nothing else to do."""
         return InlineBudget.unlimited()
 
-    def enter(self, flow: Flow[Task]) -> Stream:  # noqa: ARG002
+    def enter(self, flow: Flow[Task]) -> ExecutionStream:  # noqa: ARG002
         """Any thread may run a task at any time."""
         if self._bind and not hasattr(self._bound, "done"):
             self._bound.done = True
             self._bind_here(next(self._threads))
         return _STREAM
 
-    def leave(self, stream: Stream, flow: Flow[Task]) -> None:
+    def leave(self, stream: ExecutionStream, flow: Flow[Task]) -> None:
         """Does nothing, because there is no thread that waits for work."""
 
     def submit(self, flow: Flow[Task], task: Task, *, inline: bool = False) -> None:  # noqa: ARG002

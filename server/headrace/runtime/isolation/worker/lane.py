@@ -17,7 +17,7 @@ from headrace.ipc.segments import Array, Segment, SegmentTable, rounded
 from headrace.runtime.execution.job import Job, Ticket
 from headrace.runtime.isolation.wire.descriptions import profile_to_json
 from headrace.runtime.isolation.wire.failures import error_to_json
-from headrace.runtime.isolation.wire.forms import Form, Forms, Writer, key_of
+from headrace.runtime.isolation.wire.forms import Forms, ValueReader, ValueWriter, key_of
 from headrace.runtime.isolation.wire.values import (
     ANSWER,
     GIVEN_IS_NEW,
@@ -63,7 +63,7 @@ class WorkerLane:
         self._late: threading.Thread | None = None
         self._ended = threading.Event()
         self._forms = Forms()
-        self._likely: dict[int, Writer] = {}  # wrote the last large answer, by networks
+        self._likely: dict[int, ValueWriter] = {}  # wrote the last large answer, by networks
 
     def serve(self) -> None:
         due = math.inf  # when the answers that have gathered must go
@@ -126,7 +126,7 @@ class WorkerLane:
     def _run(self, header: dict[str, Any], facts: RequestFacts, body: memoryview) -> Job:
         network = self._device.network(header["network"])
         segment = self._segments.get(facts.given).array if facts.given else None
-        inputs = Form.within(header, "inputs").read(body.toreadonly(), segment)
+        inputs = ValueReader.within(header, "inputs").read(body.toreadonly(), segment)
         token = self._cancellations.begin(facts.number)
         job = Job(
             inputs,

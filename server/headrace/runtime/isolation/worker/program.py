@@ -31,7 +31,7 @@ from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.isolation.wire.failures import error_to_json
 from headrace.runtime.isolation.worker.cancellations import Cancellations
-from headrace.runtime.isolation.worker.device import Call, WorkerDevice
+from headrace.runtime.isolation.worker.device import WorkerCall, WorkerDevice
 from headrace.runtime.isolation.worker.lane import WorkerLane
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.interruption import interruptible
@@ -43,7 +43,7 @@ _CALLS_AT_ONCE = 16
 _OOM_SCORE = 500  # out of 1000, see proc(5); the server has 0, unless somebody has set it
 _F_SETSIG = 10  # fcntl(2), Linux; the fcntl module has no name for it
 
-_CALLS: dict[str, Callable[[WorkerDevice, Call], Any]] = {
+_CALLS: dict[str, Callable[[WorkerDevice, WorkerCall], Any]] = {
     "describe": WorkerDevice.describe,
     "set_config": WorkerDevice.set_config,
     "metric": WorkerDevice.metric,
@@ -127,7 +127,7 @@ class Worker:
     def _call(self, message: Message, token: CancelToken, files: ExitStack) -> _Answer:
         method = message.header["method"]
         given = map_files(message.descriptors)
-        call = Call(message.header.get("arguments", {}), given, token)
+        call = WorkerCall(message.header.get("arguments", {}), given, token)
         if method == "create":
             self._create(call)
             return None, []
@@ -139,7 +139,7 @@ class Worker:
             return None, [files.enter_context(write_file((native,)))]
         return _CALLS[method](self._opened(), call), []
 
-    def _create(self, call: Call) -> None:
+    def _create(self, call: WorkerCall) -> None:
         arguments = call.arguments
         importlib.invalidate_caches()
         try:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from headrace.runtime.errors import FailedPrecondition, ResourceExhausted, did_you_mean
 from headrace.server.access.identity import holder_of
 from headrace.server.http.rest.documents import leave_out_null, parse_object
-from headrace.server.transport.shares import Memory, Shares, release_soon
+from headrace.server.transport.shares import Shares, StreamMemory, release_soon
 from headrace.wire.codec import CodecError
 
 LENGTH_HEADER: Final = "inference-header-content-length"
@@ -67,7 +67,7 @@ class Bodies:
     @asynccontextmanager
     async def collected(
         self, request: Request, *, required: bool = True
-    ) -> AsyncIterator[tuple[Body, Memory]]:
+    ) -> AsyncIterator[tuple[Body, StreamMemory]]:
         """The request's body and its memory. The memory is given back at the end.
 
         Args:
@@ -83,7 +83,7 @@ class Bodies:
         encoding = self._check(request, required)
         text_bytes = _text_bytes(request)
         host, port = request.client or ("", 0)
-        memory = Memory(self._shares, holder_of(f"{host}:{port}"))
+        memory = StreamMemory(self._shares, holder_of(f"{host}:{port}"))
         try:
             # Aligns the first tensor behind the JSON, so that it can be used in place.
             padding = -(text_bytes or 0) % _ALIGNMENT
@@ -101,7 +101,7 @@ class Bodies:
             memory.free_all()
             release_soon(self._shares)
 
-    def check_reply(self, size: int, more: int, memory: Memory) -> None:
+    def check_reply(self, size: int, more: int, memory: StreamMemory) -> None:
         """Takes the memory of a reply.
 
         Args:
@@ -140,14 +140,14 @@ class Bodies:
             )
         return found
 
-    def _add(self, buffer: bytearray, chunk: bytes, memory: Memory) -> None:
+    def _add(self, buffer: bytearray, chunk: bytes, memory: StreamMemory) -> None:
         if len(buffer) + len(chunk) > self._limit + _ALIGNMENT:
             raise self._too_large()
         self._take(len(chunk), memory)
         buffer += chunk
 
     @staticmethod
-    def _take(size: int, memory: Memory) -> None:
+    def _take(size: int, memory: StreamMemory) -> None:
         if not memory.use(size):
             raise ResourceExhausted(
                 "other HTTP requests use all the memory for bodies; try again later, or "

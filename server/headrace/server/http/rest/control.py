@@ -12,7 +12,7 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.server.access.identity import Role
 from headrace.server.http.rest.bodies import Bodies, read_object
 from headrace.server.http.rest.render import rendered
-from headrace.server.http.rest.routes import Handler, Row, said
+from headrace.server.http.rest.routes import Handler, RouteRow, said
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import trace_settings
@@ -45,7 +45,7 @@ class ControlRoutes:
         self._bodies = bodies
         self._caller = caller
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RouteRow]:
         """All paths."""
         changed = "Settings"
         role, read, manage = self._registration, Role.READ, Role.MANAGE
@@ -53,7 +53,7 @@ class ControlRoutes:
         cuda = self._cuda_status, self._cuda_unregister, "CudaRegions"
         return [
             *_region_rows(_SYSTEM, role, *system),
-            Row(
+            RouteRow(
                 "POST",
                 f"{_SYSTEM}/region/{{name}}/register",
                 role,
@@ -62,15 +62,15 @@ class ControlRoutes:
                 "SystemRegion",
             ),
             *_region_rows(_CUDA, role, *cuda),
-            Row(
+            RouteRow(
                 "POST",
                 f"{_CUDA}/region/{{name}}/register",
                 role,
                 self._cuda_register,
                 "Is refused: headrace takes no memory of a GPU.",
             ),
-            Row("GET", "/v2/logging", read, self._log, "What is logged.", "", changed),
-            Row(
+            RouteRow("GET", "/v2/logging", read, self._log, "What is logged.", "", changed),
+            RouteRow(
                 "POST",
                 "/v2/logging",
                 manage,
@@ -83,8 +83,10 @@ class ControlRoutes:
                 row
                 for path in ("/v2/trace/setting", "/v2/models/{model}/trace/setting")
                 for row in (
-                    Row("GET", path, read, self._trace, "What is traced: nothing.", "", changed),
-                    Row(
+                    RouteRow(
+                        "GET", path, read, self._trace, "What is traced: nothing.", "", changed
+                    ),
+                    RouteRow(
                         "POST",
                         path,
                         manage,
@@ -150,13 +152,15 @@ class ControlRoutes:
 
 def _region_rows(
     root: str, role: Role, status: Handler, unregister: Handler, reply: str
-) -> list[Row]:
+) -> list[RouteRow]:
     one, read = f"{root}/region/{{name}}", Role.READ
     return [
-        Row("GET", f"{root}/status", read, status, "All regions of the client's user.", "", reply),
-        Row("GET", f"{one}/status", read, status, "One region.", "", reply),
-        Row("POST", f"{root}/unregister", role, unregister, "Forgets all regions."),
-        Row("POST", f"{one}/unregister", role, unregister, "Forgets one region."),
+        RouteRow(
+            "GET", f"{root}/status", read, status, "All regions of the client's user.", "", reply
+        ),
+        RouteRow("GET", f"{one}/status", read, status, "One region.", "", reply),
+        RouteRow("POST", f"{root}/unregister", role, unregister, "Forgets all regions."),
+        RouteRow("POST", f"{one}/unregister", role, unregister, "Forgets one region."),
     ]
 
 

@@ -12,13 +12,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headrace.server.http.rest.bodies import LENGTH_HEADER, Bodies, Body
-from headrace.server.http.rest.messages import Reply, decode
+from headrace.server.http.rest.messages import RestReply, decode
 from headrace.server.http.rest.replies import Pieces, accepted_encoding, deflated
 from headrace.server.services.open_inference.datatypes import BYTES
 from headrace.server.serving.call import InferCall
 from headrace.server.serving.serving import Serving
 from headrace.server.shared_memory.users import peer_of
-from headrace.server.transport.shares import Memory
+from headrace.server.transport.shares import StreamMemory
 from headrace.wire.codec import Buffer
 
 _LARGE: Final = 64 << 10
@@ -63,11 +63,11 @@ class Infer:
             response = await self._computed(request, body, memory)
             await response(scope, receive, send)
 
-    async def _computed(self, request: Request, body: Body, memory: Memory) -> Response:
+    async def _computed(self, request: Request, body: Body, memory: StreamMemory) -> Response:
         """The reply. Nothing else keeps the outputs: a client may read it slowly."""
         call = await self._decoded(request, body)
         result = await self._serving.run(call, HttpCall(request))
-        reply = await self._reply(request, Reply(result), memory)
+        reply = await self._reply(request, RestReply(result), memory)
         result.job.drop_values()
         return reply
 
@@ -79,7 +79,7 @@ class Infer:
             return read()
         return await anyio.to_thread.run_sync(read, limiter=self._decoders)
 
-    async def _reply(self, request: Request, reply: Reply, memory: Memory) -> Response:
+    async def _reply(self, request: Request, reply: RestReply, memory: StreamMemory) -> Response:
         text: list[bytes] = []
         size = 0
         async for piece in reply.text():

@@ -15,7 +15,7 @@ import orjson
 from headrace.runtime.errors import did_you_mean
 from headrace.server.http.rest.documents import leave_out_null, parse_object
 from headrace.server.http.rest.tensors import decode_data, encode_data
-from headrace.server.services.aside import aside
+from headrace.server.services.offload import offload
 from headrace.server.services.open_inference.datatypes import (
     BYTES,
     datatype_of,
@@ -38,7 +38,7 @@ from headrace.server.serving.call import (
     InferCall,
     InferResult,
     Input,
-    Wanted,
+    WantedOutput,
     check_tensors,
 )
 from headrace.server.serving.serving import tensor
@@ -47,7 +47,7 @@ from headrace.wire.codec import Buffer, CodecError
 _REQUEST: Final = ("id", "model_name", "model_version", "parameters", "inputs", "outputs")
 _INPUT: Final = ("name", "shape", "datatype", "parameters", "data")
 _OUTPUT: Final = ("name", "parameters")
-_JUST_A_TENSOR: Final = Wanted()
+_JUST_A_TENSOR: Final = WantedOutput()
 
 
 def decode(model: str, version: str, text: bytes, binary: memoryview) -> InferCall:
@@ -82,7 +82,7 @@ def decode(model: str, version: str, text: bytes, binary: memoryview) -> InferCa
     )
 
 
-class Reply:
+class RestReply:
     """A result as the parts of a body.
 
     Attributes:
@@ -114,7 +114,7 @@ class Reply:
                 yield piece
         yield b"]}"
 
-    async def _output(self, name: str, wanted: Wanted) -> AsyncIterator[bytes]:
+    async def _output(self, name: str, wanted: WantedOutput) -> AsyncIterator[bytes]:
         array = tensor(self._result.outputs[name], name)
         datatype = datatype_of(array.dtype, f"output {name!r}")
         # Clients expect binary_data_size in every output that has parameters.
@@ -127,7 +127,7 @@ class Reply:
             yield orjson.dumps(said)
         elif self._result.call.binary_outputs if wanted.binary is None else wanted.binary:
             objects = array.size if datatype == BYTES else 0
-            data = await aside(partial(encode_raw, array, datatype), objects)
+            data = await offload(partial(encode_raw, array, datatype), objects)
             self.binary.append(data)
             said["parameters"] = {"binary_data_size": len(data)}
             yield orjson.dumps(said)
@@ -182,9 +182,9 @@ def _input(name: str, members: dict[str, Any], binary: memoryview, used: int) ->
     return decode_raw(datatype, shape, binary[used : used + size]), used + size
 
 
-def _outputs(tensors: list[Any]) -> tuple[tuple[str, ...], dict[str, Wanted]]:
+def _outputs(tensors: list[Any]) -> tuple[tuple[str, ...], dict[str, WantedOutput]]:
     names: list[str] = []
-    wanted: dict[str, Wanted] = {}
+    wanted: dict[str, WantedOutput] = {}
     for index, each in enumerate(tensors):
         name = _named(each, _OUTPUT, f"outputs[{index}]")
         names.append(name)

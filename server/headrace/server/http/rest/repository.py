@@ -14,7 +14,7 @@ from headrace.server.access.identity import Role
 from headrace.server.http.rest.bodies import Bodies, read_object
 from headrace.server.http.rest.documents import leave_out_null
 from headrace.server.http.rest.render import rendered
-from headrace.server.http.rest.routes import Row, said
+from headrace.server.http.rest.routes import RouteRow, said
 from headrace.server.services.open_inference.loading import ModelRepository, Parameter
 from headrace.wire.codec import CodecError
 
@@ -29,10 +29,10 @@ class RepositoryRoutes:
         self._repository = repository
         self._bodies = bodies
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RouteRow]:
         """All paths."""
         return [
-            Row(
+            RouteRow(
                 "POST",
                 f"{_ROOT}/index",
                 Role.READ,
@@ -41,7 +41,7 @@ class RepositoryRoutes:
                 "Index",
                 "Models",
             ),
-            Row(
+            RouteRow(
                 "POST",
                 f"{_ROOT}/models/{{model}}/load",
                 Role.MANAGE,
@@ -49,7 +49,7 @@ class RepositoryRoutes:
                 "Loads a model, or loads it again.",
                 "LoadParameters",
             ),
-            Row(
+            RouteRow(
                 "POST",
                 f"{_ROOT}/models/{{model}}/unload",
                 Role.MANAGE,

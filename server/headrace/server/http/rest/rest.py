@@ -21,7 +21,7 @@ from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.control import ControlRoutes
 from headrace.server.http.rest.infer import HttpCall, Infer
 from headrace.server.http.rest.repository import RepositoryRoutes
-from headrace.server.http.rest.routes import VERSIONS, ModelRoutes, Row, made
+from headrace.server.http.rest.routes import VERSIONS, ModelRoutes, RouteRow, made
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
@@ -73,7 +73,7 @@ class Rest:
             *RepositoryRoutes(repository, self._bodies).rows(),
             *control.rows(),
             *(
-                Row(
+                RouteRow(
                     "POST",
                     f"/v2/models/{{model}}{version}/infer",
                     Role.INFER,

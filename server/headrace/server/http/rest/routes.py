@@ -21,7 +21,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 VERSIONS: Final = "/versions/{version}"
 
 
-class Row(NamedTuple):
+class RouteRow(NamedTuple):
     """One method of one path.
 
     Attributes:
@@ -45,15 +45,15 @@ class Row(NamedTuple):
     probe: bool = False
 
 
-def made(rows: Iterable[Row], check: Check | None = None) -> list[GuardedRoute]:
+def made(rows: Iterable[RouteRow], check: Check | None = None) -> list[GuardedRoute]:
     """The routes of the rows, one for each path, in their order. `check` as in `GuardedRoute`."""
-    by_path: dict[str, dict[str, Row]] = {}
+    by_path: dict[str, dict[str, RouteRow]] = {}
     for row in rows:
         by_path.setdefault(row.path, {})[row.method] = row
     return [_route(path, methods, check) for path, methods in by_path.items()]
 
 
-def _route(path: str, methods: dict[str, Row], check: Check | None) -> GuardedRoute:
+def _route(path: str, methods: dict[str, RouteRow], check: Check | None) -> GuardedRoute:
     roles = {method: row.role for method, row in methods.items()}
     if len(methods) == 1:
         (row,) = methods.values()
@@ -83,7 +83,7 @@ class ModelRoutes:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RouteRow]:
         of_model = [
             ("", self._metadata, "A model's inputs and outputs.", "ModelMetadataResponse"),
             ("/ready", self._ready, "Whether a model takes requests.", "Ready"),
@@ -92,7 +92,7 @@ class ModelRoutes:
         ]
         anybody, read, model = Role.OPEN, Role.READ, "/v2/models/{model}"
         return [
-            Row(
+            RouteRow(
                 "GET",
                 "/v2",
                 read,
@@ -100,7 +100,7 @@ class ModelRoutes:
                 "What the server is.",
                 reply="ServerMetadataResponse",
             ),
-            Row(
+            RouteRow(
                 "GET",
                 "/v2/health/live",
                 anybody,
@@ -110,7 +110,7 @@ class ModelRoutes:
                 "Live",
                 probe=True,
             ),
-            Row(
+            RouteRow(
                 "GET",
                 "/v2/health/ready",
                 anybody,
@@ -119,7 +119,7 @@ class ModelRoutes:
                 reply="Ready",
                 probe=True,
             ),
-            Row(
+            RouteRow(
                 "GET",
                 "/v2/models/stats",
                 read,
@@ -129,7 +129,7 @@ class ModelRoutes:
                 "ModelStatisticsResponse",
             ),
             *(
-                Row("GET", f"{model}{version}{path}", read, handler, summary, "", reply)
+                RouteRow("GET", f"{model}{version}{path}", read, handler, summary, "", reply)
                 for path, handler, summary, reply in of_model
                 for version in ("", VERSIONS)
             ),

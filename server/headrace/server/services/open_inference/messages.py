@@ -33,12 +33,12 @@ from headrace.server.serving.call import (
     InferCall,
     InferResult,
     Input,
-    Region,
+    RegionPart,
     SharedTensor,
-    Wanted,
+    WantedOutput,
     check_tensors,
 )
-from headrace.server.serving.layouts import Places, only
+from headrace.server.serving.layouts import PartPlaces, only
 from headrace.server.serving.serving import tensor
 from headrace.wire import framing
 from headrace.wire.bounds import MAX_PARTS, check_parts
@@ -106,10 +106,10 @@ def is_heavy(data: bytes) -> bool:
     return BYTES.encode() in framing.join(data, parts.rest)
 
 
-def places(data: bytes) -> Places | None:
+def places(data: bytes) -> PartPlaces | None:
     """Where a ModelInferRequest holds its tensors' bytes and its id."""
     raw = framing.split(data, 0, len(data), _RAW)
-    return None if raw is None else Places(raw.payloads, only(data, (0, len(data)), _ID))
+    return None if raw is None else PartPlaces(raw.payloads, only(data, (0, len(data)), _ID))
 
 
 def decode(message: Any, raw: Sequence[Buffer]) -> InferCall:
@@ -179,7 +179,7 @@ def on_stream(response: bytes) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _described(
-    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], region: Region | None
+    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], region: RegionPart | None
 ) -> tuple[bytes, str]:
     """An element of `outputs`, and its datatype. Raises as `datatype_of`."""
     datatype = datatype_of(dtype, f"output {name!r}")
@@ -265,9 +265,9 @@ def _typed(each: Any, shape: tuple[int, ...]) -> Array:
         raise error.under("" if error.field else f".contents.{field}") from None
 
 
-def _outputs(tensors: Any) -> tuple[tuple[str, ...], Mapping[str, Wanted]]:
+def _outputs(tensors: Any) -> tuple[tuple[str, ...], Mapping[str, WantedOutput]]:
     check_tensors("outputs", len(tensors))
-    wanted: dict[str, Wanted] = {}
+    wanted: dict[str, WantedOutput] = {}
     tensors = tensors[:]
     for each in tensors:
         if each.parameters:
@@ -278,7 +278,9 @@ def _outputs(tensors: Any) -> tuple[tuple[str, ...], Mapping[str, Wanted]]:
     return tuple([each.name for each in tensors]), wanted
 
 
-def shared_tensor(name: str, datatype: str, shape: tuple[int, ...], region: Region) -> SharedTensor:
+def shared_tensor(
+    name: str, datatype: str, shape: tuple[int, ...], region: RegionPart
+) -> SharedTensor:
     """An input in shared memory."""
 
     def decode(data: Buffer) -> Array:

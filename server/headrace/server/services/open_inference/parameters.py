@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from headrace.runtime.errors import did_you_mean
 from headrace.runtime.execution.job import Sequence
-from headrace.server.serving.call import Region, Wanted
+from headrace.server.serving.call import RegionPart, WantedOutput
 from headrace.wire.codec import CodecError
 from headrace.wire.request import MAX_ID_LENGTH, MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 
@@ -67,7 +67,7 @@ def request_parameters(parameters: Mapping[str, Parameter]) -> RequestParameters
 
 def input_parameters(
     name: str, parameters: Mapping[str, Parameter]
-) -> tuple[Region | None, int | None]:
+) -> tuple[RegionPart | None, int | None]:
     """An input's region of shared memory, and how many of its bytes lie behind the JSON of REST.
 
     Raises:
@@ -80,7 +80,7 @@ def input_parameters(
     return region, size
 
 
-def wanted_of(name: str, parameters: Mapping[str, Parameter]) -> Wanted:
+def wanted_of(name: str, parameters: Mapping[str, Parameter]) -> WantedOutput:
     """What is wanted of an output.
 
     Raises:
@@ -93,7 +93,7 @@ def wanted_of(name: str, parameters: Mapping[str, Parameter]) -> Wanted:
         raise _bad("classification", f"is {classes}; at most {MAX_CLASSES} classes are returned")
     if region is not None and classes:
         raise _bad("classification", "cannot be written to shared memory; leave one of them out")
-    return Wanted(classes, region, _boolean(parameters, "binary_data"))
+    return WantedOutput(classes, region, _boolean(parameters, "binary_data"))
 
 
 def _check_known(parameters: Mapping[str, Parameter], known: tuple[str, ...]) -> None:
@@ -135,12 +135,12 @@ def _sequence(parameters: Mapping[str, Parameter]) -> Sequence | None:
     return Sequence(text, bool(start), bool(end))
 
 
-def region_parameters(region: Region) -> dict[str, int | str]:
+def region_parameters(region: RegionPart) -> dict[str, int | str]:
     """An output's parameters that say where it lies in shared memory."""
     return {_REGION: region.name, _OFFSET: region.offset, _BYTE_SIZE: region.byte_size}
 
 
-def _region(kind: str, tensor: str, parameters: Mapping[str, Parameter]) -> Region | None:
+def _region(kind: str, tensor: str, parameters: Mapping[str, Parameter]) -> RegionPart | None:
     name = parameters.get(_REGION)
     if name is None:
         for other in (_OFFSET, _BYTE_SIZE):
@@ -153,7 +153,7 @@ def _region(kind: str, tensor: str, parameters: Mapping[str, Parameter]) -> Regi
     if size is None:
         raise _bad(_BYTE_SIZE, f"is missing; give it beside {_REGION}")
     field = f"{kind}[{tensor[:200]!r}].{_REGION}"
-    return Region(name, _integer(parameters, _OFFSET) or 0, size, field)
+    return RegionPart(name, _integer(parameters, _OFFSET) or 0, size, field)
 
 
 def _integer(parameters: Mapping[str, Parameter], name: str) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from headrace.server.services.aside import aside, texts
+from headrace.server.services.offload import offload, texts
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.messages import (
     decode,
@@ -92,7 +92,7 @@ class OpenInferenceService:
                 return await serving.elsewhere.model_infer(network, data, context, sequence)
         result = await serving.run(call, context)
         strings = texts(result.outputs.values())
-        return await aside(partial(encode, result), strings) if strings else encode(result)
+        return await offload(partial(encode, result), strings) if strings else encode(result)
 
     # -- the repository --
 

@@ -12,7 +12,7 @@ from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.trace import status_of
-from headrace.server.services.aside import aside, texts
+from headrace.server.services.offload import offload, texts
 from headrace.server.services.open_inference.messages import (
     decode,
     encode,
@@ -23,7 +23,7 @@ from headrace.server.services.open_inference.messages import (
 )
 from headrace.server.services.streams.in_flight import Tasks
 from headrace.server.services.streams.request_stream import RequestStream, Streams
-from headrace.server.services.streams.result_sizes import SMALL, Expected, shapes_of
+from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize, shapes_of
 from headrace.server.services.streams.turns import Turn, Turns
 from headrace.server.serving.call import InferCall
 from headrace.server.serving.layouts import CallLayouts
@@ -118,7 +118,7 @@ class _Stream(RequestStream):
     def _key(self, _name: str) -> Hashable:
         return next(self._keys)
 
-    def _expected(self, request: Incoming) -> Expected:
+    def _expected(self, request: Incoming) -> ExpectedSize:
         call = request.call
         if call is None or any(each.region is not None for each in call.wanted.values()):
             return SMALL
@@ -145,7 +145,7 @@ class _Stream(RequestStream):
     async def _infer(self, call: InferCall, turn: Turn | None) -> bytes:
         result = await self._serving.run(call, self._context, turn)
         write = partial(encode, result, _IS_FINAL)
-        return on_stream(await aside(write, texts(result.outputs.values())))
+        return on_stream(await offload(write, texts(result.outputs.values())))
 
     async def _pass_on(self, network: str, data: bytes, sequence: str, turn: Turn | None) -> bytes:
         if turn is not None:

@@ -11,11 +11,11 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.job import Job
 from headrace.server.access.quotas import Meter
-from headrace.server.begun import Rest, cancel_soon
+from headrace.server.begun import Remainder, cancel_soon
 from headrace.server.request_log import JOB
-from headrace.server.services.streams.result_sizes import SMALL, Expected
+from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize
 from headrace.server.services.streams.turns import Turn
-from headrace.server.transport.shares import Memory
+from headrace.server.transport.shares import StreamMemory
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Reservation(NamedTuple):
     expected."""
 
     size: int
-    expected: Expected
+    expected: ExpectedSize
 
 
 NOTHING: Final = Reservation(0, SMALL)
@@ -46,7 +46,7 @@ class InFlight(dict[Hashable, "Cancel | None"]):
         meter: counts the requests of the caller, if the server bounds them.
     """
 
-    def __init__(self, memory: Memory, meter: Meter | None) -> None:
+    def __init__(self, memory: StreamMemory, meter: Meter | None) -> None:
         super().__init__()
         self._memory = memory
         self._meter = meter
@@ -131,7 +131,7 @@ class Tasks(Generic[T]):
             outcome: T | None = None
             error: BaseException | None = None
             try:
-                outcome = await Rest(work, waiting)
+                outcome = await Remainder(work, waiting)
             except asyncio.CancelledError:
                 error = reasons[0] if reasons else Cancelled("the caller cancelled the request")
             except Exception as raised:  # noqa: BLE001 - as above

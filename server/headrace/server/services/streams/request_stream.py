@@ -19,14 +19,14 @@ from headrace.runtime.execution.job import Job
 from headrace.server.access.gate import recheck, when_ended
 from headrace.server.access.identity import CALLER, holder_of
 from headrace.server.access.networks import Networks
-from headrace.server.request_log import Ended, network_of
+from headrace.server.request_log import RequestRecord, network_of
 from headrace.server.services.completion_sink import left
 from headrace.server.services.streams.in_flight import NOTHING, Cancel, InFlight, Reservation
-from headrace.server.services.streams.result_sizes import Expected, NetworkResults
+from headrace.server.services.streams.result_sizes import ExpectedSize, NetworkResults
 from headrace.server.services.streams.result_writer import COPIES, ResultWriter, no_room
 from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
-from headrace.server.transport.shares import Memory, Shares, release_soon
+from headrace.server.transport.shares import Shares, StreamMemory, release_soon
 from headrace.server.transport.statuses import describe, ended_code
 from headrace.wire.errors import ErrorDetails
 
@@ -112,7 +112,7 @@ class RequestStream(ABC):
         self._owner = owner
         self._context = context
         self._peer, self._caller = context.peer(), CALLER.get()
-        self._memory = Memory(owner.memory, holder_of(self._peer))
+        self._memory = StreamMemory(owner.memory, holder_of(self._peer))
         self._in_flight = InFlight(self._memory, owner.boundary.meter(context))
         self._spans = owner.boundary.request_spans(context)
         self._results = ResultWriter(
@@ -146,7 +146,7 @@ class RequestStream(ABC):
         """
 
     @abstractmethod
-    def _expected(self, request: Any) -> Expected:
+    def _expected(self, request: Any) -> ExpectedSize:
         """What is known of a request's result."""
 
     def _trace(self, _request: Any) -> Headers | None:
@@ -371,7 +371,9 @@ class RequestStream(ABC):
         """Logs a request that has ended, if it gets a line."""
         log, caller, peer = self._owner.boundary.log, self._caller, self._peer
         if log.wants(code, seconds):
-            log.ended(Ended(self.method, code, seconds, name, caller, peer, said, job, network))
+            log.ended(
+                RequestRecord(self.method, code, seconds, name, caller, peer, said, job, network)
+            )
 
     def _wrote(self) -> None:
         if self._waiter is not None:

@@ -23,7 +23,7 @@ _MOST_NETWORKS: Final = 256
 """A stream remembers the results of so many networks. Callers choose names."""
 
 
-class Expected(NamedTuple):
+class ExpectedSize(NamedTuple):
     """How large a result is expected to be.
 
     Attributes:
@@ -40,7 +40,7 @@ class Expected(NamedTuple):
             self.sizes.saw(size, larger=size > self.size)
 
 
-SMALL: Final = Expected(_REPLY_BYTES, None)
+SMALL: Final = ExpectedSize(_REPLY_BYTES, None)
 _new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
 
 
@@ -58,14 +58,14 @@ class NetworkResults:
 
     def expected(
         self, network: str, version: str, outputs: Sequence[str], shapes: Shapes
-    ) -> Expected:
+    ) -> ExpectedSize:
         """What to expect of a request.
 
         Args:
             outputs: those that it asks for; empty for all.
         """
         sizes = self._sizes.get((network, version)) or self._add(network, version)
-        return _new(Expected, (sizes.expected(shapes, outputs), sizes))
+        return _new(ExpectedSize, (sizes.expected(shapes, outputs), sizes))
 
     def _add(self, network: str, version: str) -> ResultSizes:
         if len(self._sizes) >= _MOST_NETWORKS:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from headrace.runtime.errors import ResourceExhausted
 from headrace.server.transport.call import CallOver
-from headrace.server.transport.shares import Memory
+from headrace.server.transport.shares import StreamMemory
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class ResultWriter:
     def __init__(
         self,
         context: Any,
-        memory: Memory,
+        memory: StreamMemory,
         message: Callable[[Sequence[Any]], bytes],
         results_a_message: int,
         changed: Callable[[], None],

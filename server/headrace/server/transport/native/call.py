@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import grpc
 
 from headrace.http2.calls import RequestHead, trailers_block
-from headrace.http2.messages import BadMessage, Message, Packed, TooLarge
+from headrace.http2.messages import BadMessage, CompressedMessage, Message, TooLarge
 from headrace.http2.streams import Stream
 from headrace.runtime.errors import HeadraceError, InvalidArgument, ResourceExhausted
-from headrace.server.begun import Rest, cancel_soon
-from headrace.server.transport.call import Bound, CallOver, Metadata, Reply, Take
+from headrace.server.begun import Remainder, cancel_soon
+from headrace.server.transport.call import BoundMethod, CallOver, Metadata, Reply, Take
 
 if TYPE_CHECKING:
     from headrace.server.transport.native.connection import NativeConnection
@@ -79,7 +79,7 @@ class NativeCall:
         connection: NativeConnection,
         stream: Stream,
         head: RequestHead,
-        bound: Bound,
+        bound: BoundMethod,
         now: float,
     ) -> None:
         self._connection = connection
@@ -144,7 +144,7 @@ class NativeCall:
                 self._reader = None
         message = self._messages.popleft()
         self._connection.has_read(self.stream, len(message))
-        if type(message) is Packed:
+        if type(message) is CompressedMessage:
             return await self._unpacked(message)
         return message  # type: ignore[return-value] # a view serves as well
 
@@ -152,7 +152,7 @@ class NativeCall:
         messages = self._messages
         while True:
             rest: Awaitable[object] | None
-            if messages and type(messages[0]) is not Packed:
+            if messages and type(messages[0]) is not CompressedMessage:
                 rest = take(self._come())
             elif messages or self._ended or self._left or self._fault is not None:
                 message = await self.read()
@@ -172,12 +172,12 @@ class NativeCall:
     def _come(self) -> Iterator[bytes]:
         """The messages that have come. The caller may send as much again as is taken from it."""
         messages, connection, stream = self._messages, self._connection, self.stream
-        while messages and type(messages[0]) is not Packed:
+        while messages and type(messages[0]) is not CompressedMessage:
             message = messages.popleft()
             connection.has_read(stream, len(message))
             yield message  # type: ignore[misc] # a view serves as well
 
-    async def _unpacked(self, message: Packed) -> bytes:
+    async def _unpacked(self, message: CompressedMessage) -> bytes:
         try:
             if len(message) <= _UNPACKED_HERE_BYTES:
                 return message.unpack()
@@ -258,7 +258,7 @@ class NativeCall:
         """Takes a message from the caller. Returns whether `hand_over` has to be called, when all
         that was read has been added."""
         self._messages.append(message)
-        if self._take is not None and type(message) is not Packed:
+        if self._take is not None and type(message) is not CompressedMessage:
             return True
         if self._reader is not None:
             self._wake(self._reader)
@@ -325,7 +325,7 @@ class NativeCall:
             except BaseException as error:  # noqa: BLE001 - `_failed` tells them apart
                 self._failed(error)
                 return
-            work = Rest(work, waiting)
+            work = Remainder(work, waiting)
         loop = self._connection.loop
         if self.deadline is not None:
             self._timer = loop.call_at(self.deadline, self._expire)

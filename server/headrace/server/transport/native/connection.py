@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.http2.calls import UNIMPLEMENTED, RequestHead, plain_block, trailers_block
 from headrace.http2.connection import (
+    CallOpened,
     Connection,
+    DataSent,
     Event,
     GoneAway,
-    Opened,
-    Received,
-    Refused,
+    MessageReceived,
+    MessageRefused,
     Reset,
-    Sent,
 )
 from headrace.http2.faults import ConnectionFault
 from headrace.http2.frames import ErrorCode
-from headrace.http2.messages import Packed
+from headrace.http2.messages import CompressedMessage
 from headrace.http2.streams import Stream
 from headrace.server.transport.native.call import NativeCall
-from headrace.server.transport.shares import Memory
+from headrace.server.transport.shares import StreamMemory
 
 if TYPE_CHECKING:
     from headrace.server.transport.native.connections import Connections
@@ -68,7 +68,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         self.loop = owner.loop
         self.peer = peer
         self.user = user
-        self.memory = Memory(owner.memory, peer)
+        self.memory = StreamMemory(owner.memory, peer)
         self.since = self.heard = self.loop.time()
         self.has_credential = False
         self.pinged = False
@@ -87,7 +87,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         secure = self._transport.get_extra_info("ssl_object")
         return secure.getpeercert(binary_form=True) if secure is not None else None
 
-    async def unpack(self, message: Packed) -> bytes:
+    async def unpack(self, message: CompressedMessage) -> bytes:
         """A compressed message, unpacked on another thread, one after the other."""
         return await self.loop.run_in_executor(self._owner.unpacker, message.unpack)
 
@@ -182,7 +182,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             if isinstance(event, GoneAway):
                 continue
             stream = event.stream
-            if type(event) is Opened:
+            if type(event) is CallOpened:
                 if stream.is_open:
                     self._open(stream, event.head, now, new)
                 continue
@@ -191,13 +191,13 @@ class NativeConnection(asyncio.BufferedProtocol):
                 continue
             if type(event) is Reset:
                 self._left(owner)
-            elif type(event) is Sent:
+            elif type(event) is DataSent:
                 owner.sent()
             elif stream.is_open:  # it may have been reset meanwhile
-                if type(event) is Received:
+                if type(event) is MessageReceived:
                     if owner.add(event.message):
                         taking.append(owner)
-                elif type(event) is Refused:
+                elif type(event) is MessageRefused:
                     owner.refuse(event.code, event.why)
                 else:
                     owner.end()

@@ -16,11 +16,11 @@ from typing import Final
 
 from headrace.http2.faults import ConnectionFault
 from headrace.http2.frames import ErrorCode
-from headrace.http2.limits import Limits
+from headrace.http2.limits import ConnectionLimits
 from headrace.server.shared_memory.users import UserLookup, peer_of
 from headrace.server.transport.call import Methods
 from headrace.server.transport.native.connection import READ_BYTES, NativeConnection
-from headrace.server.transport.native.strangers import Connected, unwanted
+from headrace.server.transport.native.strangers import OpenConnection, unwanted
 from headrace.server.transport.shares import Shares, release_soon
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Connections:
     def __init__(
         self,
         methods: Methods,
-        bounds: Limits,
+        bounds: ConnectionLimits,
         *,
         most: int,
         room_bytes: int,
@@ -147,7 +147,7 @@ class Connections:
                 each.ping()
         peers = {each.peer: each for each in self._open}
         ends = unwanted(
-            [Connected(each.peer, each.since, each.has_credential) for each in peers.values()],
+            [OpenConnection(each.peer, each.since, each.has_credential) for each in peers.values()],
             now,
             per_address=self._most * 7 // 8,
             stranger_seconds=self._stranger_seconds,

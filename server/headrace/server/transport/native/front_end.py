@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import Final
 
-from headrace.http2.limits import Limits
+from headrace.http2.limits import ConnectionLimits
 from headrace.runtime.errors import InvalidArgument
 from headrace.server.addresses import shown_address
 from headrace.server.settings.settings import Settings
@@ -37,7 +37,7 @@ class NativeFrontEnd:
         most = settings.max_message_bytes
         self._connections = Connections(
             methods,
-            Limits(streams=max_streams(settings), message_bytes=most),
+            ConnectionLimits(streams=max_streams(settings), message_bytes=most),
             most=max_connections(settings),
             room_bytes=_COMING_MESSAGES * (most or 64 << 20),
             stranger_seconds=STRANGER_SECONDS if settings.has_access_control else None,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 STRANGER_SECONDS: Final = 20.0
 
 
-class Connected(NamedTuple):
+class OpenConnection(NamedTuple):
     """An open connection.
 
     Attributes:
@@ -35,7 +35,7 @@ class Connected(NamedTuple):
 
 
 def unwanted(
-    connected: Iterable[Connected],
+    connected: Iterable[OpenConnection],
     now: float,
     *,
     per_address: int,
@@ -49,8 +49,8 @@ def unwanted(
         stranger_seconds: how long a connection may stay without a credential. None: for ever.
     """
     found: dict[str, str] = {}
-    processes: dict[str, list[Connected]] = defaultdict(list)
-    addresses: dict[str, list[Connected]] = defaultdict(list)
+    processes: dict[str, list[OpenConnection]] = defaultdict(list)
+    addresses: dict[str, list[OpenConnection]] = defaultdict(list)
     for each in connected:
         if (
             stranger_seconds is not None
@@ -63,7 +63,7 @@ def unwanted(
         else:
             addresses[each.address].append(each)
 
-    def bound(own: list[Connected], most: int, whose: str) -> list[Connected]:
+    def bound(own: list[OpenConnection], most: int, whose: str) -> list[OpenConnection]:
         own.sort(key=lambda each: (not each.has_credential, each.since))
         for each in own[most:]:
             found[each.peer] = f"more than {most} connections of one {whose}"

@@ -18,9 +18,9 @@ from headrace.client import errors
 from headrace.client.cli.app import make_app
 from headrace.client.cli.benchmark import command as command
 from headrace.client.cli.benchmark.inputs import random_inputs
-from headrace.client.cli.benchmark.load import Load, Schedule
+from headrace.client.cli.benchmark.load import ArrivalTimes, BenchmarkRun
 from headrace.client.cli.benchmark.plot import plot
-from headrace.client.cli.benchmark.results import Answer, Results
+from headrace.client.cli.benchmark.results import RequestResult, Results
 from headrace.client.errors import InvalidArgument
 from headrace.client.info import Port, Ports
 from headrace.client.outputs import Outputs
@@ -61,8 +61,8 @@ class Server:
         await asyncio.sleep(0)
         self.clock.now = max(self.clock.now, end)
 
-    def load(self, warm_up: float = 0.0, seconds: float = 10.0) -> Load:
-        return Load(self.ask, warm_up, seconds, clock=self.clock, sleep=self.sleep)
+    def load(self, warm_up: float = 0.0, seconds: float = 10.0) -> BenchmarkRun:
+        return BenchmarkRun(self.ask, warm_up, seconds, clock=self.clock, sleep=self.sleep)
 
 
 def run(load: Coroutine[Any, Any, Results]) -> Results:
@@ -87,14 +87,14 @@ def test_what_starts_during_the_warm_up_does_not_count() -> None:
 
 
 def test_an_open_loop_asks_at_its_own_times() -> None:
-    results = run(Server(0.0).load().open(Schedule(2.0, poisson=False), NO_CHANCE))
+    results = run(Server(0.0).load().open(ArrivalTimes(2.0, poisson=False), NO_CHANCE))
     assert [answer.start for answer in results.answers] == [each / 2 for each in range(20)]
 
 
 def test_who_comes_while_the_server_stands_still_waits_from_its_own_time_on() -> None:
     server = Server(0.0)
     server.stall = (2, 5.0)
-    results = run(server.load().open(Schedule(1.0, poisson=False), NO_CHANCE))
+    results = run(server.load().open(ArrivalTimes(1.0, poisson=False), NO_CHANCE))
     latencies = {answer.start: answer.latency for answer in results.answers}
     assert len(latencies) == 10
     assert [latencies[at] for at in (1.0, 2.0, 3.0, 6.0, 8.0)] == [0.0, 5.0, 4.0, 1.0, 0.0]
@@ -108,7 +108,7 @@ def test_a_closed_loop_hides_what_an_open_one_shows() -> None:
 
 
 def test_random_times_have_the_rate_on_average_and_no_pattern() -> None:
-    times = itertools.takewhile(lambda at: at < 1000, Schedule(5.0).times(NO_CHANCE))
+    times = itertools.takewhile(lambda at: at < 1000, ArrivalTimes(5.0).times(NO_CHANCE))
     distances = np.diff(list(times))
     assert abs(1 / distances.mean() - 5.0) < 0.2
     assert abs(distances.std() / distances.mean() - 1.0) < 0.05
@@ -141,8 +141,8 @@ def test_an_open_loop_keeps_no_more_in_flight_than_memory_holds(
             if server.clock.now >= 109.0:
                 over.set()
 
-        load = Load(ask, 0.0, 10.0, clock=server.clock, sleep=sleep)
-        return await load.open(Schedule(1.0, poisson=False), NO_CHANCE)
+        load = BenchmarkRun(ask, 0.0, 10.0, clock=server.clock, sleep=sleep)
+        return await load.open(ArrivalTimes(1.0, poisson=False), NO_CHANCE)
 
     assert run(main()).errors == {"UNSENT": 7, "CANCELLED": 3}
 
@@ -151,7 +151,7 @@ def test_an_open_loop_keeps_no_more_in_flight_than_memory_holds(
 
 
 def results(*seconds: float) -> Results:
-    return Results(10.0, [Answer(1.0, 1.0 + each, each / 4, each / 2) for each in seconds])
+    return Results(10.0, [RequestResult(1.0, 1.0 + each, each / 4, each / 2) for each in seconds])
 
 
 def test_percentiles_are_of_requests_that_were_really_measured() -> None:
@@ -171,7 +171,9 @@ def test_answers_after_the_time_are_no_throughput() -> None:
 
 
 def test_throughput_over_time_counts_answers_where_they_come() -> None:
-    per_second, ends = Results(4.0, [Answer(0, 0.5), Answer(0, 0.9), Answer(0, 3.5)]).over_time(4)
+    per_second, ends = Results(
+        4.0, [RequestResult(0, 0.5), RequestResult(0, 0.9), RequestResult(0, 3.5)]
+    ).over_time(4)
     assert per_second == [2.0, 0.0, 0.0, 1.0]
     assert ends == [1.0, 2.0, 3.0, 4.0]
 
@@ -229,7 +231,7 @@ def test_a_png_is_one(tmp_path: Path) -> None:
 def test_an_svg_is_one_whatever_there_is_to_show(
     tmp_path: Path, seconds: tuple[float, ...]
 ) -> None:
-    drawn = Results(10.0, [*results(*seconds).answers, Answer(1, 2, error="INTERNAL")])
+    drawn = Results(10.0, [*results(*seconds).answers, RequestResult(1, 2, error="INTERNAL")])
     plot(drawn, "m on CPU, 2 callers", tmp_path / "p.svg")
     root = ET.parse(tmp_path / "p.svg").getroot()
     assert root.tag.endswith("svg")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.plugins.openvino.claims.allowed import ALLOWED
-from headrace.plugins.openvino.claims.forms import Form
+from headrace.plugins.openvino.claims.forms import LayerForm
 from headrace.plugins.openvino.claims.table import Claims, Row
 from tools.claims.__main__ import layers
 from tools.claims.layer import Layer
@@ -50,7 +50,7 @@ def right() -> list[Trial]:
 def trial(
     since: int, rank: int, verdict: Verdict = Verdict.RIGHT, magnitude: int = 0, bits: int = 0
 ) -> Trial:
-    form = Form("Foo", since, "i64>i64" if bits else "f32>f32", "0", "-", rank)
+    form = LayerForm("Foo", since, "i64>i64" if bits else "f32>f32", "0", "-", rank)
     return Trial(verdict, form, magnitude, bits)
 
 

@@ -26,7 +26,7 @@ from headrace.runtime.isolation.server import departure as departure_module
 from headrace.runtime.isolation.server import network as isolated_network
 from headrace.runtime.isolation.server import process
 from headrace.runtime.isolation.server.departure import WorkerDeparture
-from headrace.runtime.isolation.server.exchange import Exchange
+from headrace.runtime.isolation.server.exchange import NetworkExchange
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.backoff import Backoff
@@ -379,13 +379,13 @@ def test_no_company_is_taken_along_while_answers_are_very_large(
 def test_a_run_takes_no_longer_than_its_request_whatever_the_worker_tells(
     network: ExecutableNetwork, monkeypatch: pytest.MonkeyPatch, told: float
 ) -> None:
-    receive = Exchange.receive
+    receive = NetworkExchange.receive
 
-    def boasts(self: Exchange, *arguments: Any) -> float:
+    def boasts(self: NetworkExchange, *arguments: Any) -> float:
         receive(self, *arguments)
         return told
 
-    monkeypatch.setattr(Exchange, "receive", boasts)
+    monkeypatch.setattr(NetworkExchange, "receive", boasts)
     requests = Requests(network)
     for _ in range(3):
         requests.start(1.0)

@@ -14,7 +14,7 @@ from headrace.ipc.link import Disconnected, Message
 from headrace.ipc.pool import SegmentPool
 from headrace.ipc.segments import Segment
 from headrace.runtime.execution.job import Job
-from headrace.runtime.isolation.server.exchange import Exchange, Request
+from headrace.runtime.isolation.server.exchange import NetworkExchange, WorkerRequest
 from headrace.runtime.isolation.wire.values import ANSWER
 
 
@@ -30,7 +30,7 @@ def test_descriptors_that_no_answer_has_are_closed(header: dict[str, Any], segme
     try:
         reply = Message(header, memoryview(ANSWER.pack(0.0, segment, 1)), (write,))
         with pytest.raises(Disconnected):
-            Exchange(worker, 1).receive(reply, Request(8, Job({}, lambda _: None)))
+            NetworkExchange(worker, 1).receive(reply, WorkerRequest(8, Job({}, lambda _: None)))
         assert os.read(read, 1) == b""  # nobody can write any more
     finally:
         os.close(read)
@@ -40,14 +40,14 @@ def test_an_answer_without_its_facts_makes_no_sense() -> None:
     worker: Any = SimpleNamespace(pool=SegmentPool(itertools.count(1)))
     reply = Message({"outputs": {}}, memoryview(bytes(8)), ())
     with pytest.raises(Disconnected, match="no facts"):
-        Exchange(worker, 1).receive(reply, Request(8, Job({}, lambda _: None)))
+        NetworkExchange(worker, 1).receive(reply, WorkerRequest(8, Job({}, lambda _: None)))
 
 
 def test_a_request_that_is_taken_back_leaves_nothing_behind() -> None:
     numbers = itertools.count(1)
     pool = SegmentPool(numbers)
     worker: Any = SimpleNamespace(pool=pool, numbers=numbers)
-    exchange = Exchange(worker, 1, expected=200_000)
+    exchange = NetworkExchange(worker, 1, expected=200_000)
     job = Job({"x": np.ones(100_000, np.float32)}, lambda _: None, output_names=("y",))
     pool.forget([70, 71])
     first = exchange.request(job)

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.ipc.link import Disconnected, Link, links, packed
 from headrace.ipc.segments import Array
-from headrace.runtime.isolation.wire.forms import Form, Forms, key_of
+from headrace.runtime.isolation.wire.forms import Forms, ValueReader, key_of
 from headrace.runtime.isolation.wire.values import INLINE_BYTES, encode
 
 _FACTS = bytes(range(16))
@@ -66,7 +66,7 @@ def test_what_is_in_its_place_already_is_not_copied() -> None:
     room["x"][:] = 5
     outputs = {"x": room["x"], "y": np.full(_LARGE, 6, np.uint8)}
     message = writer.message(_FACTS, outputs, other, 0, room)
-    read: Any = Form(encode(values).description).read(memoryview(message), other)
+    read: Any = ValueReader(encode(values).description).read(memoryview(message), other)
     assert {name: np.unique(value).tolist() for name, value in read.items()} == {"x": [5], "y": [6]}
     assert all(array.shape == values[name].shape for name, array in room.items())
 
@@ -101,7 +101,7 @@ def test_large_values_are_views_of_the_shared_memory() -> None:
     segment = np.zeros(encoded.segment_bytes, np.uint8)
     encoded.place(segment)
     body = memoryview(bytearray(b"".join(encoded.body)))
-    read: Any = Form(encoded.description).read(body, segment)
+    read: Any = ValueReader(encoded.description).read(body, segment)
     np.testing.assert_array_equal(read["x"], values["x"])
     assert np.may_share_memory(read["x"], segment)
     assert all(each.flags.writeable for each in read.values())
@@ -113,7 +113,7 @@ def test_a_header_is_read_once_and_each_message_has_its_own_values() -> None:
     for number in range(3):
         ours.send(described({"x": np.full(4, number, np.float32), "y": np.ones((1, 0), bool)}))
         message = other.receive()
-        form = Form.within(message.header, "inputs")
+        form = ValueReader.within(message.header, "inputs")
         assert form.plain
         read.append((form, form.read(message.body[len(_FACTS) :])))
     assert len({id(form) for form, _ in read}) == 1
@@ -148,7 +148,7 @@ def test_a_header_is_read_once_and_each_message_has_its_own_values() -> None:
     ids=str,
 )
 def test_a_form_that_leads_astray_is_refused(description: Any) -> None:
-    form = Form.within({"inputs": {"x": description}}, "inputs")
+    form = ValueReader.within({"inputs": {"x": description}}, "inputs")
     segment = None if description == [1, [1], 1, 0, 4] else np.zeros(16, np.uint8)
     with pytest.raises(Disconnected):
         form.read(memoryview(bytearray(8)), segment)
@@ -157,4 +157,4 @@ def test_a_form_that_leads_astray_is_refused(description: Any) -> None:
 @pytest.mark.parametrize("header", [{}, {"inputs": [1]}, {"inputs": "x"}], ids=str)
 def test_a_message_without_values_makes_no_sense(header: dict[str, Any]) -> None:
     with pytest.raises(Disconnected, match="no inputs"):
-        Form.within(header, "inputs")
+        ValueReader.within(header, "inputs")

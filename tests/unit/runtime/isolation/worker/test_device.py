@@ -16,7 +16,7 @@ import pytest
 from headrace.plugins.template.executable_network import TemplateNetwork
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.isolation.worker.device import Call, WorkerDevice
+from headrace.runtime.isolation.worker.device import WorkerCall, WorkerDevice
 from headrace.runtime.system import garbage
 from headrace.runtime.transform.options import NetworkOptions, options_to_json
 from headrace.testing.case import parse
@@ -34,7 +34,7 @@ def test_a_network_that_cannot_be_described_is_not_kept(monkeypatch: pytest.Monk
     path = "tests.support.crashing_device:create_plugin"
     with closing(WorkerDevice("FRAGILE", path, {}, lambda _: None)) as device:
         arguments = {"config": {}, "options": options_to_json(NetworkOptions())}
-        call = Call(arguments, [memoryview(model)], CancelToken())
+        call = WorkerCall(arguments, [memoryview(model)], CancelToken())
         with pytest.raises(ValueError, match="bug"):
             device.load(call)
         assert len(closed) == 1
@@ -66,21 +66,21 @@ def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not asked
 
 
-def given(last: str) -> tuple[Call, weakref.ref[mmap.mmap]]:
+def given(last: str) -> tuple[WorkerCall, weakref.ref[mmap.mmap]]:
     """A call with a network of 4 MiB of weights in a mapped file, and the file."""
     text = f"g (float[N,1024] x) => (float[N,1024] y) {{ h = MatMul(x, w) y = {last}(h) }}"
     data = parse(text, {"w": np.ones((1024, 1024), np.float32)}).SerializeToString()
     file = mmap.mmap(-1, len(data))
     file.write(data)
     arguments = {"config": {}, "options": options_to_json(NetworkOptions())}
-    return Call(arguments, [memoryview(file)], CancelToken()), weakref.ref(file)
+    return WorkerCall(arguments, [memoryview(file)], CancelToken()), weakref.ref(file)
 
 
 @pytest.mark.usefixtures("nobody_looks")
 def test_the_file_of_an_unloaded_network_is_gone(device: WorkerDevice) -> None:
     call, file = given("Relu")
     number = device.load(call)["number"]
-    device.unload(Call({"number": number}, [], CancelToken()))
+    device.unload(WorkerCall({"number": number}, [], CancelToken()))
     del call
     assert file() is None
 

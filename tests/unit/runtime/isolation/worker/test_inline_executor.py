@@ -9,7 +9,7 @@ import pytest
 
 from headrace.runtime.errors import Internal
 from headrace.runtime.execution.fair_queue import Entry
-from headrace.runtime.execution.stream import Stream, Task
+from headrace.runtime.execution.stream import ExecutionStream, Task
 from headrace.runtime.isolation.worker.inline_executor import InlineExecutors
 from tests.support.gate import join
 
@@ -30,7 +30,7 @@ class Noted:
         if self._error is not None:
             raise self._error
 
-    def depart(self, stream: Stream) -> bool:
+    def depart(self, stream: ExecutionStream) -> bool:
         raise AssertionError("a worker's task runs where it is submitted")
 
     def fail(self, error: BaseException) -> None:

@@ -14,7 +14,7 @@ from headrace.ipc.link import Link, Message, links, packed
 from headrace.ipc.pool import SegmentPool
 from headrace.ipc.segments import SegmentTable
 from headrace.runtime.execution.job import Job
-from headrace.runtime.isolation.server.exchange import Exchange
+from headrace.runtime.isolation.server.exchange import NetworkExchange
 from headrace.runtime.isolation.server.lanes import Lanes
 from headrace.runtime.isolation.wire.values import REQUEST, encode
 from headrace.runtime.isolation.worker.cancellations import Cancellations
@@ -99,7 +99,7 @@ class IntoRoom:
         job.complete()
 
 
-def exchange_with(device: Any) -> tuple[Exchange, Lanes]:
+def exchange_with(device: Any) -> tuple[NetworkExchange, Lanes]:
     segments = SegmentTable()
 
     def connect() -> Link:
@@ -116,7 +116,7 @@ def exchange_with(device: Any) -> tuple[Exchange, Lanes]:
         cancel=lambda _: None,
         useful=False,
     )
-    return Exchange(worker, 1), connections
+    return NetworkExchange(worker, 1), connections
 
 
 def test_a_device_may_compute_where_the_answer_goes() -> None:

@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.server.http.rest.messages import Reply, decode
-from headrace.server.serving.call import NOTHING_MORE, InferCall, Region, SharedTensor, Wanted
+from headrace.server.http.rest.messages import RestReply, decode
+from headrace.server.serving.call import (
+    NOTHING_MORE,
+    InferCall,
+    RegionPart,
+    SharedTensor,
+    WantedOutput,
+)
 from headrace.wire.codec import CodecError
 from tests.support.infer_results import infer_result
 
@@ -37,7 +43,7 @@ def test_tensors_are_read_from_json_and_from_behind_it() -> None:
     np.testing.assert_array_equal(np.asarray(call.inputs["y"]), HALVES)
     z = call.inputs["z"]
     assert isinstance(z, SharedTensor)
-    assert z.region == Region("r", 0, 3, "inputs['z'].shared_memory_region")
+    assert z.region == RegionPart("r", 0, 3, "inputs['z'].shared_memory_region")
     assert z.dtype == np.uint8
     assert z.shape == (3,)
 
@@ -51,7 +57,7 @@ def test_outputs_and_parameters_are_read() -> None:
     parameters = {"priority": 1, "timeout": 2_000_000, "binary_data_output": True}
     call = read({"inputs": [X], "outputs": outputs, "parameters": parameters})
     assert call.outputs == ("a", "b", "c")
-    assert call.wanted == {"b": Wanted(binary=False), "c": Wanted(classification=2)}
+    assert call.wanted == {"b": WantedOutput(binary=False), "c": WantedOutput(classification=2)}
     assert (call.timeout_seconds, call.binary_outputs) == (2.0, True)
     assert call.priority > 0
 
@@ -140,13 +146,13 @@ def test_bytes_that_no_input_names_are_refused() -> None:
 
 def replied(
     outputs: dict[str, Any],
-    wanted: Mapping[str, Wanted] = NOTHING_MORE,
+    wanted: Mapping[str, WantedOutput] = NOTHING_MORE,
     *,
     binary: bool = False,
     identifier: str = "",
 ) -> tuple[Any, list[bytes]]:
     result = infer_result(outputs, wanted, identifier=identifier, version="3", binary=binary)
-    reply = Reply(result)
+    reply = RestReply(result)
 
     async def text() -> bytes:
         return b"".join([piece async for piece in reply.text()])
@@ -169,7 +175,9 @@ def test_an_output_in_json_has_no_parameters_at_all() -> None:
 
 def test_binary_outputs_say_their_sizes_and_come_in_their_order() -> None:
     outputs = {"a": HALVES, "b": np.array([True]), "c": np.array(["xy", ""], object)}
-    document, binary = replied(outputs, {"a": Wanted(binary=True), "c": Wanted(binary=True)})
+    document, binary = replied(
+        outputs, {"a": WantedOutput(binary=True), "c": WantedOutput(binary=True)}
+    )
     assert "id" not in document
     sizes = [each.get("parameters") for each in document["outputs"]]
     assert sizes == [{"binary_data_size": 4}, None, {"binary_data_size": 10}]
@@ -178,13 +186,13 @@ def test_binary_outputs_say_their_sizes_and_come_in_their_order() -> None:
 
 def test_the_request_says_what_outputs_are_that_say_nothing() -> None:
     outputs = {"a": np.array([1]), "b": np.array([1])}
-    document, binary = replied(outputs, {"b": Wanted(binary=False)}, binary=True)
+    document, binary = replied(outputs, {"b": WantedOutput(binary=False)}, binary=True)
     assert ["data" in each for each in document["outputs"]] == [False, True]
     assert len(binary) == 1
 
 
 def test_an_output_in_shared_memory_has_neither_data_nor_a_size() -> None:
-    wanted = {"a": Wanted(region=Region("r", 0, 8, "outputs['a']"))}
+    wanted = {"a": WantedOutput(region=RegionPart("r", 0, 8, "outputs['a']"))}
     document, binary = replied({"a": np.array([1])}, wanted, binary=True)
     assert document["outputs"] == [{"name": "a", "datatype": "INT64", "shape": [1]}]
     assert binary == []

@@ -11,7 +11,13 @@ from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import Unimplemented
 from headrace.runtime.execution.job import Sequence
 from headrace.server.services.open_inference.messages import decode, encode, parse
-from headrace.server.serving.call import InferCall, InferResult, Region, SharedTensor, Wanted
+from headrace.server.serving.call import (
+    InferCall,
+    InferResult,
+    RegionPart,
+    SharedTensor,
+    WantedOutput,
+)
 from headrace.wire.codec import CodecError
 from headrace.wire.message import SMALL_BYTES
 from tests.support.infer_results import infer_result
@@ -139,7 +145,7 @@ def test_an_input_in_shared_memory_takes_no_entry_of_the_raw_contents() -> None:
     call = read(request(*inputs, raw=[FLOATS.tobytes()]))
     shared_input = call.inputs["a"]
     assert isinstance(shared_input, SharedTensor)
-    assert shared_input.region == Region("r", 8, 16, "inputs['a'].shared_memory_region")
+    assert shared_input.region == RegionPart("r", 8, 16, "inputs['a'].shared_memory_region")
     assert shared_input.dtype == np.float32
     assert shared_input.shape == (4,)
     np.testing.assert_array_equal(np.asarray(shared_input.decode(FLOATS.tobytes())), FLOATS)
@@ -162,7 +168,7 @@ def test_outputs_are_asked_for_by_name() -> None:
     ]
     call = read(request(outputs=wanted))
     assert call.outputs == ("y", "z")
-    assert call.wanted == {"z": Wanted(classification=3)}
+    assert call.wanted == {"z": WantedOutput(classification=3)}
 
 
 def test_the_parameters_of_a_request() -> None:
@@ -266,5 +272,5 @@ def test_what_clients_decode_tensors_to_is_nothing_to_the_server() -> None:
             parameters=parameters(content_type="np"),
         )
     )
-    assert (call.outputs, call.wanted) == (("y",), {"y": Wanted()})
+    assert (call.outputs, call.wanted) == (("y",), {"y": WantedOutput()})
     np.testing.assert_array_equal(call.inputs["x"], FLOATS)

@@ -19,7 +19,7 @@ from headrace.runtime.transform.options import LoadRequest, Presentation
 from headrace.server.access.networks import Networks
 from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.open_inference.models import Models
-from headrace.server.serving.call import NOTHING_MORE, InferCall, InferResult, Wanted
+from headrace.server.serving.call import NOTHING_MORE, InferCall, InferResult, WantedOutput
 from headrace.server.serving.serving import Serving
 from headrace.server.shared_memory.regions import Regions
 from headrace.testing import networks
@@ -197,7 +197,7 @@ def test_classes_are_the_highest_values_with_their_labels(core: Core) -> None:
     labels = {"": ("cat", "dog"), "other": ("x",)}
     load(core, presentation=Presentation(labels=labels))
     values = np.array([[0.25, 3.0, 2.0]], np.float32)
-    wanted = {"z": Wanted(classification=2)}
+    wanted = {"z": WantedOutput(classification=2)}
     asked = InferCall("m", "", "", {"x": values}, ("z",), wanted)
     classes = infer(core, asked).outputs["z"]
     assert np.asarray(classes).tolist() == ["3.000000:1:dog", "2.000000:2"]
@@ -206,7 +206,7 @@ def test_classes_are_the_highest_values_with_their_labels(core: Core) -> None:
 def test_each_row_of_a_batch_has_classes_of_its_own(core: Core) -> None:
     load(core, presentation=Presentation(max_batch_size=2))
     values = np.array([[0, 1, 2], [2, 1, np.nan]], np.float32)
-    wanted = {"z": Wanted(classification=9)}
+    wanted = {"z": WantedOutput(classification=9)}
     asked = InferCall("m", "", "", {"x": values}, ("z",), wanted)
     classes = infer(core, asked).outputs["z"]
     assert np.asarray(classes).tolist() == [

@@ -19,7 +19,7 @@ So it does not block the event loop.
 """
 
 
-async def aside(call: Callable[[], T], size: int) -> T:
+async def offload(call: Callable[[], T], size: int) -> T:
     """The result of the call. It runs on another thread if `size` elements are many."""
     if size <= HEAVY_ELEMENTS:
         return call()

@@ -20,7 +20,7 @@ _NOT_OPEN: Final = "session.id"
 """The field that the server names when the session is not open."""
 
 
-class Standing:
+class SessionProgress:
     """The progress of one session.
 
     Args:
