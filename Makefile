@@ -28,7 +28,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak zoo proto release clean
+.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
 
 help:
 	@echo 'make demo   classify real files over gRPC, in under two minutes'
@@ -52,6 +52,7 @@ more:
 	@echo 'make claims              try single layers on OpenVINO alone, and write the list of what OPENVINO claims; ARGS="--device GPU" on a machine that has one'
 	@echo 'make conformance         run ONNX'\''s backend cases on all devices, and write docs/results/conformance.md'
 	@echo 'make conformance-hetero  check that HETERO passes what the last device of its list passes'
+	@echo 'make exhaust             have one client ask for ten thousand of each thing, while the system gives the server few descriptors, little memory or few threads; ARGS="--limit memory --thing streams --many 1000"'
 	@echo 'make fuzz-devices        look for wrong answers and crashes for ten minutes; ARGS="--device CPU --seconds 3600"'
 	@echo 'make fuzz-networks       compare whole small networks on all devices with ONNX Runtime for twenty minutes; ARGS="--device OPENVINO --seconds 3600 --seed 1"'
 	@echo 'make fuzz-rest           send mutated requests to every path of REST; ARGS="--requests 100000 --seed 1"'
@@ -172,6 +173,10 @@ fuzz-rest: $(INSTALLED)
 # An hour of two cores. Only root gets the small disk that is filled.
 soak: $(INSTALLED) $(MAGIKA) $(SMALL_ZOO)
 	@SOAK='$(SOAK)' $(BIN)/python -m tools.soak
+
+# Some ten minutes for each limit.
+exhaust: $(INSTALLED)
+	@$(BIN)/python -m tools.exhaust $(ARGS)
 
 serve: $(SERVER)
 	@exec $(BIN)/headrace serve $(ARGS)

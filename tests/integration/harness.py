@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -38,10 +38,15 @@ _MESSAGE_BYTES = 256 << 20
 class Server:
     """One server process. `stop` and `kill` end it; leaving the context kills what is left."""
 
-    def __init__(self, *options: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *options: str,
+        environment: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),  # a program that starts the server
+    ) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
         self.process = subprocess.Popen(
-            command_line(options),
+            [*before, *command_line(options)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._log,
