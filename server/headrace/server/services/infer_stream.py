@@ -128,7 +128,8 @@ class _Stream(RequestStream):
         self._may_hold_many_texts = len(data) >= SMALL_BYTES
         message = parse_infer_stream_request(data)
         for identifier in message.cancel:
-            self._in_flight.cancel(identifier, Cancelled("the caller cancelled the request"))
+            if identifier in self._in_flight:  # a message may name thousands that are not
+                self._in_flight.cancel(identifier, Cancelled("the caller cancelled the request"))
         if message.asks_limits:
             self._notice.wanted = True
             self._notice.limits = self._limits
