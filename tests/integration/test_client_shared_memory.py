@@ -469,8 +469,8 @@ def test_a_forked_process_leaves_its_parent_s_segments_alone(sharing: Server) ->
     script = """
 import os, sys
 import numpy as np
-from headrace.client.shared_memory.pool import Pool
-pool = Pool()
+from headrace.client.shared_memory.pool import RegionPool
+pool = RegionPool()
 segment = pool.make(100)
 pool.give(segment)
 child = os.fork()
