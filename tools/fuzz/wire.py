@@ -50,6 +50,7 @@ REPLACED = (VICTIM, REMEMBERS)
 """The networks that messages unload and load."""
 DEVICES = ("--devices", "CPU,TEMPLATE,HETERO", "--allow-client-shared-memory")
 CALLERS = 8
+LOG_CHARACTERS = 5000
 MORE = 40  # threads of pools, and connections
 # What a message can deserve. DEADLINE_EXCEEDED may be what the message asked for.
 DESERVED = {
@@ -428,7 +429,8 @@ def main() -> None:
             faults += after.leaks_since(before)
         ended, log = server.stop(), server.log()
         faults += [f"exit code {ended}"] * (ended != 0)
-        faults += ["a traceback in the log"] * ("Traceback" in log)
+        if (at := log.find("Traceback")) >= 0:
+            faults.append(f"a traceback in the log: {log[at : at + LOG_CHARACTERS]}")
         for fault in faults[:20]:
             print(fault)
         raise SystemExit(f"{len(faults)} faults" if faults else 0)

@@ -104,7 +104,8 @@ class Serving:
             return await self._run_in_regions(call, context, turn)
         if turn is not None:
             await turn.comes()
-        entry = self._acquire(call) if call.wanted else None  # for the names of classes
+        entry = self._acquire(call) if call.wanted else None
+        labels = {} if entry is None else _labels(call, entry)
         job = self.start(call, context.time_remaining(), self._wake, entry)
         JOB.set(job)
         if turn is not None:
@@ -112,8 +113,8 @@ class Serving:
         if job.outcome is None or job.error is not None:
             await ended(job)
         result = InferResult(call, job, job.outputs)
-        if entry is not None:
-            await _classify(result, entry)
+        if labels:
+            await _classify(result, labels)
         return result
 
     async def caller(self, context: Context) -> Caller:
@@ -144,6 +145,7 @@ class Serving:
                 if turn is not None:
                     await turn.comes()
                 entry, room = self._acquire(call), None
+            labels = _labels(call, entry)
             done = self._wake
             if room is not None:
                 done = partial(self.sink.put, partial(_let_go, lease))
@@ -159,7 +161,7 @@ class Serving:
                 turn.over()
             await ended(job)
             result = InferResult(call, job, job.outputs)
-            await _classify(result, entry)
+            await _classify(result, labels)
             await write_outputs(result, lease)
             return result
 
@@ -244,24 +246,31 @@ def _let_go(lease: Lease, job: Job) -> None:
     wake(job)
 
 
-async def _classify(result: InferResult, entry: NetworkEntry) -> None:
+def _labels(call: InferCall, entry: NetworkEntry) -> dict[str, Callable[[Array], Array]]:
+    """What makes classes of the outputs of which they are wanted. The network is held now, and may
+    be unloaded when they have been computed."""
+    assert entry.executable is not None
+    presentation: Presentation = entry.record.request.presentation
+    ports = {port.name: port for port in entry.executable.outputs}
+    return {
+        name: partial(
+            classify,
+            name=name,
+            count=wanted.classification,
+            labels=labels_of(presentation, ports[name]),
+            rows=presentation.max_batch_size > 0,
+        )
+        for name, wanted in call.wanted.items()
+        if wanted.classification and name in ports
+    }
+
+
+async def _classify(result: InferResult, labels: Mapping[str, Callable[[Array], Array]]) -> None:
     """Puts classes in the place of the outputs of which they are wanted."""
     classified: dict[str, Value] = {}
-    for name, wanted in result.call.wanted.items():
-        if wanted.classification:
-            assert entry.executable is not None
-            presentation: Presentation = entry.record.request.presentation
-            port = next(port for port in entry.executable.outputs if port.name == name)
-            array = tensor(result.outputs[name], name)
-            call = partial(
-                classify,
-                array,
-                name,
-                wanted.classification,
-                labels_of(presentation, port),
-                rows=presentation.max_batch_size > 0,
-            )
-            classified[name] = await offload(call, array.size)
+    for name, make in labels.items():
+        array = tensor(result.outputs[name], name)
+        classified[name] = await offload(partial(make, array), array.size)
     if classified:
         result.outputs = {**result.outputs, **classified}
 

@@ -96,6 +96,22 @@ def test_a_model_is_ready_while_its_device_works(core: Core, state: DeviceState)
     assert models.model_ready("m").ready
 
 
+def test_classes_are_told_of_a_model_that_is_unloaded_meanwhile(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = core.networks.submit
+
+    def unloading(entry: Any, job: Any) -> None:
+        submit(entry, job)
+        core.unload_network("m").result(30)
+
+    monkeypatch.setattr(core.networks, "submit", unloading)
+    load(core)
+    inputs: Any = {"x": np.ones((1, 3), np.float32)}
+    asked = InferCall("m", "", "", inputs, (), {"z": WantedOutput(classification=1)})
+    assert np.asarray(infer(core, asked).outputs["z"]).tolist() == ["1.000000:0"]
+
+
 def test_a_model_that_is_not_there_is_not_ready(core: Core) -> None:
     load(core)
     models = Models(core, Networks(core.networks), lambda: None)
