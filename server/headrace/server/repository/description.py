@@ -45,7 +45,8 @@ _KEYS: Final = {
     "version_policy": '`"all"`, `{latest = N}` or `{specific = [1, 3]}`; default: `{latest = 1}`',
     "traffic": "table: version to per cent of the requests that name no version",
     "warmup": "table, or a file beside the versions: requests that run before READY",
-    "max_batch_size": "the most rows of a batch, the first dimension of all ports; default: 0. On "
+    "max_batch_size": "the most rows of a batch, the first dimension of all ports; default: 0, for "
+    "no limit. A request with more rows is refused, in every protocol. On "
     "[BATCH](batch.md), a first dimension that the model fixes at 1 then takes any size",
     "label_filename": "file with the labels of every output, one a line",
 }
