@@ -120,9 +120,11 @@ test-absences: $(INSTALLED)
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
-OVER_BOTH = auto_over_the_wire batch_over_the_wire call_ends client clients open_inference plugin_bugs \
-    private_networks quotas repository restart sequences_over_the_wire \
-    standard_protocols status stop tracing
+OVER_BOTH = auto_over_the_wire batch_over_the_wire call_ends client client_shared_memory clients \
+    custom_operators draw errors_page handles hanging_device hetero_over_the_wire inference_session \
+    multi_over_the_wire open_inference opencl_over_the_wire plugin_bugs private_networks quotas \
+    repository restart sequences_over_the_wire shared_memory standard_protocols status stop tabular \
+    third_party tracing
 
 # What does not test limits holds on gRPC's own server, too.
 test-grpcio: $(INSTALLED)
