@@ -20,8 +20,18 @@ from headrace.client.errors import invalid
 T = TypeVar("T")
 
 IDEMPOTENT: Final = (
-    *("ListNetworks", "GetNetwork", "QueryNetwork", "Infer", "GetMetric", "GetConfig", "SetConfig"),
-    *("ExportNetwork", "ListDevices", "GetStatus", "ListRepository", "SetTraffic"),
+    "ListNetworks",
+    "GetNetwork",
+    "QueryNetwork",
+    "Infer",
+    "GetMetric",
+    "GetConfig",
+    "SetConfig",
+    "ExportNetwork",
+    "ListDevices",
+    "GetStatus",
+    "ListRepository",
+    "SetTraffic",
 )
 """The methods whose calls may be sent again."""
 

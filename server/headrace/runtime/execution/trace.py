@@ -109,7 +109,16 @@ class Span:
     """
 
     __slots__ = (
-        *("end", "facts", "id", "kind", "links", "name", "parent", "start", "status", "trace"),
+        "end",
+        "facts",
+        "id",
+        "kind",
+        "links",
+        "name",
+        "parent",
+        "start",
+        "status",
+        "trace",
     )
 
     def __init__(

@@ -82,13 +82,25 @@ def _print_devices(found: Figures) -> None:
 def _print_networks(document: Document, found: Figures, match: str) -> None:
     console.print_table(
         (
-            *("NETWORK", "DEVICE", "STATE", "OPEN", "PER S", "ERR/S", "MEAN", "P50", "P99"),
+            "NETWORK",
+            "DEVICE",
+            "STATE",
+            "OPEN",
+            "PER S",
+            "ERR/S",
+            "MEAN",
+            "P50",
+            "P99",
             "REASON",
         ),
         [
             (
-                *(visible(each.name, MAX_TEXT), visible(each.device, MAX_TEXT), each.state),
-                *(str(each.in_flight), rate_text(each.rate), rate_text(each.failures)),
+                visible(each.name, MAX_TEXT),
+                visible(each.device, MAX_TEXT),
+                each.state,
+                str(each.in_flight),
+                rate_text(each.rate),
+                rate_text(each.failures),
                 *times_text(each.times),
                 visible(each.reason, MAX_TEXT),
             )

@@ -31,8 +31,12 @@ from headrace.runtime.system.buffers import joined
 
 _OURS: Final = frozenset(
     (
-        *("SUPPORTED_METRICS", "SUPPORTED_CONFIG_KEYS", "NETWORK_NAME"),
-        *("OPTIMAL_NUMBER_OF_INFER_REQUESTS", "EXECUTION_DEVICES", "LOADED_FROM_CACHE"),
+        "SUPPORTED_METRICS",
+        "SUPPORTED_CONFIG_KEYS",
+        "NETWORK_NAME",
+        "OPTIMAL_NUMBER_OF_INFER_REQUESTS",
+        "EXECUTION_DEVICES",
+        "LOADED_FROM_CACHE",
         "NOTES",
     )
 )

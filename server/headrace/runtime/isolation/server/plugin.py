@@ -52,8 +52,10 @@ from headrace.runtime.transform.query import QueryResult
 
 _OURS: Final = frozenset(
     (
-        *("SUPPORTED_METRICS", "SUPPORTED_CONFIG_KEYS"),
-        *("NUMBER_OF_WAITING_INFER_REQUESTS", "NUMBER_OF_EXEC_INFER_REQUESTS"),
+        "SUPPORTED_METRICS",
+        "SUPPORTED_CONFIG_KEYS",
+        "NUMBER_OF_WAITING_INFER_REQUESTS",
+        "NUMBER_OF_EXEC_INFER_REQUESTS",
     )
 )
 """Metrics that the server's side answers, because the queue is here."""

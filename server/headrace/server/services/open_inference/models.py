@@ -24,9 +24,17 @@ from headrace.server.services.open_inference.settings import log_settings
 
 NAME: Final = "headrace"
 _EXTENSIONS: Final = (
-    *("classification", "sequence", "model_repository", "model_repository(unload_dependents)"),
-    *("schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics"),
-    *("trace", "logging"),
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
 )
 _SHARED_MEMORY: Final = "system_shared_memory"
 _ANY_WILL_DO: Final = ("MULTI", "AUTO")

@@ -35,9 +35,20 @@ _DEVICES: Final = {_GROUP.KIND_AUTO: "AUTO", _GROUP.KIND_CPU: "CPU", _GROUP.KIND
 _HONOURED: Final[Mapping[str, frozenset[str]]] = {
     "ModelConfig": frozenset(
         (
-            *("name", "platform", "backend", "version_policy", "max_batch_size", "input"),
-            *("output", "instance_group", "parameters", "sequence_batching", "dynamic_batching"),
-            *("default_model_filename", "model_transaction_policy", "model_warmup"),
+            "name",
+            "platform",
+            "backend",
+            "version_policy",
+            "max_batch_size",
+            "input",
+            "output",
+            "instance_group",
+            "parameters",
+            "sequence_batching",
+            "dynamic_batching",
+            "default_model_filename",
+            "model_transaction_policy",
+            "model_warmup",
         )
     ),
     "ModelInput": frozenset(("name", "data_type", "format", "dims", "optional")),
