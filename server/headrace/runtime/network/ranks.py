@@ -43,6 +43,9 @@ _AS_INPUT: Final = frozenset(
 )
 """Operators whose first output has as many axes as their first input."""
 
+_ALIKE: Final = (("ai.onnx.ml", "Imputer"), ("ai.onnx.ml", "Normalizer"), ("ai.onnx.ml", "Scaler"))
+"""Operators of ai.onnx.ml whose output has as many axes as their input."""
+
 _ALWAYS: Final = {
     "BlackmanWindow": 1,
     "HammingWindow": 1,
@@ -65,7 +68,7 @@ def give_ranks(nodes: Iterable[ir.Node]) -> bool:
         if value is None or value.type is None or value.shape is not None:
             continue  # a shape without a type says nothing
         rank = _rank(node)
-        if rank is not None:
+        if rank is not None and rank <= MAX_RANK:
             value.shape = ir.Shape([None] * rank)
             given = True
     return given
@@ -88,14 +91,32 @@ def exceeds(node: ir.Node) -> bool:
 
 
 def _rank(node: ir.Node) -> int | None:
+    source = node.inputs[0] if node.inputs else None
+    if node.op_identifier()[:2] in _ALIKE:
+        return None if source is None or source.shape is None else source.shape.rank()
     if node.domain not in ("", "ai.onnx"):
         return None
-    source = node.inputs[0] if node.inputs else None
+    if node.op_type in ("ConstantOfShape", "Reshape"):
+        return _length(node, _LISTS[node.op_type])
     if source is None or source.shape is None:
         return _ALWAYS.get(node.op_type)
+    if node.op_type in ("Expand", "Unsqueeze"):
+        count = _length(node, _LISTS[node.op_type])
+        if count is None:
+            return None
+        rank = source.shape.rank()
+        return rank + count if node.op_type == "Unsqueeze" else max(rank, count)
     if node.op_type in _AS_INPUT or (node.op_type.startswith("Reduce") and _keeps_axes(node)):
         return source.shape.rank()
     return _ALWAYS.get(node.op_type)
+
+
+def _length(node: ir.Node, at: int) -> int | None:
+    """The length of the list of integers that an input is; None if it is not known."""
+    value = node.inputs[at] if at < len(node.inputs) else None
+    shape = value.shape if value is not None else None
+    length = shape[0] if shape is not None and shape.rank() == 1 else None
+    return length if isinstance(length, int) else None
 
 
 def _keeps_axes(node: ir.Node) -> bool:

@@ -107,17 +107,27 @@ def test_a_layer_that_onnx_refuses_costs_the_others_nothing() -> None:
         ("Pad (x, axes)", 3),
         ("CenterCropPad (x, axes)", 3),
         ("HannWindow (one)", 1),
+        ("Reshape (x, two)", 2),
+        ("ConstantOfShape (two)", 2),
+        ("Unsqueeze (x, two)", 5),
+        ("Expand (x, two)", 3),
         ("MelWeightMatrix (one, one, one, f, f)", 2),
     ],
 )
 def test_a_rank_that_is_certain_is_known_where_sizes_are_not(layer: str, rank: int) -> None:
     found = inferred(
         parse(
-            "g (float[a,b,c] x, uint8[d,e,f] u, int64[n] axes, int64 one, float f) => (float[m] z) "
-            f"{{ y = {layer} w = Cast<to = 1>(y) z = Abs(w) }}"
+            "g (float[a,b,c] x, uint8[d,e,f] u, int64[n] axes, int64 one, float f, "
+            f"int64[2] two) => (float[m] z) {{ y = {layer} w = Cast<to = 1>(y) z = Abs(w) }}"
         )
     )
     assert len(found["w"].partition("[")[2].split(",")) == rank, found
+
+
+def test_a_scaler_keeps_the_number_of_axes() -> None:
+    proto = parse("g (float[a,b] x) => (float[c,d] z) { y = ai.onnx.ml.Scaler(x) z = Abs(y) }")
+    proto.opset_import.add(domain="ai.onnx.ml", version=1)
+    assert inferred(proto)["y"] == "FLOAT[None,None]"
 
 
 def test_a_rank_that_is_not_certain_is_not_claimed() -> None:
