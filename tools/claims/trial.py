@@ -1,4 +1,4 @@
-"""A process that tries layers: what ONNX Runtime and OpenVINO alone make of each."""
+"""A process that tries layers: what ONNX Runtime makes of each, and what OPENVINO does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import ml_dtypes
@@ -16,27 +17,31 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 
-from headrace.plugins.openvino.backend import tensors
+from headrace.plugins.openvino.backend.compilation import Compilation
+from headrace.plugins.openvino.backend.core import Runtime
 from headrace.plugins.openvino.claims.attributes import limit
 from headrace.plugins.openvino.claims.forms import LayerForm, form_of
-from headrace.plugins.openvino.library import openvino
+from headrace.runtime.errors import HeadraceError, InvalidArgument
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from tools.claims.layer import Array, Layer, dtype_of
-from tools.claims.neighbours import data_places
 
 _TOLERANCES: Final = {"float64": (1e-10, 1e-12), "float16": (1e-2, 2e-3), "bfloat16": (4e-2, 2e-2)}
 _USUAL: Final = (1e-3, 1e-5)
-_WIDE_BITS: Final = 16
 _MEMORY_BYTES: Final = 2**30
+_PROPERTIES: Final[Mapping[str, object]] = MappingProxyType(
+    {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
+)
 
 
 class Verdict(enum.Enum):
     RIGHT = "right"
     WRONG = "wrong"  # other values, types or shapes
     FAILED = "failed"  # an error in a run
-    REFUSED = "refused"  # an error before a run, which harms nobody
+    REFUSED = "refused"  # it does not compile, which harms nobody
     ENDED = "ended"
-    INVALID = "invalid"  # ONNX Runtime does not run it, or its sizes are not known
+    INVALID = "invalid"  # ONNX Runtime does not run it, a limit excludes it, or CPU answers it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +49,11 @@ class Trial:
     """
     Attributes:
         form: None if the layer is invalid.
-        magnitude: the largest integer of more than 16 bits among its inputs and outputs.
-        bits: of the integers that it computes with; 0 if it computes with none.
-        excluded: `attributes.limit` excludes it.
     """
 
     verdict: Verdict
     form: LayerForm | None = None
-    magnitude: int = 0
-    bits: int = 0
     detail: str = ""
-    excluded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +69,14 @@ def run_worker(device: str, connection: Connection) -> None:
     """Answers each list of layers that arrives with their trials. Before it gives them to OpenVINO,
     it answers with the trials that stand if this process ends."""
     onnxruntime.set_default_logger_severity(4)
-    core = openvino.Core()
+    runtime = Runtime()
     _limit_memory()
     try:
         while True:
             layers: list[Layer] = connection.recv()
             ready = [_prepared(layer) for layer in layers]
             connection.send([each.trial if each else Trial(Verdict.INVALID) for each in ready])
-            found = _verdicts(core, device, [each for each in ready if each])
+            found = _verdicts(runtime, device, [each for each in ready if each])
             connection.send([next(found) if each else Trial(Verdict.INVALID) for each in ready])
     except (EOFError, BrokenPipeError):
         return
@@ -97,26 +96,58 @@ def _prepared(layer: Layer) -> _Ready | None:
     if inferred is None or expected is None:
         return None
     node = next(iter(inferred.graph))
-    values = [value for value in (*layer.inputs, *expected.values()) if value is not None]
     form = form_of(node, layer.opset)
-    trial = Trial(
-        Verdict.ENDED,
-        form,
-        max(map(_magnitude, values), default=0),
-        max(map(_bits, (layer.inputs[at] for at in data_places(layer))), default=0),
-        excluded=limit(node, form.since) is not None,
-    )
-    return _Ready(layer, trial, expected)
+    if limit(node, form.since) is not None:
+        return None
+    return _Ready(layer, Trial(Verdict.ENDED, form), expected)
 
 
-def _verdicts(core: Any, device: str, ready: Sequence[_Ready]) -> Iterator[Trial]:
-    """The trials in order. Layers that are right in one network are right; others run alone."""
-    if len(ready) > 1 and _verdict(core, device, *_joined(ready))[0] is Verdict.RIGHT:
-        yield from (replace(each.trial, verdict=Verdict.RIGHT) for each in ready)
+def _verdicts(runtime: Runtime, device: str, ready: Sequence[_Ready]) -> Iterator[Trial]:
+    """The trials in order."""
+    found: dict[int, Trial] = {}
+    left = []
+    for at, each in enumerate(ready):
+        if (refusal := _refusal(runtime, each)) is not None:
+            found[at] = replace(each.trial, verdict=Verdict.REFUSED, detail=refusal)
+        else:
+            left.append(at)
+    _try(runtime, device, ready, left, found)
+    return (found[at] for at in range(len(ready)))
+
+
+def _try(
+    runtime: Runtime,
+    device: str,
+    ready: Sequence[_Ready],
+    places: Sequence[int],
+    found: dict[int, Trial],
+) -> None:
+    """Layers that are right in one network are right. Of others each half has a network."""
+    if not places:
         return
-    for each in ready:
-        verdict, detail = _verdict(core, device, *_joined([each]))
-        yield replace(each.trial, verdict=verdict, detail=detail)
+    verdict, detail = _verdict(runtime, device, *_joined([ready[at] for at in places]))
+    if verdict is Verdict.RIGHT or len(places) == 1:
+        for at in places:
+            found[at] = replace(ready[at].trial, verdict=verdict, detail=detail)
+        return
+    middle = len(places) // 2
+    for half in (places[:middle], places[middle:]):
+        _try(runtime, device, ready, half, found)
+
+
+def _refusal(runtime: Runtime, each: _Ready) -> str | None:
+    """Why the layer is not converted, which takes less time than a compile tells. None if it is."""
+    try:
+        runtime.convert(_network(_joined([each])[0]).model)
+    except HeadraceError as error:
+        return str(error)[-300:]
+    return None
+
+
+def _network(data: bytes) -> Network:
+    network = Network(ir.from_proto(onnx.load_from_string(data)))
+    infer_types(network.model)
+    return network
 
 
 def _joined(ready: Sequence[_Ready]) -> tuple[bytes, dict[str, Array], dict[str, Array]]:
@@ -132,12 +163,15 @@ def _joined(ready: Sequence[_Ready]) -> tuple[bytes, dict[str, Array], dict[str,
             node.name = prefix + node.name
             node.input[:] = [name and prefix + name for name in node.input]
             node.output[:] = [name and prefix + name for name in node.output]
-        for ports in (graph.input, graph.output, graph.initializer):
+        for ports in (graph.input, graph.initializer):
             for port in ports:
                 port.name = prefix + port.name
         whole.graph.node.extend(graph.node)
         whole.graph.input.extend(graph.input)
-        whole.graph.output.extend(graph.output)
+        for name, value in each.expected.items():
+            kind = int(dtype_of(value))
+            port = onnx.helper.make_tensor_value_info(prefix + name, kind, value.shape)
+            whole.graph.output.append(port)
         whole.graph.initializer.extend(graph.initializer)
         feeds |= {prefix + name: value for name, value in each.layer.feeds.items()}
         outputs |= {prefix + name: value for name, value in each.expected.items()}
@@ -188,45 +222,33 @@ def known(network: onnx.ModelProto, expected: Mapping[str, Array]) -> ir.Model |
     return model
 
 
-def _bits(value: Array | None) -> int:
-    return value.dtype.itemsize * 8 if value is not None and value.dtype.kind in "iu" else 0
-
-
-def _magnitude(value: Array) -> int:
-    if value.dtype.kind not in "iu" or value.dtype.itemsize * 8 <= _WIDE_BITS or not value.size:
-        return 0
-    return max(abs(int(value.min())), abs(int(value.max())))
-
-
 def _verdict(
-    core: Any,
+    runtime: Runtime,
     device: str,
     data: bytes,
     feeds: Mapping[str, Array],
     expected: Mapping[str, Array],
 ) -> tuple[Verdict, str]:
+    network = _network(data)
     try:
-        read = core.read_model(data)
-        threads = {"INFERENCE_NUM_THREADS": 1} if device == "CPU" else {}
-        compiled = core.compile_model(read, device, {"INFERENCE_PRECISION_HINT": "f32", **threads})
-        request = compiled.create_infer_request()
-        passed = {name: tensors.tensor(value, dtype_of(value)) for name, value in feeds.items()}
-    except Exception as error:  # noqa: BLE001
+        converted = runtime.convert(network.model)
+        settable = runtime.settable(device)
+        properties = {name: value for name, value in _PROPERTIES.items() if name in settable}
+        compiled = runtime.compile(converted.model, device, properties)
+        compilation = Compilation(network, compiled, converted.bound)
+    except HeadraceError as error:
         return Verdict.REFUSED, str(error)[-300:]
     try:
-        taken = {name for port in compiled.inputs for name in port.names}
-        for name, (tensor, _) in passed.items():
-            if name in taken:  # OpenVINO drops inputs that nothing reads
-                request.set_tensor(name, tensor)
-        request.infer()
-        found = {
-            name: tensors.array(request.get_tensor(name), dtype_of(value)).copy()
-            for name, value in expected.items()
-        }
-    except Exception as error:  # noqa: BLE001
+        job = Job(feeds, lambda _: None, output_names=(*expected,))
+        found = compilation.run(job, device, trial=True)
+    except InvalidArgument as error:
+        # OpenVINO's own error, or a check of ours: then CPU answers such values.
+        own = error.__cause__ is not None
+        return Verdict.FAILED if own else Verdict.INVALID, str(error)[-300:]
+    except HeadraceError as error:
         return Verdict.FAILED, str(error)[-300:]
     for name, value in expected.items():
-        if (detail := difference(found[name], value)) is not None:
+        if (detail := difference(np.asarray(found[name]), value)) is not None:
             return Verdict.WRONG, f"{name}: {detail}"
     return Verdict.RIGHT, ""
 

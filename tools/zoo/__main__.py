@@ -19,7 +19,7 @@ from queue import SimpleQueue
 
 import onnx
 
-from headrace.testing.command_line import say
+from headrace.testing.command_line import pair, say
 from tools.zoo.collection import networks
 from tools.zoo.hints import hint_for
 from tools.zoo.inputs import generate, ports
@@ -59,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(
             f"no network in {options.folder} fits {' '.join(options.network)}: run `make zoo`"
         )
+    if options.config and options.results:
+        parser.error("--config is for a look; --results keeps what devices do without one")
     if options.table and not options.results:
         parser.error("--table needs --results, which it is made from")
     usual = Limits(options.patience * _LOAD_SECONDS, options.patience * _INFER_SECONDS)
@@ -148,7 +150,8 @@ def _row(
     def result(
         device: str, right: Sequence[Answer], config: Mapping[str, str] | None = None
     ) -> Result:
-        trial = Trial(servers.client(), device, limits[device], servers.is_alive, own, config)
+        given = {**dict(options.config), **(config or {})}
+        trial = Trial(servers.client(), device, limits[device], servers.is_alive, own, given)
         found = trial.run(path, requests, right)
         # A run that was given up may go on, and its device is then started again.
         if found.outcome in FATAL or found.outcome is Outcome.SLOW:
@@ -196,6 +199,14 @@ def _parser() -> argparse.ArgumentParser:
         "--network", action="append", help="try only networks with names of this pattern"
     )
     parser.set_defaults(network=[])
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="KEY=VALUE",
+        help="configuration of each load; such results are not added to a table",
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the inputs")
     parser.add_argument(
         "--results", type=Path, metavar="FILE", help="add the results of this run to FILE"

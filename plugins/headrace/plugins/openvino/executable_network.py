@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from headrace.plugins.openvino.backend.compilation import Compilation
-from headrace.plugins.openvino.backend.sizes import Key, key_of, of_key, sizing_inputs, text_of
+from headrace.plugins.openvino.backend.sizes import (
+    Key,
+    fixed_shapes,
+    key_of,
+    of_key,
+    sizing_inputs,
+    text_of,
+)
 from headrace.plugins.openvino.config import COMPILED_SHAPES, FALLBACK, NO
 from headrace.plugins.openvino.running.comparison import differing, tells
 from headrace.plugins.openvino.running.compiles import Compiles
 from headrace.plugins.openvino.running.shapes import (
     COMPILING,
     EMPTY,
+    SLOWER,
     UNCLAIMED,
     VALUES,
     CompileBudget,
@@ -25,9 +35,18 @@ from headrace.plugins.openvino.running.shapes import (
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import INFERENCE_PRECISION_HINT
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import FailedPrecondition, Internal, InvalidArgument, UnsupportedLayer
+from headrace.runtime.device.services import Risks
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    UnsupportedLayer,
+)
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.streams_executor import StreamsExecutor
+from headrace.runtime.isolation.server.blame import Work
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.series import Family
 from headrace.runtime.network.network import Layer, Network
@@ -48,7 +67,11 @@ _NOTE: Final = (
     "slower: see the metrics COMPILED_SHAPES and FALLBACK_SHAPES"
 )
 
-Compile = Callable[[Network], Compilation]
+_ENDED: Final = "its compile ended the process of the device"
+_MOST_ENDS: Final = 3
+"""So many shapes of a network may end the process. Then no more of its shapes are compiled."""
+
+Compile = Callable[..., Compilation]
 
 
 class OpenVinoNetwork(ExecutableNetwork):
@@ -60,6 +83,7 @@ class OpenVinoNetwork(ExecutableNetwork):
         compile_with: compiles the network with known sizes.
         compilation: of the network's own shapes, if it says all of them.
         unclaimed: the layers that OPENVINO does not claim. If there are any, CPU runs the network.
+        risks: remembers the compiles that have ended the process; None if it would be the server's.
     """
 
     def __init__(
@@ -72,12 +96,14 @@ class OpenVinoNetwork(ExecutableNetwork):
         compile_with: Compile,
         compilation: Compilation | None,
         unclaimed: Sequence[UnsupportedLayer] = (),
+        risks: Risks | None = None,
     ) -> None:
         super().__init__(network, config, executor, streams=streams)
         self._cpu: ExecutableNetwork
         self._compiles = compiles
         self._compile_with = compile_with
         self._unclaimed = unclaimed
+        self._risks = risks
         self._waits = config[FALLBACK] == NO
         self._precision: str = config[INFERENCE_PRECISION_HINT]
         self._sizing = sizing_inputs(network)
@@ -86,10 +112,35 @@ class OpenVinoNetwork(ExecutableNetwork):
         self._ready = threading.Lock()  # held while a request waits for a compile
         self._is_fixed = compilation is not None
         if compilation is not None:
-            shapes = (tuple(map(int, port.shape or ())) for port in network.inputs)  # type: ignore[arg-type]
-            self._shapes.compiled(tuple((shape, b"") for shape in shapes), compilation, 0.0)
+            self._shapes.compiled(self._own_key(), compilation, 0.0)
         self._why: dict[Key, str] = {}
         self._counters: NetworkCounters | None = None
+
+    def compile_fixed(self, token: CancelToken) -> None:
+        """Compiles the network now, if it says the sizes of all its inputs.
+
+        Raises:
+            HeadraceError: with FALLBACK=NO, it does not compile. Otherwise it stays on CPU. Or the
+                error that `token` was cancelled with.
+        """
+        if self._unclaimed or self._sizing or fixed_shapes(self.network) is None:
+            return
+        key = self._own_key()
+        try:
+            compilation = self._compile_with(self.network, token=token)
+        except HeadraceError as error:
+            if self._waits or token.error is not None:
+                raise
+            self._shapes.refused(key, 0.0)
+            self._tell(key, f"{UNCLAIMED}: {error}")
+        else:
+            self._is_fixed = True
+            self._shapes.compiled(key, compilation, 0.0)
+
+    def _own_key(self) -> Key:
+        shapes = fixed_shapes(self.network)
+        assert shapes is not None
+        return tuple((shapes[port.name], b"") for port in self.network.inputs)
 
     def stand_on(self, cpu: ExecutableNetwork) -> None:
         """Gives it the same network on CPU, before it is opened. It belongs to this one.
@@ -105,7 +156,8 @@ class OpenVinoNetwork(ExecutableNetwork):
     def load_notes(self) -> tuple[str, ...]:
         """What a load tells whoever asked for it."""
         if not self._unclaimed:
-            return (_NOTE,)
+            stays = (f"{text_of(key)} stays on CPU: {why}" for key, why in self._why.items())
+            return (*stays,) or (_NOTE,)
         named = list(dict.fromkeys(each.op_type for each in self._unclaimed))
         return (
             f"CPU runs the whole network, because OPENVINO does not claim {len(self._unclaimed)} "
@@ -179,12 +231,14 @@ class OpenVinoNetwork(ExecutableNetwork):
                 return
             why = f"it failed: {error}"
         ended = time.monotonic()
-        if not why and (name := differing(found, job.outputs, self._precision)):
-            why = f"output {name!r} differs from CPU's"
+        why = why or differing(found, job.outputs, self._precision) or ""
         seconds = ended - answered, answered - began
         decided = self._shapes.tried(key, compilation, seconds, equal=not why)
+        if decided == SLOWER:
+            ours, theirs = (each * 1e3 for each in self._shapes.best(key))
+            why = f"at best {ours:.3g} ms on OpenVINO, {theirs:.3g} ms on CPU"
         if decided:
-            self._tell(key, f"{decided}: {why}" if why else decided)
+            self._tell(key, f"{decided}: {why}")
 
     # -- compiles --
 
@@ -196,7 +250,27 @@ class OpenVinoNetwork(ExecutableNetwork):
 
     def _compile_later(self, key: Key, job: Job) -> None:
         network = of_key(self.network, key, job.inputs)
-        self._compiles.start(self, lambda: self._compile(key, network))
+        self._compiles.start(self, lambda: self._compile_apart(key, network))
+
+    def _compile_apart(self, key: Key, network: Network) -> None:
+        """As `_compile`, if no process has ended over it: not over this shape of a network of this
+        structure, and not over several others of them."""
+        if self._risks is None:
+            self._compile(key, network)
+            return
+        risk = f"{self._structure} {hashlib.sha256(repr(key).encode()).hexdigest()}"
+        ended = [each for each in self._risks.ended if each.startswith(self._structure)]
+        if risk in ended or len(ended) >= _MOST_ENDS:
+            self._shapes.refused(key, 0.0)
+            self._tell(key, f"{UNCLAIMED}: {_ENDED}")
+            return
+        with self._risks.taking(risk):
+            self._compile(key, network)
+
+    @cached_property
+    def _structure(self) -> str:
+        """A digest of the network, without names."""
+        return Work(self.network, self.place.device, "compiled").model()
 
     def _compile(self, key: Key, network: Network) -> None:
         began = time.monotonic()

@@ -30,7 +30,6 @@ _NOISE: Final = re.compile(
 _VALIDATING: Final = re.compile(
     r"While validating node '.*?' with friendly_name ('.*?'):", re.DOTALL
 )
-_NUMBERED: Final = re.compile(r"\b([A-Z][A-Za-z]+)_\d+\b")
 _NO_MEMORY: Final = re.compile(r"bad_alloc|(?:[Cc]ould not|[Ff]ailed to) allocate|[Oo]ut of memory")
 _LENGTH: Final = 600
 
@@ -61,13 +60,6 @@ def run_failure(error: Exception) -> Exception:
     if isinstance(error, NATIVE):
         return InvalidArgument(f"the network does not take these values: {text}", field="inputs")
     return error
-
-
-def why_not(error: HeadraceError) -> str:
-    """The reason that a load failure gives against a layer. The text is the same each time: it
-    contains neither the numbers that OpenVINO gives to operations nor the names that a layer has on
-    trial."""
-    return _NUMBERED.sub(r"\1", error.message.removeprefix(REFUSED))
 
 
 def readable(error: Exception) -> str:

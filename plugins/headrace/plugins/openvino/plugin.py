@@ -34,7 +34,7 @@ from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import HeadraceError, UnsupportedLayer, UnsupportedLayers
+from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import name_layers
 from headrace.runtime.intake.provenance import Transformation, tracked
@@ -175,41 +175,26 @@ class OpenVinoPlugin(CompiledPlugin):
 
     def _support(self, network: Network, config: Configuration) -> Support:
         device = self.device_id(config)
-        return self._openvino.get().support(network, device, self._properties(config, device))
+        return self._openvino.get().unclaimed(network, device).get
 
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> ExecutableNetwork:
-        config = self._fitted(network, config)
-        try:
-            return self._executable(network, config, self._checked(network, config, token))
-        except UnsupportedLayers as error:
-            if config[settings.FALLBACK] != settings.ALL:
-                raise
-            return self._executable(network, config, None, error.layers)
-
-    def _checked(
-        self, network: Network, config: Configuration, token: CancelToken
-    ) -> Compilation | None:
-        """The compilation of a network that says all its sizes. Otherwise None: it compiles with
-        likely sizes, or may do so with others.
-
-        Raises:
-            HeadraceError: it does not.
-        """
         compiler, device = self._openvino.get(), self.device_id(config)
-        compiler.refuse_unsupported(network, device, self.name)
-        properties = self._properties(config, device)
+        unclaimed = [
+            UnsupportedLayer(node.name or "", node.op_type, why)
+            for node, why in compiler.unclaimed(network, device).items()
+        ]
+        if unclaimed and config[settings.FALLBACK] != settings.ALL:
+            raise UnsupportedLayers(self.name, unclaimed)
+        config = self._fitted(network, config)
+        made = self._executable(network, config, None, unclaimed)
         try:
-            return compiler.check(network, device, properties, token)
-        except UnsupportedLayers:
+            made.compile_fixed(token)
+        except BaseException:
+            made.close()
             raise
-        except HeadraceError:
-            if token.error is not None:
-                raise
-            if refused := compiler.unclaimed(network, device, properties):
-                raise UnsupportedLayers(self.name, refused) from None
-            return None
+        return made
 
     def _import(
         self, network: Network, native: bytes, config: Configuration, token: CancelToken
@@ -225,7 +210,7 @@ class OpenVinoPlugin(CompiledPlugin):
         config: Configuration,
         compilation: Compilation | None,
         unclaimed: Sequence[UnsupportedLayer] = (),
-    ) -> ExecutableNetwork:
+    ) -> OpenVinoNetwork:
         compiler, device = self._openvino.get(), self.device_id(config)
         share = self._at_once(config)
         shown = hints.chosen(config, share)
@@ -239,6 +224,7 @@ class OpenVinoPlugin(CompiledPlugin):
             partial(compiler.compile, device=device, properties=self._properties(config, device)),
             compilation,
             unclaimed,
+            self.services.risks,
         )
         self._networks.add(made)
         return made

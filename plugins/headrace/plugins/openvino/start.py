@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,8 @@ from headrace.runtime.errors import NotInstalled, Unavailable
 
 if TYPE_CHECKING:
     from headrace.plugins.openvino.compiler import Compiler
+
+_log = logging.getLogger(__name__)
 
 _PACKAGE: Final = "openvino"
 _REMEDY: Final = "install headrace with its extra 'openvino'"
@@ -44,6 +47,7 @@ def start_openvino() -> Compiler:
     """
     try:
         from headrace.plugins.openvino.backend.core import Runtime
+        from headrace.plugins.openvino.claims.unclaimed import version_of_claims
         from headrace.plugins.openvino.compiler import Compiler
     except Exception as error:
         raise Unavailable(f"OpenVINO cannot be imported ({error}); {_REMEDY}") from error
@@ -53,6 +57,21 @@ def start_openvino() -> Compiler:
         raise Unavailable(f"OpenVINO does not start: {error}") from error
     if not runtime.devices:
         raise Unavailable("OpenVINO finds no device on this machine")
+    installed = installed_version()
+    for device in runtime.devices:
+        made_with = version_of_claims(device)
+        if made_with is None:
+            _log.warning(
+                "OPENVINO claims no layers on %s: nobody has run `make claims` there", device
+            )
+        elif made_with != installed:
+            _log.warning(
+                "what OPENVINO claims on %s was tried with OpenVINO %s, and %s is installed; run "
+                "`make claims` if answers differ",
+                device,
+                made_with,
+                installed,
+            )
     return Compiler(runtime)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -54,6 +55,19 @@ class Loads(Protocol):
         """As `LoadExecutor.submit`."""
 
 
+class Risks(Protocol):
+    """What a device's process does that may end it, apart from requests, loads and queries. The
+    server remembers what was under way when the process ended, and tells the next process."""
+
+    @property
+    def ended(self) -> Collection[str]:
+        """What has ended processes of the device."""
+
+    def taking(self, what: str) -> AbstractContextManager[None]:
+        """Within it, the end of the process is put down to `what`, and to no request. One thing at
+        a time."""
+
+
 class Readers(Protocol):
     """A thread that waits for many descriptors at once and may not wait for anything else, such as
     that of the server's event loop."""
@@ -79,6 +93,7 @@ class Services:
             no such folder.
         max_load_seconds: for how long a device's process may load or query one network.
         loads: for virtual devices; None in a process of a device.
+        risks: in a process of a device; None in the server.
     """
 
     executors: ExecutorManager
@@ -92,3 +107,4 @@ class Services:
     isolated: bool = False
     max_load_seconds: float = math.inf
     loads: Loads | None = None
+    risks: Risks | None = None

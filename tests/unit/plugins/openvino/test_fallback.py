@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headrace.plugins.openvino.backend.compilation import Compilation
+from headrace.plugins.openvino.backend.core import Runtime
 from headrace.plugins.openvino.executable_network import FALLBACK_REQUESTS, OpenVinoNetwork
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.running import shapes
-from headrace.plugins.openvino.running.shapes import TRIALS
+from headrace.plugins.openvino.running.shapes import TRIALS, ShapeTable
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, UnsupportedLayers
@@ -23,6 +25,7 @@ from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
 
 NEGATIVE = "f (float[N,M] x) => (float[N,M] y) { y = Neg(x) }"
+_TRIED = ShapeTable.tried
 LOOKED_UP = "f (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }"
 
 
@@ -149,7 +152,20 @@ def test_a_shape_that_is_answered_otherwise_stays_on_cpu(
     assert network.reasons == {"compiling": 2, "differed": 2}
     assert network.network.get_metric("COMPILED_SHAPES") == []
     (told,) = network.network.get_metric("FALLBACK_SHAPES")
-    assert told == "2x3: differed: output 'y' differs from CPU's"
+    assert told.startswith("2x3: differed: output 'y' differs from CPU's by 0.05")
+
+
+def test_so_does_one_that_openvino_is_slower_on_and_it_says_by_how_much(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slower(table: Any, key: Any, compilation: Any, _: Any, *, equal: bool) -> str:
+        return _TRIED(table, key, compilation, (0.002, 0.001), equal=equal)
+
+    monkeypatch.setattr(ShapeTable, "tried", slower)
+    network = rig()
+    network.until_it_runs(x=X)
+    (told,) = network.network.get_metric("FALLBACK_SHAPES")
+    assert told == "2x3: slower: at best 2 ms on OpenVINO, 1 ms on CPU"
 
 
 def test_so_does_one_that_cannot_be_compiled(rig: Any) -> None:
@@ -234,7 +250,7 @@ def test_what_cpu_does_not_run_is_refused(plugin: Plugin) -> None:
     model = parse("f (bfloat16[N] x) => (bfloat16[N] y) { y = Add(x, x) }")
     network = Network.from_bytes(model.SerializeToString())
     assert plugin.query_network(network, {}).unsupported
-    with pytest.raises(UnsupportedLayers, match="CPU has to run it"):
+    with pytest.raises(UnsupportedLayers, match="does not claim Add on bfloat16"):
         plugin.load_network(Load(network))
 
 
@@ -275,6 +291,52 @@ def test_the_reasons_are_those_that_the_table_names() -> None:
     assert all(each in FALLBACK_REQUESTS.help for each in known | {shapes.VALUES})
 
 
+class Ends:
+    """What has ended processes, and what would if this were a process of its own."""
+
+    def __init__(self) -> None:
+        self.ended: set[str] = set()
+        self.taken: list[str] = []
+
+    @contextmanager
+    def taking(self, what: str) -> Iterator[None]:
+        self.taken.append(what)
+        yield
+
+
+def test_a_shape_whose_compile_ended_the_process_stays_on_cpu(rig: Any) -> None:
+    network, ends = rig(), Ends()
+    network.network._risks = ends
+    for x in (X, X.T):
+        for _ in range(2):
+            network.infer(x=x)
+    assert len(ends.taken) == 2
+    again = rig()
+    again.network._risks = ends
+    ends.ended = {ends.taken[0]}
+    for x in (X, X.T):
+        for _ in range(2):
+            again.infer(x=x)
+    assert again.network.get_metric("COMPILED_SHAPES") == ["3x2"]
+    assert again.network.get_metric("FALLBACK_SHAPES") == [
+        "2x3: unclaimed: its compile ended the process of the device"
+    ]
+
+
+def test_after_three_shapes_none_of_the_network_is_compiled(rig: Any) -> None:
+    network, ends = rig(), Ends()
+    network.network._risks = ends
+    ends.ended = {f"{network.network._structure} {at}" for at in range(3)}
+    for _ in range(2):
+        network.infer(x=X)
+    assert not ends.taken
+    other = rig("f (float[N] x) => (float[N] y) { y = Abs(x) }")
+    other.network._risks = ends
+    for _ in range(2):
+        other.infer(x=X[0])
+    assert len(ends.taken) == 1
+
+
 UNCLAIMED = "f (float[N] x) => (int64[1,M] y) { a = Neg(x) y = NonZero(a) }"
 
 
@@ -282,7 +344,7 @@ def test_layers_that_openvino_does_not_claim_are_refused(plugin: Plugin) -> None
     network = Network.from_bytes(parse(UNCLAIMED).SerializeToString())
     found = plugin.query_network(network, {})
     assert [each.op_type for each in found.unsupported] == ["NonZero"]
-    with pytest.raises(UnsupportedLayers, match="follow from values"):
+    with pytest.raises(UnsupportedLayers, match="does not claim NonZero"):
         plugin.load_network(Load(network))
 
 
@@ -293,7 +355,7 @@ def test_with_all_as_the_fallback_cpu_runs_such_a_network(rig: Any) -> None:
     assert network.ran == ["CPU"]
     assert network.reasons == {"unclaimed": 3}
     (told,) = network.network.get_metric("FALLBACK_LAYERS")
-    assert "(NonZero): its sizes follow from values" in told
+    assert "(NonZero): OPENVINO does not claim NonZero" in told
     assert any("CPU runs the whole network" in note for note in network.network.notes)
 
 
@@ -330,3 +392,39 @@ def test_a_network_may_load_whose_tensors_lack_elements_with_likely_sizes(rig: A
     assert network.ran == ["CPU"]
     network.until_it_runs(x=np.ones((1, 1000), np.float32) * np.arange(1000, dtype=np.float32))
     assert network.ran[-1] == "OPENVINO"
+
+
+def test_a_query_and_a_load_with_free_sizes_compile_nothing(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Runtime, "convert")
+    network = Network.from_bytes(parse(NEGATIVE).SerializeToString())
+    assert not plugin.query_network(network, {}).unsupported
+    plugin.load_network(Load(network)).close()
+
+
+def test_a_number_of_axes_that_follows_from_sizes_is_found_with_likely_ones(
+    plugin: Plugin,
+) -> None:
+    model = parse("f (float[N,1,M] x) => (float[A,B] y) { s = Squeeze(x) y = Neg(s) }")
+    model.opset_import[0].version = 13
+    network = Network.from_bytes(model.SerializeToString())
+    assert not plugin.query_network(network, {}).unsupported
+
+
+NEVER = """f (int64[2] x) => (int64[2] y)
+    { a = Mul(x, x) b = Mul(a, a) c = Mul(b, b) y = Mul(c, c) }"""
+
+
+def test_a_network_whose_only_shape_does_not_compile_loads_and_says_so(rig: Any) -> None:
+    network = rig(NEVER)
+    (note,) = [each for each in network.network.notes if "stays on CPU" in each]
+    assert "not exact" in note
+    assert network.infer(x=np.array([1, 2])).tolist() == [1, 2**16]
+    assert network.ran == ["CPU"]
+
+
+def test_without_a_fallback_it_is_refused(plugin: Plugin) -> None:
+    network = Network.from_bytes(parse(NEVER).SerializeToString())
+    with pytest.raises(UnsupportedLayers, match="not exact"):
+        plugin.load_network(Load(network, {"FALLBACK": "NO"}))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from headrace.plugins.openvino.claims import allowed
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
@@ -54,6 +55,16 @@ def test_what_is_not_installed_is_told_with_the_remedy() -> None:
 def test_a_library_without_its_package_has_no_version_to_tell() -> None:
     with pytest.raises(Unavailable, match="without its package"):
         installed_version("json")
+
+
+def test_a_list_that_another_version_was_tried_for_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start_openvino()
+    assert not caplog.messages
+    monkeypatch.setattr(allowed, "VERSION", "2025.1.0")
+    start_openvino()
+    assert "tried with OpenVINO 2025.1.0" in caplog.messages[0]
 
 
 def test_asking_an_idle_device_for_configuration_and_metric_names_starts_nothing(

@@ -35,13 +35,10 @@ def test_short_vectors_are_normalised_as_long_ones(
 
 
 @pytest.mark.parametrize("bounds", ["", ", l", ", , h", ", l, h"])
-@pytest.mark.parametrize("kind", ["float", "float16", "int32", "uint8"])
-def test_a_clip_may_lack_bounds(plugin: Plugin, kind: str, bounds: str) -> None:
-    model = parse(
-        f"g ({kind}[2,2] x, {kind} l, {kind} h) => ({kind}[2,2] y) {{ y = Clip(x{bounds}) }}"
-    )
+def test_a_clip_may_lack_bounds(plugin: Plugin, bounds: str) -> None:
+    model = parse(f"g (float[2,2] x, float l, float h) => (float[2,2] y) {{ y = Clip(x{bounds}) }}")
     model.opset_import[0].version = 13
-    dtype = np.dtype("f4" if kind == "float" else kind)
+    dtype = np.dtype(np.float32)
     x, low, high = np.array([[0, 3], [7, 120]], dtype), dtype.type(2), dtype.type(9)
     request = InferRequest(plugin.load_network(Load(Case("g", model, {}).network)))
     found: Any = request.infer({"x": x, "l": np.array(low), "h": np.array(high)})["y"]

@@ -20,10 +20,10 @@ from headrace.plugins.openvino.backend.guards import add_guards
 from headrace.plugins.openvino.backend.passing import keep_apart, part_rotations
 from headrace.plugins.openvino.backend.repairs import repair
 from headrace.plugins.openvino.backend.settling import settle
+from headrace.plugins.openvino.claims.unclaimed import SSE4
 from headrace.plugins.openvino.failures import NATIVE, load_failure
 from headrace.plugins.openvino.library import FrontEndManager, openvino
 from headrace.plugins.openvino.library import operations as opset
-from headrace.plugins.openvino.limits import SSE4
 from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.system.buffers import joined
@@ -152,14 +152,6 @@ class Runtime:
             except OSError as error:
                 _log.warning("no temporary file for a network's weights: %s", error)
         return self._read(io.BytesIO(joined(onnx_bytes.serialize(model))))
-
-    def try_layer(self, data: bytes, device: str) -> None:
-        """Compiles a serialised network, and forgets it. Its sizes need not be known.
-
-        Raises:
-            HeadraceError: see `failures.load_failure`.
-        """
-        self._compile(self._read(io.BytesIO(data)), device, {})
 
     def _read(self, source: io.BytesIO | str) -> openvino.Model:
         try:

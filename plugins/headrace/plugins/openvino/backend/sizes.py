@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.runtime.network.network import Network
+from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.values import Array, Value
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -104,6 +105,17 @@ def with_sizes(network: Network, shapes: Shapes, values: Mapping[str, Array]) ->
         value.const_value = ir.tensor(values[value.name or ""], name=value.name)
         graph.inputs.remove(value)
         graph.register_initializer(value)
+    return fixed
+
+
+def inferred_anew(network: Network, shapes: Shapes) -> Network:
+    """The network with these shapes of its inputs, and with all sizes that follow from them."""
+    fixed = with_sizes(network, shapes, {})
+    for node in fixed.model.graph:
+        for value in node.outputs:
+            if value.shape is not None and not value.shape.is_static():
+                value.shape = None
+    infer_types(fixed.model)
     return fixed
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
-from headrace.runtime.network.constants import const_tensor
+from headrace.plugins.openvino.claims.attributes import IsFixed, is_constant
 
 QUANTITIES: Final = frozenset(
     [
@@ -41,6 +41,8 @@ QUANTITIES: Final = frozenset(
         "k",
         "kernel_shape",
         "lambd",
+        "max",
+        "min",
         "low",
         "momentum",
         "num_groups",
@@ -113,21 +115,31 @@ class LayerForm:
     rank: int
 
 
-def form_of(node: ir.Node, version: int) -> LayerForm:
-    """The form of a layer of an operator set's version. All types and ranks must be known."""
+def form_of(node: ir.Node, version: int, is_fixed: IsFixed = is_constant) -> LayerForm:
+    """The form of a layer of an operator set's version. All types and ranks must be known.
+
+    Args:
+        is_fixed: tells constants.
+    """
     domain = "" if node.domain == "ai.onnx" else node.domain
     schema = schema_of(domain, node.op_type, version)
     inputs = _shortened([*map(_type, node.inputs)], schema.inputs if schema else ())
     outputs = _shortened([*map(_type, node.outputs)], schema.outputs if schema else ())
-    ranks = (len(v.shape) for v in (*node.inputs, *node.outputs) if v and v.shape is not None)
+    used = (value for value in (*node.inputs, *node.outputs) if value is not None and value.name)
+    ranks = (len(value.shape) for value in used if value.shape is not None)
     return LayerForm(
-        f"{domain}.{node.op_type}" if domain else node.op_type,
+        name_of(node),
         schema.since_version if schema else 0,
         f"{','.join(inputs)}>{','.join(outputs)}",
-        _constants(node, inputs),
+        _constants(node, inputs, is_fixed),
         ",".join(_profile(node, schema)) or _NONE,
         max(ranks, default=0),
     )
+
+
+def name_of(node: ir.Node) -> str:
+    """The operator, with its domain if that is not ONNX's own."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
 @cache
@@ -158,8 +170,8 @@ def _shortened(types: list[str], ports: Sequence[onnx.defs.OpSchema.FormalParame
     return types
 
 
-def _constants(node: ir.Node, inputs: Sequence[str]) -> str:
-    found = [value is not None and const_tensor(value) is not None for value in node.inputs]
+def _constants(node: ir.Node, inputs: Sequence[str], is_fixed: IsFixed) -> str:
+    found = [value is not None and is_fixed(value) for value in node.inputs]
     if inputs and inputs[-1].endswith(_MANY):
         fixed = len(inputs) - 1
         found = [*found[:fixed], any(found[fixed:])]

@@ -3,8 +3,9 @@
     Clip | 11 12 13 | f32,f32,f32>f32 | 000 011 | - | 0 1 2 3 4
 
 says in which operator sets it last changed, which types it has, which inputs may be constants,
-which attributes were tried (a hyphen stands for none), and with how many axes. Types that end in
-``@24`` or ``@31`` are right only for integers below two to that power.
+which attributes were tried (a hyphen stands for none), and with how many axes. Sets and numbers of
+axes between two that were right are listed, too, unless they were wrong. No integers beyond two to
+the power of 24 were tried: `backend.integers` sees to it that there are none.
 """
 
 from __future__ import annotations
@@ -19,11 +20,7 @@ _NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float6
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was proven of an operator on some types.
-
-    Attributes:
-        bits: integers must be below two to this power; None if they may have any value.
-    """
+    """What was proven of an operator on some types."""
 
     operator: str
     since: frozenset[int]
@@ -31,14 +28,12 @@ class Row:
     constants: frozenset[str]
     profiles: frozenset[str]
     ranks: frozenset[int]
-    bits: int | None = None
 
     def __str__(self) -> str:
-        bits = "" if self.bits is None else f"@{self.bits}"
         fields = [
             self.operator,
             " ".join(map(str, sorted(self.since))),
-            self.types + bits,
+            self.types,
             " ".join(sorted(self.constants)),
             " ".join(sorted(self.profiles)),
             " ".join(map(str, sorted(self.ranks))),
@@ -48,7 +43,6 @@ class Row:
     @classmethod
     def parse(cls, line: str) -> Row:
         operator, since, types, constants, profiles, ranks = line.split(" | ")
-        types, _, bits = types.partition("@")
         return cls(
             operator,
             frozenset(map(int, since.split())),
@@ -56,7 +50,6 @@ class Row:
             frozenset(constants.split()),
             frozenset(profiles.split()),
             frozenset(map(int, ranks.split())),
-            int(bits) if bits else None,
         )
 
 
@@ -72,6 +65,10 @@ class Claims:
             (row.operator, row.types): row for row in map(Row.parse, text.strip().splitlines())
         }
         self._operators = {operator for operator, _ in self.rows}
+
+    def knows(self, operator: str) -> bool:
+        """Whether the operator is claimed on some types."""
+        return operator in self._operators
 
     def row(self, form: LayerForm) -> Row | None:
         """What is known about the operator and the types of the form."""

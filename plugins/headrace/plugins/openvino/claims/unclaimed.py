@@ -3,72 +3,100 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Collection
 from functools import cache
 from typing import Any, Final
 
-import ml_dtypes
 import onnx_ir as ir
 
-from headrace.plugins.openvino.claims.attributes import limit
-from headrace.plugins.openvino.claims.forms import form_of
+from headrace.plugins.openvino.claims.attributes import is_constant, limit, limit_of_operator
+from headrace.plugins.openvino.claims.forms import form_of, name_of, schema_of
 from headrace.plugins.openvino.claims.table import Claims
-from headrace.runtime.intake.naming import walk
-from headrace.runtime.network.constants import const_tensor
+from headrace.runtime.intake.naming import bodies
+from headrace.runtime.system.interruption import wanted
 
-Bounds = Callable[[ir.Value], "int | None"]
-"""Gives the largest magnitude that an integer value can have; None if it is not known."""
-
+SSE4: Final = "SSE4"  # the capability of a processor that has no AVX to OpenVINO
+_NEED_AVX: Final = ("Resize", "RoiAlign", "Softsign", "Upsample")
+UNKNOWN_AXES: Final = "the number of axes of"
 _LISTS: Final = {"CPU": "allowed"}
+_OF_SIZES: Final = ("Constant", "Shape", "Size")
+_DRAWN: Final = ("Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike")
 
 
 @cache
 def claims_of(device: str) -> Claims:
     """The list of a device that OpenVINO finds, as ``CPU`` or ``GPU.0``. It is empty if there is no
     list of such devices: `make claims` makes one on a machine that has one."""
+    made = _list_of(device)
+    return Claims(made.ALLOWED if made is not None else "")
+
+
+def version_of_claims(device: str) -> str | None:
+    """The version of OpenVINO that the device's list was made with. None if there is no list."""
+    made = _list_of(device)
+    return made.VERSION if made is not None else None
+
+
+def _list_of(device: str) -> Any:
     kind = device.partition(".")[0]
     name = _LISTS.get(kind, f"allowed_{kind.lower()}")
     try:
-        module = importlib.import_module(f"{__package__}.{name}")
+        return importlib.import_module(f"{__package__}.{name}")
     except ModuleNotFoundError:
-        return Claims("")
-    return Claims(module.ALLOWED)
-
-
-def type_bound(value: ir.Value) -> int | None:
-    """The bound that follows from a value's type, or from its contents if it is a constant."""
-    tensor = const_tensor(value)
-    if value.dtype is None or not value.dtype.is_integer():
         return None
-    if tensor is not None:
-        numbers = tensor.numpy().ravel()
-        return max(abs(int(end)) for end in (numbers.min(), numbers.max())) if numbers.size else 0
-    info: Any = ml_dtypes.iinfo(value.dtype.numpy())  # type: ignore[no-untyped-call]
-    return max(-int(info.min), int(info.max))
 
 
 def unclaimed(
-    model: ir.Model, device: str = "CPU", bounds: Bounds = type_bound
+    model: ir.Model,
+    device: str = "CPU",
+    given: Collection[str] = (),
+    capabilities: Collection[str] = (),
 ) -> dict[ir.Node, str]:
-    """The layers, also those in bodies, that OPENVINO does not claim, each with the reason.
+    """The layers that OPENVINO does not claim, each with the reason. A layer with bodies is never
+    claimed, so what is in them is not judged.
 
-    A layer whose results are constants is not judged: whoever compiles the network computes it
-    before, and gives OpenVINO the results.
+    Nothing is compiled. A form does not depend on sizes, but on whether a value is a constant once
+    the sizes of the inputs are known, which the structure of the network tells. A layer all results
+    of which are such constants is not judged: it is computed once for each compilation, and the
+    comparison with CPU's answers tells whether it was computed right. How large integers get, and
+    what no elements have, is judged when sizes are known: see `backend.integers` and
+    `backend.operations`.
 
     Args:
-        model: a transformed network with all functions inlined, and with all types and sizes that
-            can be known. A layer with an unknown size is not claimed.
+        model: a transformed network with all functions inlined, and with all types and ranks that
+            can be known. A layer with an unknown one is not claimed.
         device: OpenVINO's name of the device.
-        bounds: what is known about integers, for layers that are right only on small ones.
+        given: names of inputs that are constants to a compilation, because sizes follow from them.
+        capabilities: the device's OPTIMIZATION_CAPABILITIES.
     """
-    claims, found = claims_of(device), {}
-    for node in walk(model.graph):
-        if not all(map(_is_constant, node.outputs)):
-            version = opset_of(model, node)
-            reason = _unknown(node) or _reason(node, version, claims, bounds)
-            if reason is not None:
-                found[node] = reason
+    claims, fixed = claims_of(device), fixed_values(model.graph, given)
+    found: dict[ir.Node, str] = {}
+    for node in wanted(model.graph):
+        reason = _reason(node, opset_of(model, node), claims, fixed)
+        if SSE4 in capabilities and node.op_type in _NEED_AVX:
+            reason = "on processors without AVX, OpenVINO computes this operator wrongly"
+        if reason is not None:
+            found[node] = reason
     return found
+
+
+def fixed_values(graph: ir.Graph, given: Collection[str] = ()) -> set[ir.Value]:
+    """The values that are the same in every run with the same sizes of the inputs: constants, sizes
+    of values, and what is computed from them.
+
+    Args:
+        given: names of inputs that are the same, too.
+    """
+    fixed = {value for value in graph.inputs if value.name in given}
+    fixed.update(graph.initializers.values())
+    for node in graph:
+        if node.domain not in ("", "ai.onnx") or node.op_type in _DRAWN or any(bodies(node)):
+            continue
+        inputs = [value for value in node.inputs if value is not None]
+        known = bool(inputs) and all(value in fixed for value in inputs)
+        if known or node.op_type in _OF_SIZES:
+            fixed.update(node.outputs)
+    return fixed
 
 
 def opset_of(model: ir.Model, node: ir.Node) -> int:
@@ -77,31 +105,31 @@ def opset_of(model: ir.Model, node: ir.Node) -> int:
     return next((model.opset_imports[each] for each in names if each in model.opset_imports), 1)
 
 
-def _reason(node: ir.Node, version: int, claims: Claims, bounds: Bounds) -> str | None:
-    form = form_of(node, version)
-    row = claims.row(form)
-    reason = limit(node, form.since) or claims.why_not(form)
-    if reason is not None or row is None or row.bits is None:
+def _reason(node: ir.Node, version: int, claims: Claims, fixed: set[ir.Value]) -> str | None:
+    def is_fixed(value: ir.Value) -> bool:
+        return value in fixed or is_constant(value)
+
+    if all(map(is_fixed, node.outputs)):
+        schema = schema_of(node.domain, node.op_type, version)
+        return limit_of_operator(node, schema.since_version if schema else 0, is_fixed)
+    used = [each for each in (*node.inputs, *node.outputs) if each is not None and each.name]
+    if any(value.type is None for value in used) and not any(bodies(node)):
+        # It is behind a layer that is not claimed. The part of the network that HETERO cuts there
+        # has a type, and is judged again.
+        name = name_of(node)
+        return None if claims.knows(name) else f"OPENVINO does not claim {name}"
+    if (reason := _unknown(node)) is not None:
         return reason
-    for value in (*node.inputs, *node.outputs):
-        if value is not None and value.dtype is not None and value.dtype.is_integer():
-            known = bounds(value)
-            if known is None or known > 2**row.bits:
-                kind = value.dtype.name.lower()
-                return f"OPENVINO computes {kind} in fewer bits, and {value.name!r} may need them"
-    return None
+    form = form_of(node, version, is_fixed)
+    return limit(node, form.since, is_fixed) or claims.why_not(form)
 
 
 def _unknown(node: ir.Node) -> str | None:
+    if any(bodies(node)):
+        return None  # it is not claimed whatever its values are
     for value in (*node.inputs, *node.outputs):
-        if value is None or not value.name:
+        if value is None or not value.name or not isinstance(value.type, ir.TensorType):
             continue
-        if value.type is None:
-            return f"the type of {value.name!r} is not known"
-        if value.shape is None or not value.shape.is_static():
-            return f"the size of {value.name!r} is not known"
+        if value.shape is None:
+            return f"{UNKNOWN_AXES} {value.name!r} is not known"
     return None
-
-
-def _is_constant(value: ir.Value) -> bool:
-    return const_tensor(value) is not None

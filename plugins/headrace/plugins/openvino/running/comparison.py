@@ -18,7 +18,7 @@ _EIGHT_BITS: Final = ("int8", "uint8")
 
 
 def differing(found: Mapping[str, Value], right: Mapping[str, Value], precision: str) -> str | None:
-    """The name of an output that differs; None if none does.
+    """Which output differs, and by how much; None if none does.
 
     Floating-point numbers may differ by 0.1 % of the output's largest in float32, by more where
     less precision was asked for. They must be infinite and NaN in the same places. An integer of 8
@@ -28,8 +28,9 @@ def differing(found: Mapping[str, Value], right: Mapping[str, Value], precision:
         precision: in which OpenVINO computes: f32, f16 or bf16.
     """
     for name, expected in right.items():
-        if not _alike(np.asarray(found[name]), np.asarray(expected), _OF_PRECISION[precision]):
-            return name
+        how = _difference(np.asarray(found[name]), np.asarray(expected), _OF_PRECISION[precision])
+        if how is not None:
+            return f"output {name!r} {how}"
     return None
 
 
@@ -44,19 +45,23 @@ def _is_real(array: Array) -> bool:
     return array.dtype.kind not in "biu"
 
 
-def _alike(found: Any, right: Any, tolerance: float) -> bool:
+def _difference(found: Any, right: Any, tolerance: float) -> str | None:
     if found.shape != right.shape or found.dtype != right.dtype:
-        return False
+        return f"is {found.dtype}{found.shape}, and CPU's is {right.dtype}{right.shape}"
     kind = str(right.dtype)
-    if kind in _EIGHT_BITS:
-        return bool((np.abs(found.astype(np.int16) - right) <= 1).all())
     if right.dtype.kind in "biu":
-        return bool(np.array_equal(found, right))
+        most = 1 if kind in _EIGHT_BITS else 0
+        wrong = found.astype(np.int16) - right if most else found != right
+        count = int((np.abs(wrong) > most).sum())
+        return f"differs from CPU's in {count} of {right.size} integers" if count else None
     if found.dtype != np.float64:
         found, right = found.astype(np.float32), right.astype(np.float32)
     finite = np.isfinite(right)
     if not np.array_equal(found[~finite], right[~finite], equal_nan=True):
-        return False
+        return "has no NaN or infinity where CPU's has"
     found, right = found[finite], right[finite]
-    most = np.abs(right).max(initial=0.0) * max(tolerance, _OF_TYPE.get(kind, 0.0))
-    return bool((np.abs(found - right) <= most).all())
+    largest = np.abs(right).max(initial=0.0)
+    error = np.abs(found - right).max(initial=0.0)
+    if error <= largest * max(tolerance, _OF_TYPE.get(kind, 0.0)):
+        return None
+    return f"differs from CPU's by {error:.3g}, and its largest number is {largest:.3g}"

@@ -168,6 +168,13 @@ class ShapeTable(Generic[_K, _C]):
                 shape.compilation = None
             return shape.why
 
+    def best(self, key: _K) -> tuple[float, float]:
+        """The shortest seconds that the shape's trials took on OpenVINO, and on CPU."""
+        with self._lock:
+            shape = self._shapes.get(key)
+            ours, theirs = zip(*shape.trials, strict=True) if shape and shape.trials else ((), ())
+        return min(ours, default=0.0), min(theirs, default=0.0)
+
     def compilations(self) -> list[tuple[_K, _C]]:
         """The shapes that are compiled, the one that was used least recently first."""
         with self._lock:

@@ -36,6 +36,7 @@ _PULSE_SECONDS = 10.0
 _STILL_SECONDS = 120.0
 """A worker that is still for so long hangs. A backend may hold the interpreter while it reads."""
 
+_RISK_LENGTH = 200
 _PROMPT_SECONDS = 2.0
 """While a call takes longer, no other call is made that has patience."""
 _MOST_PATIENT = 16
@@ -79,6 +80,8 @@ class WorkerProcess:
         """How the worker ended, once `ended` is set."""
         self.states: Callable[[str, str], None] | None = None
         self.judge: Callable[[End], None] | None = None
+        self.risk = ""
+        """What the worker does by itself that may end it."""
         self.watched: WatchedLanes | None = None
         self.under_way: list[Work] = []
         """What the worker does; adding and removing are atomic."""
@@ -379,6 +382,9 @@ class WorkerProcess:
             if self.states is not None:
                 self.states(str(message.header["state"]), str(message.header.get("reason", "")))
             return
+        if "risk" in message.header:
+            self.risk = str(message.header["risk"])[:_RISK_LENGTH]
+            return
         told = message.header.get("error")
         error = error_from_json(told) if told is not None else None
         self._late.discard(message.header.get("call", 0))
@@ -422,7 +428,9 @@ class WorkerProcess:
         if self._killed_for is not None:
             works, others = (self._killed_for,), len(self.under_way) > 1
             return End(f"{how(status)}{because}", crashed=True, works=works, others=others)
-        return End(f"{how(status)}{because}", crashed(status), tuple(self.under_way))
+        risk = "" if because or self._closing else self.risk
+        under_way = tuple(self.under_way)
+        return End(f"{how(status)}{because}", crashed(status), under_way, bool(risk), risk)
 
     def _close(self) -> None:
         self.pool.close()

@@ -17,7 +17,7 @@ from headrace.runtime.device.plugin_source import (
     factory_source,
     installed_plugins,
 )
-from headrace.runtime.device.services import Services
+from headrace.runtime.device.services import Risks, Services
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
 from headrace.runtime.errors import NotFound, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
@@ -58,7 +58,7 @@ class WorkerDevice:
     Args:
         name, path, config: the plugin's, as in the server's configuration.
         heard: called with the device states that the plugin reports.
-        folder, isolated: as `Services`.
+        folder, isolated, risks: as `Services`.
 
     Raises:
         Any error that the plugin's creation raises.
@@ -73,6 +73,7 @@ class WorkerDevice:
         folder: Path | None = None,
         *,
         isolated: bool = True,
+        risks: Risks | None = None,
     ) -> None:
         self._timer = Timer()
         self._local_devices = _LocalDevices()
@@ -85,6 +86,7 @@ class WorkerDevice:
             self._local_devices,
             folder=folder,
             isolated=isolated,
+            risks=risks,
         )
         self._local_devices.services = replace(services, states=DeviceStates())
         try:

@@ -33,6 +33,7 @@ from headrace.runtime.isolation.wire.failures import error_to_json
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import WorkerCall, WorkerDevice
 from headrace.runtime.isolation.worker.lane import WorkerLane
+from headrace.runtime.isolation.worker.risks import ToldRisks
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.interruption import interruptible
 
@@ -150,6 +151,7 @@ class Worker:
                 self._tell_state,
                 Path(arguments["folder"]) if arguments["folder"] else None,
                 isolated=arguments["isolated"],
+                risks=ToldRisks(arguments["ended"], self._tell_risk),
             )
         except HeadraceError:
             raise
@@ -165,6 +167,9 @@ class Worker:
         if self._device is None:
             raise Unavailable("the device has not been created")
         return self._device
+
+    def _tell_risk(self, what: str) -> None:
+        self._control.send(packed({"risk": what}))
 
     def _tell_state(self, event: DeviceEvent) -> None:
         self._control.send(packed({"state": event.state.value, "reason": event.reason}))

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.plugins.openvino.claims.allowed import ALLOWED
 from headrace.plugins.openvino.claims.forms import LayerForm
-from headrace.plugins.openvino.claims.table import Claims, Row
+from headrace.plugins.openvino.claims.table import Claims
 from tools.claims.__main__ import layers
 from tools.claims.layer import Layer
 from tools.claims.neighbours import neighbours
@@ -47,11 +47,8 @@ def right() -> list[Trial]:
     return [trial(since, rank) for since in (7, 13) for rank in (1, 2, 3)]
 
 
-def trial(
-    since: int, rank: int, verdict: Verdict = Verdict.RIGHT, magnitude: int = 0, bits: int = 0
-) -> Trial:
-    form = LayerForm("Foo", since, "i64>i64" if bits else "f32>f32", "0", "-", rank)
-    return Trial(verdict, form, magnitude, bits)
+def trial(since: int, rank: int, verdict: Verdict = Verdict.RIGHT) -> Trial:
+    return Trial(verdict, LayerForm("Foo", since, "f32>f32", "0", "-", rank))
 
 
 def test_what_is_wrong_in_one_set_is_not_claimed_in_that_set(right: list[Trial]) -> None:
@@ -69,31 +66,22 @@ def test_what_is_wrong_with_some_axes_is_not_claimed_with_them(right: list[Trial
     assert 5 not in found.ranks
 
 
+def test_what_lies_between_two_that_were_right_is_claimed_unless_it_was_wrong() -> None:
+    wrong = [trial(14, 4, Verdict.WRONG), trial(19, 3, Verdict.WRONG)]
+    found = row("Abs", "f32>f32", [trial(6, 2), trial(13, 6)])
+    assert found is not None
+    assert found.ranks == {2, 3, 4, 5, 6}
+    found = row("Relu", "f32>f32", [trial(6, 2), trial(14, 6), *wrong])
+    assert found is not None
+    assert found.since == {6, 13, 14}
+    assert 4 not in found.ranks
+
+
 def test_a_refusal_before_a_run_harms_nothing_and_proves_nothing(right: list[Trial]) -> None:
     found = row("Foo", "f32>f32", [*right, trial(14, 2, Verdict.REFUSED)])
     assert found is not None
     assert found.since == {7, 13}
     assert row("Foo", "f32>f32", [trial(7, 1, Verdict.REFUSED)]) is None
-
-
-@pytest.mark.parametrize(
-    ("wide", "bits"),
-    [
-        ((), 24),
-        (((2**30, Verdict.RIGHT),), 31),
-        (((2**30, Verdict.WRONG),), 24),
-        (((2**30, Verdict.RIGHT), (2**40, Verdict.WRONG)), 31),
-        (((2**30, Verdict.RIGHT), (2**40, Verdict.RIGHT)), None),
-    ],
-)
-def test_integers_are_claimed_as_wide_as_they_were_right(
-    wide: tuple[tuple[int, Verdict], ...], bits: int | None
-) -> None:
-    group = [trial(7, 1, magnitude=100, bits=64)]
-    group += [trial(7, 1, verdict, magnitude, 64) for magnitude, verdict in wide]
-    found = row("Foo", "i64>i64", group)
-    assert isinstance(found, Row)
-    assert found.bits == bits
 
 
 def test_a_layer_keeps_the_values_of_its_text() -> None:

@@ -9,7 +9,7 @@ import pytest
 from headrace.plugins.openvino.claims.allowed import VERSION
 from headrace.plugins.openvino.claims.forms import covers, form_of
 from headrace.plugins.openvino.claims.table import Claims, Row
-from headrace.plugins.openvino.claims.unclaimed import claims_of, unclaimed
+from headrace.plugins.openvino.claims.unclaimed import claims_of, fixed_values, unclaimed
 from headrace.plugins.openvino.start import installed_version
 from headrace.runtime.network.type_inference import infer_types
 from headrace.testing.backend_cases.cases import BackendCase, collect
@@ -79,10 +79,14 @@ def test_a_network_of_usual_layers_is_claimed_with_all_sizes_known() -> None:
     assert {node.op_type for node in found} <= {"Flatten"}
 
 
-def test_an_unknown_size_is_named() -> None:
-    assert reasons("(float[n] x) => (float[n] y) { y = Relu(x) }") == [
-        "the size of 'x' is not known"
-    ]
+def test_an_unknown_number_of_axes_is_named() -> None:
+    assert reasons("(float x, int64[k] a) => (float[n] y) { z = Squeeze(x, a) y = Relu(z) }")[
+        -1
+    ] == ("the number of axes of 'z' is not known")
+
+
+def test_sizes_need_not_be_known() -> None:
+    assert not reasons("(float[n,m] x) => (float[n,m] y) { y = Relu(x) }")
 
 
 def test_an_operator_that_was_not_tried_is_named() -> None:
@@ -91,20 +95,28 @@ def test_an_operator_that_was_not_tried_is_named() -> None:
     assert reason == "OPENVINO does not claim own.Unheard"
 
 
-def test_integers_of_many_bits_are_claimed_only_within_proven_bounds() -> None:
-    text = "(int64[2] x, int64[2] z) => (int64[2] y) { y = Add(x, z) }"
-    (reason,) = reasons(text)
-    assert "int64 in fewer bits" in reason
-    assert not reasons(text, bounds=lambda _: 1000)
+RESHAPED = """(float[n,4] x) => (float[m] y) <int64[1] f = {4}>
+    { s = Shape<end = 1>(x) l = Mul(s, f) y = Reshape(x, l) }"""
 
 
-def test_a_layer_of_constants_is_not_judged() -> None:
-    text = "(float[2] x) => (float[2] y) <int64[1] c = {3}> { d = own.Unheard(c) y = Relu(x) }"
-    model = parsed(text)
-    first = next(iter(model.graph))
-    assert [*unclaimed(model)] == [first]
-    first.outputs[0].const_value = ir.tensor([3])
-    assert not unclaimed(model)
+def test_what_follows_from_sizes_is_a_constant_and_is_not_judged() -> None:
+    """A Reshape is claimed with a constant shape alone."""
+    assert not reasons(RESHAPED)
+    (reason,) = reasons("(float[n,4] x, int64[1] l) => (float[m] y) { y = Reshape(x, l) }")
+    assert "constant" in reason
+
+
+def test_so_is_an_input_that_sizes_follow_from() -> None:
+    text = "(float[n,4] x, int64[1] l) => (float[m] y) { y = Reshape(x, l) }"
+    assert not reasons(text, given={"l"})
+
+
+def test_what_is_drawn_or_depends_on_values_is_no_constant() -> None:
+    model = parsed(
+        "(float[n] x) => (float[m] y) { s = Shape(x) r = RandomUniformLike(s) y = Cast<to = 1>(r) }"
+    )
+    fixed = fixed_values(model.graph)
+    assert {value.name for value in fixed} == {"s"}
 
 
 def test_a_device_without_a_list_claims_nothing() -> None:
@@ -114,13 +126,12 @@ def test_a_device_without_a_list_claims_nothing() -> None:
     assert not claims_of("NPU").rows
 
 
-LINE = "Clip | 11 12 13 | i64,i64,i64>i64@24 | 000 011 | - mode=a | 0 1 2"
+LINE = "Clip | 11 12 13 | i64,i64,i64>i64 | 000 011 | - mode=a | 0 1 2"
 
 
 def test_a_line_of_the_list_is_read_as_it_was_written() -> None:
     row = Row.parse(LINE)
     assert str(row) == LINE
-    assert row.bits == 24
     assert row.since == {11, 12, 13}
     assert row.ranks == {0, 1, 2}
 
@@ -144,3 +155,42 @@ def test_constants_between_two_choices_that_were_tried_are_covered() -> None:
     assert covers(tried, "011")
     assert not covers(tried, "111")
     assert not covers(["011"], "001")
+
+
+REFUSED = {
+    "float64": ("(double[2] x) => (double[2] y) { y = Neg(x) }", "float64"),
+    "a quantisation by a computed scale": (
+        "(float[2] x, float s, int8 z) => (int8[2] y) { t = Neg(s) y = QuantizeLinear(x, t, z) }",
+        "ties",
+    ),
+    "constants": (
+        "() => (float[2] y) <float[2] s = {3, 4}> { y = PRelu(s, s) }",
+        "are constants",
+    ),
+    "coupled gates": (
+        """(float[2,1,3] x, float[1,16,3] w, float[1,16,4] r) => (float[2,1,1,4] y)
+        { y = LSTM<hidden_size = 4, input_forget = 1>(x, w, r) }""",
+        "forget gates",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_limit_excludes_is_not_claimed(name: str) -> None:
+    text, why = REFUSED[name]
+    assert any(why in reason for reason in reasons(text, 21))
+
+
+def test_a_layer_with_bodies_is_not_claimed() -> None:
+    text = """(bool c, float[2] x) => (float[2] y) {
+        y = If(c) <then_branch = t () => (float[2] a) { a = Neg(x) },
+                   else_branch = e () => (float[2] b) { b = Abs(x) }> }"""
+    (reason,) = reasons(text)
+    assert "branches and loops" in reason
+
+
+@pytest.mark.parametrize("layer", ["Softsign(x)", "Upsample(x, s)"])
+def test_what_is_wrong_without_avx_is_refused_there_alone(layer: str) -> None:
+    text = f"(float[2,2] x) => (float[2,2] y) <float[2] s = {{1, 1}}> {{ y = {layer} }}"
+    assert "without AVX" in reasons(text, 9, capabilities=("FP32", "SSE4"))[0]
+    assert not any("AVX" in each for each in reasons(text, 9, capabilities=("FP32",)))

@@ -35,9 +35,16 @@ def test_and_where_the_network_has_less(dtype: Any) -> None:
     assert not same(right * dtype(2), right)
 
 
-def test_the_differing_output_is_named() -> None:
+def test_the_differing_output_and_the_error_are_told() -> None:
     right = {"x": FLOATS, "y": FLOATS}
-    assert differing({"x": FLOATS, "y": 2 * FLOATS}, right, "f32") == "y"
+    told = "output 'y' differs from CPU's by 100, and its largest number is 100"
+    assert differing({"x": FLOATS, "y": 2 * FLOATS}, right, "f32") == told
+    assert differing({"y": np.array([1, 2])}, {"y": np.array([1, 3])}, "f32") == (
+        "output 'y' differs from CPU's in 1 of 2 integers"
+    )
+    assert differing({"y": FLOATS}, {"y": FLOATS[:2]}, "f32") == (
+        "output 'y' is float32(3,), and CPU's is float32(2,)"
+    )
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
