@@ -413,12 +413,15 @@ class SharedConnection(ChannelConnection):
                 self._is_written = False
                 if self.lost is not None:
                     self._ended()
-        except OSError:  # the reader finds out why
+        except OSError:  # the reader finds out why; without calls there is none
             with self._lock:
                 self._unsent.clear()
                 self.is_open = self._is_written = False
                 if self.lost is not None:
                     self._ended()
+                else:
+                    self._open_next()
+            self._do_due()
 
     def _wants_write(self) -> bool:
         """Whether the socket is full, and nobody writes."""
