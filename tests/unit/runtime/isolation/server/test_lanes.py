@@ -113,6 +113,7 @@ def test_requests_without_an_answer_are_told_on_a_thread_that_may_wait(
     assert watched.ask(requests(1, 2, 3), [answers.take(each) for each in (1, 2, 3)])
     (end,) = other.ends
     send(end, {"answer": 1})
+    assert answers.next() == (1, {"answer": 1}, readers.thread)
     if ending == "nonsense":
         end._socket.send(b"HTTP/1.1 200 OK, " * 3)
     elif ending == "descriptors":
@@ -122,7 +123,6 @@ def test_requests_without_an_answer_are_told_on_a_thread_that_may_wait(
         end.shutdown()
     else:
         end.shutdown()
-    assert answers.next() == (1, {"answer": 1}, readers.thread)
     for number in (2, 3):
         given, header, thread = answers.next()
         assert (given, header) == (number, None)
