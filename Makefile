@@ -76,7 +76,7 @@ more:
 	@echo 'make test-ray            run a Ray cluster of several nodes on this machine, and kill its replicas and nodes under load; downloads 150 MB'
 	@echo 'make test-reload         reload a network every second under load for two minutes; RELOAD_SECONDS=20 is shorter'
 	@echo 'make test-stop           stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
-	@echo 'make test-absences  stop, freeze, kill and replace a server a hundred times under calls of our channels, and fork a thousand times; ABSENCES=20 FORKS=100 is shorter'
+	@echo 'make test-absences       stop, freeze, kill and replace a server a hundred times under calls of our channels, and fork a thousand times; ABSENCES=20 FORKS=100 is shorter'
 	@echo 'make test-tls            replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
 	@echo 'make zoo                 run real networks on all devices, and write docs/results/zoo.md; downloads 410 MB'
 
