@@ -153,6 +153,7 @@ class Core:
             replace=replace,
             on_disk=on_disk,
             owner=owner,
+            span=span,
         )
         return ends_with(span, load)
 
@@ -188,6 +189,7 @@ class Core:
             traced(span, "read", read),
             traced(span, "compile", compile_network),
             replace=replace,
+            span=span,
         )
         return ends_with(span, load)
 

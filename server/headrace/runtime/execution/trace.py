@@ -208,8 +208,25 @@ def traced(span: Span | None, name: str, function: Callable[P, T]) -> Callable[P
     return call
 
 
+def timed(span: Span | None, function: Callable[P, T]) -> Callable[P, T]:
+    """The function, whose end is that of `span` if there is one, even if it is finished later."""
+    if span is None:
+        return function
+
+    def call(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*arguments, **named)
+        finally:
+            span.end = time.monotonic()
+
+    return call
+
+
 def ends_with(span: Span | None, future: Future[T]) -> Future[T]:
-    """Ends the span, if there is one, when the future is done. Returns the future."""
+    """Finishes the span, if there is one, when the future is done. Returns the future.
+
+    Whoever waits for the future may be told first, so `timed` says when the work has ended.
+    """
     if span is not None:
         future.add_done_callback(partial(_end, span))
     return future
@@ -217,7 +234,7 @@ def ends_with(span: Span | None, future: Future[T]) -> Future[T]:
 
 def _end(span: Span, future: Future[Any]) -> None:
     error = CancelledError() if future.cancelled() else future.exception()
-    span.finish(time.monotonic(), status_of(error))
+    span.finish(span.end or time.monotonic(), status_of(error))
     if not span.parent:
         span.trace.end()
 

@@ -19,6 +19,7 @@ from functools import partial
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
+from headrace.runtime.execution.trace import Span, timed
 from headrace.runtime.loading.batch_size import check_batch_size
 from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, NetworkState, plain_name
 from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
@@ -97,6 +98,7 @@ class NetworkLife:
         replace: bool,
         on_disk: bool = False,
         owner: object = None,
+        span: Span | None = None,
     ) -> Future[NetworkEntry]:
         """Loads a network on a loading thread.
 
@@ -107,6 +109,7 @@ class NetworkLife:
                 Such a network is not saved, and if its load fails, it stays in the list with the
                 reason.
             owner: as `NetworkEntry`.
+            span: ends with the load.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
@@ -121,7 +124,7 @@ class NetworkLife:
             replace=replace,
         )
         load = _Load(entry, on_disk)
-        begin = partial(self._load, load, read, compile_network)
+        begin = timed(span, partial(self._load, load, read, compile_network))
         try:
             future = self._loads.submit(begin, entry.token)
         except BaseException as error:

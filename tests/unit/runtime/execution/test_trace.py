@@ -17,6 +17,7 @@ from headrace.runtime.execution.trace import (
     ends_with,
     names,
     status_of,
+    timed,
     traced,
 )
 
@@ -132,6 +133,16 @@ def test_a_load_of_its_own_ends_with_its_future(
     else:
         future.set_exception(error)
     assert [(each.name, each.status) for each in emitted.handed[0]] == [("load", status)]
+
+
+def test_a_load_ended_when_its_work_did_however_late_its_future_tells(emitted: Emitted) -> None:
+    span = Span(Trace(1, emitted), "load", 0, 1.0)
+    future: Future[int] = Future()
+    ends_with(span, future)
+    loaded = timed(span, lambda: 1)()
+    before = time.monotonic()
+    future.set_result(loaded)
+    assert 1.0 < emitted.handed[0][0].end <= before
 
 
 def test_a_cancelled_load_says_so(emitted: Emitted) -> None:
