@@ -160,8 +160,9 @@ class Fake(pb_grpc.InferenceEngineServicer):
             return pb.InferReply(id=request.id)
         if self.held or first(request) == ENDLESS:
             ended = self.cancelled if self.held else threading.Event()
-            context.add_callback(self.cancelled.set)
-            context.add_callback(ended.set)
+            for each in (self.cancelled, ended):
+                if not context.add_callback(each.set):  # the call is over already
+                    each.set()
             self.started.set()
             ended.wait(60)
         reply, error = answer(request)
