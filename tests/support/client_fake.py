@@ -201,8 +201,8 @@ class Fake(pb_grpc.InferenceEngineServicer):
                 yield pb.InferStreamReply(results=results)
         if not self.ends_streams:
             ended = threading.Event()
-            context.add_callback(ended.set)
-            ended.wait(60)
+            if context.add_callback(ended.set):  # else it is over already
+                ended.wait(60)
 
     def GetMetric(self, request: Any, context: Any) -> pb.GetMetricReply:
         self._note("GetMetric", request, context)

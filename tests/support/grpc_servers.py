@@ -74,7 +74,9 @@ def handlers(served: Served, asynchronous: bool) -> Any:
         return request
 
     def hang(request: bytes, context: Any) -> bytes:
-        context.add_callback(served.ended(request).set)
+        ended = served.ended(request)
+        if not context.add_callback(ended.set):  # the call is over already
+            ended.set()
         served.began(request).set()
         while context.is_active():
             time.sleep(0.01)
