@@ -22,9 +22,9 @@ _FIRST_RUNS = 4
 _DOUBTFUL_RUNS = 16
 _PENALTY_RUNS = 4096
 _SMOOTHING = 1 / 8
-_pause = partial(Random(0).getrandbits, 5)  # noqa: S311 - nobody gains by guessing it
-"""How many runs in doubt come before the next that is measured precisely, 0 to 31. A fixed number
-would miss a network that is slow at every such interval."""
+_pause = partial(Random(0).getrandbits, 3)  # noqa: S311 - nobody gains by guessing it
+"""How many runs in doubt come before the next that is measured precisely, 0 to 7. A fixed number
+would miss a network that is slow at every such interval. Larger ones would find it late."""
 
 
 class InlineBudget:
