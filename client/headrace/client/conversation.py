@@ -75,6 +75,20 @@ class ConversationPlace:
         """
         return None
 
+    def pause_after(self, error: errors.Error, *, closed: bool) -> float:
+        """Seconds to wait before the next `take`, after the stream broke.
+
+        Args:
+            closed: whether nobody waits for results any more, so that every error is final.
+
+        Raises:
+            Error: `error`, if it is final.
+        """
+        pause = None if closed else self.lost(error)
+        if pause is None:
+            raise error from None
+        return pause
+
     def end(self) -> None:
         """Notes that the stream has ended. Idempotent."""
 

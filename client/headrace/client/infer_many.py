@@ -117,23 +117,13 @@ class InferMany(Iterator[Result]):
                     self._call = self._server.calls.stream()
                     return
                 except CallFailed as failure:
-                    time.sleep(self._lost(errors.from_call(failure, self._server.endpoint)))
+                    broke: errors.Error = errors.from_call(failure, self._server.endpoint)
                 except errors.FailedPrecondition as error:  # the server's client is closed
-                    time.sleep(self._lost(error))
+                    broke = error
+                time.sleep(self._place.pause_after(broke, closed=self._closed))
         except BaseException:
             self.close()
             raise
-
-    def _lost(self, error: errors.Error) -> float:
-        """After how many seconds the stream begins elsewhere.
-
-        Raises:
-            Error: it cannot.
-        """
-        pause = None if self._closed else self._place.lost(error)
-        if pause is None:
-            raise error from None
-        return pause
 
     def _move(self, pause: float) -> None:
         """Begins a stream elsewhere, and sends there what is unanswered."""
@@ -180,7 +170,7 @@ class InferMany(Iterator[Result]):
 
     def _broke(self, error: errors.Error) -> None:
         try:
-            pause = self._lost(error)
+            pause = self._place.pause_after(error, closed=self._closed)
         except errors.Error:
             self.close()
             raise

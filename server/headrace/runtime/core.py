@@ -25,7 +25,7 @@ from headrace.runtime.device.state import DeviceState, DeviceStates
 from headrace.runtime.errors import Cancelled, HeadraceError
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.timer import Timer
-from headrace.runtime.execution.trace import Span, ends_with, traced
+from headrace.runtime.execution.trace import Span, traced
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.loading import blob as blobs
@@ -146,7 +146,7 @@ class Core:
         """
         device = self._resolve(request.device)
         span = self._load_span(request, replace)
-        load = self._life.load(
+        return self._life.load(
             request,
             traced(span, "read", network),
             traced(span, "compile", lambda entry: self._load(entry, request, device)),
@@ -155,7 +155,6 @@ class Core:
             owner=owner,
             span=span,
         )
-        return ends_with(span, load)
 
     def import_network(
         self, name: str, device: str, config: Mapping[str, str], data: Buffer, *, replace: bool
@@ -184,14 +183,13 @@ class Core:
             return Network.from_bytes(blob.network[0], self.limits, spooled=True)
 
         span = self._load_span(request, replace)
-        load = self._life.load(
+        return self._life.load(
             request,
             traced(span, "read", read),
             traced(span, "compile", compile_network),
             replace=replace,
             span=span,
         )
-        return ends_with(span, load)
 
     def cancel_load(self, load: Future[NetworkEntry]) -> None:
         """Cancels a load whose caller no longer waits."""

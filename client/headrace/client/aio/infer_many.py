@@ -120,21 +120,10 @@ class InferMany(AsyncIterator[Result]):
                 self._call = await self._server.calls.stream()
                 return
             except CallFailed as failure:
-                pause = self._lost(errors.from_call(failure, self._server.endpoint))
+                broke: errors.Error = errors.from_call(failure, self._server.endpoint)
             except errors.FailedPrecondition as error:  # the server's client is closed
-                pause = self._lost(error)
-            await asyncio.sleep(pause)
-
-    def _lost(self, error: errors.Error) -> float:
-        """After how many seconds the stream begins elsewhere.
-
-        Raises:
-            Error: it cannot.
-        """
-        pause = None if self._closed else self._place.lost(error)
-        if pause is None:
-            raise error from None
-        return pause
+                broke = error
+            await asyncio.sleep(self._place.pause_after(broke, closed=self._closed))
 
     async def _move(self, pause: float) -> None:
         """Begins a stream elsewhere, and sends there what is unanswered."""
@@ -193,6 +182,6 @@ class InferMany(AsyncIterator[Result]):
                 if self._is_finished:  # there is nothing to end
                     return None
                 error = errors.from_call(failure, self._server.endpoint)
-            await self._move(self._lost(error))
+            await self._move(self._place.pause_after(error, closed=self._closed))
             self._room.set()
             self._outgoing.set()

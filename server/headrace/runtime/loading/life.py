@@ -19,7 +19,7 @@ from functools import partial
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled, HeadraceError, Internal
-from headrace.runtime.execution.trace import Span, timed
+from headrace.runtime.execution.trace import Span, ends_with, timed
 from headrace.runtime.loading.batch_size import check_batch_size
 from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, NetworkState, plain_name
 from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
@@ -133,7 +133,7 @@ class NetworkLife:
         with self._changing:
             self._loading[future] = load
         future.add_done_callback(self._ended)
-        return future
+        return ends_with(span, future)
 
     def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:
         """Lists a network whose load could not begin.
