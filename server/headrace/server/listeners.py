@@ -20,7 +20,6 @@ from headrace.server.http.page.routes import page_routes
 from headrace.server.http.rest.rest import Rest
 from headrace.server.http.server import HttpServer
 from headrace.server.request_log import RequestLog
-from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.engine import Servicer
 from headrace.server.services.health import HEALTH, SERVICE
 from headrace.server.services.infer_stream import InferStreams
@@ -35,6 +34,7 @@ from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.services.open_inference.stream import ModelStreams
 from headrace.server.services.reflection import ReflectionService
 from headrace.server.services.shared_memory import SharedMemoryService
+from headrace.server.serving.completion_sink import CompletionSink
 from headrace.server.serving.layouts import CallLayouts
 from headrace.server.serving.serving import Serving
 from headrace.server.settings.settings import Settings

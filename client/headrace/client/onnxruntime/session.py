@@ -101,7 +101,7 @@ class InferenceSession:
         self._output_names = self._network.outputs.names
         owned = self._client if self._owns_client else None
         unload = self._network if self._owns_network else None
-        self._end = weakref.finalize(self, _end_aside, self._process, unload, owned)
+        self._end = weakref.finalize(self, _end_in_background, self._process, unload, owned)
         self._end.atexit = False
         close_at_exit(self)
 
@@ -258,7 +258,7 @@ def _end(made_in: object, network: Network | None, client: Client | None) -> Non
         client.close()
 
 
-def _end_aside(*what: Any) -> None:
+def _end_in_background(*what: Any) -> None:
     """Ends a session that nobody uses any more. Wherever Python finds that out, nobody can wait; a
     program that ends does, for a thread that is no daemon."""
     with suppress(RuntimeError):  # no thread begins at the interpreter's exit

@@ -101,9 +101,9 @@ class LoadedNetwork(Generic[R, M, S]):
         """Notes why a request failed. The next one may fit a new description."""
         if self.doubts(error):
             self._looked_up_at = time.monotonic()
-            self._in_background(self._renew_aside())
+            self._in_background(self._renew_in_background())
 
-    def _renew_aside(self) -> Plan[None]:
+    def _renew_in_background(self) -> Plan[None]:
         yield from self.renew(self.timeout_seconds)
 
     @property

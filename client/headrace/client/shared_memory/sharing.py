@@ -49,10 +49,10 @@ class Sharing:
         loan = self._lend(request, attachments)
         if loan is None and not self._grows and (size := self._lacks(request, attachments)):
             self._grows = True
-            self._in_background(self._grow_aside(size))
+            self._in_background(self._grow_in_background(size))
         return loan
 
-    def _grow_aside(self, size: int) -> Plan[None]:
+    def _grow_in_background(self, size: int) -> Plan[None]:
         try:
             yield from self.grow(size)
         finally:

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Final
 from headrace.runtime.errors import Cancelled, InvalidArgument
 from headrace.runtime.execution.job import Job
 from headrace.server.services.inference import decode, encode, encode_small, strings_in
-from headrace.server.services.offload import HEAVY_ELEMENTS, offload, texts
 from headrace.server.services.streams.in_flight import Cancel, Tasks
 from headrace.server.services.streams.request_stream import RequestStream, Streams
 from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize, shapes_of
-from headrace.server.services.streams.turns import Turn, Turns
 from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.layouts import CallLayouts
+from headrace.server.serving.offload import HEAVY_ELEMENTS, offload, texts
 from headrace.server.serving.serving import Serving
+from headrace.server.serving.turns import Turn, Turns
 from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
@@ -213,7 +213,7 @@ class _Stream(RequestStream):
             self._ended(name, name, result, None, seconds, job)
             return
 
-        async def encode_aside() -> None:
+        async def encode_offloaded() -> None:
             outcome: EncodedResult | None = None
             error: BaseException | None = None
             try:
@@ -222,7 +222,7 @@ class _Stream(RequestStream):
                 error = raised
             self._ended(name, name, outcome, error, seconds, job)
 
-        task = asyncio.get_running_loop().create_task(encode_aside())
+        task = asyncio.get_running_loop().create_task(encode_offloaded())
         self._encoding.add(task)
         task.add_done_callback(self._encoding.discard)
 

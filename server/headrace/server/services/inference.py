@@ -12,7 +12,6 @@ from headrace.runtime.execution.job import Sequence
 from headrace.runtime.network.values import Value
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.services.convert import layer_profiles
-from headrace.server.services.offload import offload, texts
 from headrace.server.serving.call import (
     NOTHING_MORE,
     InferCall,
@@ -23,6 +22,7 @@ from headrace.server.serving.call import (
     check_tensors,
 )
 from headrace.server.serving.layouts import CallLayouts, PartPlaces, only
+from headrace.server.serving.offload import offload, texts
 from headrace.server.serving.serving import Serving
 from headrace.server.transport.call import Reply
 from headrace.v1 import inference_engine_pb2 as pb

@@ -17,8 +17,8 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Port
 from headrace.runtime.network.values import Array
-from headrace.server.services.offload import offload
 from headrace.server.serving.call import InferCall, InferResult, SharedTensor
+from headrace.server.serving.offload import offload
 from headrace.server.shared_memory.handed import HandedRegion
 from headrace.server.shared_memory.lease import Lease
 from headrace.wire.codec import MAX_RANK

@@ -24,12 +24,12 @@ from headrace.server.access.networks import Networks
 from headrace.server.elsewhere import Elsewhere
 from headrace.server.logs import CURRENT_REQUEST
 from headrace.server.request_log import JOB
-from headrace.server.services.completion_sink import CompletionSink, deadline_after, ended, wake
-from headrace.server.services.offload import offload
-from headrace.server.services.streams.turns import Turn
 from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.classification import classify, labels_of
+from headrace.server.serving.completion_sink import CompletionSink, deadline_after, ended, wake
+from headrace.server.serving.offload import offload
 from headrace.server.serving.regions import place_inputs, read_inputs, write_outputs
+from headrace.server.serving.turns import Turn
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Caller

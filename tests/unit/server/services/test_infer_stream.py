@@ -16,12 +16,12 @@ from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.network.network import Port
-from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import places
-from headrace.server.services.offload import HEAVY_ELEMENTS
 from headrace.server.serving.call import InferCall
+from headrace.server.serving.completion_sink import CompletionSink
 from headrace.server.serving.layouts import CallLayouts
+from headrace.server.serving.offload import HEAVY_ELEMENTS
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.call import Take, deliver_one_by_one
 from headrace.v1 import inference_engine_pb2 as pb

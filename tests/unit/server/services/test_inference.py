@@ -13,9 +13,9 @@ import pytest
 
 from headrace.runtime.execution.job import Job
 from headrace.server.services import inference as module
-from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.inference import Inference, strings_in
-from headrace.server.services.offload import HEAVY_ELEMENTS
+from headrace.server.serving.completion_sink import CompletionSink
+from headrace.server.serving.offload import HEAVY_ELEMENTS
 from headrace.server.serving.serving import Serving
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import decode_values, encode_values

@@ -18,11 +18,11 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Presentation
 from headrace.server.access.networks import Networks
 from headrace.server.http.rest.messages import decode as decode_body
-from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.inference import Inference
 from headrace.server.services.open_inference.messages import places
 from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.serving.call import MAX_TENSORS
+from headrace.server.serving.completion_sink import CompletionSink
 from headrace.server.serving.layouts import CallLayouts
 from headrace.server.serving.serving import Serving
 from headrace.server.shared_memory.regions import Regions

@@ -15,7 +15,6 @@ import orjson
 from headrace.runtime.errors import did_you_mean
 from headrace.server.http.rest.documents import leave_out_null, parse_object
 from headrace.server.http.rest.tensors import decode_data, encode_data
-from headrace.server.services.offload import offload
 from headrace.server.services.open_inference.datatypes import (
     BYTES,
     datatype_of,
@@ -41,6 +40,7 @@ from headrace.server.serving.call import (
     WantedOutput,
     check_tensors,
 )
+from headrace.server.serving.offload import offload
 from headrace.server.serving.serving import tensor
 from headrace.wire.codec import Buffer, CodecError
 

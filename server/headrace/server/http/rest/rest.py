@@ -22,10 +22,10 @@ from headrace.server.http.rest.control import ControlRoutes
 from headrace.server.http.rest.infer import HttpCall, Infer
 from headrace.server.http.rest.repository import RepositoryRoutes
 from headrace.server.http.rest.routes import VERSIONS, ModelRoutes, RouteRow, made
-from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
+from headrace.server.serving.completion_sink import CompletionSink
 from headrace.server.serving.serving import Serving, caller_of
 from headrace.server.shared_memory.regions import Regions
 from headrace.server.shared_memory.users import Caller

@@ -87,7 +87,7 @@ def parse(data: bytes) -> tuple[Any, Sequence[Buffer]]:
     return message, message.raw_input_contents[:]
 
 
-async def parse_aside(data: bytes) -> tuple[Any, Awaitable[InferCall]]:
+async def parse_offloaded(data: bytes) -> tuple[Any, Awaitable[InferCall]]:
     """The message and its call, which another thread reads. Raises as `parse`; the awaitable raises
     as `decode`."""
     loop = asyncio.get_running_loop()

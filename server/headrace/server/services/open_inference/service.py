@@ -8,20 +8,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from headrace.server.services.offload import offload, texts
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.messages import (
     decode,
     encode,
     is_heavy,
     parse,
-    parse_aside,
+    parse_offloaded,
     plain,
 )
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import trace_settings
 from headrace.server.serving.layouts import CallLayouts
+from headrace.server.serving.offload import offload, texts
 from headrace.server.serving.serving import Serving
 
 SERVICE = "inference.GRPCInferenceService"
@@ -78,7 +78,7 @@ class OpenInferenceService:
             serving.name(call.id)
         else:
             if is_heavy(data):
-                message, decoding = await parse_aside(data)
+                message, decoding = await parse_offloaded(data)
                 serving.name(message.id)
                 call = await decoding
             else:

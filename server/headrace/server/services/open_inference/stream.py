@@ -12,22 +12,22 @@ from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.trace import status_of
-from headrace.server.services.offload import offload, texts
 from headrace.server.services.open_inference.messages import (
     decode,
     encode,
     is_heavy,
     on_stream,
     parse,
-    parse_aside,
+    parse_offloaded,
 )
 from headrace.server.services.streams.in_flight import Tasks
 from headrace.server.services.streams.request_stream import RequestStream, Streams
 from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize, shapes_of
-from headrace.server.services.streams.turns import Turn, Turns
 from headrace.server.serving.call import InferCall
 from headrace.server.serving.layouts import CallLayouts
+from headrace.server.serving.offload import offload, texts
 from headrace.server.serving.serving import Serving
+from headrace.server.serving.turns import Turn, Turns
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
 from headrace.wire.codec import CodecError
@@ -106,7 +106,7 @@ class _Stream(RequestStream):
         return [Incoming(message.id, data, call)]
 
     async def _parsed(self, data: bytes) -> list[Incoming]:
-        message, decoding = await parse_aside(data)
+        message, decoding = await parse_offloaded(data)
         try:
             return [Incoming(message.id, data, await decoding)]
         except CodecError as error:

@@ -14,7 +14,7 @@ from headrace.server.access.quotas import Meter
 from headrace.server.begun import Remainder, cancel_soon
 from headrace.server.request_log import JOB
 from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize
-from headrace.server.services.streams.turns import Turn
+from headrace.server.serving.turns import Turn
 from headrace.server.transport.shares import StreamMemory
 
 T = TypeVar("T")

@@ -20,10 +20,10 @@ from headrace.server.access.gate import recheck, when_ended
 from headrace.server.access.identity import CALLER, holder_of
 from headrace.server.access.networks import Networks
 from headrace.server.request_log import RequestRecord, network_of
-from headrace.server.services.completion_sink import left
 from headrace.server.services.streams.in_flight import NOTHING, Cancel, InFlight, Reservation
 from headrace.server.services.streams.result_sizes import ExpectedSize, NetworkResults
 from headrace.server.services.streams.result_writer import COPIES, ResultWriter, no_room
+from headrace.server.serving.completion_sink import left
 from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares, StreamMemory, release_soon

@@ -17,9 +17,9 @@ from headrace.runtime.errors import InvalidArgument, NotFound, Unimplemented
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Presentation
 from headrace.server.access.networks import Networks
-from headrace.server.services.completion_sink import CompletionSink
 from headrace.server.services.open_inference.models import Models
 from headrace.server.serving.call import NOTHING_MORE, InferCall, InferResult, WantedOutput
+from headrace.server.serving.completion_sink import CompletionSink
 from headrace.server.serving.serving import Serving
 from headrace.server.shared_memory.regions import Regions
 from headrace.testing import networks

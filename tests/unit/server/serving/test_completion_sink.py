@@ -12,7 +12,7 @@ import pytest
 
 from headrace.runtime.errors import Cancelled, DeadlineExceeded
 from headrace.runtime.execution.job import Job
-from headrace.server.services.completion_sink import CompletionSink, ended
+from headrace.server.serving.completion_sink import CompletionSink, ended
 from tests.support.gate import join, run_together
 
 

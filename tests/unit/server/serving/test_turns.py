@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from headrace.server.services.streams.turns import Turns
+from headrace.server.serving.turns import Turns
 
 
 def test_a_turn_comes_when_the_one_before_is_over() -> None:
