@@ -121,21 +121,16 @@ def setting_parameters() -> list[inspect.Parameter]:
         default = f"; default: {option.shown_default}" if option.shown_default else ""
         meaning = option.description[:1].upper() + option.description[1:]
         help_text = f"{meaning}. [{option.variable}{default}]"
-        parameters += [
+        parameters.append(
             inspect.Parameter(
-                name,
+                option.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=typer.Option(
-                    None,
-                    flag(name),
-                    metavar=option.kind.placeholder or None,
-                    help=help_text,
-                    hidden=name == option.former,
+                    None, option.flag, metavar=option.kind.placeholder or None, help=help_text
                 ),
                 annotation=(bool if option.kind is SWITCH else str) | None,
             )
-            for name in option.names
-        ]
+        )
     parameters += [
         inspect.Parameter(
             name,

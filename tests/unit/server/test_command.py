@@ -69,10 +69,10 @@ def test_so_it_is_where_the_file_says_so_and_what_is_wrong_is_found_later(
     assert (line["field"], line["event"]) == ("port", "port: it is taken")
 
 
-def test_a_former_option_is_read_and_named_as_it_was_given() -> None:
-    said = refused("--metrics-port", "x").stderr
-    assert said.startswith("error: metrics_port in the command line: 'x' is not a whole number")
-    assert "two names" in refused("--metrics-port", "1", "--http-port", "1").stderr
+def test_an_option_of_an_earlier_version_says_what_to_use() -> None:
+    said = refused("--metrics-port", "1").stderr
+    assert said.startswith("error: unknown setting 'metrics_port' in the command line: it is ")
+    assert "http_port" in said
 
 
 def test_for_programs_it_is_an_object() -> None:

@@ -37,22 +37,12 @@ class ValueKind:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One setting, declared once; parsing, help and documentation derive from it.
-
-    Attributes:
-        former: a former name that still works, or "".
-    """
+    """One setting, declared once; parsing, help and documentation derive from it."""
 
     name: str
     kind: ValueKind
     default: object
     description: str
-    former: str = ""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The name, and then the former name if there is one."""
-        return (self.name, self.former) if self.former else (self.name,)
 
     @property
     def flag(self) -> str:
@@ -60,7 +50,8 @@ class Option:
 
     @property
     def variable(self) -> str:
-        return variable(self.name)
+        """The variable in the environment."""
+        return "HEADRACE_" + self.name.upper()
 
     @property
     def shown_default(self) -> str:
@@ -75,15 +66,9 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def variable(name: str) -> str:
-    """The variable of a setting in the environment."""
-    return "HEADRACE_" + name.upper()
-
-
-def option(default: Any, kind: ValueKind, description: str, *, former: str = "") -> Any:
+def option(default: Any, kind: ValueKind, description: str) -> Any:
     """A dataclass field that is an option. `options` finds it."""
-    metadata = {"kind": kind, "description": description, "former": former}
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"kind": kind, "description": description})
 
 
 def _text(value: object) -> str:

@@ -35,21 +35,15 @@ MESSAGE = size(2 * MIB)  # exported networks travel in pieces of 1 MiB
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of one server. `settings_sources.load_settings` reads and validates them."""
+    """All settings of one server. `load_settings` reads and validates them."""
 
     host: str = option("127.0.0.1", HOST, "address for gRPC; 0.0.0.0 listens on all interfaces")
     port: int = option(9000, PORT, "port for gRPC; 0 picks a free one")
     http_host: str = option(
-        "",
-        HOST,
-        "address for HTTP: REST, metrics and probes; default: the same as --host",
-        former="metrics_host",
+        "", HOST, "address for HTTP: REST, metrics and probes; default: the same as --host"
     )
     http_port: int = option(
-        9001,
-        PORT,
-        "port for HTTP: /v2, /metrics, /healthz and /readyz; 0 picks a free one",
-        former="metrics_port",
+        9001, PORT, "port for HTTP: /v2, /metrics, /healthz and /readyz; 0 picks a free one"
     )
     unix_socket: Path | None = option(
         None,
@@ -272,7 +266,6 @@ def options() -> tuple[Option, ...]:
             kind=declared.metadata["kind"],
             default=declared.default,
             description=declared.metadata["description"],
-            former=declared.metadata["former"],
         )
         for declared in fields(Settings)
         if "kind" in declared.metadata

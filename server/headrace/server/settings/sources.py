@@ -13,7 +13,7 @@ from typing import Final
 
 from headrace.runtime.errors import InvalidArgument, NotFound, did_you_mean
 from headrace.runtime.system.atomic_file import read_file
-from headrace.server.settings.option import Option, variable
+from headrace.server.settings.option import Option
 from headrace.server.settings.plugin_settings import PluginSettings
 from headrace.server.settings.settings import Settings, options
 from headrace.server.toml import parse_toml
@@ -27,6 +27,8 @@ _CLIENT_VARIABLES = frozenset(
 _PLUGIN_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 REMOVED: Final = {
+    "metrics_host": "it is called http_host now",
+    "metrics_port": "it is called http_port now",
     "processes": "one process now carries more than several did; start a server for each NUMA node "
     "or GPU, and use the balancing client or Ray Serve over them",
     "scheduling": "a request no longer passes through several threads of gRPC, so there is nothing "
@@ -70,14 +72,14 @@ def load_settings(
 def _parsed(
     given: Mapping[str, object], known: Mapping[str, Option], source: str
 ) -> dict[str, object]:
-    by_name = {name: each for each in known.values() for name in each.names}
-    return _values("setting", given, by_name, source)
+    _refuse_unknown("setting", given, known, source)
+    return {name: _value(known[name], value, name, source) for name, value in given.items()}
 
 
 def _parsed_environment(
     environment: Mapping[str, str], known: Mapping[str, Option]
 ) -> dict[str, object]:
-    by_variable = {variable(name): each for each in known.values() for name in each.names}
+    by_variable = {option.variable: option for option in known.values()}
     given = {
         name: text
         for name, text in environment.items()
@@ -90,27 +92,11 @@ def _parsed_environment(
             field="environment",
         )
     _refuse_unknown("variable", given, by_variable, "the environment")
-    given = {name: text for name, text in given.items() if text}
-    return _values("variable", given, by_variable, "the environment")
-
-
-def _values(
-    what: str, given: Mapping[str, object], known: Mapping[str, Option], source: str
-) -> dict[str, object]:
-    """The given values by their settings' names."""
-    _refuse_unknown(what, given, known, source)
-    values: dict[str, object] = {}
-    written: dict[str, str] = {}
-    for name, value in given.items():
-        option = known[name]
-        other = written.setdefault(option.name, name)
-        if other != name:
-            raise InvalidArgument(
-                f"{other} and {name} in {source} are one setting with two names; give one of them",
-                field=option.name,
-            )
-        values[option.name] = _value(option, value, name, source)
-    return values
+    return {
+        by_variable[name].name: _value(by_variable[name], text, name, "the environment")
+        for name, text in given.items()
+        if text
+    }
 
 
 def _refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], source: str) -> None:

@@ -55,27 +55,6 @@ def test_http_is_served_beside_grpc_unless_told_otherwise() -> None:
     assert load_settings(given, {}).http_host == "127.0.0.1"
 
 
-def test_a_former_name_works_wherever_the_name_does(toml: Path) -> None:
-    assert load_settings({"metrics_port": 1}, {}).http_port == 1
-    assert load_settings({}, {"HEADRACE_METRICS_HOST": "::1"}).http_host == "::1"
-    toml.write_text("metrics_port = 3\n")
-    assert load_settings({"config": toml}, {}).http_port == 3
-    assert load_settings({"config": toml}, {"HEADRACE_HTTP_PORT": "4"}).http_port == 4
-
-
-@pytest.mark.parametrize("source", ["line", "environment", "file"])
-def test_a_name_and_its_former_one_together_are_refused(source: str, toml: Path) -> None:
-    toml.write_text("metrics_port = 1\nhttp_port = 1\n")
-    both: dict[str, object] = {"http_port": 1, "metrics_port": 1}
-    variables = {"HEADRACE_HTTP_PORT": "1", "HEADRACE_METRICS_PORT": "1"}
-    places: dict[str, dict[str, object]] = {"line": both, "file": {"config": toml}}
-    arguments = places.get(source, {})
-    environment = variables if source == "environment" else {}
-    with pytest.raises(InvalidArgument, match="one setting with two names; give one") as caught:
-        load_settings(arguments, environment)
-    assert caught.value.field == "http_port"
-
-
 def test_values_are_read_from_text() -> None:
     environment = {
         "HEADRACE_DEVICES": "CPU, TEMPLATE",
@@ -315,10 +294,16 @@ def test_what_belongs_to_private_networks_needs_them_and_they_need_identities(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment"), [({"processes": "2"}, {}), ({}, {"HEADRACE_PROCESSES": "2"})]
+    ("name", "remedy"), [("processes", "the balancing client"), ("metrics_port", "http_port")]
 )
 def test_a_setting_of_an_earlier_version_says_what_to_use(
-    arguments: dict[str, str], environment: dict[str, str]
+    name: str, remedy: str, toml: Path
 ) -> None:
-    with pytest.raises(NotFound, match="the balancing client"):
-        load_settings(arguments, environment)
+    toml.write_text(f"{name} = 2\n")
+    for arguments, environment in (
+        ({name: "2"}, {}),
+        ({"config": toml}, {}),
+        ({}, {f"HEADRACE_{name.upper()}": "2"}),
+    ):
+        with pytest.raises(NotFound, match=remedy):
+            load_settings(arguments, environment)
