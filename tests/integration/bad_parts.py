@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from headrace.protobuf.fields import header
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire.framing import varint
 from tests.integration.bad_input import INVALID, MODEL, Bad, call, raw, streamed
 
 
 def field(number: int, payload: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + varint(len(payload)) + payload
+    return header(number, len(payload)) + payload
 
 
 MILLIONS = 3 << 20

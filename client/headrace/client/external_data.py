@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from headrace.client.errors import invalid
+from headrace.protobuf.fields import LENGTH_DELIMITED, VARINT, header, read_field, read_varint
 from headrace.wire import dtypes
-from headrace.wire.framing import read_varint, varint
 
 READ_BYTES: Final = 256 * 1024
 
-_VARINT, _FIXED64, LENGTH, _FIXED32 = 0, 1, 2, 5
 _MODEL, _GRAPH, _NODE, _ATTRIBUTE, _FUNCTION, _TENSOR = range(6)
 _CHILDREN: Final[Mapping[int, Mapping[int, int]]] = {
     _MODEL: {7: _GRAPH, 25: _FUNCTION},
@@ -126,24 +125,10 @@ def fields(data: bytes | mmap.mmap, position: int, end: int) -> Iterator[Field]:
     """
     while position < end:
         start = position
-        tag, position = read_varint(data, position)
-        wire_type = tag & 7
-        stop = position
-        if wire_type == LENGTH:
-            length, position = read_varint(data, position)
-            stop = position + length
-        elif wire_type == _VARINT:
-            while data[stop] > 127:
-                stop += 1
-            stop += 1
-        elif wire_type in (_FIXED32, _FIXED64):
-            stop += 4 if wire_type == _FIXED32 else 8
-        else:
+        tag, value, position = read_field(data, start, end)
+        if position > end:
             raise NotAModelError
-        if stop > end:
-            raise NotAModelError
-        yield Field(tag >> 3, wire_type, start, position, stop)
-        position = stop
+        yield Field(tag >> 3, tag & 7, start, value, position)
 
 
 class _Inliner:
@@ -162,7 +147,7 @@ class _Inliner:
         kept = position
         for number, wire_type, start, value, stop in fields(self._data, position, end):
             child = children.get(number)
-            if child is None or wire_type != LENGTH:
+            if child is None or wire_type != LENGTH_DELIMITED:
                 continue
             if child == _TENSOR:
                 replaced = self._tensor(value, stop)
@@ -170,7 +155,7 @@ class _Inliner:
                 replaced = self.message(child, value, stop, depth + 1)
             if replaced is not None:
                 size = sum(map(piece_size, replaced))
-                pieces += (self._view[kept:start], _header(number, size), *replaced)
+                pieces += (self._view[kept:start], header(number, size), *replaced)
                 kept = stop
         return [*pieces, self._view[kept:end]] if pieces else None
 
@@ -181,15 +166,15 @@ class _Inliner:
         dims: list[int] = []
         data_type = location = 0
         for number, wire_type, _, value, stop in found:
-            if number == _DATA_LOCATION and wire_type == _VARINT:
+            if number == _DATA_LOCATION and wire_type == VARINT:
                 location = read_varint(self._data, value)[0]
-            elif number == _DATA_TYPE and wire_type == _VARINT:
+            elif number == _DATA_TYPE and wire_type == VARINT:
                 data_type = read_varint(self._data, value)[0]
             elif number == _DIMS:
                 while value < stop:
                     size, value = read_varint(self._data, value)
                     dims.append(size)
-            elif number == _EXTERNAL_DATA and wire_type == LENGTH:
+            elif number == _EXTERNAL_DATA and wire_type == LENGTH_DELIMITED:
                 entries |= [self._entry(value, stop)]
             elif number == _RAW_DATA:
                 return None
@@ -201,7 +186,7 @@ class _Inliner:
             for field in found
             if field.number not in (_EXTERNAL_DATA, _DATA_LOCATION)
         ]
-        return [*kept, _header(_RAW_DATA, piece.size), piece]
+        return [*kept, header(_RAW_DATA, piece.size), piece]
 
     def _entry(self, position: int, end: int) -> tuple[str, str]:
         """Key and value of a StringStringEntryProto."""
@@ -265,11 +250,6 @@ def _size(dims: list[int], data_type: int) -> int:
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _header(number: int, length: int) -> bytes:
-    """Tag and length of the field `number`, whose payload has `length` bytes."""
-    return varint(number << 3 | LENGTH) + varint(length)
 
 
 def _outside(name: str) -> Exception:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from headrace.protobuf.fields import read_varint
 from headrace.wire.codec import CodecError
-from headrace.wire.framing import read_varint
 
 MAX_PARTS: Final = 1 << 20
 """The most parts of a message of Infer or InferStream. They take at most 100 MB in memory, with

@@ -7,11 +7,9 @@ is valid. It gives up at anything unusual, and the caller then lets protobuf par
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    import mmap
+from headrace.protobuf.fields import GROUPS, LENGTH_DELIMITED, header, read_field, varint
 
 Buffer: TypeAlias = "bytes | memoryview"
 Span: TypeAlias = "tuple[int, int]"
@@ -27,16 +25,11 @@ ALIGNMENT: Final = 16
 MAX_FIELDS: Final = 4096
 """protobuf's C code parses a message of more fields faster than Python splits it."""
 
-_LENGTH_DELIMITED = 2
-_FIXED_SIZES = {1: 8, 5: 4}
-_GROUPS = (3, 4)  # the beginning and the end of a group
-_ATTACHMENT_TAG = bytes([ATTACHMENTS << 3 | _LENGTH_DELIMITED])
 _PADDING_FIELDS = [b"" for _ in range(2)] + [
-    bytes([PADDING << 3 | _LENGTH_DELIMITED, size - 2]) + bytes(size - 2)
+    bytes([PADDING << 3 | LENGTH_DELIMITED, size - 2]) + bytes(size - 2)
     for size in range(2, ALIGNMENT + 2)
 ]
 _new: Final = tuple.__new__  # makes a NamedTuple without a call of Python code
-_ONE_BYTE_VARINTS = [bytes([number]) for number in range(128)]
 
 
 class Split(NamedTuple):
@@ -54,7 +47,7 @@ def split(data: bytes, start: int, end: int, number: int) -> Split | None:
     """
     payloads: list[Span] = []
     rest: list[Span] = []
-    wanted = number << 3 | _LENGTH_DELIMITED
+    wanted = number << 3 | LENGTH_DELIMITED
     position = rest_start = start
     for _ in range(MAX_FIELDS):
         if position == end:
@@ -63,7 +56,7 @@ def split(data: bytes, start: int, end: int, number: int) -> Split | None:
             return _new(Split, (payloads, rest))
         field_start = position
         try:
-            tag, payload_start, position = _field(data, position, end)
+            tag, payload_start, position = read_field(data, position, end)
         except IndexError:
             return None
         if position > end:
@@ -81,72 +74,19 @@ def is_long(data: bytes) -> bool:
     position, end = 0, len(data)
     for _ in range(MAX_FIELDS):
         try:
-            tag, payload, position = _field(data, position, end)
+            tag, payload, position = read_field(data, position, end)
         except IndexError:
             return False
-        if tag & 7 in _GROUPS:
+        if tag & 7 in GROUPS:
             position = payload
         if position >= end:
             return False
     return True
 
 
-def _field(data: bytes, position: int, end: int) -> tuple[int, int, int]:
-    """The tag of the field at `position`, and the offsets of its payload and of the next field.
-
-    The offset of the next field is beyond `end` if the field is cut short or is a group.
-
-    Raises:
-        IndexError: as `read_varint`.
-    """
-    tag, payload = data[position], position + 1
-    if tag >= 0x80:
-        tag, payload = read_varint(data, position)
-    kind = tag & 7
-    if kind == _LENGTH_DELIMITED:
-        length = data[payload]
-        if length < 0x80:
-            return tag, payload + 1, payload + 1 + length
-        length, payload = read_varint(data, payload)
-        return tag, payload, payload + length
-    if kind == 0:
-        return tag, payload, read_varint(data, payload)[1]
-    size = _FIXED_SIZES.get(kind)
-    return tag, payload, end + 1 if size is None else payload + size
-
-
-def read_varint(data: bytes | mmap.mmap, position: int) -> tuple[int, int]:
-    """The number at `position`, and the offset after it.
-
-    Raises:
-        IndexError: the number runs over the end of the data, or has more than ten bytes.
-    """
-    number = 0
-    for shift in range(0, 70, 7):
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-    raise IndexError
-
-
 def join(data: bytes, spans: Sequence[Span]) -> bytes:
     """The bytes of all spans, one after the other."""
     return b"".join([data[start:end] for start, end in spans])
-
-
-@lru_cache(maxsize=1024)  # most are lengths that come again
-def varint(number: int, width: int = 1) -> bytes:
-    """The encoding of a number, in at least `width` bytes."""
-    if number < 0x80 and width == 1:
-        return _ONE_BYTE_VARINTS[number]
-    encoded = bytearray()
-    while number >= 0x80 or len(encoded) + 1 < width:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
 
 
 class MessageWriter:
@@ -166,24 +106,24 @@ class MessageWriter:
     def put_field(self, number: int, payload: bytes) -> None:
         """Appends one length-delimited field with a number below 16."""
         size = len(payload)
-        head = _ONE_BYTE_VARINTS[number << 3 | _LENGTH_DELIMITED] + varint(size)
+        head = header(number, size)
         self._parts += (head, payload)
         self.position += len(head) + size
 
     def put_attachments(self, attachments: Sequence[Buffer], *, aligned: bool = True) -> None:
         """Appends attachments as field ATTACHMENTS, each at a multiple of ALIGNMENT if wanted."""
         for attachment in attachments:
-            header = _ATTACHMENT_TAG + varint(len(attachment))
-            padding = -(self.position + len(header)) % ALIGNMENT if aligned else 0
+            head = header(ATTACHMENTS, len(attachment))
+            padding = -(self.position + len(head)) % ALIGNMENT if aligned else 0
             if padding == 1:  # a field takes two bytes at least
                 padding += ALIGNMENT
-            self.put(_PADDING_FIELDS[padding] + header)
+            self.put(_PADDING_FIELDS[padding] + head)
             self.put(attachment)
 
     def open_message(self, number: int, size_bound: int) -> tuple[int, int, int]:
         """Begins a nested message of at most `size_bound` bytes; `close_message` takes the mark."""
         width = len(varint(size_bound))
-        self.put(_ONE_BYTE_VARINTS[number << 3 | _LENGTH_DELIMITED] + bytes(width))
+        self.put(varint(number << 3 | LENGTH_DELIMITED) + bytes(width))
         return len(self._parts) - 1, self.position, width
 
     def close_message(self, mark: tuple[int, int, int]) -> None:

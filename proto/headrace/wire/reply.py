@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from headrace.protobuf.fields import varint
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import ATTACHMENT_BYTES, Value
 from headrace.wire.dtypes import STRING, number_of
-from headrace.wire.framing import varint
 
 MAX_NAME_LENGTH: Final = 256
 """The longest name of an output that is kept, so that its bytes take little memory."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from google.rpc import status_pb2
 
+from headrace.protobuf.fields import varint
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import framing
 from headrace.wire.bounds import MAX_PARTS, check_parts
@@ -18,7 +19,6 @@ from headrace.wire.message import SMALL_BYTES, Attachments, is_in_place, parse_p
 
 _REQUESTS = 1
 _CANCEL = 2
-_ASK_LIMITS = b"\x18\x01"  # field 3
 _RESULTS = 1
 _LIMITS = 2
 _MESSAGES_READ = b"\x18"  # the tag of field 3
@@ -184,27 +184,13 @@ def serialize_infer_stream_request(
     return writer.to_bytes()
 
 
-def serialize_encoded_requests(
-    requests: Iterable[bytes], cancel: Iterable[str] = (), *, ask_limits: bool = False
-) -> bytes:
-    """One message of several requests that are serialised already, and ids to cancel."""
-    writer = framing.MessageWriter()
-    for request in requests:
-        writer.put_field(_REQUESTS, request)
-    for identifier in cancel:
-        writer.put_field(_CANCEL, identifier.encode("utf-8"))
-    if ask_limits:
-        writer.put(_ASK_LIMITS)
-    return writer.to_bytes()
-
-
 def serialize_infer_stream_reply(
     results: Iterable[StreamResult | EncodedResult],
     limits: StreamLimits | None = None,
     messages_read: int = 0,
 ) -> bytes:
     """One message of several results, the stream's limits, and how many messages were read."""
-    writer, varint = framing.MessageWriter(), framing.varint
+    writer = framing.MessageWriter()
     if messages_read:
         writer.put(_MESSAGES_READ + varint(messages_read))
     if limits is not None:

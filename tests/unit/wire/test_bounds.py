@@ -12,8 +12,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headrace.protobuf.fields import header
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire import bounds, framing, message, stream
+from headrace.wire import bounds, message, stream
 from headrace.wire.bounds import check_parts
 from headrace.wire.codec import CodecError
 
@@ -101,7 +102,7 @@ def entry(key: str, value: Any) -> int:
 
 
 def field(number: int, payload: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + framing.varint(len(payload)) + payload
+    return header(number, len(payload)) + payload
 
 
 @given(messages, small_limits)

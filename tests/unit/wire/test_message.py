@@ -14,6 +14,7 @@ from google.rpc import status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.protobuf.fields import header
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import codec, framing, message, stream
 from headrace.wire.codec import CodecError
@@ -217,7 +218,7 @@ def test_a_reply_in_pieces_is_merged_as_protobuf_merges_it() -> None:
     second = pb.InferStreamResult(reply=pb.InferReply(generation=7))
     joined = pb.InferStreamResult.FromString(first.SerializeToString() + second.SerializeToString())
     payload = first.SerializeToString() + second.SerializeToString()
-    data = b"\x0a" + framing.varint(len(payload)) + payload
+    data = header(1, len(payload)) + payload
     (received,) = stream.parse_infer_stream_reply(data).results
     assert as_protobuf(received) == joined
 
@@ -229,7 +230,7 @@ def test_the_last_of_a_reply_and_an_error_stands() -> None:
         reply.SerializeToString() + error.SerializeToString(),
         error.SerializeToString() + reply.SerializeToString(),
     ):
-        data = b"\x0a" + framing.varint(len(payload)) + payload
+        data = header(1, len(payload)) + payload
         (received,) = stream.parse_infer_stream_reply(data).results
         assert as_protobuf(received) == pb.InferStreamResult.FromString(payload)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from headrace.client.external_data import LENGTH, NotAModelError, fields
+from headrace.client.external_data import NotAModelError, fields
 from headrace.client.info import Port
+from headrace.protobuf.fields import LENGTH_DELIMITED, read_varint
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire import dtypes
-from headrace.wire.framing import read_varint
 
 # Of onnx.proto's ModelProto, and of its GraphProto and StringStringEntryProto.
 _VERSION, _GRAPH, _PROPERTY = 5, 7, 14
@@ -85,13 +85,13 @@ def _read(data: bytes | mmap.mmap) -> ModelMetadata:
         for number, wire_type, _, start, stop in fields(data, 0, len(data)):
             if number == _VERSION:
                 found.version = read_varint(data, start)[0]
-            elif wire_type != LENGTH:
+            elif wire_type != LENGTH_DELIMITED:
                 continue
             elif number in _TEXTS:
                 setattr(found, _TEXTS[number], _text(data, start, stop))
             elif number == _GRAPH:
                 for each in fields(data, start, stop):
-                    if each.number in _GRAPH_TEXTS and each.wire_type == LENGTH:
+                    if each.number in _GRAPH_TEXTS and each.wire_type == LENGTH_DELIMITED:
                         name = _GRAPH_TEXTS[each.number]
                         setattr(found, name, _text(data, each.value, each.stop))
             elif number == _PROPERTY:

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from headrace.runtime.intake.parts import header
+from headrace.protobuf.fields import header
 from headrace.runtime.system.buffers import Buffer
 
 INLINE_BYTES: Final = 4096

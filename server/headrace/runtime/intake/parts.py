@@ -16,12 +16,12 @@ from typing import Any, Final
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from headrace.protobuf.fields import LENGTH_DELIMITED, read_field, read_varint, varint
 from headrace.runtime.system.buffers import Buffer
 
 PART_BYTES: Final = 2**16
 """The bytes that one call parses. A part of two-byte messages takes some 10 ms."""
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _WIDTHS: Final = {FieldDescriptor.CPPTYPE_FLOAT: 4, FieldDescriptor.CPPTYPE_DOUBLE: 8}
 """The bytes of a packed number, for types whose numbers all have the same size."""
 
@@ -47,33 +47,20 @@ def _merge(message: Message, data: memoryview, depth: int) -> None:
     begun = at = 0
     while at < len(data):
         start = at
-        tag = data[at]
-        at += 1
-        if tag > 127:
-            tag, at = read_varint(data, start)
-        wire = tag & 7
-        if wire == _LENGTH:
-            length = data[at]
-            at += 1
-            if length > 127:
-                length, at = read_varint(data, at - 1)
-            value, at = at, at + length
-            field = fields.get(tag >> 3) if length > PART_BYTES else None
-            if field is not None and at <= len(data):
-                message.MergeFromString(bytes(data[begun:start]))
-                begun = at
-                if field.message_type is not None:
-                    held = getattr(message, field.name)
-                    _merge(held.add() if field.is_repeated else held, data[value:at], depth + 1)
-                else:
-                    for part in _cut(field, data[start:value], data[value:at]):
-                        message.MergeFromString(part)
-        elif wire == _VARINT:
-            _, at = read_varint(data, at)
-        elif wire in (_FIXED32, _FIXED64):
-            at += 4 if wire == _FIXED32 else 8
-        else:
-            raise DecodeError("groups are not used")
+        tag, value, at = read_field(data, start, len(data))
+        if at > len(data):
+            raise DecodeError("cut short, or with groups")
+        is_long = tag & 7 == LENGTH_DELIMITED and at - value > PART_BYTES
+        field = fields.get(tag >> 3) if is_long else None
+        if field is not None:
+            message.MergeFromString(bytes(data[begun:start]))
+            begun = at
+            if field.message_type is not None:
+                held = getattr(message, field.name)
+                _merge(held.add() if field.is_repeated else held, data[value:at], depth + 1)
+            else:
+                for part in _cut(field, data[start:value], data[value:at]):
+                    message.MergeFromString(part)
         if at - begun > PART_BYTES:
             message.MergeFromString(bytes(data[begun:at]))
             begun = at
@@ -101,34 +88,3 @@ def _packed(data: memoryview, width: int | None) -> Iterator[memoryview]:
                 end += 1
         yield data[begun:end]
         begun = end
-
-
-def varint(value: int) -> bytes:
-    """A number encoded as a varint of the wire format."""
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def header(number: int, length: int) -> bytes:
-    """The tag and length of the field `number` with a payload of `length` bytes."""
-    return varint(number << 3 | _LENGTH) + varint(length)
-
-
-def read_varint(data: Buffer, at: int) -> tuple[int, int]:
-    """Reads a varint. Returns the number and the position after it.
-
-    Raises:
-        IndexError: the number runs over the end of the data, or has more than ten bytes.
-    """
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise IndexError

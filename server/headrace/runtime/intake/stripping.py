@@ -14,11 +14,11 @@ import secrets
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+from headrace.protobuf.fields import LENGTH_DELIMITED, header, read_field
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.numbers import count_varints
 from headrace.runtime.intake.onnx_bytes import INLINE_BYTES
-from headrace.runtime.intake.parts import header, read_varint
 from headrace.runtime.system.buffers import Buffer, joined
 
 
@@ -41,7 +41,6 @@ Ranges: TypeAlias = Mapping[bytes, TensorSpan]
 
 _TOKEN_BYTES = 16
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MODEL, _GRAPH, _NODE, _ATTRIBUTE, _FUNCTION, _TENSOR, _SPARSE, _TYPES = range(8)
 _RAW_DATA = 9
 _CHILDREN: Final[Mapping[int, Mapping[int, int]]] = {
@@ -136,62 +135,40 @@ class _Stripper:
         while position < end:
             start = position
             fields += 1
-            tag = data[position]
-            position += 1
-            if tag > 127:
-                tag, position = read_varint(data, start)
-            wire = tag & 7
-            if wire == _LENGTH:
-                length = data[position]
-                position += 1
-                if length > 127:
-                    length, position = read_varint(data, position - 1)
-                stop = position + length
-                if stop > end:
-                    raise _malformed(start)
-                number = tag >> 3
-                child = children.get(number)
-                if child is None:
-                    size = length
-                    if number in packed:
-                        size = packed[number] * count_varints(self._view[position:stop])
-                    field = of_data.get(number)
-                    if field is not None and length >= INLINE_BYTES:
-                        if taken and (taken, field) != ("raw_data", "raw_data"):
-                            raise _scattered()
-                        taken = field
-                        token = secrets.token_bytes(_TOKEN_BYTES)
-                        self.ranges[token] = TensorSpan(position, length, field)
-                        tag_and_length = header(_RAW_DATA, _TOKEN_BYTES)
-                        pieces += (self._view[kept:start], tag_and_length, token)
-                        kept = stop
-                        if number in packed:  # decoded later
-                            small += size
-                    else:
-                        self._check_value(size)
-                        small += size
-                elif child == _TYPES:
-                    fields += length // 2
-                    small += length
-                else:
-                    replaced = self.message(child, position, stop, depth + 1)
-                    if replaced:
-                        size = sum(map(len, replaced))
-                        pieces += (self._view[kept:start], header(number, size), *replaced)
-                        kept = stop
-                position = stop
-            elif wire == _VARINT:
-                while data[position] > 127:
-                    position += 1
-                position += 1
-            elif wire == _FIXED32:
-                position += 4
-            elif wire == _FIXED64:
-                position += 8
-            else:
+            tag, value, position = read_field(data, start, end)
+            if position > end:
                 raise _malformed(start)
-        if position != end:
-            raise _malformed(start)
+            if tag & 7 != LENGTH_DELIMITED:
+                continue
+            number, length = tag >> 3, position - value
+            child = children.get(number)
+            if child is None:
+                size = length
+                if number in packed:
+                    size = packed[number] * count_varints(self._view[value:position])
+                field = of_data.get(number)
+                if field is not None and length >= INLINE_BYTES:
+                    if taken and (taken, field) != ("raw_data", "raw_data"):
+                        raise _scattered()
+                    taken = field
+                    token = secrets.token_bytes(_TOKEN_BYTES)
+                    self.ranges[token] = TensorSpan(value, length, field)
+                    pieces += (self._view[kept:start], header(_RAW_DATA, _TOKEN_BYTES), token)
+                    kept = position
+                    if number in packed:  # decoded later
+                        small += size
+                else:
+                    self._check_value(size)
+                    small += size
+            elif child == _TYPES:
+                fields += length // 2
+                small += length
+            else:
+                replaced = self.message(child, value, position, depth + 1)
+                if replaced:
+                    size = sum(map(len, replaced))
+                    pieces += (self._view[kept:start], header(number, size), *replaced)
+                    kept = position
         self._spend(fields, small)
         if pieces:
             pieces.append(self._view[kept:end])

@@ -31,11 +31,6 @@ class Access:
         path = settings.audit_log
         self._audit = AuditLog(path) if path is not None else None
 
-    @property
-    def is_controlled(self) -> bool:
-        """Whether callers need credentials."""
-        return self._authenticator is not None
-
     def entrance(self) -> Entrance | None:
         """The entrance of one event loop. None if nothing has to be done there."""
         if self._authenticator is None and self._audit is None and self._quotas is None:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from headrace.protobuf.fields import varint
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.intake.numbers import count_numbers, decode_integers
-from headrace.runtime.intake.parts import varint
 from headrace.runtime.intake.read import from_bytes
 from headrace.testing.case import parse
 

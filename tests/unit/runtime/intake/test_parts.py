@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper
 
+from headrace.protobuf.fields import header
 from headrace.runtime.intake import parts
 from tests.support.model_zoo import branches, image_network
 from tests.support.scrambled import scrambled
@@ -87,7 +88,7 @@ def test_what_protobuf_refuses_is_refused_in_parts() -> None:
 def test_messages_that_are_nested_without_end_are_refused() -> None:
     data = b""
     for _ in range(5000):
-        data = parts.varint(1 << 3 | 2) + parts.varint(len(data)) + data
-        data = parts.varint(4 << 3 | 2) + parts.varint(len(data)) + data
+        data = header(1, len(data)) + data
+        data = header(4, len(data)) + data
     with pytest.raises(DecodeError):
         parts.merge(onnx.TypeProto(), data)

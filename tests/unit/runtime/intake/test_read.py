@@ -18,9 +18,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
+from headrace.protobuf.fields import header
 from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.intake.parts import header
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.mapped_files import MappedFiles
 from headrace.runtime.transform.transform import transform_network

@@ -178,7 +178,9 @@ def test_the_commands_of_the_manual_work(tmp_path: Path, monkeypatch: pytest.Mon
     for words in served:
         names = (name.removeprefix("--").replace("-", "_") for name in words[::2])
         settings = load_settings(dict(zip(names, words[1::2], strict=True)), {})
-        assert Access(settings, Watcher(), Counters()).is_controlled
+        entrance = Access(settings, Watcher(), Counters()).entrance()
+        assert entrance is not None
+        assert entrance.checks
 
 
 def test_the_entries_of_the_manual_are_valid() -> None:

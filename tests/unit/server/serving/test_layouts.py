@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.protobuf.fields import header
 from headrace.runtime.execution.job import Sequence
 from headrace.server.services.inference import decode, places
 from headrace.server.serving.call import InferCall, SharedTensor
 from headrace.server.serving.layouts import MAX_IN_REGIONS, MAX_LAYOUTS, MAX_PARTS, CallLayouts
 from headrace.v1 import inference_engine_pb2 as pb
-from headrace.wire import framing
 from headrace.wire.codec import CodecError, encode_values
 from headrace.wire.message import SMALL_BYTES, parse_infer_request, serialize
 from headrace.wire.request import MAX_ID_LENGTH, MAX_PRIORITY, MAX_TIMEOUT_SECONDS
@@ -157,10 +157,7 @@ X = np.ones((1, 4), np.float32)
         message({"x": [X, X]}),
         message({"x": None}),
         message({"x": X, "y": None}),
-        message({"x": X})
-        + framing.varint(100 << 3 | 2)
-        + framing.varint(SMALL_BYTES)
-        + bytes(SMALL_BYTES),
+        message({"x": X}) + header(100, SMALL_BYTES) + bytes(SMALL_BYTES),
     ],
     ids=["long id", "session", "bool", "string", "sequence", "absent", "in part", "much else"],
 )

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from headrace.oip import open_inference_pb2 as oip
+from headrace.protobuf.fields import header
 from headrace.server.services.open_inference.datatypes import (
     BOOL,
     BYTES,
@@ -47,8 +48,8 @@ from headrace.wire.message import SMALL_BYTES, parse_plain
 
 _ID: Final = 3  # number of id in ModelInferRequest
 _RAW: Final = 7  # number of raw_input_contents in ModelInferRequest
-_RAW_TAG: Final = bytes((6 << 3 | 2,))  # of raw_output_contents in ModelInferResponse
-_RESPONSE_TAG: Final = bytes((2 << 3 | 2,))  # of infer_response in ModelStreamInferResponse
+_RAW_OUTPUT: Final = 6  # raw_output_contents in ModelInferResponse
+_INFER_RESPONSE: Final = 2  # infer_response in ModelStreamInferResponse
 NO_FACTS: Final[Mapping[str, bool]] = MappingProxyType({})
 _PARAMETER: Final = {bool: "bool_param", int: "int64_param", str: "string_param"}
 
@@ -174,7 +175,7 @@ def encode_texts(array: Array) -> Buffer:
 
 def on_stream(response: bytes) -> bytes:
     """A serialised ModelInferResponse as a serialised ModelStreamInferResponse."""
-    return b"".join((_RESPONSE_TAG, framing.varint(len(response)), response))
+    return header(_INFER_RESPONSE, len(response)) + response
 
 
 @lru_cache(maxsize=1024)
@@ -200,12 +201,12 @@ def _named(model: str, version: str) -> bytes:
 @lru_cache(maxsize=1024)
 def _raw_head(size: int) -> bytes:
     """What is before the bytes of an element of `raw_output_contents`."""
-    return _RAW_TAG + framing.varint(size)
+    return header(_RAW_OUTPUT, size)
 
 
 def _text(number: int, text: str) -> bytes:
     data = text.encode()
-    return bytes((number << 3 | 2,)) + framing.varint(len(data)) + data
+    return header(number, len(data)) + data
 
 
 def _inputs(tensors: Sequence[Any], raw: Sequence[Buffer]) -> dict[str, Input]:
