@@ -315,6 +315,25 @@ def test_the_same_request_again_is_computed_with_what_the_memory_holds_now(
     os.close(own)
 
 
+@pytest.mark.parametrize("way", [over_calls, over_a_stream])
+def test_an_output_is_copied_to_a_place_where_the_network_cannot_compute_it(
+    server: Server, path: Path, way: Callable[..., Callable[[pb.InferRequest], str]]
+) -> None:
+    own, unaligned = memfd(2 * SIZE + 4), SIZE + 4
+    with SideClient(path) as client:
+        client.hello(TOKEN)
+        name, ask = client.hand_over(os.dup(own)), way(server, TOKEN)
+        for _ in range(3):
+            x = networks.random(*SHAPE)
+            os.pwrite(own, x.tobytes(), 0)
+            request = in_memory(name, to=unaligned)
+            request.network = "in_place"
+            assert ask(request) == "OK"
+            y = np.frombuffer(os.pread(own, SIZE, unaligned), np.float32).reshape(SHAPE)
+            np.testing.assert_array_equal(y, x + x)
+    os.close(own)
+
+
 def test_an_output_may_take_the_place_of_its_input(server: Server, path: Path) -> None:
     x = networks.random(*SHAPE)
     own = memfd(SIZE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -16,8 +15,11 @@ from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize, s
 from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.layouts import CallLayouts
 from headrace.server.serving.offload import HEAVY_ELEMENTS, offload, texts
-from headrace.server.serving.serving import Serving
+from headrace.server.serving.regions import are_written, write_outputs
+from headrace.server.serving.serving import TensorPlaces, Serving
 from headrace.server.serving.turns import Turn, Turns
+from headrace.server.shared_memory.lease import Lease
+from headrace.server.shared_memory.users import Caller
 from headrace.server.tracing.tracing import Headers
 from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
@@ -95,7 +97,7 @@ class _Stream(RequestStream):
         self._notice = Notice()
         self._layouts = owner.layouts
         self._may_hold_many_texts = False
-        self._encoding: set[asyncio.Task[None]] = set()  # asyncio would lose them
+        self._owner_of_regions: Caller | None = None  # asked by the first request that needs it
         self._tasks: Tasks[EncodedResult] = Tasks()
         self._turns = Turns()
 
@@ -167,17 +169,16 @@ class _Stream(RequestStream):
 
     def _begin(self, request: InferCall | StreamRequest, key: Hashable) -> Cancel:
         if isinstance(request, InferCall):
-            if not request.uses_regions:
-                return self._start_now(request)
-            ended = partial(self._ended, key, request.id)
-            return self._tasks.begin(self._run(request, None), ended)
+            return self._start_now(request)
         message, name = request.message, str(key)
         sequence, turn = message.session.id, None
         network = self._serving.find_elsewhere(message.network, self._context, sequence)
         is_heavy = self._may_hold_many_texts and strings_in(message.inputs) > HEAVY_ELEMENTS
         call = None if network or is_heavy else self._decoded(request)
-        if call is not None and not call.uses_regions and not self._turns.waits(sequence):
-            return self._start_now(call)
+        if call is not None:
+            waits = bool(sequence) and (call.uses_regions or self._turns.waits(sequence))
+            if not waits:
+                return self._start_now(call)
         if sequence:
             turn = self._turns.take(sequence)
         if network:
@@ -197,43 +198,71 @@ class _Stream(RequestStream):
         return call
 
     def _start_now(self, call: InferCall) -> Cancel:
-        """Starts a request that has nothing to wait for."""
+        """Starts a request that waits for no other one."""
+        if call.uses_regions:
+            return self._start_in_regions(call)
         serving, remaining = self._serving, self._context.time_remaining()
-        done = partial(serving.sink.put, partial(self._deliver, call))
+        done = partial(serving.sink.put, partial(self._deliver, call, None))
         return serving.start(call, remaining, done).token.cancel
 
-    def _deliver(self, call: InferCall, job: Job) -> None:
-        """Takes the outcome of a request that had nothing to wait for."""
+    def _start_in_regions(self, call: InferCall) -> Cancel:
+        serving, caller, place = self._serving, self._owner_of_regions, None
+        if caller is not None:
+            place = serving.place(call, caller)
+            if place.room is not None:
+                with place.lease as lease:
+                    done = partial(self._deliver, call, lease)
+                    remaining = self._context.time_remaining()
+                    return serving.start_in_place(call, place, remaining, done).token.cancel
+        return self._tasks.begin(
+            self._run(call, None, place), partial(self._ended, call.id, call.id)
+        )
+
+    def _deliver(self, call: InferCall, lease: Lease | None, job: Job) -> None:
+        """Takes the outcome of a request without a task.
+
+        Args:
+            lease: the regions of one that ran in its client's memory.
+        """
         name, seconds = call.id, job.queue_seconds + job.execution_seconds
         if job.error is not None:
             self._ended(name, name, None, job.take_error(), seconds, job)
             return
         result = InferResult(call, job, job.outputs)
-        if (strings := texts(job.outputs.values())) <= HEAVY_ELEMENTS:
+        is_there = lease is None or are_written(result)
+        if is_there and texts(job.outputs.values()) <= HEAVY_ELEMENTS:
             self._ended(name, name, result, None, seconds, job)
             return
+        if lease is not None:
+            lease.hold()
 
-        async def encode_offloaded() -> None:
-            outcome: EncodedResult | None = None
-            error: BaseException | None = None
-            try:
-                outcome = await offload(partial(encoded, name, result), strings)
-            except Exception as raised:  # noqa: BLE001 - any error is this request's result
-                error = raised
+        def ended(
+            outcome: EncodedResult | None, error: BaseException | None, _: float, __: Job | None
+        ) -> None:
             self._ended(name, name, outcome, error, seconds, job)
 
-        task = asyncio.get_running_loop().create_task(encode_offloaded())
-        self._encoding.add(task)
-        task.add_done_callback(self._encoding.discard)
+        self._tasks.begin(self._finish(result, lease), ended)
+
+    async def _finish(self, result: InferResult, lease: Lease | None) -> EncodedResult:
+        """The result of a request whose outputs take long to write or to encode."""
+        if lease is not None:
+            with lease:
+                await write_outputs(result, lease)
+        strings = texts(result.outputs.values())
+        return await offload(partial(encoded, result.call.id, result), strings)
 
     async def _run_heavy(self, request: StreamRequest, turn: Turn | None) -> EncodedResult:
         """Computes a request with many texts."""
         decoding = partial(decode, *request)
         return await self._run(await offload(decoding, strings_in(request.message.inputs)), turn)
 
-    async def _run(self, call: InferCall, turn: Turn | None) -> EncodedResult:
+    async def _run(
+        self, call: InferCall, turn: Turn | None, place: TensorPlaces | None = None
+    ) -> EncodedResult:
         """Computes a request that may have to wait: for a copy, or for its turn."""
-        result = await self._serving.run(call, self._context, turn)
+        if call.uses_regions and self._owner_of_regions is None:
+            self._owner_of_regions = await self._serving.caller(self._context)
+        result = await self._serving.run(call, self._context, turn, place)
         return await offload(partial(encoded, call.id, result), texts(result.outputs.values()))
 
     async def _pass_on(

@@ -109,6 +109,17 @@ async def read_inputs(call: InferCall, lease: Lease) -> None:
             call.inputs[name] = await offload(decode, len(data) if value.dtype is None else 0)
 
 
+def are_written(result: InferResult) -> bool:
+    """Whether `write_outputs` has nothing to do."""
+    room = result.job.room or {}
+    outputs = result.outputs
+    return all(
+        name in outputs and outputs[name] is room.get(name)
+        for name, wanted in result.call.wanted.items()
+        if wanted.region is not None
+    )
+
+
 async def write_outputs(result: InferResult, lease: Lease) -> None:
     """Writes the outputs that belong into regions, unless the network has computed them there.
 

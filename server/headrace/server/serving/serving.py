@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -51,6 +51,20 @@ class Context(Protocol):
         """The id of the caller's user on this machine; None if the caller is elsewhere."""
 
 
+class TensorPlaces(NamedTuple):
+    """What a request with tensors in shared memory holds before it starts.
+
+    Attributes:
+        lease: the regions, which have all been checked.
+        entry: the network. None in a sequence, whose request before may decide the version.
+        room: the `Job.room` of a run in the client's memory. None if the inputs have to be copied.
+    """
+
+    lease: Lease
+    entry: NetworkEntry | None
+    room: Mapping[str, Array] | None
+
+
 class Serving:
     """Belongs to the thread of the event loop of `sink`. gRPC and REST have one object each.
 
@@ -89,11 +103,18 @@ class Serving:
             return ""
         return self.elsewhere.find(self.networks.names(network), context, sequence)
 
-    async def run(self, call: InferCall, context: Context, turn: Turn | None = None) -> InferResult:
+    async def run(
+        self,
+        call: InferCall,
+        context: Context,
+        turn: Turn | None = None,
+        place: TensorPlaces | None = None,
+    ) -> InferResult:
         """Computes one request.
 
         Args:
             turn: that of a sequence's request on a stream.
+            place: that of a request in shared memory, if it was placed already.
 
         Raises:
             CodecError: the request breaks the protocol.
@@ -101,7 +122,8 @@ class Serving:
             the job's error.
         """
         if call.uses_regions:
-            return await self._run_in_regions(call, context, turn)
+            place = place or self.place(call, await self.caller(context))
+            return await self._run_in_regions(call, context, turn, place)
         if turn is not None:
             await turn.comes()
         entry = self._acquire(call) if call.wanted else None
@@ -124,38 +146,51 @@ class Serving:
     def _acquire(self, call: InferCall) -> NetworkEntry:
         return self.networks.acquire(call.network, call.version, call.sequence_id)
 
-    async def _run_in_regions(
-        self, call: InferCall, context: Context, turn: Turn | None
-    ) -> InferResult:
-        with Lease(self._regions, await self.caller(context)) as lease:
+    def place(self, call: InferCall, caller: Caller) -> TensorPlaces:
+        """Takes the regions of a request, and its network. Its run gives both back.
+
+        Raises:
+            As `Lease.use` and `NetworkRegistry.acquire`.
+        """
+        lease = Lease(self._regions, caller)
+        try:
             for region in call.regions():  # a wrong place is found before the run
                 lease.use(*region)
-            if call.sequence is None:
-                entry = self._acquire(call)
-                try:
-                    assert entry.executable is not None
-                    room = place_inputs(call, lease, entry.executable)
-                    if room is None:
-                        await read_inputs(call, lease)
-                except BaseException:
-                    self.networks.release(entry)
-                    raise
-            else:  # the one before it may decide which version it gets
-                await read_inputs(call, lease)
-                if turn is not None:
-                    await turn.comes()
-                entry, room = self._acquire(call), None
-            labels = _labels(call, entry)
-            done = self._wake
-            if room is not None:
-                done = partial(self.sink.put, partial(_let_go, lease))
-                lease.hold()  # for the run, which does not end at once if the caller leaves
+            if call.sequence is not None:
+                return TensorPlaces(lease, None, None)
+            entry = self._acquire(call)
             try:
-                job = self.start(call, context.time_remaining(), done, entry, room)
+                assert entry.executable is not None
+                return TensorPlaces(lease, entry, place_inputs(call, lease, entry.executable))
             except BaseException:
-                if room is not None:
-                    lease.close()
+                self.networks.release(entry)
                 raise
+        except BaseException:
+            lease.close()
+            raise
+
+    async def _run_in_regions(
+        self, call: InferCall, context: Context, turn: Turn | None, place: TensorPlaces
+    ) -> InferResult:
+        lease, entry, room = place
+        with lease:
+            try:
+                if room is None:
+                    await read_inputs(call, lease)
+                if entry is None and turn is not None:
+                    await turn.comes()
+            except BaseException:
+                if entry is not None:
+                    self.networks.release(entry)
+                raise
+            if entry is None:
+                entry = self._acquire(call)
+            labels = _labels(call, entry)
+            remaining = context.time_remaining()
+            if room is None:
+                job = self.start(call, remaining, self._wake, entry)
+            else:
+                job = self.start_in_place(call, place, remaining, wake)
             JOB.set(job)
             if turn is not None:
                 turn.over()
@@ -164,6 +199,34 @@ class Serving:
             await _classify(result, labels)
             await write_outputs(result, lease)
             return result
+
+    def start_in_place(
+        self,
+        call: InferCall,
+        place: TensorPlaces,
+        remaining: float | None,
+        done: Callable[[Job], None],
+    ) -> Job:
+        """Submits a request that runs in its client's memory.
+
+        The run holds the lease, because it does not end at once if the caller leaves.
+
+        Args:
+            place: has a `room`.
+            remaining: seconds until the call's own deadline.
+            done: is called on the loop's thread.
+
+        Raises:
+            As `start`.
+        """
+        lease = place.lease
+        lease.hold()
+        try:
+            ended = partial(self.sink.put, partial(_let_go, lease, done))
+            return self.start(call, remaining, ended, place.entry, place.room)
+        except BaseException:
+            lease.close()
+            raise
 
     def start(
         self,
@@ -239,11 +302,13 @@ def tensor(value: Value, name: str) -> Array:
     return value
 
 
-def _let_go(lease: Lease, job: Job) -> None:
+def _let_go(lease: Lease, done: Callable[[Job], None], job: Job) -> None:
     """Ends a run in its client's memory."""
     lease.job = job
-    lease.close()
-    wake(job)
+    try:
+        done(job)
+    finally:
+        lease.close()
 
 
 def _labels(call: InferCall, entry: NetworkEntry) -> dict[str, Callable[[Array], Array]]:
