@@ -16,7 +16,7 @@ from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.layouts import CallLayouts
 from headrace.server.serving.offload import HEAVY_ELEMENTS, offload, texts
 from headrace.server.serving.regions import are_written, write_outputs
-from headrace.server.serving.serving import TensorPlaces, Serving
+from headrace.server.serving.serving import Serving, TensorPlaces
 from headrace.server.serving.turns import Turn, Turns
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.users import Caller
