@@ -20,8 +20,8 @@ from headrace.client.balancing import Balancing
 from headrace.client.sync import Network
 from headrace.testing import networks
 from tests.integration.harness import BASIC, Server, until
-from tests.integration.test_stop import free_port
 from tests.reload.test_reload import Load
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO, Any, Self
@@ -21,15 +22,14 @@ from google.rpc import status_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.testing.case import Case
-from headrace.testing.occupied import eventually
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.v1 import inference_engine_pb2_grpc as rpc
 from headrace.wire.codec import Value, decode_values, encode_values
 from headrace.wire.errors import ErrorDetails, from_status, from_trailing_metadata
 from headrace.wire.parameters import decode_parameter
+from tests.support.patience import PATIENCE_SECONDS
 
-START_SECONDS = 300.0
-CALL_SECONDS = 300.0
+CALL_SECONDS = PATIENCE_SECONDS
 # For servers that a test starts for itself: other installed devices make each start seconds longer.
 BASIC = ("--devices", "CPU,TEMPLATE")
 _MESSAGE_BYTES = 256 << 20
@@ -56,7 +56,7 @@ class Server:
         with self.process.stdout as output:
             line = output.readline()  # ends when the server is ready, or with the process
         if not line:
-            self.process.wait(START_SECONDS)
+            self.process.wait(PATIENCE_SECONDS)
             raise AssertionError(f"the server did not start:\n{self.log()}")
         addresses = json.loads(line)
         self.address: str = addresses["grpc"]
@@ -199,7 +199,7 @@ def refused_start(*options: str, environment: Mapping[str, str] | None = None) -
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=START_SECONDS,
+        timeout=PATIENCE_SECONDS,
         env={**os.environ, **(environment or {})},
         check=False,
     )
@@ -278,23 +278,22 @@ def details_of(error: grpc.RpcError | status_pb2.Status) -> ErrorDetails:
 
 
 def assert_settled(server: Server) -> None:
-    """Nothing waits or runs, and every accepted request has exactly one outcome."""
-    samples: dict[Any, float] = {}
+    """Nothing waits or runs, and every accepted request has exactly one outcome.
 
-    def idle() -> bool:
-        # A stream is busy until shortly after its last request has been answered.
-        samples.update(server.scrape())
-        gauges = ("headrace_device_queue_depth", "headrace_device_streams_busy")
-        return not any(value for (name, _), value in samples.items() if name in gauges)
+    A request leaves its queue and its stream a moment before or after it is counted.
+    """
 
-    eventually(idle, "the end of all work")
-    for scope in ("device", "network"):
-        accepted: dict[tuple[tuple[str, str], ...], float] = {}
-        finished: dict[tuple[tuple[str, str], ...], float] = {}
-        for (name, labels), value in samples.items():
-            key = tuple(label for label in labels if label[0] != "outcome")
-            if name == f"headrace_{scope}_accepted_total":
-                accepted[key] = accepted.get(key, 0) + value
-            elif name == f"headrace_{scope}_requests_total":
-                finished[key] = finished.get(key, 0) + value
-        assert accepted == finished
+    def settled() -> bool:
+        accepted, finished = Counter[Any](), Counter[Any]()
+        for (name, labels), value in server.scrape().items():
+            if value and name in ("headrace_device_queue_depth", "headrace_device_streams_busy"):
+                return False
+            what = tuple(label for label in labels if label[0] != "outcome")
+            for scope in ("device", "network"):
+                if name == f"headrace_{scope}_accepted_total":
+                    accepted[scope, what] += int(value)
+                elif name == f"headrace_{scope}_requests_total":
+                    finished[scope, what] += int(value)
+        return accepted == finished
+
+    until(settled, "all work was to end, each accepted request with one outcome")

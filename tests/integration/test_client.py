@@ -17,8 +17,7 @@ import pytest
 from headrace.client import Outputs, errors
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
-from headrace.testing.occupied import eventually
-from tests.integration.harness import BASIC, CALL_SECONDS, Server, infer_request
+from tests.integration.harness import BASIC, CALL_SECONDS, Server, infer_request, until
 from tests.support.client_fake import KINDS, connected
 
 MLP, ADD, ENDLESS = networks.mlp(), networks.add(), networks.endless()
@@ -374,7 +373,7 @@ def test_a_full_queue_is_said_at_once_or_waited_for(kind: str) -> None:
         request = infer_request("endless", ENDLESS.inputs)
         held = [server.stub.Infer.future(request) for _ in range(2)]
         accepted, refused = "headrace_device_accepted_total", "headrace_device_refused_total"
-        eventually(lambda: server.total(accepted, device="TEMPLATE.0") == 2, "a full device")
+        until(lambda: server.total(accepted, device="TEMPLATE.0") == 2, "a full device")
         with pytest.raises(errors.ResourceExhausted) as caught:
             add.infer(ADD.inputs)
         delay = caught.value.details.retry_delay_seconds
@@ -382,7 +381,7 @@ def test_a_full_queue_is_said_at_once_or_waited_for(kind: str) -> None:
         assert delay > 0
 
         def make_room() -> None:
-            eventually(lambda: server.total(refused) >= 2, "another refusal")
+            until(lambda: server.total(refused) >= 2, "another refusal")
             for call in held:
                 call.cancel()
 

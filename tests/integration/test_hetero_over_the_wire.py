@@ -20,7 +20,6 @@ from headrace.runtime.network.network import Network
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
-from headrace.testing.occupied import eventually
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import (
     CALL_SECONDS,
@@ -30,8 +29,11 @@ from tests.integration.harness import (
     details_of,
     infer_request,
     outcome_of,
+    until,
 )
 from tests.support.faulty_device import FAULTS
+from tests.support.gated_device import WAITS
+from tests.support.patience import DEADLINES
 
 MAGIKA = Path(__file__).parents[2] / ".cache/magika/model.onnx"
 FACTORY = 'factory = "tests.support.faulty_device:create_plugin"'
@@ -47,6 +49,9 @@ device = "CPU"
 
 [plugins.C]
 {FACTORY}
+
+[plugins.GATED]
+factory = "tests.support.gated_device:create_plugin"
 """
 DEVICES = "HETERO:CPU,TEMPLATE"
 FAULTY = ("A", "B", "C")
@@ -55,7 +60,8 @@ REQUESTS = 300
 
 @pytest.fixture(scope="module")
 def hetero(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with a second CPU and three devices that fail when they are told to."""
+    """A server with a second CPU, three devices that fail when they are told to, and one whose
+    loads wait."""
     file = tmp_path_factory.mktemp("settings") / "headrace.toml"
     file.write_text(CONFIG, "utf-8")
     with Server("--config", str(file)) as running:
@@ -100,9 +106,13 @@ def metric(server: Server, network: str, name: str) -> Any:
     return getattr(value, value.WhichOneof("value"))
 
 
-def set_fault(server: Server, device: str, fault: str) -> None:
-    request = pb.SetConfigRequest(target=pb.Target(device=device), config={"FAULT": fault})
+def set_config(server: Server, device: str, **config: str) -> None:
+    request = pb.SetConfigRequest(target=pb.Target(device=device), config=config)
     server.stub.SetConfig(request, timeout=CALL_SECONDS)
+
+
+def set_fault(server: Server, device: str, fault: str) -> None:
+    set_config(server, device, FAULT=fault)
 
 
 def layers(case: Case) -> list[str]:
@@ -313,7 +323,7 @@ def test_a_deadline_ends_the_subgraph_that_runs_and_names_it(hetero: Server) -> 
     case = unending()
     load(hetero, case, DEVICES, SPLIT_UNENDING)
     stream = Stream(hetero.stub)
-    for seconds in (0.2, 1, 5, 25):  # until the second subgraph is reached in time
+    for seconds in DEADLINES:  # until the second subgraph is reached in time
         stream.send(infer_request(case.name, case.inputs, id="late", timeout_seconds=seconds))
         details = details_of(stream.next().error)
         assert details.code is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -332,9 +342,7 @@ def test_a_cancel_ends_the_subgraph_that_runs_and_no_other_request(hetero: Serve
     busy = {"device": "TEMPLATE.0"}
     stream = Stream(hetero.stub)
     stream.send(infer_request(case.name, case.inputs, id="endless"))
-    eventually(
-        lambda: hetero.total("headrace_device_streams_busy", **busy) == 1, "the second subgraph"
-    )
+    until(lambda: hetero.total("headrace_device_streams_busy", **busy) == 1)
     stream.send(cancel=["endless"])
     details = details_of(stream.next().error)
     assert details.code is grpc.StatusCode.CANCELLED
@@ -443,16 +451,19 @@ def test_a_load_under_way_can_be_given_up(hetero: Server) -> None:
     request = pb.LoadNetworkRequest(
         name=case.name,
         model=pb.ModelSource(data=case.model.SerializeToString()),
-        device=DEVICES,
-        affinities=at_random(case, 0, "CPU", "TEMPLATE"),
+        device="HETERO:CPU,GATED",
+        affinities=at_random(case, 0, "CPU", "GATED"),
     )
+
+    def listed() -> int:
+        reply = hetero.stub.ListNetworks(pb.ListNetworksRequest(), timeout=CALL_SECONDS)
+        return len(reply.networks)
+
+    set_config(hetero, "GATED", HOLD="YES")
     call = hetero.stub.LoadNetwork.future(request, timeout=CALL_SECONDS)
+    until(lambda: WAITS in hetero.log(), "the load was to wait")
     call.cancel()
-    listed = pb.ListNetworksRequest()
-    eventually(
-        lambda: not hetero.stub.ListNetworks(listed, timeout=CALL_SECONDS).networks,
-        "the end of the load",
-    )
+    until(lambda: listed() == 0, "the load was to end")
     load(hetero, case, DEVICES)
     assert_same_outputs(hetero.infer(case.name, case.inputs), case.expected(), 1e-5)
     hetero.unload(case.name)

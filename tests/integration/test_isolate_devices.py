@@ -12,12 +12,11 @@ import psutil
 import pytest
 
 from headrace.testing.case import Case, parse
-from headrace.testing.occupied import eventually
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from headrace.wire.parameters import decode_parameter
 from tests.integration.child_processes import children
-from tests.integration.harness import CALL_SECONDS, Server, assert_settled, details_of
+from tests.integration.harness import CALL_SECONDS, Server, assert_settled, details_of, until
 from tests.support.crashing_device import CRASH, CRASHING_LAYER, CRASHING_QUERY
 
 _CONFIG = """
@@ -68,7 +67,7 @@ def refusal(call: Callable[[], object]) -> ErrorDetails:
 def assert_others_go_on(server: Server, device: str) -> None:
     """The other devices at once, and the other network of the device when that is up again."""
     assert answer(server, "CPU") == [0, 2]
-    eventually(lambda: answer(server, device) == [0, 2], f"{device} comes back")
+    until(lambda: answer(server, device) == [0, 2], f"{device} comes back")
 
 
 def answer(server: Server, device: str) -> object:

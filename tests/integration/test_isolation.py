@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from headrace.testing.case import Case, parse
-from headrace.testing.occupied import eventually
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.child_processes import children
 from tests.integration.harness import (
@@ -27,6 +26,7 @@ from tests.integration.harness import (
     assert_settled,
     details_of,
     infer_request,
+    until,
 )
 from tests.integration.listed_devices import held
 from tests.support.crashing_device import CRASH
@@ -102,7 +102,7 @@ def await_next(server: Server, device: str, known: set[int]) -> psutil.Process:
     def new() -> list[psutil.Process]:
         return [each for each in children(server) if each.pid not in known]
 
-    eventually(lambda: bool(new()), f"{device}'s next worker")
+    until(lambda: bool(new()), f"{device}'s next worker")
     wait_for(server, device, up=True)
     (worker,) = new()
     return worker
@@ -141,7 +141,7 @@ class Load:
     def wait_for(self, outcome: str, more: int) -> None:
         """Until there are `more` such outcomes than now."""
         before = self.outcomes[outcome]
-        eventually(lambda: self.outcomes[outcome] >= before + more, f"{more} {outcome}")
+        until(lambda: self.outcomes[outcome] >= before + more, f"{more} {outcome}")
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +182,7 @@ def test_a_backend_that_segfaults_costs_no_other_device_a_request(server: Server
     assert len(children(server)) == 2
     # FRAGILE's first connection, and those for the metrics, came after the count.
     now = psutil.Process(server.process.pid).num_fds
-    eventually(lambda: now() <= descriptors + 2, "descriptors are given back")
+    until(lambda: now() <= descriptors + 2, "descriptors are given back")
     log = server.log()
     assert log.count("SIGSEGV") >= CRASHES
     assert "Fatal Python error: Segmentation fault" in log
@@ -214,7 +214,7 @@ def test_a_worker_that_is_killed_under_load_loses_no_reply_and_gives_no_wrong_on
     assert_settled(server)
     server.unload("apart", "second")
     maps = Path(f"/proc/{server.process.pid}/maps")
-    eventually(lambda: "headrace-tensors" not in maps.read_text(), "shared memory is given back")
+    until(lambda: "headrace-tensors" not in maps.read_text(), "shared memory is given back")
     assert len(children(server)) == 2
 
 

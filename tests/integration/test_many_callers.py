@@ -97,7 +97,7 @@ def test_threads_get_their_own_results_among_cancels_deadlines_and_bad_requests(
         assert not wrong
         ends = {"cancel Cancelled", "late DeadlineExceeded", "bad InvalidArgument"}
         assert seen.keys() <= {"infer", "start"} | ends
-        until(lambda: server.total("headrace_device_streams_busy", device="TEMPLATE") == 0)
+        until(lambda: server.total("headrace_device_streams_busy", device="TEMPLATE.0") == 0)
 
 
 def test_tasks_get_their_own_results(server: Server) -> None:
@@ -151,7 +151,7 @@ def test_a_request_that_waits_for_a_stream_does_not_hold_others_up(server: Serve
         assert float(network.infer(x(2.0))["y"][0]) == 2.0
         for each in stuck:
             assert each.cancel()
-        until(lambda: server.total("headrace_device_streams_busy", device="TEMPLATE") == 0)
+        until(lambda: server.total("headrace_device_streams_busy", device="TEMPLATE.0") == 0)
 
 
 def test_a_server_that_stops_gives_results_and_unavailable_only() -> None:

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
@@ -284,7 +285,7 @@ def test_a_timeout_in_the_request_ends_it(serving: Server, stub: Any) -> None:
     call = stub.ModelInfer.future(infer_request("endless", case.inputs), timeout=CALL_SECONDS)
     until(lambda: in_flight(serving) == 1)
     call.cancel()
-    until(lambda: in_flight(serving) == 0)
+    assert_settled(serving)
     (stats,) = stub.ModelStatistics(oip.ModelStatisticsRequest(name="endless")).model_stats
     assert stats.inference_stats.fail.count == 2
     assert stats.response_stats["0"].cancel.count == 1
@@ -380,11 +381,14 @@ def test_statistics_are_those_of_a_plain_model_whatever_becomes_of_the_requests(
     ran = sum(each.batch_size * each.compute_infer.count for each in stats.batch_stats)
     assert ran == inferences if device == "CPU" else ran >= rows
 
+    ended = partial(serving.total, "headrace_grpc_requests_total", method="ModelStreamInfer")
+    streams = ended()
     cut = Stream(stub)
     cut.send(*(picking("good", 1, number) for number in range(50)))
     next(cut.call)
     cut.call.cancel()  # how many have run by then is the server's to say
-    until(lambda: in_flight(serving) == 0)
+    until(lambda: ended() > streams, "the server was to hear of it")
+    assert_settled(serving)
     outcomes = Counter(by_outcome(serving))
     outcomes.subtract(before)
     (stats,) = stub.ModelStatistics(ask_for).model_stats

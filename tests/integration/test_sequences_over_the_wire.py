@@ -299,6 +299,7 @@ def test_threads_that_share_a_session_take_turns(loaded: Server) -> None:
         for each in started:
             each.add_done_callback(lambda done: seen.append(doubled(done.result())))
         assert doubled(session.infer(x(1))) == 42
+        assert eventually(lambda: len(seen) == 20)
         assert seen == [2.0 * k for k in range(1, 21)]
 
 

@@ -33,6 +33,7 @@ from tests.integration.harness import (
     outcome_of,
     until,
 )
+from tests.support.patience import DEADLINES
 from tests.support.stateful import SUM_STATES, TALLY
 
 REPOSITORY = Path(__file__).parents[2]
@@ -414,7 +415,7 @@ def test_an_unregister_waits_for_the_request_that_uses_the_region(sharing: Serve
         ends.callback(running.cancel)
         until(lambda: is_running(sharing, "CPU"))
         short = pb.UnregisterSharedMemoryRequest(name="busy")
-        for seconds in (0.2, 1, 5, 25):  # until the call gets there in its time
+        for seconds in DEADLINES:  # until the call gets there in its time
             ended = sharing.stub.UnregisterSharedMemory.future(short, timeout=seconds)
             assert ended.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             if not listed(sharing):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
-import socket
 import subprocess
 import threading
 import urllib.error
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +34,8 @@ from tests.integration.harness import (
     refused_start,
     until,
 )
+from tests.support.gated_device import WAITS
+from tests.support.ports import free_port
 
 
 def drained(server: Server) -> None:
@@ -46,15 +46,6 @@ def drained(server: Server) -> None:
     server.terminate()
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
     watch.cancel()
-
-
-def free_port() -> int:
-    """A port outside of those that the system gives to others, so that it is free later, too."""
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(first // 2, first)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 def test_sigterm_finishes_what_was_accepted_and_refuses_the_rest() -> None:
@@ -143,7 +134,7 @@ def test_a_load_that_cannot_be_stopped_keeps_no_server_from_stopping(tmp_path: P
         model = pb.ModelSource(data=networks.add().model.SerializeToString())
         request = pb.LoadNetworkRequest(name="deaf", device="GATED", model=model)
         load = server.stub.LoadNetwork.future(request)
-        until(lambda: server.stub.ListNetworks(pb.ListNetworksRequest()).networks)
+        until(lambda: WAITS in server.log(), "the load was to be in the middle of a call")
         assert server.stop() == 0, server.log()
         assert load.code() is grpc.StatusCode.UNAVAILABLE
         assert "still being loaded" in server.log()
@@ -304,6 +295,7 @@ def test_callers_without_a_pause_see_nothing_but_replies_and_unavailable() -> No
         for _ in range(100):
             assert replied.acquire(timeout=CALL_SECONDS)
         assert server.stop() == 0, server.log()
+        until(lambda: "UNAVAILABLE" in seen, "a caller was to find the server gone")
         gone.set()
         for caller in callers:
             caller.join(CALL_SECONDS)

@@ -1,10 +1,12 @@
 """TEMPLATE that compiles nothing while HOLD is set: a device that takes its time.
 
 If DEAF is set, it does not hear that the load was cancelled, as a backend in the middle of a call.
+The log says that a load waits.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 
@@ -17,6 +19,10 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
+
+WAITS = "a load waits at the gate"
+
+_log = logging.getLogger(__name__)
 
 HOLD = Key("HOLD", bool, False, "Whether compiling waits.", scope="device")
 DEAF = Key("DEAF", bool, False, "Whether a cancelled load waits as well.", scope="device")
@@ -38,6 +44,8 @@ class GatedPlugin(TemplatePlugin):
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> ExecutableNetwork:
+        if config[HOLD]:
+            _log.warning(WAITS)
         if config[DEAF]:
             self._gate.wait()
         token.attach(self._gate.set)

@@ -16,12 +16,13 @@ import grpc
 import grpc.aio
 
 from tests.support.cpp import compiled
+from tests.support.patience import PATIENCE_SECONDS
 
 DETAILS: Final = "ä % + \n“quoted”"
 TRAILING: Final = (("text", "a, b"), ("some-bin", b"\x00\xff,\xfe"), ("some-bin", b""))
 """The metadata at the end of calls that fail."""
 CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
-_HANG_SECONDS: Final = 60.0
+_HANG_SECONDS: Final = 2 * PATIENCE_SECONDS
 _OPTIONS: Final = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),

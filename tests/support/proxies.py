@@ -16,7 +16,9 @@ from typing import Final
 
 import pytest
 
-_SECONDS: Final = 60.0
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.ports import free_port
+
 _CLIENTS: Final = Path(__file__).parents[2] / ".venv-clients/bin"
 _NGINX: Final = """
 pid {folder}/pid; error_log stderr; daemon off;
@@ -111,7 +113,7 @@ class Proxy:
 
     def _started(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
-        until = time.monotonic() + _SECONDS
+        until = time.monotonic() + PATIENCE_SECONDS
         host, _, port = self.address.rpartition(":")
         while True:
             try:
@@ -136,8 +138,7 @@ def proxied(name: str, server: str, folder: Path, calls: int = 1_000_000) -> Ite
     program = shutil.which(name) or shutil.which(name, path=f"/usr/sbin:{_CLIENTS}")
     if program is None:
         pytest.skip(f"{name} not found: {remedy}")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     host, _, server_port = server.rpartition(":")
     file = folder / f"{name}.yaml"  # Envoy looks at the suffix
     file.write_text(
