@@ -15,8 +15,10 @@ T = TypeVar("T")
 Fields: TypeAlias = list[tuple[bytes, bytes]]
 
 _TIMES: Final = 4
-_REMEMBERED_BYTES: Final = 24 << 10
-_LARGEST_REMEMBERED: Final = 4 << 10
+_REMEMBERED_BYTES: Final = 32 << 10
+_LARGEST_REMEMBERED: Final = 8 << 10
+"""Of a block and of the list that it means, which may be a thousand times as large: a byte names an
+entry of the table."""
 _OF_A_CONNECTION: Final = frozenset(
     (b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade")
 )
@@ -90,18 +92,18 @@ class BlockDecoder:
                 f"the header fields take {size} bytes, and at most {self._most_bytes} are read",
             )
         meant = meaning(fields)  # type: ignore[call-arg]
-        if not changed and len(block) <= _LARGEST_REMEMBERED:
-            self._remember(block, meant)
+        size += len(block)
+        if not changed and size <= _LARGEST_REMEMBERED:
+            self._remember(block, meant, size)
         return meant
 
-    def _remember(self, block: bytes, meant: object) -> None:
+    def _remember(self, block: bytes, meant: object, size: int) -> None:
         known = self.known
         if block not in known:
-            self._known_bytes += len(block)
-            while self._known_bytes > _REMEMBERED_BYTES:
-                oldest = next(iter(known))
-                self._known_bytes -= len(oldest)
-                del known[oldest]
+            self._known_bytes += size
+            if self._known_bytes > _REMEMBERED_BYTES:
+                known.clear()
+                self._known_bytes = size
         known[block] = meant
 
 

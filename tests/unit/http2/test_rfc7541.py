@@ -222,10 +222,21 @@ def test_few_bytes_of_blocks_are_remembered() -> None:
     decoder = BlockDecoder(100_000)
     for call in range(200):
         decoder.decode(SHORT + literal(b"x", b"%d" % call * 100), RequestHead)
-        assert sum(map(len, decoder.known)) <= 24 << 10
+        assert sum(map(len, decoder.known)) <= 32 << 10
     assert decoder.known
     decoder.decode(SHORT + literal(b"x", b"y" * 50_000), RequestHead)
-    assert max(map(len, decoder.known)) <= 4096
+    assert max(map(len, decoder.known)) <= 8192
+
+
+def test_what_remembered_blocks_mean_takes_little_however_short_they_are() -> None:
+    decoder = BlockDecoder(24_000)
+    decoder.decode(SHORT + b"\x40" + literal(b"x", b"v" * 3000)[1:], RequestHead)
+    for call in range(2000):  # 62, the newest entry of the table, is a byte in a block
+        head = decoder.decode(SHORT + b"\xbe" * 2 + literal(b"i", b"%d" % call), RequestHead)
+        assert [len(value) for _, value in head.metadata[:2]] == [3000, 3000]
+        kept = decoder.known.values()
+        assert sum(len(value) for each in kept for _, value in each.metadata) <= 32 << 10
+    assert decoder.known
 
 
 @pytest.mark.parametrize("length", [0, 1, 126, 127, 128, 254, 255, 16_384, 70_000])
