@@ -49,6 +49,9 @@ class Receiving(Sending):
     A stream's window is given back when its messages are read, and the connection's when its bytes
     have come, unless too many messages wait for their readers. A message that does not fit into its
     stream's window gets a larger one, if there is room for it.
+
+    Attributes:
+        unread: how many bytes messages take that wait for their readers.
     """
 
     __slots__ = (
@@ -67,9 +70,9 @@ class Receiving(Sending):
         "_receive_window",
         "_refuse_above",
         "_room",
-        "_unread",
         "_waiting",
         "_worth_granting",
+        "unread",
     )
 
     def __init__(self, bounds: ConnectionLimits, now: float, room: Room, *, client: bool) -> None:
@@ -90,7 +93,7 @@ class Receiving(Sending):
         self._owed = 0  # bytes of the connection's window that have to be given back
         self._worth_granting = bounds.connection_bytes // 2
         self._low_window = bounds.window_bytes - bounds.window_bytes // 2
-        self._unread = 0
+        self.unread = 0
         self._waiting = 0
         self._most_waiting = _WAITING_WINDOWS * bounds.connection_bytes // _MESSAGE_BYTES
         # Requests that are no calls of gRPC, until they have ended or are long: an answer before
@@ -115,7 +118,7 @@ class Receiving(Sending):
         if stream.unread >= size:
             stream.unread -= size
             stream.waiting -= 1
-            self._unread -= size
+            self.unread -= size
             self._waiting -= 1
         if stream.receive_window <= self._low_window or stream.reader is not None:
             self._reopen(stream)
@@ -154,7 +157,7 @@ class Receiving(Sending):
                 return False
             stream.unread += size + _MESSAGE_BYTES
             stream.waiting += 1
-            self._unread += size + _MESSAGE_BYTES
+            self.unread += size + _MESSAGE_BYTES
             self._waiting += 1
             message = bytes(data[start + PREFIX_BYTES : start + length])
             self._events.append(_new(MessageReceived, (stream, message)))
@@ -305,7 +308,7 @@ class Receiving(Sending):
         for message in messages:
             size = len(message) + _MESSAGE_BYTES
             stream.unread += size
-            self._unread += size
+            self.unread += size
             self._events.append(_new(MessageReceived, (stream, message)))
 
     def _refuse(self, stream: Stream, error: Exception) -> None:
@@ -331,7 +334,7 @@ class Receiving(Sending):
         self._plain.pop(stream.id, None)
         stream.reads = False
         stream.reader = None
-        self._unread -= stream.unread
+        self.unread -= stream.unread
         stream.unread = 0
         self._waiting -= stream.waiting
         stream.waiting = 0
@@ -361,7 +364,7 @@ class Receiving(Sending):
 
     def _grant(self) -> None:
         """Gives the connection's window back, unless too many messages wait for their readers."""
-        if self._unread <= self._bounds.connection_bytes:
+        if self.unread <= self._bounds.connection_bytes:
             self.out.append(frames.window_update(0, self._owed))
             self._receive_window += self._owed
             self._owed = 0

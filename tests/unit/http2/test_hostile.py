@@ -405,7 +405,7 @@ def test_messages_that_nobody_reads_stop_their_sender() -> None:
         left.append(server.wire._receive_window)
         if left[-1] < 1000:
             break
-    assert server.wire._unread <= 2 << 20
+    assert server.wire.unread <= 2 << 20
     assert left[-1] < 1000
 
 
@@ -426,7 +426,7 @@ def test_empty_messages_that_are_read_may_be_many() -> None:
     for _ in range(100):
         echo(server, server.read(data(1, message() * 1000)), b"")
     assert server.fault is None
-    assert server.wire._unread == server.wire._waiting == 0
+    assert server.wire.unread == server.wire._waiting == 0
 
 
 def test_closing_streams_gives_the_connections_window_back() -> None:

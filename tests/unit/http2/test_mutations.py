@@ -197,7 +197,7 @@ def test_whatever_comes_ends_in_events_or_a_fault(
                 chance.choice([end.wire.go_away, end.wire.finish_going])()
         end.wire.close()
         assert room.used == 0
-        assert end.wire._unread == 0
+        assert end.wire.unread == 0
         assert not end.wire.ready
         assert not end.wire.streams
 

@@ -378,6 +378,6 @@ def test_a_client_gets_back_what_it_sends_to_a_server_of_h2(plan: Plan) -> None:
 def check_balance(end: End) -> None:
     """Checks that all memory was given back."""
     assert end.wire.streams == {}
-    assert end.wire._unread == 0
+    assert end.wire.unread == 0
     assert end.room.used == 0  # type: ignore[attr-defined]
     assert not end.wire.ready

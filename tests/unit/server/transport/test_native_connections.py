@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -11,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from headrace.http2 import frames
+from headrace.http2.blocks import literal
 from headrace.http2.calls import request_block
-from headrace.http2.connection import Connection, MessageReceived, StreamEnded
+from headrace.http2.connection import Connection, MessageReceived, Reset, StreamEnded
 from headrace.http2.limits import ConnectionLimits
 from headrace.server.transport.call import BoundMethod, IncomingCall, Methods, Reply
-from headrace.server.transport.native.connection import NativeConnection
+from headrace.server.transport.native.connection import READ_BYTES, NativeConnection
 from headrace.server.transport.native.connections import Connections
 
 
@@ -74,6 +77,7 @@ def connections(methods: Methods | None = None) -> Connections:
         ConnectionLimits(),
         most=8,
         room_bytes=1 << 20,
+        unread_bytes=1 << 20,
         stranger_seconds=None,
     )
 
@@ -118,13 +122,26 @@ def test_a_port_has_so_many_connections_and_no_more() -> None:
 class Client:
     """A client with one stream, which the server's handler has begun to read."""
 
-    def __init__(self, owner: Connections) -> None:
+    def __init__(self, owner: Connections, port: int = 1, *, block: bytes = b"") -> None:
         self._transport = Transport()
-        self._server = NativeConnection(owner, "ipv4:10.0.0.1:1", nobody)
+        self._server = NativeConnection(owner, f"ipv4:10.0.0.1:{port}", nobody)
         self._server.connection_made(self._transport)
         self._wire = Connection(ConnectionLimits(), 0.0, client=True)
-        self._stream = self._wire.open(request_block("/s/M", "localhost"), 0.0)
+        self._stream = self._wire.open(request_block("/s/M", "localhost") + block, 0.0)
         self._send()
+
+    def frames(self, data: bytes) -> None:
+        """Sends frames as they are."""
+        for start in range(0, len(data), READ_BYTES):
+            send(self._server, data[start : start + READ_BYTES])
+
+    def leave(self) -> None:
+        self._server.connection_lost(None)
+
+    def resets(self) -> list[int]:
+        """Why the server has reset streams."""
+        events = self._wire.receive(self._transport.written, 0.0)
+        return [each.code for each in events if type(each) is Reset]
 
     def message(self, *messages: bytes) -> None:
         """Sends messages, which the server reads together."""
@@ -250,6 +267,107 @@ def test_an_error_of_what_takes_messages_is_the_handler_s() -> None:
         await begun()
         assert [each.args for each in raised] == [(b"a",)]
         assert client.code() == 0
+        await owner.close(0)
+
+    asyncio.run(scenario())
+
+
+CRUMBS = frames.message_head(2, 0, 1) + b"ab"
+PACKED = literal(b"grpc-encoding", b"gzip")
+
+
+def packed(message: bytes) -> bytes:
+    """A frame with a compressed message."""
+    data = gzip.compress(message)
+    prefix = b"\1" + len(data).to_bytes(4, "big")
+    return frames.frame(frames.DATA, 0, 1, prefix + data)
+
+
+def test_crumbs_that_calls_do_not_read_take_no_more_memory_than_all_may_and_it_comes_back() -> None:
+    async def handle(_: IncomingCall) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        owner = connections(OneStream(handle))
+        clients = [Client(owner, port) for port in range(40)]
+        await begun()
+        for each in clients:
+            each.frames(CRUMBS * 5000)
+        assert 0 < owner.unread.taken <= owner.unread.capacity
+        ended = [each for each in clients if each.resets() == [frames.ErrorCode.ENHANCE_YOUR_CALM]]
+        assert clients[0] not in ended  # who came when there was room goes on
+        assert clients[-1] in ended
+        await owner.close(0)
+        await begun()
+        for each in clients:
+            each.leave()
+        assert owner.unread.taken == 0
+
+    asyncio.run(scenario())
+
+
+def test_the_memory_of_messages_that_waited_comes_back_when_they_are_read() -> None:
+    taken: list[bytes] = []
+    may_go_on = asyncio.Event()
+
+    async def handle(call: IncomingCall) -> None:
+        await may_go_on.wait()
+        await call.deliver(lambda messages: taken.extend(messages))
+
+    async def scenario() -> None:
+        owner = connections(OneStream(handle))
+        client = Client(owner)
+        await begun()
+        client.frames(CRUMBS * 5000)
+        assert owner.unread.taken > 0
+        may_go_on.set()
+        await begun()
+        assert len(taken) == 5000
+        assert owner.unread.taken <= 1 << 16  # a step, which the connection keeps
+        await owner.close(0)
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_of_compressed_messages_holds_the_room_of_one() -> None:
+    taken: list[int] = []
+
+    async def handle(call: IncomingCall) -> None:
+        while (message := await call.read()) is not None:
+            taken.append(len(message))
+
+    async def scenario() -> None:
+        owner = connections(OneStream(handle))
+        client = Client(owner, block=PACKED)
+        await begun()
+        for _ in range(20):
+            client.frames(packed(bytes(200_000)))
+            await begun()
+        assert taken == [200_000] * 20
+        assert owner.memory.taken <= 200_000 + 3 * (1 << 16)
+        await owner.close(0)
+
+    asyncio.run(scenario())
+
+
+def test_connections_take_turns_to_have_their_messages_unpacked() -> None:
+    order: list[str] = []
+
+    class Bomb:
+        def __init__(self, whose: str) -> None:
+            self._whose = whose
+
+        def unpack(self) -> bytes:
+            order.append(self._whose)
+            return b""
+
+    async def scenario() -> None:
+        owner = connections()
+        greedy = NativeConnection(owner, "ipv4:10.0.0.1:1", nobody)
+        other = NativeConnection(owner, "ipv4:10.0.0.2:1", nobody)
+        asked: list[Any] = [(greedy, "greedy")] * 10 + [(other, "other")]
+        await asyncio.gather(*(each.unpack(Bomb(whose)) for each, whose in asked))
+        assert order.index("other") == 1
         await owner.close(0)
 
     asyncio.run(scenario())

@@ -7,7 +7,6 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Context
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
@@ -67,6 +66,7 @@ class NativeCall:
         "_task",
         "_timer",
         "_trailing",
+        "_unpacked_bytes",
         "_writer",
         "deadline",
         "head",
@@ -96,6 +96,7 @@ class NativeCall:
         self._has_head = False
         self._fault: HeadraceError | None = None
         self._trailing: Metadata = ()
+        self._unpacked_bytes = 0  # of the last message that was compressed
         self._callbacks: list[Callable[[], object]] = []
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -178,6 +179,9 @@ class NativeCall:
             yield message  # type: ignore[misc] # a view serves as well
 
     async def _unpacked(self, message: CompressedMessage) -> bytes:
+        """A message that was compressed. It has its room until the next one is read: by then a
+        stream has counted its requests."""
+        self._free_unpacked()
         try:
             if len(message) <= _UNPACKED_HERE_BYTES:
                 return message.unpack()
@@ -186,14 +190,19 @@ class NativeCall:
             raise ResourceExhausted("a compressed message is larger than allowed") from None
         except BadMessage as error:
             raise InvalidArgument(str(error)) from None
-        memory, size = self._connection.memory, len(unpacked)
-        if not memory.use(size):
+        size = len(unpacked)
+        if not self._connection.memory.use(size):
             raise ResourceExhausted(
                 f"the server has no room for a message of {size} bytes beside others; "
                 "try again later"
             )
-        self.when_over(partial(memory.free, size))
+        self._unpacked_bytes = size
         return unpacked
+
+    def _free_unpacked(self) -> None:
+        size, self._unpacked_bytes = self._unpacked_bytes, 0
+        if size:
+            self._connection.memory.free(size)
 
     async def write(self, message: bytes) -> None:
         if self._left or self._is_over:
@@ -397,6 +406,7 @@ class NativeCall:
             return
         self._is_over = True
         self.stream.owner = None  # otherwise both would wait for the collector of garbage
+        self._free_unpacked()
         callbacks, self._callbacks = self._callbacks, []
         for each in callbacks:
             each()

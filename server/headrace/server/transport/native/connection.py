@@ -34,6 +34,8 @@ _AT_ONCE_SECONDS: Final = 0.005
 """How long one connection's bytes may keep the loop, before all others have their turn."""
 _HIGH_BYTES: Final = 512 << 10
 _CLOSE_SECONDS: Final = 10.0
+_UNREAD_BYTES: Final = 64 << 10
+"""What a connection's messages may take that wait to be read, beside the memory that all share."""
 _LINE_BYTES: Final = 8 << 10
 """How long the first line of a request of HTTP/1 may be."""
 
@@ -75,6 +77,9 @@ class NativeConnection(asyncio.BufferedProtocol):
         self._owner = owner
         self.wire = Connection(owner.bounds, self.since, self.memory)
         self._transport: Any = None
+        self._unread = StreamMemory(owner.unread, peer)
+        self._counted = 0  # how much of it is used
+        self._unpacking = asyncio.Lock()
         self._flushing = False
         self._direct = False  # whether the next bytes go into a message
         self._is_first = True
@@ -88,8 +93,10 @@ class NativeConnection(asyncio.BufferedProtocol):
         return secure.getpeercert(binary_form=True) if secure is not None else None
 
     async def unpack(self, message: CompressedMessage) -> bytes:
-        """A compressed message, unpacked on another thread, one after the other."""
-        return await self.loop.run_in_executor(self._owner.unpacker, message.unpack)
+        """A compressed message, unpacked on another thread, one after the other. Connections take
+        turns."""
+        async with self._unpacking:
+            return await self.loop.run_in_executor(self._owner.unpacker, message.unpack)
 
     # -- the socket --
 
@@ -105,6 +112,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             if call is not None:
                 self._left(call)
         self.memory.free_all()
+        self._unread.free_all()
         self._transport = None
         if self._cut_off is not None:  # it would keep this for seconds
             self._cut_off.cancel()
@@ -128,6 +136,10 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._flushing = True  # below; a callback would cost a turn of the loop
             self._handle(events, now)
             self._flushing = False
+            if self._counted:
+                self._forget_read()
+            if self.wire.unread > _UNREAD_BYTES:
+                self._count_unread()
         self._flush()
         if self.loop.time() - now > _AT_ONCE_SECONDS and self._transport is not None:
             self._rest()
@@ -244,9 +256,32 @@ class NativeConnection(asyncio.BufferedProtocol):
         stream.owner = NativeCall(self, stream, head, bound, now)
         new.append(stream.owner)
 
+    def _count_unread(self) -> None:
+        """Counts the messages that calls have not read yet. If there is no room for them, the call
+        that has most to read is reset: gRPC's clients call that RESOURCE_EXHAUSTED."""
+        wire = self.wire
+        while (more := wire.unread - _UNREAD_BYTES - self._counted) > 0:
+            if self._unread.use(more):
+                self._counted += more
+                return
+            stream = max(wire.streams.values(), key=lambda each: each.unread)
+            call: NativeCall | None = stream.owner
+            wire.reset(stream, ErrorCode.ENHANCE_YOUR_CALM)
+            if call is not None:
+                self._left(call)
+
+    def _forget_read(self) -> None:
+        """Gives the room of messages back that were read, or whose call is over."""
+        spare = self._counted - max(self.wire.unread - _UNREAD_BYTES, 0)
+        if spare > 0:
+            self._counted -= spare
+            self._unread.free(spare)
+
     def has_read(self, stream: Stream, size: int) -> None:
         """Notes that a message was taken by its reader."""
         self.wire.read(stream, size)
+        if self._counted:
+            self._forget_read()
         if self.wire.out:
             self.flush_soon()
 

@@ -48,6 +48,7 @@ class Connections:
         most: the most connections. One address gets at most seven eighths.
         room_bytes: the memory for messages that have begun to come. One connection gets at most
             half of what is left.
+        unread_bytes: the same for messages that have come and wait for their calls to read them.
         stranger_seconds: how long a connection may stay without a credential. None: for ever.
     """
 
@@ -58,12 +59,14 @@ class Connections:
         *,
         most: int,
         room_bytes: int,
+        unread_bytes: int,
         stranger_seconds: float | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.methods = methods
         self.bounds = bounds
         self.memory = Shares(room_bytes)
+        self.unread = Shares(unread_bytes)
         self.coming = Shares(_COMING_CALLS)
         self.unpacker = ThreadPoolExecutor(1, "headrace-unpack")
         self.buffer = memoryview(bytearray(READ_BYTES))

@@ -18,6 +18,7 @@ from headrace.server.transport.native.strangers import STRANGER_SECONDS
 from headrace.server.transport.tls import ServerTls
 
 _HANDSHAKE_SECONDS: Final = 10.0
+_LEAST_UNREAD: Final = 128
 _COMING_MESSAGES: Final = 8
 """How many messages of the largest size may be on their way at a time. One connection gets half."""
 
@@ -35,11 +36,14 @@ class NativeFrontEnd:
         self._host, self._wanted = settings.host, settings.port
         self._listeners: list[socket.socket] = []
         most = settings.max_message_bytes
+        bounds = ConnectionLimits(streams=max_streams(settings), message_bytes=most)
         self._connections = Connections(
             methods,
-            ConnectionLimits(streams=max_streams(settings), message_bytes=most),
+            bounds,
             most=max_connections(settings),
             room_bytes=_COMING_MESSAGES * (most or 64 << 20),
+            # The windows of all streams, so that only who sends crumbs ever fills it.
+            unread_bytes=max(_LEAST_UNREAD, settings.max_concurrent_rpcs) * bounds.window_bytes,
             stranger_seconds=STRANGER_SECONDS if settings.has_access_control else None,
         )
         self._doorway = Doorway(
