@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import queue
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -206,3 +208,26 @@ def test_no_call_outlives_its_deadline(kind: str, size: int, talk: Any) -> None:
             assert isinstance(outcome, CallFailed)
             assert outcome.code is grpc.StatusCode.DEADLINE_EXCEEDED or talk is silent
         assert time.monotonic() - began < SECONDS
+
+
+@pytest.mark.parametrize("kind", ["started", "tasks"])
+def test_a_channel_that_is_closed_leaves_no_connection_to_a_silent_server(kind: str) -> None:
+    """Nobody waits for the connection any more, which would have twenty seconds to come about."""
+    came, ends = threading.Event(), queue.Queue[bool]()
+
+    def waits(accepted: socket.socket) -> None:
+        came.set()
+        accepted.settimeout(10)
+        try:
+            silent(accepted)
+        except TimeoutError:
+            ends.put(False)
+        else:
+            ends.put(True)
+
+    with listening(waits) as port:
+        with calling(kind, f"127.0.0.1:{port}") as callers:
+            with pytest.raises(CallFailed):
+                callers.one("/t/M", timeout=0.2)
+            assert came.wait(SECONDS)
+        assert ends.get(timeout=SECONDS)

@@ -8,10 +8,11 @@ import concurrent.futures
 import select
 import socket
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 from headrace.client import steps as steps_of_both
 
@@ -43,10 +44,23 @@ class Done:
 Wait: TypeAlias = Ready | Done
 Steps: TypeAlias = Generator[Wait, Any, T]
 
+_LOOK_SECONDS: Final = 0.25
 
-def run(steps: Steps[T]) -> T:
-    """Runs steps to their end on this thread. Returns or raises what they do."""
-    return steps_of_both.run(steps, _await)
+
+class GivenUp(Exception):
+    """Nobody wants the steps to go on."""
+
+
+def run(steps: Steps[T], is_wanted: Callable[[], bool] = lambda: True) -> T:
+    """Runs steps to their end on this thread. Returns or raises what they do.
+
+    Args:
+        is_wanted: whether they shall go on. It is asked four times a second.
+
+    Raises:
+        GivenUp: they shall not.
+    """
+    return steps_of_both.run(steps, partial(_await, is_wanted))
 
 
 async def run_on_loop(steps: Steps[T]) -> T:
@@ -58,18 +72,28 @@ def _left(wait: Wait) -> float:
     return max(wait.until - time.monotonic(), 0.0)
 
 
-def _await(wait: Wait) -> list[socket.socket]:
+def _await(is_wanted: Callable[[], bool], wait: Wait) -> list[socket.socket]:
+    while True:
+        if not is_wanted():
+            raise GivenUp
+        left = _left(wait)
+        ready, is_done = _waited(wait, min(left, _LOOK_SECONDS))
+        if ready or is_done or left <= _LOOK_SECONDS:
+            return ready
+
+
+def _waited(wait: Wait, seconds: float) -> tuple[list[socket.socket], bool]:
+    """Waits for some time. Returns the sockets that are ready, and whether all futures are."""
     if isinstance(wait, Done):
-        concurrent.futures.wait(wait.futures, _left(wait))
-        return []
+        return [], not concurrent.futures.wait(wait.futures, seconds).not_done
     poll = select.poll()  # not select(), which takes no descriptor above 1023
     by_descriptor = {}
     for sockets, event in ((wait.reading, select.POLLIN), (wait.writing, select.POLLOUT)):
         for each in sockets:
             poll.register(each, event)
             by_descriptor[each.fileno()] = each
-    ready = poll.poll(_left(wait) * 1000)
-    return [by_descriptor[descriptor] for descriptor, _ in ready]
+    ready = poll.poll(seconds * 1000)
+    return [by_descriptor[descriptor] for descriptor, _ in ready], False
 
 
 async def _await_on_loop(wait: Wait) -> list[socket.socket]:

@@ -32,7 +32,7 @@ from headrace.client.channel.channel import (
 )
 from headrace.client.channel.cipher import Cipher
 from headrace.client.channel.connecting import Dialler, Name, Tls
-from headrace.client.channel.connecting.waits import run
+from headrace.client.channel.connecting.waits import GivenUp, run
 from headrace.client.channel.opening import opened
 from headrace.client.channel.repeats import Repeating, Repeats
 from headrace.client.channel.requests import Blocks
@@ -269,10 +269,13 @@ class SocketChannel:
         connection: SharedConnection | None = None
         try:
             until = time.monotonic() + bounds.CONNECT_SECONDS
-            connection = run(opened(self._dialler, until, self._made))
+            steps = opened(self._dialler, until, self._made)
+            connection = run(steps, lambda: not attempt.over.is_set())
             connection.share()
         except CallFailed as failure:
             attempt.failure = failure
+        except GivenUp:
+            attempt.failure = closed()
         except Exception as error:  # noqa: BLE001 - whoever waits is told
             attempt.failure = CallFailed(grpc.StatusCode.INTERNAL, repr(error), begun=False)
         with self._lock:
