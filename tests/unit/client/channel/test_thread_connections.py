@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from headrace.client.channel import bounds
@@ -11,12 +16,16 @@ from headrace.client.channel.threads.connection import SharedConnection
 from tests.support import http2_ends as raw
 
 HEAD = ((b":status", b"200"), (b"content-type", b"application/grpc"))
-ANSWER = (
-    raw.headers(1, flags=raw.END_HEADERS, call=HEAD)
-    + raw.data(1, raw.message(b"reply"))
-    + raw.headers(1, (b"grpc-status", b"0"), call=())
-)
+CALLERS = 16
 PING = raw.frame(raw.PING, payload=bytes(8))  # has to be answered
+
+
+def answer(stream: int) -> bytes:
+    return (
+        raw.headers(stream, flags=raw.END_HEADERS, call=HEAD)
+        + raw.data(stream, raw.message(b"reply"))
+        + raw.headers(stream, (b"grpc-status", b"0"), call=())
+    )
 
 
 class NoAttendant:
@@ -37,20 +46,43 @@ class Waits(Answer):
         self._connection.wake(self)
 
 
+@contextmanager
+def shared() -> Iterator[tuple[SharedConnection, socket.socket]]:
+    """A connection whose server has greeted, and the server's socket."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection = SharedConnection(ours, None, bounds.limits(1 << 20), NoAttendant())
+        theirs.sendall(raw.settings())
+        assert connection.greet_now()
+        connection.share()
+        yield connection, theirs
+
+
 def test_a_connection_that_breaks_after_its_last_reply_closes_its_socket() -> None:
     """A write fails, and nobody reads any more who would find out why."""
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    connection = SharedConnection(ours, None, bounds.limits(1 << 20), NoAttendant())
-    theirs.sendall(raw.settings())
-    assert connection.greet_now()
-    connection.share()
-    call = Waits(connection)
-    assert connection.begin(call)
-    theirs.recv(65_536)
-    theirs.sendall(ANSWER + PING)
-    theirs.close()
-    assert connection.wait(call, None)
-    assert call.failure is None
-    assert not connection.is_open
-    assert connection.fileno() == -1
+    with shared() as (connection, theirs):
+        call = Waits(connection)
+        assert connection.begin(call)
+        theirs.recv(65_536)
+        theirs.sendall(answer(1) + PING)
+        theirs.close()
+        assert connection.wait(call, None)
+        assert call.failure is None
+        assert not connection.is_open
+        assert connection.fileno() == -1
+
+
+def test_all_whose_replies_come_together_return_beside_some_who_give_up() -> None:
+    """They are woken one after the other, and who gives up must not keep the next one asleep."""
+    with shared() as (connection, theirs), ThreadPoolExecutor(CALLERS) as pool:
+        calls = [Waits(connection) for _ in range(CALLERS)]
+        assert all(map(connection.begin, calls))
+        waits = [
+            pool.submit(connection.wait, call, time.monotonic() + 0.01 if number % 2 else None)
+            for number, call in enumerate(calls)
+        ]
+        theirs.sendall(b"".join(answer(2 * number + 1) for number in range(CALLERS)))
+        futures.wait(waits)
+        assert all(wait.result() for wait in waits[::2])
+        assert [call.message for call in calls[::2]] == [b"reply"] * (CALLERS // 2)

@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -57,6 +58,8 @@ class SharedConnection(ChannelConnection):
     the lock held. One thread at a time reads the socket, and one writes it:
 
     - A caller that waits reads for all, until its own reply has come. Then the next one does.
+    - Callers whose replies came together are woken one after the other: all at once, they would
+      only wait for each other.
     - A caller that has something to send writes it, with all that others add meanwhile.
     - While no caller waits, the attendant reads for the calls that were started.
 
@@ -83,6 +86,8 @@ class SharedConnection(ChannelConnection):
         self._attendant = attendant
         self._lock = threading.Lock()
         self._followers: dict[Waiting, None] = {}
+        self._roused: deque[Waiting] = deque()  # are woken as soon as the one before is awake
+        self._rouses = False  # whether one has been woken, and is not awake
         self._due: list[Callable[[], object]] = []  # to be done without the lock
         self._is_written = False
         self._patience = 0.0
@@ -198,6 +203,8 @@ class SharedConnection(ChannelConnection):
         followed = False
         while True:
             with self._lock:
+                if followed:
+                    self._rouse_next()
                 if waiter.ready or self.lost is not None:
                     if followed:
                         self._promote()  # it may have been this thread's turn to read
@@ -223,7 +230,16 @@ class SharedConnection(ChannelConnection):
         waiter.ready = True
         if waiter in self._followers:
             del self._followers[waiter]
-            waiter.lock.release()
+            self._roused.append(waiter)
+            if not self._rouses:
+                self._rouse_next()
+
+    def _rouse_next(self) -> None:
+        """Wakes the next thread whose waiter is ready, with the lock held. It calls this itself
+        when it is awake."""
+        self._rouses = bool(self._roused)
+        if self._rouses:
+            self._roused.popleft().lock.release()
 
     def _follow(self, waiter: Waiting, deadline: float | None) -> bool:
         """Waits until the waiter is ready, or shall read. Returns False when time is up."""
@@ -244,8 +260,11 @@ class SharedConnection(ChannelConnection):
                 with self._lock:
                     if waiter in self._followers:
                         del self._followers[waiter]
+                    elif waiter in self._roused:
+                        self._roused.remove(waiter)
                     else:
                         waiter.lock.acquire()  # it was released meanwhile
+                        self._rouse_next()
                     self._promote()
         return woken
 
