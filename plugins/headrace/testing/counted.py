@@ -28,6 +28,6 @@ def number(counted: Iterable[SeriesSnapshot], family: Family, *labels: str) -> f
 
 def histogram(counted: Iterable[SeriesSnapshot], family: Family, *labels: str) -> HistogramSnapshot:
     """The histogram with these labels."""
-    (found,) = (each.value for each in counted if (each.family, each.labels) == (family, labels))
-    assert isinstance(found, HistogramSnapshot)
-    return found
+    (value,) = (each.value for each in counted if (each.family, each.labels) == (family, labels))
+    assert isinstance(value, HistogramSnapshot)
+    return value

@@ -35,12 +35,12 @@ def no_leaks() -> Iterator[None]:
 
 def _open_descriptors() -> set[tuple[str, str]]:
     """The number and target of each open descriptor; empty if the system does not list them."""
-    found = set()
+    descriptors = set()
     for link in _DESCRIPTORS.iterdir() if _DESCRIPTORS.is_dir() else ():
         try:
             target = str(link.readlink())
         except FileNotFoundError:  # the directory's own, gone by now
             continue
         if not target.startswith("/dev/"):
-            found.add((link.name, target))
-    return found
+            descriptors.add((link.name, target))
+    return descriptors

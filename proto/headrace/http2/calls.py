@@ -188,13 +188,13 @@ def metadata_of(
     Raises:
         ValueError: a value is not base64, or a field has very many values.
     """
-    found: list[Metadatum] = []
+    metadata: list[Metadatum] = []
     for name, value in fields:
         if name in without:
             continue
         key = name.decode("latin-1")
         if not key.endswith("-bin"):
-            found.append((key, value.decode("latin-1")))
+            metadata.append((key, value.decode("latin-1")))
             continue
         if value.count(b",") >= _VALUES:
             if not lenient:
@@ -203,11 +203,11 @@ def metadata_of(
         for each in value.split(b","):
             try:
                 padded = each.strip() + b"=" * (-len(each.strip()) % 4)
-                found.append((key, base64.b64decode(padded, validate=True)))
+                metadata.append((key, base64.b64decode(padded, validate=True)))
             except binascii.Error:
                 if not lenient:
                     raise ValueError(f"the value of {key!r} is not base64") from None
-    return tuple(found)
+    return tuple(metadata)
 
 
 def fields_of(metadata: Iterable[Metadatum]) -> list[tuple[bytes, bytes]]:

@@ -126,12 +126,12 @@ class Headrace:
             )
         context = ray.get_runtime_context()
         cpus = float(context.get_assigned_resources().get("CPU", 0))
-        found = with_devices(_settings(settings), context.get_accelerator_ids(), cpus)
-        configure_logging(found.log_level, found.log_format, sys.stderr)
+        effective = with_devices(_settings(settings), context.get_accelerator_ids(), cpus)
+        configure_logging(effective.log_level, effective.log_format, sys.stderr)
         mine = serve.get_replica_context()
         keeper = RayKeeper(mine.app_name, store)
         self._replica = Replica(
-            found,
+            effective,
             Objects(store),
             keeper,
             keeper.key(),

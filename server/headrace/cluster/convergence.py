@@ -127,19 +127,19 @@ class Convergence:
 
     def _take(self, update: Update) -> None:
         changes = update.changes
-        found = dict(changes.entries)
+        newer = dict(changes.entries)
         if changes.whole:
             places = map(choice.key_of, self._places)
-            gone = (self._store.keys() | self._want.keys()).union(places) - found.keys()
-            found |= {key: VersionedValue(changes.revision, None) for key in gone}
+            gone = (self._store.keys() | self._want.keys()).union(places) - newer.keys()
+            newer |= {key: VersionedValue(changes.revision, None) for key in gone}
         self._heard = changes.revision
         self._roster = update.roster
         moved = set() if update.members is None else set(self._directory.meet(update.members))
-        for key in [key for key in found if key.startswith(choice.PREFIX)]:
+        for key in [key for key in newer if key.startswith(choice.PREFIX)]:
             moved.add(name := key.removeprefix(choice.PREFIX))
-            self._place(name, found.pop(key))
-        self._want |= found
-        for key in sorted(found, key=lambda key: (key.startswith(networks.PREFIX), found[key][0])):
+            self._place(name, newer.pop(key))
+        self._want |= newer
+        for key in sorted(newer, key=lambda key: (key.startswith(networks.PREFIX), newer[key][0])):
             self._look(key)
         for name in moved:
             self._look(networks.key_of(name))

@@ -99,5 +99,5 @@ def wanted(replicas: int, waiting: Iterable[float], busy: Iterable[float]) -> in
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else 0.0
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else 0.0

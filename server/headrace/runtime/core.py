@@ -244,9 +244,9 @@ class Core:
 
         def query(queried: Network) -> QueryResult:
             wanted = replace(options, members=members)
-            found = plugin.query_network(queried, own_config(config, device), wanted)
-            drawn = graph_of(queried, found.supported_layers) if graph else None
-            return replace(found, graph=drawn, notes=(*queried.notes, *found.notes))
+            answer = plugin.query_network(queried, own_config(config, device), wanted)
+            drawn = graph_of(queried, answer.supported_layers) if graph else None
+            return replace(answer, graph=drawn, notes=(*queried.notes, *answer.notes))
 
         return self._loads.submit(lambda: use(network, query))
 
@@ -306,11 +306,11 @@ class Core:
     def add_extension(self, device: DeviceName, functions: bytes) -> list[str]:
         """Gives a device the local functions of a ModelProto; returns them as "domain::name"."""
         plugin = self.plugin(device)
-        found = read_functions(functions, self.limits)
-        plugin.add_extension(found)
+        extension = read_functions(functions, self.limits)
+        plugin.add_extension(extension)
         if self.store is not None:
             self.store.save_extension(plugin.name, functions)
-        return [f"{function.domain}::{function.name}" for function in found]
+        return [f"{function.domain}::{function.name}" for function in extension]
 
     # -- end --
 

@@ -271,9 +271,9 @@ def exhausted(error: BaseException | None) -> ResourceExhausted | None:
         elif isinstance(error, RuntimeError) and any(each in str(error) for each in _NO_THREAD):
             what = "threads"
         if what is not None:
-            found = ResourceExhausted(f"the server has run out of {what}; try again later")
-            found.retry_delay_seconds = 1.0
-            return found
+            refusal = ResourceExhausted(f"the server has run out of {what}; try again later")
+            refusal.retry_delay_seconds = 1.0
+            return refusal
         error = error.__cause__
     return None
 

@@ -29,17 +29,17 @@ def check_address(setting: str, host: str, port: int) -> None:
             address, for example because another server uses it.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, ValueError) as error:
         raise InvalidArgument(
             f"{host!r} is not an address, and no host has that name",
             field=setting.replace("port", "host"),
         ) from error
-    tried = [_refusal(family, address) for family, *_, address in found]
+    tried = [_refusal(family, address) for family, *_, address in addresses]
     refusals = [each for each in tried if each is not None]
     taken = [each for each in refusals if each.errno == errno.EADDRINUSE]
     # A name may also resolve to an address that this machine lacks, for example an IPv6 one.
-    if taken or len(refusals) == len(found):
+    if taken or len(refusals) == len(addresses):
         first = (taken or refusals)[0]
         raise InvalidArgument(
             f"cannot listen on {shown_address(host, port)}: {first.strerror}", field=setting
@@ -85,10 +85,10 @@ def is_loopback(host: str) -> bool:
     """Whether only programs on this machine reach the host's addresses. A name that cannot be
     resolved counts as one that others reach."""
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, ValueError):
         return False
-    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)
+    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in addresses)
 
 
 def _refusal(family: socket.AddressFamily, address: Any) -> OSError | None:

@@ -149,27 +149,27 @@ def steps(have: Have, want: Want | None) -> list[Step]:
         return []
     if want is None:
         return [UnloadVersion()]
-    found: list[Step] = []
+    needed: list[Step] = []
     for version in sorted(want.versions, key=int):
-        found += _towards(version, have.loads.get(version), want.versions[version], want.retry)
-    whole = _will_be_whole(have, want, found)
+        needed += _towards(version, have.loads.get(version), want.versions[version], want.retry)
+    whole = _will_be_whole(have, want, needed)
     settled = not any(each.condition is Condition.LOADING for each in have.loads.values())
     if taking_over:
         if settled:
-            found += [TakeOver()] if whole else [UnloadVersion(each) for each in _loaded(have)]
+            needed += [TakeOver()] if whole else [UnloadVersion(each) for each in _loaded(have)]
         if not (settled and whole):
-            return found
+            return needed
     if want.shares != have.shares:
-        found.append(ShareRequests(want.shares))
-    unsure = want.unsure or any(isinstance(step, AwaitFiles) for step in found)
+        needed.append(ShareRequests(want.shares))
+    unsure = want.unsure or any(isinstance(step, AwaitFiles) for step in needed)
     if settled and not (want.alone or unsure or taking_over):
-        found += [
+        needed += [
             UnloadVersion(version)
             for version in _loaded(have)
             if version not in want.versions
             and (whole or version in want.gone or _failed(have.loads[version]))
         ]
-    return found
+    return needed
 
 
 def _towards(version: str, last: LastLoad | None, wanted: WantedVersion, retry: bool) -> list[Step]:

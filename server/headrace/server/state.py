@@ -194,13 +194,13 @@ class StateDirectory:
 
     def shares(self) -> dict[str, dict[str, int]]:
         """The share of the requests that each version gets, by network name."""
-        found = {}
+        shares = {}
         for path in sorted(self._traffic.glob("*.json")):
             try:
-                found[path.stem] = check_shares(json.loads(read_file(path)))
+                shares[path.stem] = check_shares(json.loads(read_file(path)))
             except _UNREADABLE:
                 _log.exception("cannot read %s; how it shares its requests is left out", path.name)
-        return found
+        return shares
 
     def configs(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The configuration that was set on each device."""

@@ -65,17 +65,17 @@ class BatchPlugin(VirtualPlugin):
         loaded for the trial and then closed."""
         resolved = self._resolve(config, options, ignore_unknown=True)
         members = replace(options, members=resolved.target.options.members)
-        found = resolved.target.plugin.query_network(network, resolved.target.config, members)
-        if found.unsupported:
-            return found
+        answer = resolved.target.plugin.query_network(network, resolved.target.config, members)
+        if answer.unsupported:
+            return answer
         whole = self.transform_network(network, resolved.config, options)
         try:
             self._batched(Load(network, options=options), resolved).network.close()
         except CannotBatch as error:
-            return _without_batches(found, network, whole, error)
+            return _without_batches(answer, network, whole, error)
         except (FailedPrecondition, InvalidModel) as error:
-            return _without_batches(found, network, whole, CannotBatch(error.message))
-        return found
+            return _without_batches(answer, network, whole, CannotBatch(error.message))
+        return answer
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Loads a network so that its requests run together. The plugin exports nothing native,

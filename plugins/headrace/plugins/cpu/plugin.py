@@ -107,14 +107,14 @@ class CpuPlugin(SessionPlugin):
         given = self._complete(network)
         if self._beside is None or (why := _why_apart(given)) is None:
             return super().query_network(network, config, options)
-        found = self._beside.query_network(given, config, options)
-        kept_out = [each for each in refused(given) if each.layer in found.supported_layers]
+        answer = self._beside.query_network(given, config, options)
+        kept_out = [each for each in refused(given) if each.layer in answer.supported_layers]
         for each in kept_out:
-            del found.supported_layers[each.layer]
+            del answer.supported_layers[each.layer]
         return replace(
-            found,
-            unsupported=[*found.unsupported, *kept_out],
-            notes=found.notes if kept_out else (*found.notes, self._note(why)),
+            answer,
+            unsupported=[*answer.unsupported, *kept_out],
+            notes=answer.notes if kept_out else (*answer.notes, self._note(why)),
         )
 
     def load_network(self, load: Load) -> ExecutableNetwork:
@@ -236,8 +236,8 @@ class CpuPlugin(SessionPlugin):
 
 def _certain_failure(model: ir.Model) -> str | None:
     """Why a layer of the model fails in every run; None if none does."""
-    found = (guard_layers.certain(node) for node in walk(model.graph))
-    return next((why for why in found if why is not None), None)
+    failures = (guard_layers.certain(node) for node in walk(model.graph))
+    return next((why for why in failures if why is not None), None)
 
 
 def _why_apart(network: Network) -> str | None:

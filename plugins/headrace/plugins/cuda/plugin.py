@@ -118,11 +118,11 @@ class CudaPlugin(SessionPlugin):
     def query_network(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
-        found = super().query_network(network, config, options)
+        answer = super().query_network(network, config, options)
         for each in refused(self._complete(network)):
-            if found.supported_layers.pop(each.layer, None) is not None:
-                found.unsupported.append(each)
-        return found
+            if answer.supported_layers.pop(each.layer, None) is not None:
+                answer.unsupported.append(each)
+        return answer
 
     def load_network(self, load: Load) -> ExecutableNetwork:
         """As `Plugin.load_network`. All networks share one process, so strangers get no operators

@@ -119,8 +119,8 @@ class HeteroNetwork(ExecutableNetwork):
 
 def _defaults(subgraphs: Sequence[LoadedSubgraph]) -> Iterable[Port]:
     """The inputs with a value in the network that each subgraph that reads them can replace."""
-    found = {port.name: port for each in subgraphs for port in each.executable.defaults}
+    ports = {port.name: port for each in subgraphs for port in each.executable.defaults}
     for each in subgraphs:
         for name in each.defaults - taken_by(each.executable):
-            found.pop(name, None)
-    return found.values()
+            ports.pop(name, None)
+    return ports.values()

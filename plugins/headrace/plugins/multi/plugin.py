@@ -319,8 +319,8 @@ class AutoPlugin(SpreadPlugin):
 
     def _facts(self, name: DeviceName) -> DeviceFacts | None:
         """What is known about a device. For a device with a list, what all its devices share."""
-        found = [self._facts_of_one(each) for each in name.physical()]
-        known = [each for each in found if each is not None]
+        facts = [self._facts_of_one(each) for each in name.physical()]
+        known = [each for each in facts if each is not None]
         if not known:
             return None
         capabilities = frozenset.intersection(*(each.capabilities for each in known))

@@ -8,7 +8,7 @@ from importlib import metadata
 import numpy as np
 import onnx_ir as ir
 
-from headrace.plugins.opencl.backend.devices import Found
+from headrace.plugins.opencl.backend.devices import OpenClDevice
 from headrace.plugins.opencl.backend.failures import run_failure
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.plugins.opencl.backend.thread import BackendThread
@@ -82,7 +82,7 @@ class OpenClPlugin(CompiledPlugin):
             "DEVICE_TYPE": lambda options: self._named(options).kind,
         }
 
-    def _named(self, options: Mapping[str, str]) -> Found:
+    def _named(self, options: Mapping[str, str]) -> OpenClDevice:
         return self._backend.devices[int(options.get(DEVICE_ID.name) or self._number(self.config))]
 
     def _number(self, config: Configuration) -> int:
@@ -138,7 +138,7 @@ def _warm(session: OpenClSession, example: Mapping[str, np.ndarray], token: Canc
         raise failure from error
 
 
-def _capabilities(device: Found) -> tuple[str, ...]:
+def _capabilities(device: OpenClDevice) -> tuple[str, ...]:
     some = (word for word, dtype in _HALVES_AND_DOUBLES.items() if int(dtype) in device.types)
     return ("FP32", *some, "INT8")
 

@@ -78,10 +78,10 @@ def collect(patterns: Sequence[str] = ()) -> list[BackendCase]:
     def wanted(case: TestCase) -> bool:
         return not patterns or any(fnmatchcase(case.name, pattern) for pattern in patterns)
 
-    found = list(_node_cases(wanted))
+    cases = list(_node_cases(wanted))
     for kind in _KINDS:
-        found += (_model_case(each) for each in load_model_tests(kind=kind) if wanted(each))
-    return sorted(found, key=lambda case: case.name)
+        cases += (_model_case(each) for each in load_model_tests(kind=kind) if wanted(each))
+    return sorted(cases, key=lambda case: case.name)
 
 
 def _node_cases(wanted: Any) -> Iterator[BackendCase]:

@@ -54,16 +54,16 @@ def difference(
     for name, value in expected.items():
         if name not in actual:
             return "no output", f"{name} is missing"
-        found = _differs(actual[name], value, rtol, atol, name)
-        if found is not None:
-            return found
+        why = _differs(actual[name], value, rtol, atol, name)
+        if why is not None:
+            return why
     return None
 
 
 def same_form(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
     """Whether both have the same outputs, dtypes and shapes. Numbers may differ."""
-    found = difference(actual, expected, np.inf, np.inf)
-    return found is None or found[0] == "values"
+    why = difference(actual, expected, np.inf, np.inf)
+    return why is None or why[0] == "values"
 
 
 def _differs(
@@ -75,9 +75,9 @@ def _differs(
         if len(actual) != len(expected):
             return "shape", f"{name} has {len(actual)} elements, not {len(expected)}"
         for index, (one, other) in enumerate(zip(actual, expected, strict=True)):
-            found = _differs(one, other, rtol, atol, f"{name}[{index}]")
-            if found is not None:
-                return found
+            why = _differs(one, other, rtol, atol, f"{name}[{index}]")
+            if why is not None:
+                return why
         return None
     if expected is None or not isinstance(actual, np.ndarray):
         same = expected is None and actual is None

@@ -150,12 +150,12 @@ def _run(
         assert entry.executable is not None
         for inputs, expected in case.data_sets:
             outputs = InferRequest(entry.executable).infer(inputs)
-            found = difference(outputs, expected, case.rtol, case.atol)
-            if found is not None:
+            why = difference(outputs, expected, case.rtol, case.atol)
+            if why is not None:
                 if case.random and same_form(outputs, expected):
                     reason = "the numbers are the backend's own"
-                    return Result(case.name, CaseOutcome.RANDOM, claimed, reason, found[1])
-                return Result(case.name, CaseOutcome.WRONG, claimed, *found)
+                    return Result(case.name, CaseOutcome.RANDOM, claimed, reason, why[1])
+                return Result(case.name, CaseOutcome.WRONG, claimed, *why)
         return Result(case.name, CaseOutcome.PASSED, claimed)
     finally:
         core.unload_network(request.name).result()

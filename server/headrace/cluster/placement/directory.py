@@ -45,9 +45,9 @@ class Directory:
 
     def meet(self, members: Iterable[ReplicaAddress]) -> list[str]:
         """Takes over the live replicas. Returns the networks that this may concern."""
-        found = {each.name: each.address for each in members}
-        changed = {name for name, _ in found.items() ^ self._addresses.items()}
-        self._addresses = found
+        addresses = {each.name: each.address for each in members}
+        changed = {name for name, _ in addresses.items() ^ self._addresses.items()}
+        self._addresses = addresses
         return [name for name, each in self._holders.items() if not changed.isdisjoint(each)]
 
     def is_for(self, name: str) -> bool:

@@ -243,12 +243,12 @@ class Forwarder:
         return sorted(addresses, key=self._avoided.__contains__)
 
     def _channel(self, address: str) -> grpc.aio.Channel:
-        found = self._channels.get(address)
-        if found is None:
+        channel = self._channels.get(address)
+        if channel is None:
             self._close_lost()
-            found = grpc.aio.insecure_channel(address, options=_OPTIONS)
-            self._channels[address] = found
-        return found
+            channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+            self._channels[address] = channel
+        return channel
 
     def _close_lost(self) -> None:
         """Closes the channels to replicas that have gone, when their calls have ended."""

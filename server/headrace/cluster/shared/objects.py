@@ -96,8 +96,8 @@ class Objects:
                 paths = self._files.ls(self._path(folder), detail=False)
             except FileNotFoundError:
                 return []
-        found = (str(path).rpartition("/")[2] for path in paths)
-        return sorted(name for name in found if name and not name.endswith(".part"))
+        names = (str(path).rpartition("/")[2] for path in paths)
+        return sorted(name for name in names if name and not name.endswith(".part"))
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"

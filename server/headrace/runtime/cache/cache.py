@@ -140,10 +140,10 @@ class NetworkCache:
         """
         for leftover in remove_leftovers(self._root):
             _log.info("removed %s, which a server that died left in the cache", leftover.name)
-        found = sorted(self._entries(), key=lambda entry: entry.used_ns)
-        held = sum(entry.size_bytes for entry in found)
-        many = len(found) + bool(size)
-        for entry in found:
+        entries = sorted(self._entries(), key=lambda entry: entry.used_ns)
+        held = sum(entry.size_bytes for entry in entries)
+        many = len(entries) + bool(size)
+        for entry in entries:
             if held + size <= self._max_bytes and many <= _MAX_ENTRIES:
                 break
             if self._is_removed(entry.path):

@@ -244,11 +244,11 @@ class _Parser:
         return int(digits)
 
     def _match(self, pattern: re.Pattern[str]) -> str | None:
-        found = pattern.match(self._text, self._at)
-        if found is None:
+        match = pattern.match(self._text, self._at)
+        if match is None:
             return None
-        self._at = found.end()
-        return found.group()
+        self._at = match.end()
+        return match.group()
 
     def _peek(self, mark: str) -> bool:
         return self._text.startswith(mark, self._at)

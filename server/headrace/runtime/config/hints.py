@@ -37,11 +37,11 @@ def auto_streams(config: Configuration, work: int | None = None) -> int:
     Args:
         work: multiply-adds of one inference; None if they are not known, or for the device as such.
     """
-    found = threads(config)
+    streams = threads(config)
     if config.get(PERFORMANCE_HINT) == "LATENCY":
-        found -= _worth(work, found) - 1
+        streams -= _worth(work, streams) - 1
     requests = config.get(PERFORMANCE_HINT_NUM_REQUESTS)
-    return min(requests, found) if requests else found
+    return min(requests, streams) if requests else streams
 
 
 def streams(config: Configuration, work: int | None = None) -> int:
@@ -75,8 +75,8 @@ def chosen(config: Configuration, at_once: int, work: int | None = None) -> Conf
         at_once: streams that the network really has.
     """
     busy = min(threads(config), at_once - 1 + threads_of_a_run(config, at_once, work))
-    found = {NUM_STREAMS: at_once, INFERENCE_NUM_THREADS: busy}
-    values = {key.name: key.format(value) for key, value in found.items() if key in config}
+    config_values = {NUM_STREAMS: at_once, INFERENCE_NUM_THREADS: busy}
+    values = {key.name: key.format(value) for key, value in config_values.items() if key in config}
     return config.schema.resolve(config.explicit_strings(), values)
 
 

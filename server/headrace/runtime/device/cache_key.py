@@ -87,8 +87,8 @@ def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
         return ""
-    found = (line for line in lines if line.startswith(("flags", "Features")))
-    words = next(found, "").partition(":")[2].split()
+    matching = (line for line in lines if line.startswith(("flags", "Features")))
+    words = next(matching, "").partition(":")[2].split()
     return hashlib.sha256(" ".join(sorted(words)).encode()).hexdigest() if words else ""
 
 

@@ -74,9 +74,9 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
         if not has_type(value.type):
             raise invalid(f"{value.name!r} has no type; inputs and outputs need one")
     check.graph(proto.graph, scope, "")
-    if (found := declared.texts + tensors.texts) > limits.texts:
+    if (texts := declared.texts + tensors.texts) > limits.texts:
         raise invalid(
-            f"the model holds {found} texts in lists and tensors, where a tree has one for each "
+            f"the model holds {texts} texts in lists and tensors, where a tree has one for each "
             f"node; at most {limits.texts} are allowed; use several models"
         )
     return check.sorted

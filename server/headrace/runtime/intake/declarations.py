@@ -115,9 +115,9 @@ class Declarations:
         most = self._limits.short_list if short else self._limits.list_length
         for each in attributes:
             field = _LISTS.get(each.type)
-            if field is not None and (found := len(getattr(each, field))) > most:
+            if field is not None and (count := len(getattr(each, field))) > most:
                 raise invalid(
-                    f"attribute {each.name[:80]!r} of {label[:80]} lists {found} values; at most "
+                    f"attribute {each.name[:80]!r} of {label[:80]} lists {count} values; at most "
                     f"{most} are allowed there"
                 )
             self.texts += len(each.strings)

@@ -112,8 +112,8 @@ def serialize_without(model: ir.Model, left_out: Collection[str]) -> onnx.ModelP
 
 def _cut(model: ir.Model) -> tuple[onnx.ModelProto, list[tuple[str, ir.TensorProtocol]]]:
     """The ModelProto without the large initialisers, and the large initialisers."""
-    found = {name: _beside(value) for name, value in model.graph.initializers.items()}
-    large = [(name, tensor) for name, tensor in found.items() if tensor is not None]
+    beside = {name: _beside(value) for name, value in model.graph.initializers.items()}
+    large = [(name, tensor) for name, tensor in beside.items() if tensor is not None]
     return serialize_without(model, dict(large)), large
 
 

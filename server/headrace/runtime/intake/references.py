@@ -52,7 +52,7 @@ def check_references(model: ir.Model) -> None:
 
 def _needs_of(function: ir.Function, model: ir.Model, needs: Mapping[Identifier, _Needs]) -> _Needs:
     """Checks the calls in a function, and finds what the function needs of those who call it."""
-    found = _Needs()
+    own = _Needs()
     places = {value: at for at, value in enumerate(function.inputs)}
     for node in walk(function):
         _check(node, model, needs)
@@ -63,14 +63,14 @@ def _needs_of(function: ir.Function, model: ir.Model, needs: Mapping[Identifier,
         for at, operator in inner.inputs.items():
             value = node.inputs[at]
             if value in places:
-                found.inputs[places[value]] = operator
+                own.inputs[places[value]] = operator
         for attribute in references:
             name, reference = attribute.name, str(attribute.ref_attr_name)
             if name in inner.kinds:
-                found.kinds.setdefault(reference, set()).update(inner.kinds[name])
+                own.kinds.setdefault(reference, set()).update(inner.kinds[name])
             if name in inner.required:
-                found.required[reference] = inner.required[name]
-    return found
+                own.required[reference] = inner.required[name]
+    return own
 
 
 def _needs_of_operator(node: ir.Node, function: ir.Function) -> _Needs:

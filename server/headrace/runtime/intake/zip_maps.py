@@ -94,16 +94,16 @@ def from_metadata(text: str) -> Classes:
     if not text or len(text) > _MOST_BYTES:
         return ()
     try:
-        found = json.loads(text)
-        json.dumps(found, ensure_ascii=False).encode()  # a reply cannot carry half a character
+        names = json.loads(text)
+        json.dumps(names, ensure_ascii=False).encode()  # a reply cannot carry half a character
     except (ValueError, RecursionError):
         return ()
-    if not isinstance(found, list) or len(found) > MOST_TOLD:
+    if not isinstance(names, list) or len(names) > MOST_TOLD:
         return ()
-    if all(isinstance(each, str) for each in found):
-        return tuple(found)
-    numbers = all(type(each) is int and -(2**63) <= each < 2**63 for each in found)
-    return tuple(found) if numbers else ()
+    if all(isinstance(each, str) for each in names):
+        return tuple(names)
+    numbers = all(type(each) is int and -(2**63) <= each < 2**63 for each in names)
+    return tuple(names) if numbers else ()
 
 
 def _has_maps(kind: onnx.TypeProto) -> bool:

@@ -56,11 +56,11 @@ def wanted(device: DeviceName, plugin: Plugin, config: Mapping[str, str]) -> boo
     """
     if device.is_virtual:
         return False
-    found = plugin.schema.resolve(plugin.settings(), config, ignore_unknown=True)
+    resolved = plugin.schema.resolve(plugin.settings(), config, ignore_unknown=True)
     return (
-        ALLOW_AUTO_BATCHING in found
-        and found[ALLOW_AUTO_BATCHING]
-        and found.get(PERFORMANCE_HINT) == "THROUGHPUT"
-        and found.get(PERFORMANCE_HINT_NUM_REQUESTS) != 1
-        and not found.get(EXCLUSIVE_ASYNC_REQUESTS)
+        ALLOW_AUTO_BATCHING in resolved
+        and resolved[ALLOW_AUTO_BATCHING]
+        and resolved.get(PERFORMANCE_HINT) == "THROUGHPUT"
+        and resolved.get(PERFORMANCE_HINT_NUM_REQUESTS) != 1
+        and not resolved.get(EXCLUSIVE_ASYNC_REQUESTS)
     )

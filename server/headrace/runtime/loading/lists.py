@@ -72,21 +72,21 @@ class NetworkLists:
         serves. A pair has a name and a version, which is empty for the whole network."""
         failed: list[tuple[str, str]] = []
         with self._lock:
-            for name, found in self._table.names.items():
-                ready = found.ready()
-                if found.entries and not ready:
+            for name, versions in self._table.names.items():
+                ready = versions.ready()
+                if versions.entries and not ready:
                     failed.append((name, ""))
-                elif len(ready) < len(found.entries):
+                elif len(ready) < len(versions.entries):
                     ended = NetworkState.FAILED
                     failed += (
                         (name, version)
-                        for version, entry in found.entries.items()
+                        for version, entry in versions.entries.items()
                         if entry.state is ended
                     )
         return sorted(failed)
 
     def _unusable(self, name: str, version: str) -> HeadraceError:
         with self._lock:
-            found, entry = self._table.all_of(name), self._table.find(name, version)
+            versions, entry = self._table.all_of(name), self._table.find(name, version)
             names = list(self._table.names)
-        return why_unusable(name, version, list(found), entry, names)
+        return why_unusable(name, version, list(versions), entry, names)

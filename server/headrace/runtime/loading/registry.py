@@ -166,10 +166,10 @@ class NetworkRegistry(NetworkLists):
             FailedPrecondition: the network failed to load.
         """
         with self._lock:
-            found = self._table.names.get(name)
-            if found is not None:
-                held = found.holding(sequence) if sequence and not version else None
-                entry = held or (found.entries.get(version) if version else found.next())
+            versions = self._table.names.get(name)
+            if versions is not None:
+                held = versions.holding(sequence) if sequence and not version else None
+                entry = held or (versions.entries.get(version) if version else versions.next())
                 if entry is not None and entry.state is NetworkState.READY:
                     entry.references += 1
                     return entry

@@ -75,12 +75,12 @@ class NetworkTable:
         """Makes the entry a version of its name. An entry without an owner replaces all versions of
         the name. Returns the replaced entries."""
         name, version, _ = entry.key
-        found = self.versions(name)
+        versions = self.versions(name)
         alone = entry.owner is None
-        old = [each for each in found.entries.values() if alone or each.key.version == version]
-        found = Versions() if alone else found
-        found.put(entry)
-        self.names[name] = found
+        old = [each for each in versions.entries.values() if alone or each.key.version == version]
+        versions = Versions() if alone else versions
+        versions.put(entry)
+        self.names[name] = versions
         return old
 
     def versions(self, name: str) -> Versions:
@@ -94,20 +94,20 @@ class NetworkTable:
     def all_of(self, name: str) -> dict[str, NetworkEntry]:
         """The name's entries by version, the lowest first. If a version is being replaced, it is
         the entry that serves."""
-        found = {each.key.version: each for each in self.loading_of(name)}
-        found |= self.versions(name).entries
-        return {version: found[version] for version in sorted(found, key=int)}
+        entries = {each.key.version: each for each in self.loading_of(name)}
+        entries |= self.versions(name).entries
+        return {version: entries[version] for version in sorted(entries, key=int)}
 
     def find(self, name: str, version: str) -> NetworkEntry | None:
         """The entry in any state. Without a version it is the version that serves, or the highest
         version if none serves."""
-        found = self.all_of(name)
+        entries = self.all_of(name)
         if version:
-            return found.get(version)
-        return self.versions(name).shown() or next(reversed(found.values()), None)
+            return entries.get(version)
+        return self.versions(name).shown() or next(reversed(entries.values()), None)
 
     def all(self) -> list[NetworkEntry]:
-        current = [each for found in self.names.values() for each in found.entries.values()]
+        current = [each for versions in self.names.values() for each in versions.entries.values()]
         return [*current, *self.loading.values(), *self.draining.values()]
 
     def check_free(self, name: str, version: str, owner: object, *, replace: bool) -> None:
@@ -143,7 +143,7 @@ class NetworkTable:
         def replaced(key: tuple[str, str]) -> bool:
             return key[0] == name and version in (None, key[1])
 
-        ready = {(of, each) for of, found in self.names.items() for each in found.ready()}
+        ready = {(of, each) for of, versions in self.names.items() for each in versions.ready()}
         # A replacement needs no room of its own, unless an earlier one still drains.
         replaces = any(map(replaced, ready)) and not any(
             replaced((key.name, key.version)) for key in self.draining
@@ -193,19 +193,19 @@ class NetworkTable:
     ) -> list[NetworkEntry]:
         """Removes a name's versions that are ready or have failed, and returns them. The versions
         that `but` selects stay."""
-        found = self.versions(name)
-        leaving = [each for each in found.entries.values() if but is None or not but(each)]
-        found.take([each.key.version for each in leaving])
-        if not found.entries:
+        versions = self.versions(name)
+        leaving = [each for each in versions.entries.values() if but is None or not but(each)]
+        versions.take([each.key.version for each in leaving])
+        if not versions.entries:
             self.names.pop(name, None)
         return leaving
 
     def share(self, name: str, shares: Mapping[str, int]) -> None:
         """Sets how a name's versions share its requests, even before there are versions."""
-        found = self.versions(name)
-        found.share(shares)
-        if found.entries or shares:
-            self.names[name] = found
+        versions = self.versions(name)
+        versions.share(shares)
+        if versions.entries or shares:
+            self.names[name] = versions
         else:
             self.names.pop(name, None)
 

@@ -230,13 +230,13 @@ class Network:
     def metadata(self, max_bytes: int) -> dict[str, str]:
         """What the model says of itself, in the order of the file. What does not fit into
         `max_bytes` together is left out."""
-        found = {}
+        metadata = {}
         for key, text in self.model.metadata_props.items():
             size = len(key.encode()) + len(text.encode())
             if size <= max_bytes:
-                found[key] = text
+                metadata[key] = text
                 max_bytes -= size
-        return found
+        return metadata
 
     def to_bytes(self) -> bytes:
         """A serialised ModelProto with inline tensors."""

@@ -193,10 +193,10 @@ def infer(model: onnx.ModelProto) -> onnx.GraphProto:
     process = _apart  # `stop_apart` may be called meanwhile
     if process is None:
         return onnx.shape_inference.infer_shapes(model).graph
-    found = onnx.GraphProto.FromString(process.ask(model.SerializeToString()))
-    if not found.value_info and found.doc_string:
-        raise ValueError(found.doc_string)
-    return found
+    inferred = onnx.GraphProto.FromString(process.ask(model.SerializeToString()))
+    if not inferred.value_info and inferred.doc_string:
+        raise ValueError(inferred.doc_string)
+    return inferred
 
 
 def _infer(model: bytes) -> bytes:

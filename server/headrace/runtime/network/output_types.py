@@ -54,9 +54,9 @@ def _sources(domain: str, op_type: str, version: int, count: int) -> tuple[_Sour
     first: dict[str, int] = {}
     for at, formal in enumerate(schema.inputs):
         first.setdefault(formal.type_str, at)
-    found: list[_Source] = []
+    sources: list[_Source] = []
     for at in range(count):
         formal = schema.outputs[min(at, len(schema.outputs) - 1)]
         single = type_of(*formal.types) if len(formal.types) == 1 else None
-        found.append(first.get(formal.type_str, single))
-    return tuple(found)
+        sources.append(first.get(formal.type_str, single))
+    return tuple(sources)

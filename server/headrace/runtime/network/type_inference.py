@@ -238,12 +238,12 @@ class TypeInference:
                 self._give_only_types(nodes)
             return
         for value in produced:
-            found = types.get(value.name or "")
-            if found is None:
+            inferred = types.get(value.name or "")
+            if inferred is None:
                 continue
-            if found[1] is not None and found[1].rank() > MAX_RANK:
+            if inferred[1] is not None and inferred[1].rank() > MAX_RANK:
                 self.deep.add(value)
-            _set(value, *found)
+            _set(value, *inferred)
         self._look_for_deep(nodes)
         more = [self._give_only_types(nodes), give_ranks(nodes)]
         if any(more) and len(nodes) > 1:
@@ -316,9 +316,9 @@ class _Declared(Propagation):
     """Believes what is declared. Sizes of one symbol are equal."""
 
     def of(self, value: ir.Value) -> Shape | None:
-        found = super().of(value)
-        if found is None and value.shape is not None:
-            found = self._shapes[value] = tuple(
+        shape = super().of(value)
+        if shape is None and value.shape is not None:
+            shape = self._shapes[value] = tuple(
                 size
                 if isinstance(size, int)
                 else None
@@ -326,14 +326,14 @@ class _Declared(Propagation):
                 else self.formulas.size_of_input(str(size.value), 0)
                 for size in value.shape
             )
-        return found
+        return shape
 
     def shape(self, value: ir.Value) -> ir.Shape | None:
         """The sizes that were found. A formula has no name."""
-        found = self.of(value)
-        if found is None:
+        shape = self.of(value)
+        if shape is None:
             return None
-        return ir.Shape(_named(size) if isinstance(size, Term) else size for size in found)
+        return ir.Shape(_named(size) if isinstance(size, Term) else size for size in shape)
 
 
 def _named(size: Term) -> str | None:

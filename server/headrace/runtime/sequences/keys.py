@@ -68,10 +68,10 @@ def written(states: Sequence[Declaration]) -> str:
     """
     text = ",".join(map(_written, states))
     try:
-        found = declarations(text)
+        declared = declarations(text)
     except ValueError:
-        found = ()
-    if found == tuple(states):
+        declared = ()
+    if declared == tuple(states):
         return text
     raise InvalidArgument(
         "the names of states must not be empty, hold ',' or '=', or begin or end with a space: "
@@ -148,9 +148,9 @@ def split(config: Mapping[str, str]) -> tuple[Configuration | None, dict[str, st
                 f"{key} belongs to the whole network, not to {prefix}: give it without a prefix",
                 field=config_field(name),
             )
-    found = SCHEMA.resolve(own)
-    if found[STATES]:
-        return found, rest
+    resolved = SCHEMA.resolve(own)
+    if resolved[STATES]:
+        return resolved, rest
     for name in own:
         if STATES.name not in own:
             raise InvalidArgument(

@@ -79,17 +79,17 @@ class States:
         outputs: Sequence[Port],
         preprocessed: Iterable[str] = (),
     ) -> None:
-        found = declarations(text)
-        kept_inputs = _ports("input", [each.input for each in found], inputs)
-        kept_outputs = _ports("output", [each.output for each in found], outputs)
+        states = declarations(text)
+        kept_inputs = _ports("input", [each.input for each in states], inputs)
+        kept_outputs = _ports("output", [each.output for each in states], outputs)
         for name in preprocessed:
             if name in kept_inputs or name in kept_outputs:
                 raise _refusal(f"{name!r} is a state, so it can have no options; leave them out")
-        self.outputs_by_input = {each.input: each.output for each in found}
+        self.outputs_by_input = {each.input: each.output for each in states}
         self.inputs = tuple(port for port in inputs if port.name not in kept_inputs)
         self.outputs = tuple(port for port in outputs if port.name not in kept_outputs)
         self._states = tuple(
-            self._state(each, kept_inputs[each.input], kept_outputs[each.output]) for each in found
+            self._state(each, kept_inputs[each.input], kept_outputs[each.output]) for each in states
         )
         sources = {size: None for each in self._states for size in each.shape}
         self._sources = tuple(size for size in sources if isinstance(size, _Source))
@@ -98,12 +98,12 @@ class States:
 
     def sizes(self, inputs: Mapping[str, Value]) -> Sizes:
         """The sizes that a request has. Its inputs have been checked."""
-        found = []
+        sizes = []
         for source in self._sources:
             value = inputs[source.name]
             assert isinstance(value, np.ndarray)
-            found.append(value.shape[source.axis])
-        return tuple(found)
+            sizes.append(value.shape[source.axis])
+        return tuple(sizes)
 
     def check_sizes(self, sequence: str, began: Sizes, sizes: Sizes) -> None:
         """Checks that a request has the sizes that its sequence began with.
@@ -240,13 +240,13 @@ def _initial(said: Declaration, kind: ir.DataType) -> Array:
     with suppress(ValueError, OverflowError), np.errstate(over="ignore", invalid="ignore"):
         if kind.is_floating_point() or dtype.kind == "c":
             real = float(text)
-            found = np.array(real).astype(dtype)
-            if (math.isnan(real), math.isinf(real)) == (np.isnan(found), np.isinf(found)):
-                return found
+            value = np.array(real).astype(dtype)
+            if (math.isnan(real), math.isinf(real)) == (np.isnan(value), np.isinf(value)):
+                return value
         else:
-            found = np.array(int(text)).astype(dtype)
-            if int(found) == int(text):
-                return found
+            value = np.array(int(text)).astype(dtype)
+            if int(value) == int(text):
+                return value
     raise _refusal(f"input {said.input!r} is {dtype.name}, which has no {text}")
 
 

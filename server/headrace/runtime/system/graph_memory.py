@@ -218,15 +218,15 @@ def _deleters(kind: type) -> tuple[Callable[[object], None], ...]:
     is_ours = kind.__module__.partition(".")[0] == "onnx_ir"
     if not is_ours or issubclass(kind, (tuple, ir.Attr, ir.Node)):
         return ()
-    found: list[Callable[[object], None]] = [
+    deleters: list[Callable[[object], None]] = [
         member.__delete__
         for each in kind.__mro__
         for member in vars(each).values()
         if isinstance(member, types.MemberDescriptorType)
     ]
     if kind.__dictoffset__:
-        found.append(lambda each: vars(each).clear())
-    return tuple(found)
+        deleters.append(lambda each: vars(each).clear())
+    return tuple(deleters)
 
 
 _emptied: Callable[[type], tuple[Callable[[object], None], ...]] = cache(_deleters)

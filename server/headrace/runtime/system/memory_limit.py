@@ -43,10 +43,10 @@ def memory_limit(root: Path = Path("/")) -> MemoryUse | None:
         root: where /proc and /sys are.
     """
     machine = _machine(root)
-    found = [] if machine is None else [machine]
+    limits = [] if machine is None else [machine]
     for group in groups(root, "memory"):
-        found += [each for files in _VERSIONS if (each := _group(group, files)) is not None]
-    return min(found, key=lambda memory: memory.limit, default=None)
+        limits += [each for files in _VERSIONS if (each := _group(group, files)) is not None]
+    return min(limits, key=lambda memory: memory.limit, default=None)
 
 
 def _machine(root: Path) -> MemoryUse | None:

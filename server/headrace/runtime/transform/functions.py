@@ -52,7 +52,7 @@ def _follow(model: ir.Model, function: ir.Function) -> None:
 
 def _are_same(op_type: str, domain: str, one: int, other: int) -> bool:
     try:
-        found = [defs.get_schema(op_type, version, domain) for version in (one, other)]
+        schemas = [defs.get_schema(op_type, version, domain) for version in (one, other)]
     except defs.SchemaError:
         return False
-    return found[0].since_version == found[1].since_version
+    return schemas[0].since_version == schemas[1].since_version

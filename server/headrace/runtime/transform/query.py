@@ -103,9 +103,9 @@ def _verdicts(
         for _, body in naming.bodies(node):
             inside += _verdicts(body, support, "")
         if reason is None:
-            found = next(((inner, why) for inner, why in inside if why), None)
-            if found is not None:
-                inner, why = found
+            unsupported = next(((inner, why) for inner, why in inside if why), None)
+            if unsupported is not None:
+                inner, why = unsupported
                 reason = f"its body holds {inner.name} ({inner.op_type}): {why}"
         if reason is not None:
             around = f"inside {node.name} ({node.op_type}), which is not run"

@@ -160,10 +160,10 @@ class AuditLog:
     def _reopen_if_moved(self) -> None:
         mine = os.fstat(self._descriptor)
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
-            found = None
-        if found is None or (found.st_dev, found.st_ino) != (mine.st_dev, mine.st_ino):
+            status = None
+        if status is None or (status.st_dev, status.st_ino) != (mine.st_dev, mine.st_ino):
             new = self._open()
             os.close(self._descriptor)
             self._descriptor = new

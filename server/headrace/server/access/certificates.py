@@ -41,9 +41,9 @@ def names_of(certificate: bytes) -> tuple[str, ...]:
     pem = certificate.startswith(_PEM)
     load = x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate
     try:
-        found = load(certificate)
-        common = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        return (*_alternative(found), *(str(each.value) for each in common))
+        parsed = load(certificate)
+        common = parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return (*_alternative(parsed), *(str(each.value) for each in common))
     except ValueError:
         return ()
 

@@ -134,9 +134,9 @@ def authorization(metadata: Iterable[tuple[object, object]]) -> str | None:
 
     Several are joined with commas, as HTTP says. No such credential is valid.
     """
-    found: str | None = None
+    credential: str | None = None
     for name, value in metadata:
         if name in ("authorization", b"authorization"):
             text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
-            found = text if found is None else f"{found}, {text}"
-    return found
+            credential = text if credential is None else f"{credential}, {text}"
+    return credential

@@ -103,13 +103,13 @@ def list_tokens(path: Path) -> list[TokenEntry]:
     """
     entries = _parsed(path, _content(path))
     identities = [identity for _, identity in entries.tokens.values()]
-    found = []
+    listed = []
     for each in (*identities, *entries.certificates.values()):
         kind, _, name = each.name.partition(":")
-        found.append(
+        listed.append(
             TokenEntry(kind, name, tuple(role.name.lower() for role in sorted(each.roles)))
         )
-    return found
+    return listed
 
 
 def _change(path: Path, change: Callable[[str, Sequence[str]], str], *, create: bool) -> None:
@@ -136,9 +136,9 @@ def _change(path: Path, change: Callable[[str, Sequence[str]], str], *, create: 
                 f"{path} would have more than {MAX_BYTES} bytes, which the server does not read; "
                 "revoke tokens that nobody uses"
             )
-        found = os.fstat(descriptor)
-        owner = None if found.st_uid == os.geteuid() else (found.st_uid, found.st_gid)
-        _write(path, data, stat.S_IMODE(found.st_mode), owner)
+        status = os.fstat(descriptor)
+        owner = None if status.st_uid == os.geteuid() else (status.st_uid, status.st_gid)
+        _write(path, data, stat.S_IMODE(status.st_mode), owner)
     finally:
         os.close(descriptor)
 

@@ -119,13 +119,13 @@ class WatchedFiles(Generic[T]):
 
     def _look_marks(self) -> tuple[_Mark, ...] | None:
         """The marks of the files. None if a file is so new that it may change within its mark."""
-        found = [path.stat() for path in self._paths]
-        newest = max(each.st_mtime_ns for each in found)
+        statuses = [path.stat() for path in self._paths]
+        newest = max(each.st_mtime_ns for each in statuses)
         if time.time_ns() - newest < _SETTLED_NANOSECONDS:
             return None
         return tuple(
             (each.st_mtime_ns, each.st_ctime_ns, each.st_size, each.st_ino, each.st_dev)
-            for each in found
+            for each in statuses
         )
 
     def _read(self) -> tuple[bytes, ...]:

@@ -117,11 +117,11 @@ def _subject(certificate: x509.Certificate) -> str:
 
 def _names(certificate: x509.Certificate) -> list[str]:
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
         return []
-    addresses = map(str, found.get_values_for_type(x509.IPAddress))
-    return [*found.get_values_for_type(x509.DNSName), *addresses]
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
 
 
 def _is_for(names: Sequence[str], name: str) -> bool:

@@ -182,5 +182,5 @@ def check_processors(
 
 
 def space_of(folder: Path) -> Space:
-    found = shutil.disk_usage(folder)
-    return Space(found.total, found.free)
+    usage = shutil.disk_usage(folder)
+    return Space(usage.total, usage.free)

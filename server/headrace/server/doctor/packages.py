@@ -44,22 +44,22 @@ def check_packages(
     good = 0
     for name in _NEEDED:
         for each in _of_extra(wanted, name):
-            found = _compared(each, installed, name)
-            if found is None:
+            finding = _compared(each, installed, name)
+            if finding is None:
                 good += 1
             else:
-                yield found
+                yield finding
     for name in _DEVICES:
         own = list(_of_extra(wanted, name))
         # One missing package means that nobody wants the device.
         if any(_version(each.name, installed) is None for each in own):
             continue
         for each in own:
-            found = _compared(each, installed, name)
-            if found is None:
+            finding = _compared(each, installed, name)
+            if finding is None:
                 good += 1
             else:
-                yield found
+                yield finding
     yield ok("packages", f"{good} packages have versions that headrace supports")
 
 

@@ -55,7 +55,7 @@ def check_repository(settings: Settings) -> Iterator[Finding]:
         return
     files = RepositoryFiles(root, Limits(model_bytes=settings.max_model_bytes))
     try:
-        found = files.look()
+        folders = files.look()
     except (OSError, HeadraceError) as error:
         remedy = (
             "give the folder that has a sub-folder for each network, and let the server read it"
@@ -63,7 +63,7 @@ def check_repository(settings: Settings) -> Iterator[Finding]:
         yield problem("repository", f"{root} cannot be read: {error}", remedy)
         return
     broken = 0
-    for name, folder in found.items():
+    for name, folder in folders.items():
         wrong: list[str | None] = [*folder.notes, folder.fault]
         wrong += [each.fault for each in folder.versions.values()]
         try:
@@ -75,11 +75,11 @@ def check_repository(settings: Settings) -> Iterator[Finding]:
         for why in filter(None, wrong):
             broken += 1
             yield warning("repository", f"{name}: {why}", f"correct the files of {root / name}")
-    if not found:
+    if not folders:
         remedy = "put each network into a folder of its own: NAME/model.onnx or NAME/1/model.onnx"
         yield warning("repository", f"{root} has no networks", remedy)
     elif not broken:
-        yield ok("repository", f"{root} has {len(found)} networks")
+        yield ok("repository", f"{root} has {len(folders)} networks")
 
 
 def _unreadable(files: RepositoryFiles, folder: NetworkFolder, version: str) -> str | None:

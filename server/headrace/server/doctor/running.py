@@ -94,21 +94,21 @@ def check_server(settings: Settings, host: str, ca: Path | None = None) -> Itera
         for port in (*grpc, settings.http_port):
             yield from _tls(host, port, ca)
     try:
-        found = ask(host, settings.http_port, tls=tls)
+        readiness = ask(host, settings.http_port, tls=tls)
     except OSError as error:
         place = shown_address(host, settings.http_port)
         yield problem(
             "server", f"{place} does not answer: {error}", "start the server, or name its host"
         )
         return
-    if found.status == http.HTTPStatus.OK:
-        yield ok("server", f"it is {found.body.splitlines()[0] if found.body else 'ready'}")
-        for line in found.body.splitlines()[1:]:
+    if readiness.status == http.HTTPStatus.OK:
+        yield ok("server", f"it is {readiness.body.splitlines()[0] if readiness.body else 'ready'}")
+        for line in readiness.body.splitlines()[1:]:
             yield warning("server", line, "look at `headrace networks`")
     else:
-        first = found.body.splitlines()[0] if found.body else str(found.status)
+        first = readiness.body.splitlines()[0] if readiness.body else str(readiness.status)
         yield problem("server", f"it is not ready: {first}", "wait, or look at its log")
-    yield from check_clock(found.skew)
+    yield from check_clock(readiness.skew)
 
 
 def check_clock(skew: float | None) -> Iterator[Finding]:
@@ -180,10 +180,10 @@ def ask(host: str, port: int, *, tls: bool) -> Readiness:
 def _answers(settings: Settings) -> bool:
     host = _ANYWHERE.get(settings.http_host, settings.http_host)
     try:
-        found = ask(host, settings.http_port, tls=settings.tls_cert is not None)
+        readiness = ask(host, settings.http_port, tls=settings.tls_cert is not None)
     except OSError:
         return False
-    return found.status in (http.HTTPStatus.OK, http.HTTPStatus.SERVICE_UNAVAILABLE)
+    return readiness.status in (http.HTTPStatus.OK, http.HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _tls(host: str, port: int, ca: Path | None) -> Iterator[Finding]:

@@ -130,8 +130,8 @@ class _Exposed:
         A network that drains and its replacement on other devices may share a series. The series is
         exposed once, with the sum of both counts.
         """
-        found = self._series.get(labels)
-        self._series[labels] = value if found is None else _sum(found, value)
+        series = self._series.get(labels)
+        self._series[labels] = value if series is None else _sum(series, value)
 
     def metric(self) -> Metric:
         """The family and its series, in the form of Prometheus's library."""

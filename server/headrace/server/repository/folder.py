@@ -104,16 +104,16 @@ def look(root: Path) -> dict[str, NetworkFolder]:
     Raises:
         OSError: the repository itself cannot be read.
     """
-    found: dict[str, NetworkFolder] = {}
+    folders: dict[str, NetworkFolder] = {}
     with os.scandir(root) as entries:
         for entry in entries:
-            if len(found) >= MAX_NETWORKS:
+            if len(folders) >= MAX_NETWORKS:
                 _log.error("the model repository has more than %d networks", MAX_NETWORKS)
                 break
             network = look_at(root, entry.name)
             if network is not None:
-                found[_printable(entry.name)] = network
-    return dict(sorted(found.items()))
+                folders[_printable(entry.name)] = network
+    return dict(sorted(folders.items()))
 
 
 def look_at(root: Path, name: str) -> NetworkFolder | None:

@@ -86,12 +86,12 @@ class Follower:
         """
         now = self._files.look()
         begun = []
-        for name, found in now.items():
+        for name, folder in now.items():
             with self.lock:
                 self.statuses.setdefault(name, RepositoryStatus()).shares = dict(
                     shares.get(name, {})
                 )
-                begun += self._follow(name, found, at_rest=True)
+                begun += self._follow(name, folder, at_rest=True)
         return begun
 
     def poll(self) -> None:

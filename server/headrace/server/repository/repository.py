@@ -99,16 +99,16 @@ class Repository:
                 description is wrong.
             Also raises as `Core.load_network`.
         """
-        found = self.files.find(reference.network)
-        description = self.files.describe(reference.network, found)
+        folder = self.files.find(reference.network)
+        description = self.files.describe(reference.network, folder)
         if name == reference.network and reference == Reference(name) and not on_disk:
-            return self._own.load(name, found, replace=replace)
-        wanted = description.policy.choose(found.versions)
+            return self._own.load(name, folder, replace=replace)
+        wanted = description.policy.choose(folder.versions)
         if not wanted:
             raise FailedPrecondition("the version policy leaves out all versions", field="model")
         described = description.as_said(name, reference)
         versions = [
-            (described.of(version), partial(self.files.network, found, version, spooled=True))
+            (described.of(version), partial(self.files.network, folder, version, spooled=True))
             for version in sorted(wanted, key=int)
         ]
         return self.begin(name, versions, replace=replace, on_disk=on_disk)
@@ -193,25 +193,25 @@ class Repository:
 
     def _rows(self, name: str, there: Mapping[str, NetworkFolder]) -> list[RepositoryVersion]:
         entries = {each.key.version: each for each in self._core.networks.versions(name)}
-        found = there.get(name)
+        folder = there.get(name)
         with self._own.lock:
             status = self._own.statuses.get(name) or RepositoryStatus()
             reasons, wanted = dict(status.reasons), set(status.want.versions)
         shares = self._core.networks.serving(name)
-        fault = reasons.get("") or (found.fault if found is not None else "")
-        versions = entries.keys() | (found.versions.keys() if found is not None else set())
+        fault = reasons.get("") or (folder.fault if folder is not None else "")
+        versions = entries.keys() | (folder.versions.keys() if folder is not None else set())
         rows = []
         for version in sorted(versions, key=int):
             entry = entries.get(version)
             reason = reasons.get(version) or fault
-            if found is not None and version in found.versions:
-                reason = reason or found.versions[version].fault
+            if folder is not None and version in folder.versions:
+                reason = reason or folder.versions[version].fault
             if entry is not None:
                 reason = reason or entry.reason
-            elif not reason and found is not None:
+            elif not reason and folder is not None:
                 reason = LEFT_OUT if status.seen is not None and version not in wanted else ""
             state = entry.state if entry is not None else None
             rows.append(RepositoryVersion(name, version, state, reason, shares.get(version, 0)))
-        if rows or found is None:
+        if rows or folder is None:
             return rows
         return [RepositoryVersion(name, "", None, fault, 0)]

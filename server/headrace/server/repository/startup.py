@@ -95,10 +95,10 @@ class Startup:
         return begun
 
     def _loadable(self, names: Iterable[str]) -> list[str]:
-        found = list(names)
-        kept = [name for name in found if self._private_networks or not owner_of(name)]
-        if len(kept) < len(found):
-            left = len(found) - len(kept)
+        loadable = list(names)
+        kept = [name for name in loadable if self._private_networks or not owner_of(name)]
+        if len(kept) < len(loadable):
+            left = len(loadable) - len(kept)
             _log.warning("%d networks of tenants are not loaded; use --private-networks", left)
         return kept
 

@@ -170,10 +170,10 @@ def size(minimum: int) -> ValueKind:
     """The kind of sizes in bytes from `minimum` on."""
 
     def parse(value: object) -> int:
-        found = _size(value)
-        if found < minimum:
+        number = _size(value)
+        if number < minimum:
             raise ValueError
-        return found
+        return number
 
     least = _shown_size(minimum)
     expects = f"a size in bytes, at least {least}, as {2 * minimum} or '{_shown_size(2 * minimum)}'"

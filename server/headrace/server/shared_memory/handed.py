@@ -115,14 +115,14 @@ def check_memory(descriptor: int) -> int:
             "the memory has huge pages, of which the system may run out; leave out MFD_HUGETLB",
             field=FIELD,
         )
-    found = os.fstat(descriptor)
-    if not found.st_size:
+    status = os.fstat(descriptor)
+    if not status.st_size:
         raise InvalidArgument("the memory is empty; give it a size with ftruncate()", field=FIELD)
-    if found.st_blocks * _BLOCK_BYTES < found.st_size:
+    if status.st_blocks * _BLOCK_BYTES < status.st_size:
         raise InvalidArgument(
             "the memory has no pages yet; reserve them with posix_fallocate()", field=FIELD
         )
-    return found.st_size
+    return status.st_size
 
 
 def open_memory(descriptor: int, holder: str) -> HandedRegion:

@@ -159,19 +159,19 @@ def open_key(key: str, offset: int, byte_size: int, user: int, folder: str = FOL
     except OSError as error:
         raise _not_opened(key, error) from None
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise InvalidArgument(f"{key!r} is not a regular file", field="key")
-        if found.st_uid != user:
+        if status.st_uid != user:
             raise FailedPrecondition(
                 f"shared memory {key!r} belongs to another user than the client's; register only "
                 "what your own user has created",
                 field="key",
             )
-        if offset + byte_size > found.st_size:
+        if offset + byte_size > status.st_size:
             raise InvalidArgument(
                 f"{byte_size} bytes from offset {offset} do not lie within shared memory {key!r} "
-                f"of {found.st_size} bytes",
+                f"of {status.st_size} bytes",
                 field="byte_size",
             )
     except BaseException:

@@ -127,11 +127,11 @@ class Regions:
         """
         with self._lock:
             if name:
-                found = [self._regions[self._key(caller, name)]]
+                regions = [self._regions[self._key(caller, name)]]
             else:
                 whose = caller.user, caller.owner
-                found = [each for place, each in self._regions.items() if place[:2] == whose]
-            return [each.status for each in found]
+                regions = [each for place, each in self._regions.items() if place[:2] == whose]
+            return [each.status for each in regions]
 
     def close(self) -> None:
         """Forgets all regions. Requests that already use some may continue."""

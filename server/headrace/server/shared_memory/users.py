@@ -82,12 +82,12 @@ def peer_of(host: str, port: int) -> str:
 
 def _address(host: str, port: int) -> Address | None:
     try:
-        found = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return None
-    if isinstance(found, ipaddress.IPv4Address):
-        found = ipaddress.IPv6Address(f"::ffff:{found}")
-    return found, port
+    if isinstance(address, ipaddress.IPv4Address):
+        address = ipaddress.IPv6Address(f"::ffff:{address}")
+    return address, port
 
 
 def _user_of_socket(local: Address, remote: Address) -> int | None:

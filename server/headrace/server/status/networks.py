@@ -40,14 +40,14 @@ def network_rows(
     Args:
         match: a part of the names to list. "" lists all.
     """
-    found = sorted(
+    entries = sorted(
         (
             (_ORDER.index(each.state), networks.shown(each.key.name), int(each.key.version), each)
             for each in networks.entries()
         ),
         key=lambda row: row[:3],
     )
-    chosen = [row for row in found if match in row[1]]
+    chosen = [row for row in entries if match in row[1]]
     listed = chosen[:MAX_NETWORKS]
     series = [each for each in series if each.family.labels[:2] == ("network", "version")]
     common = grouped(
@@ -72,7 +72,7 @@ def network_rows(
         )
     return {
         "networks": rows[::-1],
-        "networks_total": len(found),
+        "networks_total": len(entries),
         "networks_left_out": len(chosen) - len(listed),
     }
 
@@ -115,10 +115,10 @@ def _numbers(own: Numbers) -> dict[str, Any]:
 
 
 def _subgraphs(executable: ExecutableNetwork | None) -> dict[str, Any]:
-    found = executable.subgraphs() if executable is not None else ()
+    subgraphs = executable.subgraphs() if executable is not None else ()
     return {
-        "subgraphs": [_subgraph(each) for each in found[:MAX_SUBGRAPHS]],
-        "subgraphs_left_out": max(0, len(found) - MAX_SUBGRAPHS),
+        "subgraphs": [_subgraph(each) for each in subgraphs[:MAX_SUBGRAPHS]],
+        "subgraphs_left_out": max(0, len(subgraphs) - MAX_SUBGRAPHS),
     }
 
 

@@ -48,8 +48,8 @@ class Numbers:
 
     def histogram(self, family: Family) -> dict[str, Any]:
         """The sum of a family's histograms."""
-        found = [each.value for each in self.of(family)]
-        histograms = [each for each in found if isinstance(each, HistogramSnapshot)]
+        snapshots = [each.value for each in self.of(family)]
+        histograms = [each for each in snapshots if isinstance(each, HistogramSnapshot)]
         if not histograms:
             return histogram(HistogramSnapshot(family.bounds, (0,) * (len(family.bounds) + 1), 0.0))
         return histogram(sum(histograms[1:], histograms[0]))

@@ -50,18 +50,18 @@ def parent_of(headers: Iterable[tuple[object, object]]) -> Parent | None:
     Args:
         headers: text or bytes, with names in lower case.
     """
-    found: str | None = None
+    parent: str | None = None
     states: list[str] = []
     for name, value in headers:
         if name in ("traceparent", b"traceparent"):
-            if found is not None:
+            if parent is not None:
                 return None  # the standard allows one
-            found = _text(value)
+            parent = _text(value)
         elif name in ("tracestate", b"tracestate"):
             states.append(_text(value))
-    if found is None or len(found) > _MAX_PARENT_LENGTH:
+    if parent is None or len(parent) > _MAX_PARENT_LENGTH:
         return None
-    match = _PARENT.fullmatch(found)
+    match = _PARENT.fullmatch(parent)
     if match is None or (match["version"] == "00" and match["more"]):
         return None
     sampled = bool(int(match["flags"], 16) & _SAMPLED)

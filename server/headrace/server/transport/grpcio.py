@@ -55,8 +55,8 @@ class GrpcioCall:
         return self._context.invocation_metadata() or ()
 
     def certificate(self) -> bytes | None:
-        found = self._context.auth_context().get("x509_pem_cert", ())
-        return next(iter(found), None)
+        certificates = self._context.auth_context().get("x509_pem_cert", ())
+        return next(iter(certificates), None)
 
     def time_remaining(self) -> float | None:
         left: float | None = self._context.time_remaining()

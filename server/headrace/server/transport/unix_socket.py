@@ -172,10 +172,10 @@ def check_free(path: Path) -> None:
         OSError: the folder cannot be entered.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(status.st_mode):
         raise InvalidArgument(
             f"{path} exists and is not a socket; remove it, or choose another path", field=_SETTING
         )

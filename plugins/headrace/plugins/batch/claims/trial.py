@@ -76,7 +76,7 @@ def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
         if elements > _MOST_ELEMENTS:
             reason = reason or f"a row has {elements} elements; at most {_MOST_ELEMENTS} are tried"
             continue
-        found: list[TrialRow] = []
+        trials: list[TrialRow] = []
         others: list[TrialRow] = []
         for inputs_of_row in _random_rows(inputs, size):
             try:
@@ -85,16 +85,16 @@ def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
                 raise
             except HeadraceError as error:
                 reason = reason or error.message
-                if not found:
+                if not trials:
                     break  # another size may do
                 continue
-            new = all(_differ(row, each) for each in found)
-            (found if new else others).append(row)
-            if len(found) == count:
-                return Sample(found, count)
-        rows = [*found, *others][:count]
-        if len(rows) == count and len(found) > best.different:
-            best = Sample(rows, len(found))
+            new = all(_differ(row, each) for each in trials)
+            (trials if new else others).append(row)
+            if len(trials) == count:
+                return Sample(trials, count)
+        rows = [*trials, *others][:count]
+        if len(rows) == count and len(trials) > best.different:
+            best = Sample(rows, len(trials))
     if best.rows:
         return best
     raise Inconclusive(f"it takes none of the values that were tried ({reason})")

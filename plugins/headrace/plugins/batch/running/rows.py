@@ -77,22 +77,22 @@ def part(
     Raises:
         Internal: the device gave an output that cannot be parted.
     """
-    found: list[dict[str, Value]] = [{} for _ in rows]
+    parts: list[dict[str, Value]] = [{} for _ in rows]
     for name, value in outputs.items():
         array = _array(value)
         if name in shared:
-            for each in found:
+            for each in parts:
                 each[name] = array
             continue
         step, rest = divmod(array.shape[0] if array.shape else 0, total)
         if not step or rest:
             raise Internal(f"output {name!r} of a batch of {total} has the shape {array.shape}")
         start = 0
-        for each, count in zip(found, rows, strict=True):
+        for each, count in zip(parts, rows, strict=True):
             end = start + step * count
             each[name] = array[start:end]
             start = end
-    return found
+    return parts
 
 
 def _array(value: Value) -> Array:

@@ -153,8 +153,8 @@ def _string_normalizer(node: ir.Node, before: LayerInserter) -> None:  # noqa: A
 def _elements(attribute: ir.Attr) -> list[Any]:
     if attribute.type != ir.AttributeType.TENSOR:
         return [*attribute.value]
-    found = tensor_of(attribute).numpy().ravel().tolist()
-    return [each.decode() if isinstance(each, bytes) else each for each in found]
+    elements = tensor_of(attribute).numpy().ravel().tolist()
+    return [each.decode() if isinstance(each, bytes) else each for each in elements]
 
 
 def _one_hot(node: ir.Node, before: LayerInserter) -> None:
@@ -241,9 +241,9 @@ def _slice(node: ir.Node, before: LayerInserter) -> None:
         return
     largest = [each for each in _LARGEST_ENDS if each <= np.iinfo(ends.dtype.numpy()).max]
     if end is not None:
-        found = np.isin(end.numpy(), largest)
-        if found.any():
-            node.replace_input_with(2, before.constant(end.numpy() - found))
+        is_largest = np.isin(end.numpy(), largest)
+        if is_largest.any():
+            node.replace_input_with(2, before.constant(end.numpy() - is_largest))
         return
     truth = ir.TensorType(_TYPES.BOOL)
     lowered = ends

@@ -68,12 +68,12 @@ def move_operands(model: ir.Model) -> bool:
     if any(_multiplies(node) for each in model.functions.values() for node in each.all_nodes()):
         inline_functions(model)
         infer_types(model)
-    found = [(node, each) for node in walk(model.graph) for each in _mixed(node)]
-    found += [(node, _DEQUANTIZED) for node in _mixed_floats(model)]
-    if not found:
+    movable = [(node, each) for node in walk(model.graph) for each in _mixed(node)]
+    movable += [(node, _DEQUANTIZED) for node in _mixed_floats(model)]
+    if not movable:
         return False
     moved = _Moved(model)
-    for node, (_, second, zero) in found:
+    for node, (_, second, zero) in movable:
         value = node.inputs[second]
         assert value is not None
         given = node.inputs[zero] if zero < len(node.inputs) else None
@@ -134,8 +134,8 @@ def saturates() -> bool:
         model.SerializeToString(), session.Provider(), session.SessionSettings()
     )
     feed = {"a": np.full((8, 8), 255, np.uint8), "b": np.full((8, 8), 127, np.int8)}
-    (found,) = opened.run(["y"], feed, session.run_options())
-    return bool((found != 8 * 255 * 127).any())
+    (result,) = opened.run(["y"], feed, session.run_options())
+    return bool((result != 8 * 255 * 127).any())
 
 
 def _multiplies(node: ir.Node) -> bool:

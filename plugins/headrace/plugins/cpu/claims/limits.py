@@ -42,8 +42,8 @@ _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir
 def reason(node: ir.Node) -> str | None:
     """Why the node would fail or be wrong though the backend loads it; None if nothing is known."""
     rule = _rule(node)
-    found = _omitted(node) or _wrong_rank(node) or (rule(node) if rule is not None else None)
-    return TOO_DEEP if exceeds(node) else found
+    why = _omitted(node) or _wrong_rank(node) or (rule(node) if rule is not None else None)
+    return TOO_DEEP if exceeds(node) else why
 
 
 def operator(node: ir.Node) -> str:

@@ -26,10 +26,10 @@ _SLICE_TAKES_INPUTS: Final = 10
 
 def certain(node: ir.Node) -> str | None:
     """Why the node fails in every run; None if it may not."""
-    found = _NEVER.search(node.name or "")
-    if found is None:
+    match = _NEVER.search(node.name or "")
+    if match is None:
         return None
-    rank, wanted, more, deep = found.groups()
+    rank, wanted, more, deep = match.groups()
     if rank is None:
         return TOO_DEEP if deep else FAILS
     return f"the input has {rank} axes; it must have {'at least ' if more else ''}{wanted}"

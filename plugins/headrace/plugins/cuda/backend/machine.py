@@ -66,7 +66,7 @@ def this_machine(open_session: Callable[[], object]) -> Machine:
 
     if PROVIDER not in onnxruntime.get_available_providers():
         raise absent(without_provider(_installed()))
-    found = gpus(_loaded("libcuda.so.1", "install NVIDIA's driver, or start with --gpus all"))
+    cards = gpus(_loaded("libcuda.so.1", "install NVIDIA's driver, or start with --gpus all"))
     with redirect_stdout(StringIO()):  # it prints what is missing, which is told better below
         onnxruntime.preload_dlls(directory="")
     # A session's own options come too late to silence a warning for each session: that the CUDA
@@ -82,7 +82,7 @@ def this_machine(open_session: Callable[[], object]) -> Machine:
         raise Unavailable(missing)
     runtime = next((name for name in names if name.startswith("libcudart")), "libcudart.so")
     return Machine(
-        {str(number): gpu for number, gpu in enumerate(found)},
+        {str(number): gpu for number, gpu in enumerate(cards)},
         Nvml(),
         partial(_without_tensorrt, folder / "libonnxruntime_providers_tensorrt.so"),
         partial(PinnedMemory, _loaded(runtime, _LIBRARIES)),

@@ -53,8 +53,8 @@ class Answers:
         if target.name in self.ended:
             self.verdicts[target.name] = self._all(self.ended[target.name])
         else:
-            found = ask(target, self.network).unsupported
-            self.verdicts[target.name] = {layer.layer: layer.reason for layer in found}
+            unsupported = ask(target, self.network).unsupported
+            self.verdicts[target.name] = {layer.layer: layer.reason for layer in unsupported}
         return True
 
     def end(self, device: str, why: str) -> None:

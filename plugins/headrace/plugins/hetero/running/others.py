@@ -94,21 +94,21 @@ class Others:
 
     def _load_on(self, rank: int) -> None:
         device, load = self._devices[rank - 1], self._load
-        found: Other | None = None
+        other: Other | None = None
         try:
             assert load is not None, "a job after close"
             with asking(self._asker):
-                found = Other(rank, device, load(device, self._token))
+                other = Other(rank, device, load(device, self._token))
         except HeadraceError as error:
             _log.warning("a subgraph was not loaded on %s, too: %s", device, error)
         except Exception:  # noqa: BLE001 - the bug of a plugin; the request keeps its own error
             _log.exception("a subgraph was not loaded on %s, too", device)
         free_graphs(wait=False)
         with self._lock:
-            self._loaded[rank] = found
+            self._loaded[rank] = other
             waiting = self._waiting.pop(rank)
         for then in waiting:
-            if found is not None:
-                then(found)
+            if other is not None:
+                then(other)
             else:
                 self.after(rank, then)

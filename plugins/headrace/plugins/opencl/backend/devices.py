@@ -22,7 +22,7 @@ class NoDevice(Exception):
     """No OpenCL driver is installed, or none of them has a device."""
 
 
-class Found(NamedTuple):
+class OpenClDevice(NamedTuple):
     """One device.
 
     Attributes:
@@ -36,7 +36,7 @@ class Found(NamedTuple):
     types: frozenset[int]
 
 
-def find() -> list[Found]:
+def find() -> list[OpenClDevice]:
     """Finds all devices, GPUs first. From then on, tinygrad has them in this order, as ``CL:0`` and
     so on.
 
@@ -48,7 +48,7 @@ def find() -> list[Found]:
     if not devices:
         raise NoDevice("no platform has a device")
     CLDevice.device_ids = (cl.cl_device_id * len(devices))(*devices)
-    found = []
+    working = []
     for at, device in enumerate(devices):
         opened: Any = Device[f"CL:{at}"]
         # A driver may be installed and compile nothing.
@@ -56,8 +56,8 @@ def find() -> list[Found]:
         known = opened.renderer.supported_dtypes()
         types = frozenset(int(each) for each in OnnxDataType if each.to_dtype() in known)
         name, driver = opened.device_name.strip(), opened.driver_version.strip()
-        found.append(Found(name, driver, _kind(device), types))
-    return found
+        working.append(OpenClDevice(name, driver, _kind(device), types))
+    return working
 
 
 def _devices() -> Iterator[Any]:

@@ -12,7 +12,7 @@ from tinygrad.codegen import to_program_cache
 from tinygrad.engine.realize import runtime_cache
 from tinygrad.schedule import schedule_cache
 
-from headrace.plugins.opencl.backend.devices import Found, NoDevice, find
+from headrace.plugins.opencl.backend.devices import NoDevice, OpenClDevice, find
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.runtime.errors import NotInstalled, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
@@ -43,7 +43,7 @@ class BackendThread:
         self._kernels = kernels
         self._thread = _thread()
         try:
-            self.devices: tuple[Found, ...] = tuple(self.run(find))
+            self.devices: tuple[OpenClDevice, ...] = tuple(self.run(find))
         except Exception as error:
             reason = str(error) or type(error).__name__
             failure = NotInstalled if isinstance(error, NoDevice) else Unavailable

@@ -196,11 +196,11 @@ class Blame:
         if end.crashed and len(set(end.works)) == 1 and not end.others:
             self.offended(end.works[0].asker)
         works = sorted(dict.fromkeys(end.works), key=lambda work: work.runs)
-        found = [(work.model(), work) for work in works]
-        models = dict(found)  # each with one of its requests, if there was one
+        suspects = [(work.model(), work) for work in works]
+        models = dict(suspects)  # each with one of its requests, if there was one
         when = self._clock()
         with self._lock:
-            for model, work in found:
+            for model, work in suspects:
                 if not work.runs:
                     _remember(self._suspected, model, None)
             if len(models) != 1:

@@ -182,8 +182,8 @@ class ValueReader:
             return form
         if not isinstance(form, dict):
             raise Disconnected(f"a message has no {name}")
-        found = header[name] = cls(form)
-        return found
+        reader = header[name] = cls(form)
+        return reader
 
     def read(self, body: memoryview, segment: Array | None = None) -> dict[str, Value]:
         """As `decode`."""
@@ -204,7 +204,7 @@ class ValueReader:
 def _places(description: Mapping[str, Any]) -> list[_Place] | None:
     """Where the arrays are. None if a value is something else, or is not described as it should be;
     `decode` then says what is wrong."""
-    found: list[_Place] = []
+    places: list[_Place] = []
     try:
         for name, (number, shape, at, offset, size) in description.items():
             # NumPy checks that the array ends inside its buffer, but accepts some negative numbers.
@@ -212,7 +212,7 @@ def _places(description: Mapping[str, Any]) -> list[_Place] | None:
                 return None
             if offset < 0 or min(shape, default=0) < 0:
                 return None
-            found.append(_Place(name, tuple(shape), TYPES[number], at, offset, size))
+            places.append(_Place(name, tuple(shape), TYPES[number], at, offset, size))
     except (TypeError, ValueError, KeyError):
         return None
-    return found
+    return places

@@ -173,10 +173,10 @@ class CorrectedEvaluator(ReferenceEvaluator):
         if node.overload:
             key = node.domain, f"{node.op_type}:{node.overload}"
             return load_op(*key, self.opsets[node.domain], custom=self.functions_[key])
-        found = with_wide_sums(node.op_type, super()._load_impl(node, *arguments))
+        operator = with_wide_sums(node.op_type, super()._load_impl(node, *arguments))
         if any(each.ref_attr_name for each in node.attribute):
-            found = _linked(found)
-        return with_few_texts(node.op_type, found)
+            operator = _linked(operator)
+        return with_few_texts(node.op_type, operator)
 
 
 def _name_by_overload(function: Any) -> None:

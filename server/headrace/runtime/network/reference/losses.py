@@ -28,8 +28,8 @@ def _of_one_class_each(base: Any) -> Any:
                 raise ValueError(f"the target has shape {target.shape}, not {places}")
             if weight is not None and weight.shape != scores.shape[1:2]:
                 raise ValueError(f"weights of shape {weight.shape} for {scores.shape[1]} classes")
-            found: tuple[Any, ...] = super()._run(scores, target, weight=weight, **options)
-            return found
+            results: tuple[Any, ...] = super()._run(scores, target, weight=weight, **options)
+            return results
 
     Loss.__name__ = base.__name__  # the evaluator finds it by this name
     return Loss

@@ -36,9 +36,9 @@ class BatchNormalization(BatchNormalization_14):
         if self._older:
             options["training_mode"] = 0
         given = [each.astype(_wide(each)) for each in inputs]
-        found: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
+        results: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
         types = (inputs[0].dtype, inputs[3].dtype, inputs[3].dtype)
-        return tuple(each.astype(dtype) for each, dtype in zip(found, types, strict=False))
+        return tuple(each.astype(dtype) for each, dtype in zip(results, types, strict=False))
 
 
 class LayerNormalization(OpLayerNormalization):
@@ -52,9 +52,9 @@ class LayerNormalization(OpLayerNormalization):
     ) -> tuple[Any, ...]:
         options = {name: options.get(name) for name in ("axis", "epsilon", "stash_type")}
         given = [None if each is None else each.astype(_wide(x)) for each in (x, scale, bias)]
-        found: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
-        statistics = (each.astype(np.float32) for each in found[1:])
-        return (found[0].astype(x.dtype), *statistics)[: len(self.output)]
+        results: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
+        statistics = (each.astype(np.float32) for each in results[1:])
+        return (results[0].astype(x.dtype), *statistics)[: len(self.output)]
 
 
 class LogSoftmax(OpLogSoftmax):

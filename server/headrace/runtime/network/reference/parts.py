@@ -26,8 +26,8 @@ def _along_an_axis(base: Any) -> Any:
     class Cumulation(base):  # type: ignore[misc]
         def _run(self, x: Any, axis: Any, **options: Any) -> tuple[Any, ...]:
             known = np.asarray(range(x.ndim)[np.asarray(axis).item()])
-            found: tuple[Any, ...] = super()._run(x, known, **options)
-            return found
+            results: tuple[Any, ...] = super()._run(x, known, **options)
+            return results
 
     Cumulation.__name__ = base.__name__  # the evaluator finds it by this name
     return Cumulation

@@ -66,10 +66,10 @@ class OneHotEncoder(OpRunAiOnnxMl):
         categories = cats_int64s or cats_strings
         values = x if x.dtype.kind in "OSU" else x.astype(np.int64)
         places = {each: at for at, each in enumerate(categories)}
-        found = np.array([places.get(each, -1) for each in values.ravel().tolist()], np.int64)
-        if not zeros and (found < 0).any():
+        columns = np.array([places.get(each, -1) for each in values.ravel().tolist()], np.int64)
+        if not zeros and (columns < 0).any():
             raise ValueError("an element has none of the categories")
-        hot = found.reshape(*x.shape, 1) == np.arange(len(categories))
+        hot = columns.reshape(*x.shape, 1) == np.arange(len(categories))
         return (hot.astype(np.float32),)
 
 
@@ -136,14 +136,14 @@ class TreeEnsembleClassifier(OpTreeEnsembleClassifier):
         given = {**options, "post_transform": "NONE"}
         second = super()._run(x, **given)[1][:, :1]  # type: ignore[no-untyped-call]
         if transform == "LOGISTIC":
-            found = 1 / (1 + np.exp(np.concatenate([second, -second], axis=1)))
+            scores = 1 / (1 + np.exp(np.concatenate([second, -second], axis=1)))
         else:
             weights = options.get("class_weights")
             negative = (
                 np.min(options["class_weights_as_tensor"] if weights is None else weights) < 0
             )
-            found = np.concatenate([-second if negative else 1 - second, second], axis=1)
-        return np.array(labels)[found.argmax(axis=1)], found.astype(second.dtype)
+            scores = np.concatenate([-second if negative else 1 - second, second], axis=1)
+        return np.array(labels)[scores.argmax(axis=1)], scores.astype(second.dtype)
 
 
 def _add_vote(options: dict[str, Any], number: int) -> None:

@@ -33,8 +33,8 @@ class Equal(OpEqual):
 
     def _run(self, a: Any, b: Any) -> tuple[Any, ...]:
         if not are_texts(a):
-            found: tuple[Any, ...] = super()._run(a, b)  # type: ignore[no-untyped-call]
-            return found
+            results: tuple[Any, ...] = super()._run(a, b)  # type: ignore[no-untyped-call]
+            return results
         pairs = np.broadcast(a, b)
         equal = [one == other for one, other in pairs]
         return (np.array(equal, np.bool_).reshape(pairs.shape),)
@@ -48,10 +48,10 @@ class OneHot(OpOneHot):
 
     def _run(self, indices: Any, depth: Any, values: Any, axis: int = -1) -> tuple[Any, ...]:
         whole = int(np.asarray(depth).reshape(-1)[0])
-        found: tuple[Any, ...] = super()._run(  # type: ignore[no-untyped-call]
+        results: tuple[Any, ...] = super()._run(  # type: ignore[no-untyped-call]
             indices.astype(np.int64), whole, values, axis=axis
         )
-        return found
+        return results
 
 
 class SequenceInsert(OpRun):
@@ -77,8 +77,8 @@ class SplitToSequence(OpSplitToSequence):
                 raise ValueError(f"lengths of {split.sum()} for {data.shape[axis]} elements")
         elif split is not None and split < 1:
             raise ValueError(f"a length of {split}")
-        found: tuple[Any, ...] = super()._run(data, split, axis=axis, keepdims=keepdims)
-        return found
+        results: tuple[Any, ...] = super()._run(data, split, axis=axis, keepdims=keepdims)
+        return results
 
 
 class StringConcat(OpRun):

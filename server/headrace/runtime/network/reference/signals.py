@@ -29,12 +29,12 @@ class Attention(OpRun):
             past = rest[1] if len(rest) > 1 else None
             keys = key.shape[-2] + (0 if past is None else past.shape[2])
             rest[0] = np.broadcast_to(mask, (*mask.shape[:-1], keys))
-        found: tuple[Any, ...] = self._wrapped._run(query, key, value, *rest, **options)
+        results: tuple[Any, ...] = self._wrapped._run(query, key, value, *rest, **options)
         if options.get("softcap") and not options.get("qk_matmul_output_mode"):
             options["softcap"] = 0.0
             products = self._wrapped._run(query, key, value, *rest, **options)[-1]
-            return *found[:-1], products
-        return found
+            return *results[:-1], products
+        return results
 
 
 class STFT(OpRun):

@@ -37,8 +37,8 @@ class ReduceLogSumExp(OpRun):
             return (x,)
         most = x.max(axis=axis, keepdims=True, initial=-np.inf)
         most = np.where(np.isfinite(most), most, 0).astype(x.dtype)
-        found = np.log(np.exp(x - most).sum(axis=axis, keepdims=True)) + most
-        return (np.asarray(found if keepdims else found.squeeze(axis)).astype(x.dtype),)
+        result = np.log(np.exp(x - most).sum(axis=axis, keepdims=True)) + most
+        return (np.asarray(result if keepdims else result.squeeze(axis)).astype(x.dtype),)
 
 
 _SUMMING: Final = frozenset(
@@ -83,12 +83,12 @@ def _wide(base: Any) -> Any:
         def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
             narrow = next((each.dtype for each in inputs if _is_narrow(each)), None)
             given = [each.astype(np.float32) if _is_narrow(each) else each for each in inputs]
-            found: tuple[Any, ...] = super()._run(*given, **options)
+            results: tuple[Any, ...] = super()._run(*given, **options)
             if narrow is None:
-                return found
+                return results
             return tuple(
                 each.astype(narrow) if getattr(each, "dtype", None) == np.float32 else each
-                for each in found
+                for each in results
             )
 
     Wide.__name__ = base.__name__  # the evaluator finds the operator's schema by this name

@@ -175,8 +175,8 @@ def are_texts(value: Any) -> bool:
 def count_texts(value: Any) -> tuple[int, int]:
     """The number of texts in the value, and of their characters."""
     if isinstance(value, list):
-        found = [count_texts(each) for each in value]
-        return sum(count for count, _ in found), sum(characters for _, characters in found)
+        counts = [count_texts(each) for each in value]
+        return sum(count for count, _ in counts), sum(characters for _, characters in counts)
     if isinstance(value, str):
         return 1, len(value)
     if not are_texts(value):
@@ -209,11 +209,11 @@ def _bounded(operator: str, base: Any) -> Any:
             if operator in _BY_ROW:
                 _refuse_labels(len(np.atleast_2d(inputs[0])), options)
             if operator in _ELEMENT_BY_ELEMENT:
-                found = _in_pieces(super()._run, inputs, options)
+                results = _in_pieces(super()._run, inputs, options)
             else:
-                found = super()._run(*inputs, **options)
-            _refuse_values(found)
-            return found
+                results = super()._run(*inputs, **options)
+            _refuse_values(results)
+            return results
 
     Bounded.__name__ = base.__name__  # the evaluator finds the operator's schema by this name
     return Bounded
@@ -260,7 +260,7 @@ def _in_pieces(
         return run(*inputs, **options)
     flat = x.reshape(-1)
     starts = range(0, flat.size, _PIECE)
-    found = [run(flat[at : at + _PIECE], *more, **options)[0] for at in starts]
-    if are_texts(found[0]):
-        found = [each.astype(object) for each in found]
-    return (np.concatenate(found).reshape(x.shape),)
+    pieces = [run(flat[at : at + _PIECE], *more, **options)[0] for at in starts]
+    if are_texts(pieces[0]):
+        pieces = [each.astype(object) for each in pieces]
+    return (np.concatenate(pieces).reshape(x.shape),)

@@ -38,8 +38,8 @@ class GridSample(OpGridSample):
     def _run(self, x: Any, grid: Any, **options: Any) -> tuple[Any, ...]:  # type: ignore[override]
         if x.dtype.kind not in "iu":
             return super()._run(x, grid, **options)  # type: ignore[no-untyped-call,no-any-return]
-        found: tuple[Any, ...] = super()._run(x.astype(float), grid, **options)  # type: ignore[no-untyped-call]
-        return (found[0].astype(x.dtype),)
+        results: tuple[Any, ...] = super()._run(x.astype(float), grid, **options)  # type: ignore[no-untyped-call]
+        return (results[0].astype(x.dtype),)
 
 
 class LRN(OpRun):
@@ -79,10 +79,10 @@ class ConvTranspose(OpConvTranspose):
         of_group: Callable[..., Any] = super()._run
         groups = zip(np.split(x, group, axis=1), np.split(w, group), strict=True)
         parts = [of_group(*each, group=1, **options)[0] for each in groups]
-        found = np.concatenate(parts, axis=1)
+        result = np.concatenate(parts, axis=1)
         if b is not None:
-            found = found + b.reshape(-1, *[1] * (x.ndim - 2))
-        return (found.astype(x.dtype),)
+            result = result + b.reshape(-1, *[1] * (x.ndim - 2))
+        return (result.astype(x.dtype),)
 
 
 def _with_pads_for(

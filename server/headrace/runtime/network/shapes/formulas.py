@@ -73,10 +73,10 @@ class Formulas:
             return None
         if all(type(each) is int for each in known):
             try:
-                found = function(*known)
+                result = function(*known)
             except Misfit:
                 return None
-            return found if -LARGEST < found < LARGEST else None
+            return result if -LARGEST < result < LARGEST else None
         key = (function, *known)
         term = self._made.get(key)
         if term is None:
@@ -97,10 +97,10 @@ class Formulas:
         return other if one == 1 else self.apply(_times, one, other)
 
     def product(self, sizes: Iterable[Unsure]) -> Unsure:
-        found: Unsure = 1
+        product: Unsure = 1
         for size in sizes:
-            found = self.times(found, size)
-        return found
+            product = self.times(product, size)
+        return product
 
     def broadcast(self, one: Unsure, other: Unsure) -> Unsure:
         """The size of an axis of an elementwise operation, whose operands have these sizes."""
@@ -192,8 +192,8 @@ def quotient(one: int, other: int) -> int:
     """Rounded towards 0, as integers are divided in a network."""
     if not other:
         raise Misfit("a number is divided by 0")
-    found = abs(one) // abs(other)
-    return found if (one < 0) == (other < 0) else -found
+    magnitude = abs(one) // abs(other)
+    return magnitude if (one < 0) == (other < 0) else -magnitude
 
 
 def divided_up(one: int, other: int) -> int:
@@ -248,10 +248,10 @@ def _broadcast(one: int, other: int) -> int:
 
 
 def _windows(size: int, reach: int, stride: int) -> int:
-    found = quotient(size - reach, stride) + 1
-    if found < 0:
+    count = quotient(size - reach, stride) + 1
+    if count < 0:
         raise Misfit("the window is larger than the padded input")
-    return found
+    return count
 
 
 def _share(whole: int, divisor: int) -> int:

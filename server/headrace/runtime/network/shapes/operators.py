@@ -58,9 +58,9 @@ class LayerInputs:
 
     def shapes(self) -> list[Shape] | None:
         """The shapes of all inputs, if all ranks are known."""
-        found = [self.shape(index) for index in range(len(self.node.inputs))]
-        known = [shape for shape in found if shape is not None]
-        return known if len(known) == len(found) else None
+        shapes = [self.shape(index) for index in range(len(self.node.inputs))]
+        known = [shape for shape in shapes if shape is not None]
+        return known if len(known) == len(shapes) else None
 
     def elements(self, index: int) -> Shape | None:
         value = self.value(index)
@@ -68,9 +68,9 @@ class LayerInputs:
 
     def numbers(self, index: int) -> Shape | None:
         """The elements of a list, also if its length alone is known."""
-        found, shape = self.elements(index), self.shape(index)
-        if found is not None or shape is None or len(shape) != 1 or not isinstance(shape[0], int):
-            return found
+        values, shape = self.elements(index), self.shape(index)
+        if values is not None or shape is None or len(shape) != 1 or not isinstance(shape[0], int):
+            return values
         return (None,) * shape[0] if shape[0] <= MAX_RANK + 1 else None
 
     def listed(self, name: str, index: int) -> Shape | None:
@@ -111,11 +111,11 @@ def _first_same(given: LayerInputs) -> Found:
 
 
 def broadcast(formulas: Formulas, shapes: Iterable[Shape]) -> Shape:
-    found: Shape = ()
+    joined: Shape = ()
     for shape in shapes:
-        pairs = zip_longest(reversed(found), reversed(shape), fillvalue=1)
-        found = tuple(formulas.broadcast(one, other) for one, other in pairs)[::-1]
-    return found
+        pairs = zip_longest(reversed(joined), reversed(shape), fillvalue=1)
+        joined = tuple(formulas.broadcast(one, other) for one, other in pairs)[::-1]
+    return joined
 
 
 def _elementwise(given: LayerInputs) -> Found:
@@ -420,12 +420,12 @@ def _reduce(given: LayerInputs) -> Found:
         every = not given.whole("noop_with_empty_axes", 0)
         axes = set(range(len(data))) if every else set()
     else:
-        found = _axes(given, len(data))
-        if found is None:
+        reduced = _axes(given, len(data))
+        if reduced is None:
             return [(None,) * len(data)] if keeps else None
-        if not found:
+        if not reduced:
             return None
-        axes = found
+        axes = reduced
     if keeps:
         return [tuple(1 if at in axes else size for at, size in enumerate(data))]
     return [tuple(size for at, size in enumerate(data) if at not in axes)]
@@ -588,8 +588,8 @@ def _gathered(given: LayerInputs) -> Shape | None:
     data, indices = given.elements(0), given.elements(1)
     if data is None or indices is None or given.whole("axis", 0) not in (0, -1):
         return None
-    found = [at for at in indices if isinstance(at, int) and -len(data) <= at < len(data)]
-    return tuple(data[at] for at in found) if len(found) == len(indices) else None
+    valid = [at for at in indices if isinstance(at, int) and -len(data) <= at < len(data)]
+    return tuple(data[at] for at in valid) if len(valid) == len(indices) else None
 
 
 def _sliced(given: LayerInputs) -> Shape | None:
@@ -625,9 +625,9 @@ def _computed(function: Callable[[Formulas, Unsure, Unsure], Unsure]) -> Listed:
             return None
         length = lengths.pop() if lengths else 1  # which may be 0
         repeated = (each * length if len(each) == 1 else each for each in (one, other))
-        found = [function(given.formulas, *pair) for pair in zip(*repeated, strict=True)]
+        items = [function(given.formulas, *pair) for pair in zip(*repeated, strict=True)]
         # Constants may have 32 bits. What follows from a shape has 64.
-        return tuple(None if isinstance(each, int) and abs(each) > _END else each for each in found)
+        return tuple(None if isinstance(each, int) and abs(each) > _END else each for each in items)
 
     return rule
 

@@ -32,22 +32,22 @@ class Propagation:
     def of(self, value: ir.Value) -> Shape | None:
         """The size of each axis, or None for an axis of unknown size. None for a value whose rank
         is not known."""
-        found = self._shapes.get(value)
-        if found is None and not value.is_graph_input():
+        shape = self._shapes.get(value)
+        if shape is None and not value.is_graph_input():
             tensor = const_tensor(value)
             if tensor is not None:
-                found = self._shapes[value] = tuple(map(int, tensor.shape.numpy()))
-        return found
+                shape = self._shapes[value] = tuple(map(int, tensor.shape.numpy()))
+        return shape
 
     def elements(self, value: ir.Value) -> Shape | None:
         """The elements of a scalar or of a short list of integers, as far as they follow from
         shapes. None if it is something else, or if its length is not known."""
-        found = self._elements.get(value)
-        if found is None and not value.is_graph_input():
+        elements = self._elements.get(value)
+        if elements is None and not value.is_graph_input():
             tensor = const_tensor(value)
             if tensor is not None and _is_list(tensor):
-                found = self._elements[value] = tuple(tensor.numpy().ravel().tolist())
-        return found
+                elements = self._elements[value] = tuple(tensor.numpy().ravel().tolist())
+        return elements
 
     def layer(self, node: ir.Node) -> None:
         """Finds out about the node's outputs."""

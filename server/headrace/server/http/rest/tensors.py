@@ -94,9 +94,9 @@ def _check_elements(flat: list[Any], datatype: str) -> None:
             kind = wrong.pop()
             if allowed == _WHOLE and kind is float and any(map(_is_wide, chunk)):
                 raise CodecError(".data", f"holds a number that is too large for {datatype}")
-            found = "null" if kind is type(None) else _NAMES.get(kind, "a list or an object")
+            what = "null" if kind is type(None) else _NAMES.get(kind, "a list or an object")
             takes = " or ".join(sorted(_NAMES[each] for each in allowed))
-            raise CodecError(".data", f"holds {found}, and {datatype} takes {takes}")
+            raise CodecError(".data", f"holds {what}, and {datatype} takes {takes}")
 
 
 def _is_wide(element: Any) -> bool:

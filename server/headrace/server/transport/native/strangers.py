@@ -48,7 +48,7 @@ def unwanted(
             first, and then the latest. A process of a user leaves an eighth to the user's others.
         stranger_seconds: how long a connection may stay without a credential. None: for ever.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     processes: dict[str, list[OpenConnection]] = defaultdict(list)
     addresses: dict[str, list[OpenConnection]] = defaultdict(list)
     for each in connected:
@@ -57,7 +57,7 @@ def unwanted(
             and not each.has_credential
             and now - each.since > stranger_seconds
         ):
-            found[each.peer] = f"no valid credential within {stranger_seconds:g} seconds"
+            reasons[each.peer] = f"no valid credential within {stranger_seconds:g} seconds"
         elif each.process:
             processes[each.process].append(each)
         else:
@@ -66,7 +66,7 @@ def unwanted(
     def bound(own: list[OpenConnection], most: int, whose: str) -> list[OpenConnection]:
         own.sort(key=lambda each: (not each.has_credential, each.since))
         for each in own[most:]:
-            found[each.peer] = f"more than {most} connections of one {whose}"
+            reasons[each.peer] = f"more than {most} connections of one {whose}"
         return own[:most]
 
     for own in processes.values():
@@ -74,4 +74,4 @@ def unwanted(
         addresses[kept[0].address] += kept
     for own in addresses.values():
         bound(own, per_address, "user" if own[0].process else "address")
-    return found
+    return reasons
