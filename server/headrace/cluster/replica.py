@@ -153,7 +153,7 @@ class Replica:
         await self._forwarding.close()
 
     def measure(self) -> dict[str, float]:
-        """As `LoadMeter.read`. Any thread may call it, one at a time."""
+        """How busy the replica is. Any thread may call it, one at a time."""
         return self._meter.read(self._app.backend.core.counters.snapshot() if self._app else ())
 
 

@@ -196,7 +196,7 @@ class Core:
         self._life.cancel(load, Cancelled("the caller cancelled the load"))
 
     def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:
-        """As `NetworkLife.list_failed`."""
+        """Lists a network whose load could not begin. Raises as `NetworkLife.list_failed`."""
         self._life.list_failed(request, reason, owner)
 
     def unload_network(
@@ -206,11 +206,12 @@ class Core:
         *,
         stays: Callable[[NetworkEntry], bool] = lambda _: False,
     ) -> Future[None]:
-        """As `NetworkLife.unload`."""
+        """Removes versions of a network. The future is done when their memory is free. Arguments
+        and errors are those of `NetworkLife.unload`."""
         return self._life.unload(name, version, stays=stays)
 
     def forget_kept(self, name: str) -> None:
-        """As `NetworkLife.forget_kept`."""
+        """Removes a network from the store after a network of the repository has replaced it."""
         self._life.forget_kept(name)
 
     def set_traffic(
@@ -251,7 +252,7 @@ class Core:
         return self._loads.submit(lambda: use(network, query))
 
     def cancel_query(self, query: Future[QueryResult]) -> None:
-        """As `cancel_load`."""
+        """Cancels a query whose caller no longer waits."""
         self._loads.give_up(query, Cancelled("the caller cancelled the query"))
 
     def export_network(self, name: str, version: str = "") -> Iterator[bytes]:

@@ -82,7 +82,10 @@ class ServerCore:
         self.catalogue = Catalogue(self.core, self.network_changed)
         self._poller = Poller(self.repository, settings.repository_poll_seconds)
         self._startup = Startup(
-            *(self.core, self._state, self.repository, self.network_changed),
+            self.core,
+            self._state,
+            self.repository,
+            self.network_changed,
             private_networks=settings.private_networks,
         )
 

@@ -39,4 +39,5 @@ class Elsewhere(Protocol):
         """
 
     async def model_infer(self, name: str, data: bytes, context: Any, sequence: str = "") -> bytes:
-        """As `infer`, of the Open Inference Protocol."""
+        """The reply to a request of the Open Inference Protocol. Arguments and errors are those of
+        `infer`."""

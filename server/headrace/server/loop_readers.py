@@ -16,7 +16,6 @@ class LoopReaders:
         self._thread = threading.get_ident()
 
     def add(self, descriptor: int, readable: Callable[[], None]) -> bool:
-        """As `Readers.add`."""
         with suppress(RuntimeError):  # the loop is closed
             if threading.get_ident() == self._thread:
                 self._loop.add_reader(descriptor, readable)
@@ -26,5 +25,4 @@ class LoopReaders:
         return False
 
     def remove(self, descriptor: int) -> None:
-        """As `Readers.remove`."""
         self._loop.remove_reader(descriptor)

@@ -144,7 +144,7 @@ class HeteroPlugin(VirtualPlugin):
         return [member.device for member in members]
 
     def _transformed(self, load: Load, resolved: _Resolved) -> Network:
-        """As `transform_network`; once for a network that is kept."""
+        """The network that is split. A network that is kept is transformed once."""
         config, options = resolved.config, load.options
         return load.network.derived(
             ("transformed", self, config, json.dumps(options_to_json(options), sort_keys=True)),

@@ -59,7 +59,7 @@ class TrialProcesses(Protocol):
     def query(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions
     ) -> QueryResult:
-        """As `Plugin.query_network`."""
+        """Which layers the device supports, as a process says that serves nobody."""
 
     def load(self, load: Load) -> None:
         """Compiles the network, and forgets it."""
@@ -202,7 +202,7 @@ class CompiledPlugin(Device):
     def _transformed(
         self, network: Network, config: Configuration, options: NetworkOptions
     ) -> Network:
-        """As `transform_network`; once for a network that is kept."""
+        """The network as the device gets it. A network that is kept is transformed once."""
         given = json.dumps(options_to_json(options), sort_keys=True)
         return network.derived(
             ("transformed", self, config, given, tuple(self._extensions.functions())),

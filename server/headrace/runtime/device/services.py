@@ -52,7 +52,7 @@ class Loads(Protocol):
     def submit(
         self, task: Callable[[], T], token: CancelToken | None = None, asker: Asker | None = None
     ) -> Future[T]:
-        """As `LoadExecutor.submit`."""
+        """Runs a task on one of the threads. Raises as `LoadExecutor.submit`."""
 
 
 class Risks(Protocol):

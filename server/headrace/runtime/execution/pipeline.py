@@ -130,7 +130,7 @@ class Pipeline:
             share.executor.leave(stream, share.flow)
 
     def _land(self, job: Job, stream: ExecutionStream, error: BaseException | None) -> None:
-        """As `Landed`, of a job that departed alone."""
+        """Ends a job that departed alone, when its answer has come."""
         share = self.hops[0].share
         # The next tasks depart first, so that the other process need not wait for them.
         share.executor.leave(stream, share.flow)

@@ -272,7 +272,7 @@ class TypeInference:
         return gave
 
     def _asked(self, model: onnx.ModelProto) -> onnx.GraphProto:
-        """As `infer`, and counts how long that takes."""
+        """Has onnx infer the types, and counts how long that takes."""
         began = time.monotonic()
         try:
             return infer(model)

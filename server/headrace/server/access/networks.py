@@ -100,11 +100,11 @@ class Networks:
     # -- lists --
 
     def find(self, name: str, version: str = "") -> NetworkEntry:
-        """As `NetworkRegistry.find`."""
+        """A network in any state that the caller sees. Raises as `NetworkRegistry.find`."""
         return self._registry.find(self.existing(name), version)
 
     def versions(self, name: str) -> list[NetworkEntry]:
-        """As `NetworkRegistry.versions`."""
+        """The versions, in any state, of a network that the caller sees; the lowest first."""
         return self._registry.versions(self.existing(name))
 
     def entries(self) -> list[NetworkEntry]:

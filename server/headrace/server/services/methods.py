@@ -196,7 +196,6 @@ class Handlers:
         self._bound = {f"/{row.service}/{row.name}": _bound(row, boundary) for row in methods}
 
     def find(self, path: str) -> BoundMethod | None:
-        """As `Methods.find`."""
         return self._bound.get(path)
 
 

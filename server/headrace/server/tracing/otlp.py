@@ -51,13 +51,11 @@ class OtlpSink:
         self._processor = BatchSpanProcessor(exporter)
 
     def emit(self, spans: Sequence[Span]) -> None:
-        """As `Sink`."""
         for span in spans:
             self._processor.on_end(self._readable(span))
 
     def close(self, seconds: float) -> None:
-        """As `Sink`, but for at most 3 seconds, and half a second more if the collector does not
-        answer."""
+        """Waits for at most 3 seconds, and half a second more if the collector does not answer."""
         closing = threading.Thread(target=self._processor.shutdown, name="traces", daemon=True)
         closing.start()
         closing.join(min(max(0.0, seconds), _LAST_SECONDS))

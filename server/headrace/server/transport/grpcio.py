@@ -157,7 +157,6 @@ class GrpcioFrontEnd:
         return 0
 
     def bind(self) -> int:
-        """As `FrontEnd.bind`."""
         try:
             if self._tls is not None:
                 port = self._server.add_secure_port(self._address, self._tls.credentials())
@@ -170,18 +169,16 @@ class GrpcioFrontEnd:
         return int(port)
 
     def listen(self, path: str) -> None:
-        """As `Listening.listen`."""
         try:
             self._server.add_insecure_port(f"unix:{path}")
         except RuntimeError as error:
             raise InvalidArgument("cannot make a socket for gRPC", field="unix_socket") from error
 
     async def start(self) -> None:
-        """As `FrontEnd.start`."""
         await self._server.start()
 
     async def lost(self) -> None:
-        """As `FrontEnd.lost`. A client can do that, by a call whose path is not UTF-8."""
+        """A client ends gRPC's server by a call whose path is not UTF-8."""
         ended = asyncio.ensure_future(self._server.wait_for_termination())
         await asyncio.wait({ended})  # to cancel `ended` would cancel gRPC's own stop
         if (error := ended.exception()) is None:
@@ -189,7 +186,6 @@ class GrpcioFrontEnd:
         _log.critical("gRPC's server has failed and takes no more calls", exc_info=error)
 
     async def stop(self, seconds: float) -> None:
-        """As `FrontEnd.stop`."""
         await self._server.stop(seconds)
 
 

@@ -60,28 +60,23 @@ class UnixFrontEnd:
 
     @property
     def connections(self) -> int:
-        """As `FrontEnd.connections`."""
         return self._front_end.connections
 
     def bind(self) -> int:
-        """As `FrontEnd.bind`."""
         self._file.place(self._front_end.listen)
         if self._handover is not None:
             self._file.place(self._handover.listen, SUFFIX)
         return 0
 
     async def start(self) -> None:
-        """As `FrontEnd.start`."""
         await self._front_end.start()
         if self._handover is not None:
             self._handover.start()
 
     async def lost(self) -> None:
-        """As `FrontEnd.lost`."""
         await self._front_end.lost()
 
     async def stop(self, seconds: float) -> None:
-        """As `FrontEnd.stop`."""
         self._file.remove()
         await self._front_end.stop(seconds)
         if self._handover is not None:

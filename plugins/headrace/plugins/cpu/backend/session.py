@@ -159,7 +159,7 @@ def source_of(model: ir.Model) -> Source:
 def open_model(
     model: ir.Model, provider: Provider, settings: SessionSettings, token: CancelToken | None = None
 ) -> OnnxRuntimeSession:
-    """As `open_source` for `source_of(model)`."""
+    """A session of the model. Raises as `open_source`."""
     return open_source(source_of(model), provider, settings, token)
 
 

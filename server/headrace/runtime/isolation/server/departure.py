@@ -57,8 +57,7 @@ class WorkerDeparture:
         self._mean_seconds = 0.0  # of a run in the worker; 0 if not known
 
     def fits(self, job: Job) -> bool:
-        """As `Departure.fits`. A job fits if its inputs are plain and not very large. A profile may
-        be long."""
+        """A job fits if its inputs are plain and not very large. A profile may be long."""
         if not self._is_brief:
             return False
         size = 0
@@ -71,14 +70,12 @@ class WorkerDeparture:
         return size <= _JOB_BYTES and not job.profile
 
     def company(self) -> int:
-        """As `Departure.company`."""
         mean, exchange = self._mean_seconds, self.network.loaded
         if not mean or exchange is None or exchange.expected > _JOB_BYTES:
             return 0  # it cannot depart
         return min(_COMPANY, int(_TOGETHER_SECONDS / mean))
 
     def depart(self, jobs: Sequence[Job], landed: Landed) -> bool:
-        """As `Departure.depart`."""
         exchange = self.network.loaded
         if exchange is None or exchange.expected > _JOB_BYTES:
             return False
@@ -117,7 +114,6 @@ class WorkerDeparture:
         landed: Landed,
         reply: Message | None,
     ) -> None:
-        """As `Take`."""
         job, worker, work = request.job, exchange.worker, self.network.running
         error: BaseException | None = None
         if reply is None:

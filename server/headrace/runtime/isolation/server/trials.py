@@ -196,7 +196,7 @@ class PluginTrials:
     def query(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions
     ) -> QueryResult:
-        """As `Plugin.query_network`. Raises as `WorkerTrials.run`."""
+        """Asks a worker that serves nobody. Raises as `WorkerTrials.run`."""
         return self._trials.run(
             Work(network, "", "queried"), partial(ask_about, network, config, options)
         )
@@ -216,7 +216,7 @@ class PluginTrials:
         self._trials.renew()
 
     def renew(self) -> None:
-        """As `WorkerTrials.renew`."""
+        """Uses no worker again that was started before the device was configured anew."""
         self._trials.renew()
 
     def kill(self) -> None:

@@ -186,7 +186,7 @@ class ValueReader:
         return reader
 
     def read(self, body: memoryview, segment: Array | None = None) -> dict[str, Value]:
-        """As `decode`."""
+        """The values in a message's body. Raises as `decode`."""
         if not self.plain:
             return decode(self._description, body, segment)
         if self._large and segment is None:

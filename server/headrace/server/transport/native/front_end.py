@@ -54,11 +54,9 @@ class NativeFrontEnd:
 
     @property
     def connections(self) -> int:
-        """As `FrontEnd.connections`."""
         return self._connections.count
 
     def bind(self) -> int:
-        """As `FrontEnd.bind`."""
         port = self._wanted
         try:
             found = socket.getaddrinfo(
@@ -79,23 +77,20 @@ class NativeFrontEnd:
         return port
 
     def listen(self, path: str) -> None:
-        """As `Listening.listen`."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listeners.append(listener)
         listener.bind(path)
         listener.listen()
 
     async def start(self) -> None:
-        """As `FrontEnd.start`."""
         for each in self._listeners:
             self._doorway.open(each)
 
     async def lost(self) -> None:
-        """As `FrontEnd.lost`: never."""
+        """Never returns."""
         await asyncio.get_running_loop().create_future()
 
     async def stop(self, seconds: float) -> None:
-        """As `FrontEnd.stop`."""
         await self._doorway.close()
         for each in self._listeners:
             each.close()
