@@ -320,6 +320,19 @@ def test_a_class_name_means_one_thing() -> None:
     assert allowed - twice.keys() == set()
 
 
+def test_no_call_packs_its_arguments_into_a_tuple() -> None:
+    """`call(*(one, other))` saves a line and costs a reader the place of each argument."""
+    packed = [
+        f"{module}:{node.lineno}"
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        for argument in node.args
+        if isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Tuple)
+    ]
+    assert packed == []
+
+
 STATES = {"Aborted", "Cancelled", "Disconnected", "Stopped", "Unauthenticated", "Unimplemented"}
 """Errors that are called by their status."""
 

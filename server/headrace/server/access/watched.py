@@ -100,7 +100,8 @@ class WatchedFiles(Generic[T]):
             if self._failures == 2:
                 _log.error(
                     "%s: %s; the server goes on with the last good state",
-                    *(self._names, _reason(error)),
+                    self._names,
+                    _reason(error),
                 )
 
     def _refuse_emptied(self, contents: Sequence[bytes]) -> None:

@@ -155,9 +155,15 @@ def _device(now: Document, before: Document, seconds: float, bounds: list[float]
         each, bad = _ended(now[kind], before.get(kind, _NOTHING))
         ended, failed = ended + each, failed + bad
     return DeviceFigures(
-        *(now["name"], now["state"], now["reason"]),
-        *(now["streams_busy"], now["streams"], now["queue_depth"], now["queue_capacity"]),
-        *(ended / seconds, max(failed, 0) / seconds),
+        now["name"],
+        now["state"],
+        now["reason"],
+        now["streams_busy"],
+        now["streams"],
+        now["queue_depth"],
+        now["queue_capacity"],
+        ended / seconds,
+        max(failed, 0) / seconds,
         _times(now, before, "queue_wait_seconds", bounds),
         _times(now, before, "execution_seconds", bounds),
     )
@@ -169,8 +175,12 @@ def _network(
     ended, failed = _ended(now["requests"], before.get("requests", _NOTHING))
     return NetworkFigures(
         f"{now['name']}:{now['version']}" if versioned else now["name"],
-        *(now["device"], now["state"], now["reason"], now["in_flight"]),
-        *(ended / seconds, failed / seconds),
+        now["device"],
+        now["state"],
+        now["reason"],
+        now["in_flight"],
+        ended / seconds,
+        failed / seconds,
         _times(now, before, "request_seconds", bounds),
         len(now["notes"]) + now["notes_left_out"],
     )

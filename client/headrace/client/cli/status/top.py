@@ -210,9 +210,14 @@ def _devices(found: Sequence[DeviceFigures]) -> tuple[_Columns, _Rows]:
     return columns, [
         _row(
             each.state,
-            *(each.name, each.state, of_text(each.busy, each.streams)),
-            *(of_text(each.queued, each.capacity), seconds_text(each.wait.mean)),
-            *(seconds_text(each.execution.mean), rate_text(each.rate), rate_text(each.failures)),
+            each.name,
+            each.state,
+            of_text(each.busy, each.streams),
+            of_text(each.queued, each.capacity),
+            seconds_text(each.wait.mean),
+            seconds_text(each.execution.mean),
+            rate_text(each.rate),
+            rate_text(each.failures),
         )
         for each in found
     ]
@@ -223,8 +228,13 @@ def _networks(found: Sequence[NetworkFigures]) -> tuple[_Columns, _Rows]:
     return columns, [
         _row(
             each.state,
-            *(each.name, each.device or UNKNOWN, each.state, str(each.in_flight)),
-            *(rate_text(each.rate), rate_text(each.failures), *times_text(each.times)),
+            each.name,
+            each.device or UNKNOWN,
+            each.state,
+            str(each.in_flight),
+            rate_text(each.rate),
+            rate_text(each.failures),
+            *times_text(each.times),
         )
         for each in found
     ]
