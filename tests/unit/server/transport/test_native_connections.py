@@ -27,6 +27,16 @@ class NoMethods:
         return None
 
 
+class OneCall:
+    """Every path is the same method, of one message and one reply."""
+
+    def __init__(self, handle: Callable[[IncomingCall], Awaitable[Reply | None]]) -> None:
+        self._handle = handle
+
+    def find(self, path: str) -> BoundMethod | None:
+        return BoundMethod(self._handle, is_unary=True, gives_one=True, begins_early=False)
+
+
 class OneStream:
     """Every path is the same method, a stream."""
 
@@ -43,6 +53,7 @@ class Transport:
     def __init__(self) -> None:
         self.written = b""
         self.closed = False
+        self.reads = True
 
     def set_write_buffer_limits(self, _: int) -> None: ...
 
@@ -53,9 +64,11 @@ class Transport:
         for each in parts:
             self.write(each)
 
-    def pause_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.reads = False
 
-    def resume_reading(self) -> None: ...
+    def resume_reading(self) -> None:
+        self.reads = True
 
     def close(self) -> None:
         self.closed = True
@@ -368,6 +381,98 @@ def test_connections_take_turns_to_have_their_messages_unpacked() -> None:
         asked: list[Any] = [(greedy, "greedy")] * 10 + [(other, "other")]
         await asyncio.gather(*(each.unpack(Bomb(whose)) for each, whose in asked))
         assert order.index("other") == 1
+        await owner.close(0)
+
+    asyncio.run(scenario())
+
+
+def many_calls(names: Iterable[str]) -> bytes:
+    """What a client sends that opens so many calls at once."""
+    wire = Connection(ConnectionLimits(), 0.0, client=True)
+    for name in names:
+        wire.call(request_block(f"/s/{name}", "localhost"), name.encode(), 0.0)
+    return b"".join(wire.take())
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call keeps the loop for longer than its connection may."""
+    monkeypatch.setattr(f"{NativeConnection.__module__}._AT_ONCE_SECONDS", -1.0)
+
+
+@pytest.mark.usefixtures("slow")
+def test_calls_that_come_together_leave_turns_to_other_connections() -> None:
+    begun: list[str] = []
+
+    async def handle(call: IncomingCall) -> None:
+        begun.append(call.method)
+
+    async def scenario() -> None:
+        owner, transports = connections(OneCall(handle)), [Transport(), Transport()]
+        for transport, peer, names in zip(transports, "12", ("abc", "x"), strict=True):
+            connection = NativeConnection(owner, f"ipv4:10.0.0.{peer}:1", nobody)
+            connection.connection_made(transport)
+            send(connection, many_calls(names))
+        assert begun == ["/s/a", "/s/x"]
+        assert [each.reads for each in transports] == [False, False]
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert begun == ["/s/a", "/s/x", "/s/b", "/s/c"]
+        assert [each.reads for each in transports] == [True, True]
+        await owner.close(0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_stream_that_took_its_message_before_its_turn_begins_once() -> None:
+    begun: list[str] = []
+    taken: list[bytes] = []
+
+    def take(messages: Iterator[bytes]) -> None:
+        taken.extend(bytes(each) for each in messages)
+
+    async def handle(call: IncomingCall) -> None:
+        begun.append(call.method)
+        await call.deliver(take)
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        owner = connections(OneStream(handle))
+        connection = NativeConnection(owner, "ipv4:10.0.0.1:1", nobody)
+        connection.connection_made(Transport())
+        wire = Connection(ConnectionLimits(), 0.0, client=True)
+        streams = [wire.open(request_block(f"/s/{name}", "localhost"), 0.0) for name in "ab"]
+        send(connection, b"".join(wire.take()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for stream, message in zip(streams, (b"1", b"2"), strict=True):
+            wire.send_message(stream, message, last=True)
+        send(connection, b"".join(wire.take()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert begun == ["/s/a", "/s/b"]
+        assert taken == [b"1", b"2"]
+        await owner.close(0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_call_whose_connection_is_lost_before_its_turn_does_not_begin() -> None:
+    begun: list[str] = []
+
+    async def handle(call: IncomingCall) -> None:
+        begun.append(call.method)
+
+    async def scenario() -> None:
+        owner = connections(OneCall(handle))
+        connection = NativeConnection(owner, "ipv4:10.0.0.1:1", nobody)
+        connection.connection_made(Transport())
+        send(connection, many_calls("ab"))
+        connection.connection_lost(None)
+        await asyncio.sleep(0)
+        assert begun == ["/s/a"]
         await owner.close(0)
 
     asyncio.run(scenario())

@@ -47,6 +47,7 @@ class NativeCall:
         stream, head: the call's stream, and how the call began.
         deadline: the time of the event loop's clock at which it ends; None for no end.
         waits: whether it has not begun, because its message has still to come.
+        has_begun: whether its handler was started.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class NativeCall:
         "_unpacked_bytes",
         "_writer",
         "deadline",
+        "has_begun",
         "head",
         "stream",
         "waits",
@@ -88,6 +90,7 @@ class NativeCall:
         self.head = head
         self.deadline = None if head.timeout is None else now + head.timeout
         self.waits = False
+        self.has_begun = False
         self._messages: deque[Message] = deque()
         self._ended = False  # the caller sends no more
         self._left = False  # the stream is gone
@@ -323,6 +326,7 @@ class NativeCall:
     def begin(self, context: Context) -> None:
         """Starts the handler, in a context of its own. That of a call with one message and one
         reply runs here until it has to wait."""
+        self.has_begun = True
         work: Any = self._bound.handle(self)
         self._context = context
         if self._bound.is_unary:
