@@ -34,6 +34,8 @@ _HANDED = -1
 """Stands for the user in the keys of regions that were handed over, which have an identity."""
 _QUICK_BYTES = 8 << 20
 """The most bytes of a region that is closed at once. To free a gigabyte takes 0.1 s."""
+_LOOKED_AT: Final = 16
+"""For how many regions a registration pays that looks whether their files are still there."""
 
 
 class UnknownRegion(NotFound):
@@ -58,6 +60,7 @@ class Regions:
         self._regions: dict[tuple[int, str, str], Region] = {}  # by user, owner and name
         self._waiting: dict[Region, list[Future[None]]] = {}  # callers that wait for its end
         self._bounds = Bounds(max_bytes)
+        self._paid = 0
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="headrace-shared-memory")
 
     def register(self, caller: Caller, name: str, key: str, offset: int, byte_size: int) -> None:
@@ -243,8 +246,16 @@ class Regions:
         return [self._regions.pop(key) for key in keys]
 
     def _forget_deleted(self) -> None:
-        """Forgets regions with deleted files: nobody needs them, but they still hold memory."""
+        """Forgets regions with deleted files: nobody needs them, but they still hold memory.
+
+        With hundreds of regions it does not look each time: that takes a millisecond of the event
+        loop.
+        """
         with self._lock:
+            self._paid += _LOOKED_AT
+            if self._paid < len(self._regions):
+                return
+            self._paid = 0
             gone = self._pop(lambda _, region: region.is_deleted())
         self._release(gone)
 

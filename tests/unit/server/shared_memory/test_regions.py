@@ -26,7 +26,7 @@ from headrace.runtime.errors import (
 )
 from headrace.server.shared_memory.bounds import MAX_REGIONS
 from headrace.server.shared_memory.lease import INLINE_BYTES, Lease, RegionTooSmall
-from headrace.server.shared_memory.region import RegionStatus
+from headrace.server.shared_memory.region import Region, RegionStatus
 from headrace.server.shared_memory.regions import Regions, UnknownRegion
 from headrace.server.shared_memory.users import Caller
 from headrace.testing.occupied import eventually
@@ -310,6 +310,22 @@ def test_a_file_that_was_deleted_does_not_keep_its_place(regions: Regions, tmp_p
     assert [each.name for each in regions.status(ME)] == ["s"]
     # A thread closes the large one.
     eventually(lambda: open_files(tmp_path) == 1, "the end of the deleted file")
+
+
+def test_files_of_many_regions_are_not_looked_at_each_time(
+    regions: Regions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, "seg", b"abcd")
+    looks: list[Region] = []
+
+    def look(region: Region) -> bool:
+        looks.append(region)
+        return False
+
+    monkeypatch.setattr(Region, "is_deleted", look)
+    for number in range(200):
+        regions.register(ME, f"r{number}", "/seg", 0, 4)
+    assert 200 < len(looks) < 20 * 200
 
 
 # ---- what is read and written ----
