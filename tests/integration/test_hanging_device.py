@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.testing.case import Case, parse
@@ -41,7 +42,10 @@ _RELU = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
 _SERVICES: tuple[ServiceDescriptor, ...] = (
     pb.DESCRIPTOR.services_by_name["InferenceEngine"],
     oip.DESCRIPTOR.services_by_name["GRPCInferenceService"],
+    health_pb2.DESCRIPTOR.services_by_name["Health"],
 )
+_OVER = ("AUTO:APART,CPU", "HETERO:APART,CPU", "MULTI:APART,CPU", "BATCH:APART(2)")
+"""Devices that ask the one that hangs."""
 _PATHS = ("/metrics", "/readyz", "/healthz", "/status", "/")
 _TENSOR = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 1]}
 _FILE = base64.b64encode(_RELU.SerializeToString()).decode()
@@ -55,7 +59,7 @@ _BODIES: Mapping[str, Mapping[str, Any]] = {
 
 
 def methods() -> Iterator[MethodDescriptor]:
-    """Every method of both services. Those that take the network away come last."""
+    """Every method of all services. Those that take the network away come last."""
     found = [method for service in _SERVICES for method in service.methods]
     yield from sorted(found, key=lambda method: "Unload" in method.name)
 
@@ -70,6 +74,7 @@ def request_for(method: MethodDescriptor) -> Any:
         ("name", "apart"),
         ("model_name", "apart"),
         ("network", "apart"),
+        ("service", "apart"),
         ("device", "APART"),
         ("functions", _RELU.SerializeToString()),
     ):
@@ -93,12 +98,28 @@ def request_for(method: MethodDescriptor) -> Any:
     return made
 
 
-def begin(server: Server, method: MethodDescriptor) -> Any:
+def requests_over() -> Iterator[tuple[MethodDescriptor, Any]]:
+    """Calls to devices that ask the one that hangs."""
+    engine = _SERVICES[0].methods_by_name
+    for device in _OVER:
+        name = device.partition(":")[0].lower()
+        for method in ("QueryNetwork", "LoadNetwork"):
+            request = request_for(engine[method])
+            request.device = device
+            if method == "LoadNetwork":
+                request.name = name
+            yield engine[method], request
+        metric = request_for(engine["GetMetric"])
+        metric.target.device = device
+        yield engine["GetMetric"], metric
+
+
+def begin(server: Server, method: MethodDescriptor, request: Any) -> Any:
     """Calls the method, without waiting for the reply."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     kinds: Any = server.channel
     call = kinds.stream_stream(path, lambda message: message.SerializeToString(), bytes)
-    return call(iter([request_for(method)]), timeout=LEAVES_SECONDS)
+    return call(iter([request]), timeout=LEAVES_SECONDS)
 
 
 def rest(server: Server) -> Iterator[tuple[str, bytes | None]]:
@@ -131,7 +152,7 @@ def ask(server: Server, path: str, body: bytes | None, seconds: float) -> int:
 def server(tmp_path: Path) -> Iterator[Server]:
     path = tmp_path / "headrace.toml"
     path.write_text(_CONFIG)
-    with Server("--config", str(path), "--devices", "APART,CPU") as running:
+    with Server("--config", str(path), "--devices", "APART,CPU,AUTO,HETERO,MULTI,BATCH") as running:
         yield running
 
 
@@ -149,7 +170,7 @@ def test_while_a_worker_hangs_no_method_holds_up_calls_of_other_devices(server: 
         with ThreadPoolExecutor(4) as pool:
             calls = []
             for method in methods():
-                calls += [begin(server, method) for _ in range(3)]
+                calls += [begin(server, method, request_for(method)) for _ in range(3)]
                 server.stub.Infer(calm, timeout=CALL_SECONDS)
             asked = []
             for path, body in (*((path, None) for path in _PATHS), *rest(server)):
@@ -163,6 +184,9 @@ def test_while_a_worker_hangs_no_method_holds_up_calls_of_other_devices(server: 
             another.model.data = _RELU.SerializeToString()
             server.stub.LoadNetwork(another, timeout=CALL_SECONDS)
             server.stub.UnloadNetwork(pb.UnloadNetworkRequest(name="late"), timeout=CALL_SECONDS)
+            for method, request in requests_over():
+                calls.append(begin(server, method, request))
+                server.stub.Infer(calm, timeout=CALL_SECONDS)
         codes = {call.code() for call in calls}
     finally:
         os.kill(worker.pid, signal.SIGCONT)

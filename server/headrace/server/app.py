@@ -140,9 +140,9 @@ class App:
             _log.warning("a network is still being loaded or freed; the process ends without that")
         else:
             unloading.result()
-        self._listeners.close()
+        await asyncio.to_thread(self._listeners.close)
         if self.backend.tracing:
             await asyncio.to_thread(self.backend.tracing.close, deadline - time.monotonic())
         self.backend.close()
-        stop_apart()
+        await asyncio.to_thread(stop_apart)
         _log.info("stopped")

@@ -282,7 +282,8 @@ class Listeners:
         )
 
     def close(self) -> None:
-        """Closes the HTTP port and what clients have left behind. It may take a second."""
+        """Closes the HTTP port and what clients have left behind. It may take seconds. Any thread
+        may call this, once."""
         self._http.stop()
         self._access.close()
         self._uploads.close()

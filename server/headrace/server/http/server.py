@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1024
 _STOP_SECONDS = 1
+_JOIN_SECONDS = 5.0
 
 
 class HttpServer:
@@ -99,14 +100,17 @@ class HttpServer:
         running.result()
 
     def stop(self) -> None:
-        """Closes all connections, and waits for the thread to end. Harmless if not started."""
+        """Closes all connections, and waits some seconds for the thread to end. Harmless if not
+        started. Blocks: not for an event loop's thread."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         assert self._loop is not None  # set before `start` returned
         assert self._server is not None
         self._loop.call_soon_threadsafe(self._server.end)
-        thread.join()
+        thread.join(_JOIN_SECONDS)
+        if thread.is_alive():  # it ends with the process
+            _log.warning("the HTTP server has not ended within %g seconds", _JOIN_SECONDS)
 
     async def call(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Awaits `function` on the server's loop, for a caller on another loop.

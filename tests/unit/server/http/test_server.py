@@ -347,6 +347,29 @@ def test_stopping_ends_requests_under_way() -> None:
         assert until_closed(client) == b""
 
 
+def test_stopping_does_not_wait_for_ever_for_the_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked, free = threading.Event(), threading.Event()
+
+    async def blocking(_: Request) -> Response:
+        blocked.set()
+        free.wait(60)
+        return PlainTextResponse("")
+
+    server = HttpServer("127.0.0.1", 0, application(blocking=blocking))
+    server.start()
+    (thread,) = (each for each in threading.enumerate() if each.name == "http")
+    with connected(server) as client:
+        client.sendall(GET.replace(b"fine", b"blocking"))
+        assert blocked.wait(60)
+        monkeypatch.setattr(f"{HttpServer.__module__}._JOIN_SECONDS", 0.0)
+        server.stop()
+        assert "has not ended" in caplog.text
+        free.set()
+        thread.join(60)
+
+
 def test_a_port_in_use_is_reported_at_start() -> None:
     with serving(application()) as server, pytest.raises(OSError, match="in use"):
         HttpServer("127.0.0.1", server.port, application()).start()
