@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -14,11 +16,9 @@ from headrace.runtime.loading.entry import NetworkState
 from headrace.runtime.loading.table import OwnerLimits
 from headrace.server.access.networks import Networks, PrivateNetworks, asker
 from headrace.server.hosting import ALONE, Hosting
-from headrace.server.loop_readers import LoopReaders
 from headrace.server.plugins import plugin_sources
 from headrace.server.repository.files import RepositoryFiles
-from headrace.server.repository.poller import Poller
-from headrace.server.repository.repository import Repository
+from headrace.server.repository.repository import Poller, Repository
 from headrace.server.repository.startup import Startup
 from headrace.server.services.health import HealthReporter
 from headrace.server.serving.catalogue import Catalogue
@@ -121,3 +121,23 @@ class ServerCore:
 
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(look)
+
+
+class LoopReaders:
+    """The `Readers` of an event loop. It is made on the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+
+    def add(self, descriptor: int, readable: Callable[[], None]) -> bool:
+        with suppress(RuntimeError):  # the loop is closed
+            if threading.get_ident() == self._thread:
+                self._loop.add_reader(descriptor, readable)
+            else:
+                self._loop.call_soon_threadsafe(self._loop.add_reader, descriptor, readable)
+            return True
+        return False
+
+    def remove(self, descriptor: int) -> None:
+        self._loop.remove_reader(descriptor)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from headrace.cluster.desired import Value
 from headrace.cluster.members import ReplicaAddress
 from headrace.cluster.placement.choice import holders_of
-from headrace.runtime.loading.lists import NetworkLists
+from headrace.runtime.loading.registry import NetworkRegistry
 
 
 class Directory:
@@ -22,7 +22,7 @@ class Directory:
         here: the networks of this replica. They have to be set before the first call.
     """
 
-    here: NetworkLists
+    here: NetworkRegistry
 
     def __init__(self, own: str) -> None:
         self._own = own

@@ -15,11 +15,10 @@ from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.metrics.counters import NetworkCounters
-from headrace.runtime.metrics.series import SeriesSnapshot
+from headrace.runtime.metrics.series import Family, SeriesSnapshot, SeriesTable
 from headrace.runtime.network.graph import RunningSubgraph
 from headrace.runtime.network.network import Layer
 from headrace.runtime.sequences import keys
-from headrace.runtime.sequences.counters import OPEN, STATE_BYTES, SequenceCounters
 from headrace.runtime.sequences.keys import SEQUENCE_CAPACITY, SEQUENCE_IDLE_TIMEOUT, STATES
 from headrace.runtime.sequences.memory import StateMemory
 from headrace.runtime.sequences.states import States
@@ -56,6 +55,32 @@ def load_with_states(
     except BaseException:
         network.close()
         raise
+
+
+OPEN = Family("network_sequences_open", "gauge", (), "Sequences that are open.")
+STATE_BYTES = Family(
+    "network_sequences_state_bytes", "gauge", (), "What the states of open sequences take."
+)
+STARTED = Family("network_sequences_started_total", "counter", (), "Sequences that were begun.")
+ENDED = Family(
+    "network_sequences_ended_total",
+    "counter",
+    ("how",),
+    "Sequences by their end: ended by a request, restarted under the same id, expired after "
+    "SEQUENCE_IDLE_TIMEOUT, or unloaded with the network.",
+)
+
+
+class SequenceCounters:
+    """Thread-safe."""
+
+    def __init__(self, series: SeriesTable) -> None:
+        self._started = series.get(STARTED)
+        self._ended = {how: series.get(ENDED, how) for how in Ending}
+
+    def note(self, how: Ending | None) -> None:
+        """Counts the end of a sequence. With None it counts the start of a sequence."""
+        (self._started if how is None else self._ended[how]).add(1)
 
 
 class SequenceNetwork(ExecutableNetwork):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -12,6 +14,7 @@ from headrace.runtime.errors import FailedPrecondition, HeadraceError
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.server.logs import log_internal_error
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import NetworkFolder
 from headrace.server.repository.follower import Follower
@@ -215,3 +218,44 @@ class Repository:
         if rows or folder is None:
             return rows
         return [RepositoryVersion(name, "", None, fault, 0)]
+
+
+_log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 2.0
+
+
+class Poller:
+    """Looks every `seconds` seconds on the thread ``headrace-repository``. With 0, never looks."""
+
+    def __init__(self, repository: Repository, seconds: float) -> None:
+        self._repository = repository
+        self._seconds = seconds
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-repository", daemon=True)
+
+    def start(self) -> None:
+        if self._seconds:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Begins no further look, and waits a short time for a look in progress.
+
+        A short wait is enough: a look cannot change anything once the core has stopped.
+        """
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        failed = False
+        while not self._stopped.wait(self._seconds):
+            try:
+                self._repository.poll()
+                failed = False
+            except OSError as error:
+                if not failed:
+                    _log.error("the model repository cannot be read: %s", error.strerror)
+                failed = True
+            except Exception as error:  # noqa: BLE001 - the next look may succeed
+                log_internal_error(error, where="looking at the model repository")

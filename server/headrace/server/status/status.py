@@ -6,6 +6,7 @@ differences between two documents.
 
 from __future__ import annotations
 
+import os
 import platform
 import threading
 import time
@@ -14,12 +15,15 @@ from importlib.metadata import version as version_of
 from typing import Any, Final, NamedTuple
 
 import orjson
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from headrace.runtime.core import Core
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.metrics import families
 from headrace.runtime.metrics.cache_counters import EVENTS
 from headrace.runtime.metrics.series import SeriesSnapshot
+from headrace.runtime.system.memory_limit import memory_limit
+from headrace.runtime.system.processors import usable_processors
 from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
 from headrace.server.repository.repository import Repository, RepositoryVersion
@@ -28,7 +32,6 @@ from headrace.server.status.devices import device_rows
 from headrace.server.status.errors import RecentErrors
 from headrace.server.status.networks import network_rows
 from headrace.server.status.numbers import grouped, short, summed
-from headrace.server.status.process import process_facts
 
 MAX_VERSIONS: Final = 200
 """How many versions of the repository's networks one document has."""
@@ -40,6 +43,7 @@ _LOOK_SECONDS: Final = 5.0
 """The repository's folder is read no more often than this."""
 
 _REASON: Final = 500
+_COLLECTOR: Final = ProcessCollector(registry=CollectorRegistry())
 
 
 class ServerFacts(NamedTuple):
@@ -208,4 +212,27 @@ def _cache(series: Iterable[SeriesSnapshot]) -> dict[str, Any] | None:
         },
         "bytes": counted.number(families.CACHE_BYTES),
         "capacity_bytes": counted.number(families.CACHE_CAPACITY_BYTES),
+    }
+
+
+def process_facts() -> dict[str, Any]:
+    """The numbers of the process itself, without the processes of isolated devices."""
+    own = {
+        sample.name.removeprefix("process_"): sample.value
+        for metric in _COLLECTOR.collect()
+        for sample in metric.samples
+    }
+    numbers: dict[str, Any] = {
+        name: int(own[name])
+        for name in ("resident_memory_bytes", "virtual_memory_bytes", "open_fds", "max_fds")
+        if name in own
+    }
+    memory = memory_limit()
+    return {
+        "pid": os.getpid(),
+        "cpu_seconds_total": own.get("cpu_seconds_total"),
+        "processors": usable_processors(),
+        "threads": threading.active_count(),
+        "memory_limit_bytes": memory.limit if memory is not None else None,
+        **numbers,
     }

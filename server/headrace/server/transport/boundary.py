@@ -23,8 +23,7 @@ from headrace.server.access.identity import CALLER, Role, holder_of
 from headrace.server.access.quotas import Meter
 from headrace.server.access.refusal import reason_of
 from headrace.server.request_log import JOB, RequestLog, RequestRecord, network_of
-from headrace.server.tracing.requests import RequestSpans
-from headrace.server.tracing.tracing import Tracing
+from headrace.server.tracing.tracing import RequestSpans, Tracing
 from headrace.server.transport.call import CallOver, IncomingCall
 from headrace.server.transport.shares import Shares
 from headrace.server.transport.statuses import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from headrace.server.status.process import process_facts
+from headrace.server.status.status import process_facts
 
 
 def test_the_process_is_this_one() -> None:

@@ -17,8 +17,7 @@ from headrace.runtime.execution.trace import Span
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.server.tracing.otlp import OtlpSink
-from headrace.server.tracing.requests import RequestSpans
-from headrace.server.tracing.tracing import Tracing
+from headrace.server.tracing.tracing import RequestSpans, Tracing
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = (("traceparent", f"00-{TRACE}-{SPAN}-01"), ("tracestate", "vendor=1"))

@@ -18,9 +18,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,7 +33,6 @@ from headrace.runtime.isolation.wire.failures import error_to_json
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.device import WorkerCall, WorkerDevice
 from headrace.runtime.isolation.worker.lane import WorkerLane
-from headrace.runtime.isolation.worker.risks import ToldRisks
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.interruption import interruptible
 
@@ -59,6 +58,28 @@ _CALLS: dict[str, Callable[[WorkerDevice, WorkerCall], Any]] = {
 }
 
 _Answer: TypeAlias = "tuple[Any, list[int]]"  # the result, and the descriptors to send with it
+
+
+class ToldRisks:
+    """The `Risks` of this process, which the server is told.
+
+    Args:
+        ended: what has ended earlier processes of the device.
+        tell: tells the server what is under way; an empty text if nothing is. It returns once the
+            system has the message, so that the server gets it even if this process ends then.
+    """
+
+    def __init__(self, ended: Iterable[str], tell: Callable[[str], None]) -> None:
+        self.ended = frozenset(ended)
+        self._tell = tell
+
+    @contextmanager
+    def taking(self, what: str) -> Iterator[None]:
+        self._tell(what)
+        try:
+            yield
+        finally:
+            self._tell("")
 
 
 class Worker:
