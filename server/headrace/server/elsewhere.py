@@ -28,16 +28,16 @@ class Elsewhere(Protocol):
     def serves(self, name: str) -> bool:
         """Whether another server serves the network with this full name."""
 
-    async def infer(self, name: str, data: bytes, context: Any, sequence: str = "") -> bytes:
-        """The reply to a request of headrace's own protocol. Both are serialised messages.
+    async def unary(
+        self, name: str, path: str, data: bytes, context: Any, sequence: str = ""
+    ) -> bytes:
+        """The serialised reply of a method.
 
         Args:
+            name: the full name of the network that the call is about.
+            path: the method's.
             sequence: the sequence that the request belongs to.
 
         Raises:
             HeadraceError: the other server's error. Unavailable if no server answers.
         """
-
-    async def model_infer(self, name: str, data: bytes, context: Any, sequence: str = "") -> bytes:
-        """The reply to a request of the Open Inference Protocol. Arguments and errors are those of
-        `infer`."""

@@ -15,8 +15,7 @@ import grpc
 from headrace.cluster.placement.directory import Directory
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.loading.entry import plain_name
-from headrace.server.services.health import HEALTH, SERVICE
-from headrace.server.services.open_inference.service import SERVICE as OPENED
+from headrace.server.services.health import HEALTH
 from headrace.server.transport.statuses import id_metadata, request_id_of
 from headrace.wire.errors import REQUEST_ID_KEY, from_trailing_metadata
 
@@ -105,12 +104,6 @@ class Forwarder:
 
     def serves(self, name: str) -> bool:
         return bool(self.directory.addresses(name))
-
-    async def infer(self, name: str, data: bytes, context: Any, sequence: str = "") -> bytes:
-        return await self.unary(name, f"/{SERVICE}/Infer", data, context, sequence)
-
-    async def model_infer(self, name: str, data: bytes, context: Any, sequence: str = "") -> bytes:
-        return await self.unary(name, f"/{OPENED}/ModelInfer", data, context, sequence)
 
     async def unary(
         self,

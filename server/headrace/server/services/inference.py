@@ -40,6 +40,8 @@ from headrace.wire.reply import encode_small_reply
 from headrace.wire.request import MAX_ID_LENGTH, MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 from headrace.wire.shared_memory import attach, check_in_region, describe
 
+INFER: Final = "/headrace.v1.InferenceEngine/Infer"
+
 _ID: Final = 2  # of InferRequest
 _INPUTS: Final = 3
 _TENSOR: Final = 2  # of Value
@@ -78,9 +80,9 @@ class Inference:
             if not message.traceparent:  # which is another each time
                 self.layouts.learn(data, call)
         if serving.elsewhere:
-            sequence = call.sequence_id
-            if network := serving.find_elsewhere(call.network, context, sequence):
-                return await serving.elsewhere.infer(network, data, context, sequence)
+            reply = await serving.passed_on(call, INFER, lambda: data, context)
+            if reply is not None:
+                return reply
         result = await serving.run(call, context)
         identifier = call.id or CURRENT_REQUEST.get()
         small = encode_small(identifier, result)

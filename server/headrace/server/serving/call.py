@@ -103,6 +103,11 @@ class InferCall:
             return True
         return bool(self.wanted) and any(each.region for each in self.wanted.values())
 
+    @property
+    def wants_classes(self) -> bool:
+        """Whether classes are wanted in the place of an output."""
+        return any(each.classification for each in self.wanted.values())
+
     def regions(self) -> Iterator[RegionPart]:
         """The places of all inputs and outputs in shared memory."""
         for value in self.inputs.values():

@@ -103,6 +103,37 @@ class Serving:
             return ""
         return self.elsewhere.find(self.networks.names(network), context, sequence)
 
+    async def ask(
+        self, network: str, method: str, data: bytes, context: Any, sequence: str = ""
+    ) -> bytes:
+        """The reply of another server to a request for what `find_elsewhere` has found.
+
+        Args:
+            method: the path of the method.
+
+        Raises:
+            As `Elsewhere.unary`.
+        """
+        assert self.elsewhere is not None
+        return await self.elsewhere.unary(network, method, data, context, sequence)
+
+    async def passed_on(
+        self, call: InferCall, method: str, data: Callable[[], bytes], context: Any
+    ) -> bytes | None:
+        """The reply of another server that has the network of a request. None if the request is
+        for this server.
+
+        Args:
+            method: the path of the method.
+            data: writes the request.
+
+        Raises:
+            As `Elsewhere.unary`.
+        """
+        sequence = call.sequence_id
+        network = self.find_elsewhere(call.network, context, sequence)
+        return await self.ask(network, method, data(), context, sequence) if network else None
+
     async def run(
         self,
         call: InferCall,

@@ -18,8 +18,8 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Presentation
 from headrace.server.access.networks import Networks
 from headrace.server.http.rest.messages import decode as decode_body
-from headrace.server.services.inference import Inference
-from headrace.server.services.open_inference.messages import places
+from headrace.server.services.inference import INFER, Inference
+from headrace.server.services.open_inference.messages import MODEL_INFER, places
 from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.serving.call import MAX_TENSORS
 from headrace.server.serving.completion_sink import CompletionSink
@@ -173,11 +173,12 @@ class Other:
         self.sequence = sequence
         return "there" if "there" in names else ""
 
-    async def infer(self, name: str, data: bytes, _context: Any, sequence: str = "") -> bytes:
+    async def unary(
+        self, name: str, path: str, data: bytes, _context: Any, sequence: str = ""
+    ) -> bytes:
         assert (name, sequence) == ("there", self.sequence)
+        self.path = path
         return data * 2
-
-    model_infer = infer
 
 
 @pytest.mark.parametrize("protocol", ["native", "open inference"])
@@ -187,6 +188,7 @@ def test_a_request_to_a_network_of_another_replica_is_passed_on_as_it_came(
     async def run() -> tuple[bytes, bytes]:
         regions: Any = None
         elsewhere: Any = Other()
+        paths = {"native": INFER, "open inference": MODEL_INFER}
         sink = CompletionSink(asyncio.get_running_loop())
         serving = Serving(Networks(core.networks), sink, regions, elsewhere)
         nothing: Any = None
@@ -202,7 +204,7 @@ def test_a_request_to_a_network_of_another_replica_is_passed_on_as_it_came(
             layouts = CallLayouts(places)
             service = OpenInferenceService(nothing, serving, nothing, nothing, layouts)
             reply = await service.model_infer(data, CALLER)
-        assert elsewhere.sequence == "s"
+        assert (elsewhere.path, elsewhere.sequence) == (paths[protocol], "s")
         return data, reply
 
     data, reply = asyncio.run(run())

@@ -46,6 +46,8 @@ from headrace.wire.bounds import MAX_PARTS, check_parts
 from headrace.wire.codec import Array, Buffer, CodecError
 from headrace.wire.message import SMALL_BYTES, parse_plain
 
+MODEL_INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
+
 _ID: Final = 3  # number of id in ModelInferRequest
 _RAW: Final = 7  # number of raw_input_contents in ModelInferRequest
 _RAW_OUTPUT: Final = 6  # raw_output_contents in ModelInferResponse

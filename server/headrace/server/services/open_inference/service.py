@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.server.services.open_inference.loading import ModelRepository
 from headrace.server.services.open_inference.messages import (
+    MODEL_INFER,
     decode,
     encode,
     is_heavy,
@@ -87,9 +88,9 @@ class OpenInferenceService:
                 call = decode(message, raw)
             self._layouts.learn(data, call)
         if serving.elsewhere:
-            sequence = call.sequence_id
-            if network := serving.find_elsewhere(call.network, context, sequence):
-                return await serving.elsewhere.model_infer(network, data, context, sequence)
+            reply = await serving.passed_on(call, MODEL_INFER, lambda: data, context)
+            if reply is not None:
+                return reply
         result = await serving.run(call, context)
         strings = texts(result.outputs.values())
         return await offload(partial(encode, result), strings) if strings else encode(result)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Hashable, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from headrace.oip import open_inference_pb2 as oip
-from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.trace import status_of
 from headrace.server.services.open_inference.messages import (
+    MODEL_INFER,
     decode,
     encode,
     is_heavy,
@@ -20,16 +19,11 @@ from headrace.server.services.open_inference.messages import (
     parse,
     parse_offloaded,
 )
-from headrace.server.services.streams.in_flight import Tasks
-from headrace.server.services.streams.request_stream import RequestStream, Streams
-from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize, shapes_of
-from headrace.server.serving.call import InferCall
-from headrace.server.serving.layouts import CallLayouts
-from headrace.server.serving.offload import offload, texts
-from headrace.server.serving.serving import Serving
-from headrace.server.serving.turns import Turn, Turns
-from headrace.server.transport.boundary import Boundary
-from headrace.server.transport.shares import Shares
+from headrace.server.services.streams.in_flight import Cancel
+from headrace.server.services.streams.inference_stream import InferenceStream, InferenceStreams
+from headrace.server.services.streams.request_stream import RequestStream
+from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize
+from headrace.server.serving.call import InferCall, InferResult
 from headrace.wire.codec import CodecError
 from headrace.wire.errors import ErrorDetails
 
@@ -54,40 +48,21 @@ class Incoming(NamedTuple):
     error: CodecError | None = None
 
 
-class ModelStreams(Streams):
-    """The open streams of one server. Belongs to the event loop's thread.
-
-    Args:
-        layouts: read requests that are like earlier ones.
-        max_in_flight, memory: the same as in `Streams`.
-    """
-
-    def __init__(
-        self,
-        serving: Serving,
-        layouts: CallLayouts,
-        boundary: Boundary,
-        max_in_flight: int,
-        memory: Shares,
-    ) -> None:
-        super().__init__(boundary, max_in_flight, memory, serving.networks)
-        self.serving = serving
-        self.layouts = layouts
+class ModelStreams(InferenceStreams):
+    """The open ModelStreamInfers of one server. Belongs to the event loop's thread."""
 
     def _stream(self, context: Any) -> RequestStream:
         return _Stream(self, context)
 
 
-class _Stream(RequestStream):
+class _Stream(InferenceStream):
     method: ClassVar[str] = "ModelStreamInfer"
+    unary: ClassVar[str] = MODEL_INFER
     results_a_message: ClassVar[int] = 1
 
     def __init__(self, owner: ModelStreams, context: Any) -> None:
         super().__init__(owner, context)
-        self._serving, self._layouts = owner.serving, owner.layouts
         self._keys = itertools.count()  # ids may be empty, and may repeat
-        self._tasks: Tasks[bytes] = Tasks()
-        self._turns = Turns()
         metadata = dict(context.invocation_metadata() or ())
         self._errors_as_status = metadata.get(ERRORS_AS_STATUS) == "true"
 
@@ -119,44 +94,27 @@ class _Stream(RequestStream):
         return next(self._keys)
 
     def _expected(self, request: Incoming) -> ExpectedSize:
-        call = request.call
-        if call is None or any(each.region is not None for each in call.wanted.values()):
-            return SMALL
-        shapes = partial(shapes_of, call.inputs)
-        return self._sizes.expected(call.network, call.version, call.outputs, shapes)
+        return SMALL if request.call is None else self._expected_of(request.call)
 
-    def _begin(self, request: Incoming, key: Hashable) -> Callable[[HeadraceError], object]:
+    def _begin(self, request: Incoming, key: Hashable) -> Cancel:
         call = request.call
         if call is None:
             assert request.error is not None
             raise request.error
-        ended = partial(self._ended, key, request.id)
-        sequence, turn = call.sequence_id, None
-        network = self._serving.find_elsewhere(call.network, self._context, sequence)
-        waits = bool(network) or call.uses_regions or self._turns.waits(sequence)
-        if sequence and waits:
-            turn = self._turns.take(sequence)
-        if network:
-            work = self._pass_on(network, request.data, sequence, turn)
-        else:
-            work = self._infer(call, turn)
-        return self._tasks.begin(work, ended, turn)
+        sequence = call.sequence_id
+        if network := self._find_elsewhere(call.network, sequence):
+            return self._pass_on(network, lambda: request.data, request.id, key, sequence)
+        return self._begin_call(call, key)
 
-    async def _infer(self, call: InferCall, turn: Turn | None) -> bytes:
-        result = await self._serving.run(call, self._context, turn)
-        write = partial(encode, result, _IS_FINAL)
-        return on_stream(await offload(write, texts(result.outputs.values())))
-
-    async def _pass_on(self, network: str, data: bytes, sequence: str, turn: Turn | None) -> bytes:
-        if turn is not None:
-            await turn.comes()
-        elsewhere = self._serving.elsewhere
-        assert elsewhere is not None
-        reply = await elsewhere.model_infer(network, data, self._context, sequence)
+    def _passed_back(self, _name: str, reply: bytes) -> bytes:
         return on_stream(reply + _FINAL_FIELDS)
 
-    def _success(self, _name: str, outcome: bytes) -> tuple[bytes, int]:
-        return outcome, len(outcome)
+    def _encoded(self, result: InferResult) -> bytes:
+        return on_stream(encode(result, _IS_FINAL))
+
+    def _success(self, _name: str, outcome: InferResult | bytes) -> tuple[bytes, int]:
+        result = outcome if isinstance(outcome, bytes) else self._encoded(outcome)
+        return result, len(result)
 
     def _failure(self, name: str, details: ErrorDetails) -> bytes:
         reply = oip.ModelStreamInferResponse(error_message=details.message)
