@@ -23,7 +23,7 @@ from headrace.runtime.config.replicas import SCHEMA as REPLICAS_SCHEMA
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.metrics.series import NOTES
-from headrace.runtime.sequences import counters as sequences
+from headrace.runtime.sequences import network as sequences
 from headrace.runtime.sequences.keys import SCHEMA as SEQUENCE_SCHEMA
 from headrace.server.http.metrics import metrics_table
 from headrace.server.repository.description import keys_table

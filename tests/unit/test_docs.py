@@ -91,6 +91,24 @@ def test_the_first_page_links_every_page() -> None:
     assert linked == {*PAGES} - {"README.md", "docs/index.md"}
 
 
+def test_the_first_page_and_the_index_have_one_order_of_pages() -> None:
+    rows = [row for row in text_of("README.md").splitlines() if row.startswith("|") and "](" in row]
+    cells = [row.strip("|").split(" | ") for row in rows if "docs/" in row]
+    columns = [
+        re.findall(r"\(docs/([\w/-]+)\.md", " ".join(column)) for column in zip(*cells, strict=True)
+    ]
+    sections = {
+        caption: lines.split()
+        for caption, lines in re.findall(
+            r":caption: ([^\n]+)\n:maxdepth: 1\n\n(.*?)\n```", text_of("docs/index.md"), re.DOTALL
+        )
+    }
+    assert columns[:3] == [sections[each] for each in ("Use it", "Devices", "Run a server")]
+    assert columns[3] == [each for each in sections["Extend it"] if each.startswith("develop/")] + [
+        *sections["Results"]
+    ]
+
+
 def test_the_example_of_a_network_description_is_read_as_it_stands(tmp_path: Path) -> None:
     folder = tmp_path / "classifier"
     folder.mkdir()

@@ -71,6 +71,9 @@ ENDED = Family(
 )
 
 
+FAMILIES = (OPEN, STATE_BYTES, STARTED, ENDED)
+
+
 class SequenceCounters:
     """Thread-safe."""
 
