@@ -55,20 +55,25 @@ class UserLookup:
         theirs, ours: the addresses of the connection's two ends, host and port first.
     """
 
-    __slots__ = ("_found", "_ours", "_theirs", "_user")
+    __slots__ = ("_looking", "_ours", "_theirs")
 
     def __init__(self, theirs: Sequence[Any], ours: Sequence[Any]) -> None:
         self._theirs = theirs
         self._ours = ours
-        self._found = False
-        self._user: int | None = None
+        self._looking: asyncio.Future[int | None] | None = None
 
     async def find(self) -> int | None:
-        """The id of the client's user. None if the client is not on this machine."""
-        if not self._found:
-            self._user = await asyncio.get_running_loop().run_in_executor(None, self._look_up)
-            self._found = True
-        return self._user
+        """The id of the client's user. None if the client is not on this machine. Calls that want
+        it at once wait for one look."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().run_in_executor(None, self._look_up)
+        looking = self._looking
+        try:
+            return await asyncio.shield(looking)
+        except Exception:
+            if self._looking is looking:
+                self._looking = None  # the next call looks again
+            raise
 
     def _look_up(self) -> int | None:
         theirs, ours = (_address(end[0], end[1]) for end in (self._theirs, self._ours))

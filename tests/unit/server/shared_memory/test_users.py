@@ -137,3 +137,45 @@ def test_a_connection_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None
 
     asyncio.run(run())
     assert len(asked) == 1
+
+
+def test_calls_that_want_the_user_at_once_wait_for_one_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[object] = []
+
+    def look(*ends: object) -> int:
+        looks.append(ends)
+        return SOMEBODY
+
+    async def scenario() -> None:
+        lookup = UserLookup(("127.0.0.1", 1), ("127.0.0.1", 2))
+        waiting = [asyncio.ensure_future(lookup.find()) for _ in range(9)]
+        await asyncio.sleep(0)  # all have asked
+        waiting.pop().cancel()
+        assert await asyncio.gather(*waiting) == [SOMEBODY] * 8
+
+    monkeypatch.setattr(module, "_user_of_socket", look)
+    asyncio.run(scenario())
+    assert len(looks) == 1
+
+
+def test_after_a_look_that_failed_the_next_call_looks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: list[int | Exception] = [MemoryError(), SOMEBODY]
+
+    def look(*_: object) -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def scenario() -> None:
+        lookup = UserLookup(("127.0.0.1", 1), ("127.0.0.1", 2))
+        with pytest.raises(MemoryError):
+            await lookup.find()
+        assert await lookup.find() == SOMEBODY
+
+    monkeypatch.setattr(module, "_user_of_socket", look)
+    asyncio.run(scenario())
