@@ -194,10 +194,11 @@ class Sending:
 
         Args:
             last: whether nothing follows (at a client).
-            whole: whether nothing is sent unless all of it goes out at once.
+            whole: whether nothing is sent unless the windows let all of it go.
 
         Returns:
-            Whether all of it goes out at once. Otherwise `DataSent` comes when it has.
+            Whether all of it goes out at once. Otherwise `DataSent` comes when it has. With
+            `whole`, whether it was taken: a large message that was goes out in turns.
         """
         size = len(message)
         fits = self.fits(stream, size)
@@ -222,8 +223,8 @@ class Sending:
             return True
         stream.ends = stream.ends or last
         if size <= _JOINED_BYTES:
-            return self._hold(stream, prefix(size) + message)
-        return self._hold(stream, prefix(size), message)
+            return self._hold(stream, prefix(size) + message) or whole
+        return self._hold(stream, prefix(size), message) or whole
 
     def fits(self, stream: Stream, size: int) -> bool:
         """Whether a message of `size` bytes would go out at once."""

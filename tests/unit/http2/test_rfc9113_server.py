@@ -671,6 +671,21 @@ def test_a_message_that_shall_go_whole_or_not_at_all_waits_for_no_window() -> No
     assert not server.wire.send_message(stream, b"", whole=True)
 
 
+def test_a_message_that_shall_go_whole_is_taken_once_however_large_it_is() -> None:
+    server = Server()
+    server.read(settings((WINDOW, 8 << 20)), window_update(0, 8 << 20))
+    stream = server.open(1)
+    server.wire.send_head(stream)
+    server.sent()
+    size = 3 << 20
+    assert server.wire.send_message(stream, b"x" * size, whole=True)
+    sent = 0
+    while server.wire.has_more:
+        server.wire.flush([])
+        sent += sum(len(each.payload) for each in server.sent_of(DATA))
+    assert sent == size + 5
+
+
 def test_more_data_than_the_connections_window_end_the_connection() -> None:
     server = Server(ConnectionLimits(connection_bytes=65_535, window_bytes=1 << 20))
     server.open(1)

@@ -135,11 +135,18 @@ def test_a_port_has_so_many_connections_and_no_more() -> None:
 class Client:
     """A client with one stream, which the server's handler has begun to read."""
 
-    def __init__(self, owner: Connections, port: int = 1, *, block: bytes = b"") -> None:
+    def __init__(
+        self,
+        owner: Connections,
+        port: int = 1,
+        *,
+        block: bytes = b"",
+        bounds: ConnectionLimits | None = None,
+    ) -> None:
         self._transport = Transport()
         self._server = NativeConnection(owner, f"ipv4:10.0.0.1:{port}", nobody)
         self._server.connection_made(self._transport)
-        self._wire = Connection(ConnectionLimits(), 0.0, client=True)
+        self._wire = Connection(bounds or ConnectionLimits(), 0.0, client=True)
         self._stream = self._wire.open(request_block("/s/M", "localhost") + block, 0.0)
         self._send()
 
@@ -228,6 +235,27 @@ def test_a_reply_where_a_message_is_read_leaves_with_that_read_and_takes_no_turn
             client.message(b"a", b"b")
         assert client.replies() == [b"a", b"b"]
         assert turns == []
+        await owner.close(0)
+
+    asyncio.run(scenario())
+
+
+def test_a_large_reply_of_a_stream_is_taken_once_where_the_windows_let_it_go() -> None:
+    large = bytes(3 << 20)
+
+    async def handle(call: IncomingCall) -> None:
+        def take(messages: Iterator[bytes]) -> None:
+            for _ in messages:
+                assert call.try_write(large)
+
+        await call.deliver(take)
+
+    async def scenario() -> None:
+        owner = connections(OneStream(handle))
+        client = Client(owner, bounds=ConnectionLimits(window_bytes=8 << 20))
+        await begun()
+        client.message(b"a")
+        assert client.replies() == [large]
         await owner.close(0)
 
     asyncio.run(scenario())
