@@ -1,12 +1,15 @@
-// Calls of Node's gRPC: node calls.js ADDRESS SMALL LARGE, files with a message of ModelInfer each.
+// Calls of Node's gRPC: node calls.js ADDRESS SMALL LARGE LARGEST, files with a message of ModelInfer
+// each.
 "use strict";
 const fs = require("fs");
 const grpc = require("@grpc/grpc-js");
 
 const [address, ...files] = process.argv.slice(2);
-const [small, large] = files.map((name) => fs.readFileSync(name).subarray(5));
+const [small, large, largest] = files.map((name) => fs.readFileSync(name).subarray(5));
 const INFER = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM = "/inference.GRPCInferenceService/ModelStreamInfer";
+const UPLOAD = "/headrace.v1.InferenceEngine/UploadModel";
+const HEALTH = "/grpc.health.v1.Health/Check";
 const WATCH = "/grpc.health.v1.Health/Watch";
 const nothing = Buffer.alloc(0);
 const same = (bytes) => bytes;
@@ -16,14 +19,16 @@ function connect(options = {}) {
     "grpc.max_receive_message_length": -1,
     "grpc.max_send_message_length": -1,
     "grpc.use_local_subchannel_pool": 1,
+    "grpc.keepalive_time_ms": 1000,
+    "grpc.keepalive_permit_without_calls": 1,
     ...options,
   });
 }
 
-function call(client, message, metadata = new grpc.Metadata()) {
+function call(client, message, metadata = new grpc.Metadata(), method = INFER) {
   return new Promise((resolve, reject) => {
     const done = (error, reply) => (error ? reject(error) : resolve(reply));
-    client.makeUnaryRequest(INFER, same, same, message, metadata, done);
+    client.makeUnaryRequest(method, same, same, message, metadata, done);
   });
 }
 
@@ -49,6 +54,10 @@ const tests = {
   async largeMessages(client) {
     const replies = await several(4, () => call(client, large));
     check(replies.every((each) => each.length > 16 << 20), "short replies");
+  },
+  async sizes(client) {
+    await call(client, nothing, new grpc.Metadata(), HEALTH);
+    check((await call(client, largest)).length > 63 << 20, "a short reply");
   },
   async metadata(client) {
     const metadata = new grpc.Metadata();
@@ -86,6 +95,21 @@ const tests = {
     stream.end();
     await ended;
     check(replies === messages.length, `${replies} replies`);
+  },
+  async upload(client) {
+    const chunk = Buffer.concat([Buffer.from([0x0a, 0xe8, 0x07]), Buffer.alloc(1000, "a")]);
+    const reply = await new Promise((resolve, reject) => {
+      const done = (error, found) => (error ? reject(error) : resolve(found));
+      const stream = client.makeClientStreamRequest(UPLOAD, same, same, done);
+      for (let count = 0; count < 100; count++) stream.write(chunk);
+      stream.end();
+    });
+    check(reply.includes("sha256:"), "an upload");
+  },
+  async pings(client) {
+    const code = await watch(client, { deadline: Date.now() + 5000 }, () => {});
+    check(code === grpc.status.DEADLINE_EXCEEDED, `pings: ${code}`);
+    await call(client, small);
   },
 };
 

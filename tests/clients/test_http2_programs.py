@@ -1,17 +1,22 @@
-"""Programs that speak HTTP/2 and know nothing of headrace: curl, h2load, Node's grpc-js, and
-tritonclient through nginx, HAProxy and Envoy.
+"""Programs that speak HTTP/2 and know nothing of headrace: curl, h2load, the libraries of gRPC for
+Node, Go, C++ and Python, and tritonclient through nginx, HAProxy and Envoy.
 
-Debian's packages are curl, nghttp2-client, npm, nginx and haproxy.
+Debian's packages are curl, nghttp2-client, npm, golang-google-grpc-dev, libgrpc++-dev, nginx and
+haproxy.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import re
 import shutil
 import struct
 import subprocess
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +26,17 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2
 
 from tests.clients.conftest import REPOSITORY, Serving, load_over_rest
+from tests.support.cpp import compiled
 from tests.support.proxies import NAMES, proxied
 
 METHOD = "inference.GRPCInferenceService/ModelInfer"
 HEADERS = ("-H", "content-type: application/grpc", "-H", "te: trailers")
 SECONDS = 60
 LARGE = 4 << 20  # floats
+LARGEST = (16 << 20) - 64  # a message of 64 MiB with what is beside them
 GRPC_JS = "@grpc/grpc-js@1.14"
+GO_PATH = "/usr/share/gocode"
+PROGRAMS = REPOSITORY / "tests/clients"
 
 pytestmark = pytest.mark.timeout(4 * SECONDS)
 
@@ -40,8 +49,8 @@ def program(name: str, package: str) -> str:
     return found
 
 
-def output(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
+def output(*command: str | Path, seconds: float = SECONDS) -> str:
+    done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout.decode(errors="replace")
 
@@ -109,18 +118,53 @@ def test_h2load_has_a_reply_to_each_call(
     print(*re.findall(r"finished in .*", said))
 
 
-def test_grpc_js_has_what_it_asks_for(address: str, tmp_path: Path) -> None:
+def calls_in_node(folder: Path) -> list[str | Path]:
     node, npm = program("node", "nodejs"), program("npm", "npm")
     installed = subprocess.run(
-        [npm, "install", "--no-audit", "--no-fund", "--prefix", tmp_path, GRPC_JS],
+        [npm, "install", "--no-audit", "--no-fund", "--prefix", folder, GRPC_JS],
         capture_output=True,
         timeout=2 * SECONDS,
         check=False,
     )
     if installed.returncode:
         pytest.skip(f"npm cannot install {GRPC_JS}: {installed.stderr.decode()[-300:]}")
-    script = shutil.copy(REPOSITORY / "tests/clients/calls.js", tmp_path)
-    said = output(node, script, address, request(tmp_path, 8), request(tmp_path, LARGE))
+    return [node, shutil.copy(PROGRAMS / "calls.js", folder)]
+
+
+def calls_in_go(folder: Path) -> list[str | Path]:
+    go = program("go", "golang-go golang-google-grpc-dev")
+    environment = {**os.environ, "GO111MODULE": "off", "GOPATH": GO_PATH, "GOFLAGS": ""}
+    command = [go, "build", "-o", folder / "calls", PROGRAMS / "calls.go"]
+    subprocess.run(command, check=True, env=environment, timeout=4 * SECONDS)
+    return [folder / "calls"]
+
+
+def calls_in_cpp(folder: Path) -> list[str | Path]:
+    return [compiled(PROGRAMS / "calls.cc", folder)]
+
+
+def calls_in_python(_: Path, kind: str) -> list[str | Path]:
+    return [sys.executable, PROGRAMS / "calls.py", kind]
+
+
+@pytest.mark.timeout(10 * SECONDS)
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        pytest.param(calls_in_node, id="Node"),
+        pytest.param(calls_in_go, id="Go"),
+        pytest.param(calls_in_cpp, id="C++"),
+        pytest.param(partial(calls_in_python, kind="sync"), id="grpcio"),
+        pytest.param(partial(calls_in_python, kind="aio"), id="grpc.aio"),
+    ],
+)
+def test_each_library_of_grpc_has_what_it_asks_for(
+    prepare: Callable[[Path], list[str | Path]], address: str, tmp_path: Path
+) -> None:
+    """Calls of 0 B to 64 MiB, all streams, metadata, compression, deadlines, cancels, pings."""
+    command = prepare(tmp_path)
+    files = [request(tmp_path, count) for count in (8, LARGE, LARGEST)]
+    said = output(*command, address, *files, seconds=4 * SECONDS)
     assert said.splitlines()[-1] == "done", said
 
 
