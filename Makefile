@@ -65,7 +65,7 @@ more:
 	@echo 'make test-access         rotate tokens every second under load for a minute; ROTATION_SECONDS=20 is shorter'
 	@echo 'make test-avx2           test products of integers on an emulated processor without VNNI; needs qemu-user'
 	@echo 'make test-balance        stop, freeze and kill one of three servers under the load of clients that balance; STOPS=10 sets how often one stops'
-	@echo 'make test-clients        run the clients of Triton, KServe and MLServer, perf_analyzer, and libraries that use ONNX Runtime, as they are on PyPI, against a server, and curl, h2load, grpc-js, nginx and HAProxy where they are installed, and our client against gRPC in C++ and through proxies; downloads 690 MB'
+	@echo 'make test-clients        run the clients of Triton, KServe and MLServer, perf_analyzer, and libraries that use ONNX Runtime, as they are on PyPI, against a server, and curl, h2load, gRPC in Node, Go and C++, nginx and HAProxy where they are installed, and our client against gRPC in C++ and through proxies; downloads 690 MB'
 	@echo 'make test-cuda           run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-dashboards     run every query of the dashboards and rules against a Prometheus that scrapes a busy server, and make each alert fire; PICTURES=docs/_static/dashboards draws the answers'
 	@echo 'make test-deploy         render and check what deploy/ holds for Kubernetes and systemd; downloads 65 MB'
@@ -120,7 +120,7 @@ test-absences: $(INSTALLED)
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
-OVER_BOTH = auto_over_the_wire batch_over_the_wire call_ends client client_shared_memory clients \
+OVER_BOTH = auto_over_the_wire batch_over_the_wire call_ends client clients \
     custom_operators draw errors_page handles hanging_device hetero_over_the_wire inference_session \
     multi_over_the_wire open_inference opencl_over_the_wire plugin_bugs private_networks quotas \
     repository restart sequences_over_the_wire shared_memory standard_protocols status stop tabular \
@@ -128,7 +128,7 @@ OVER_BOTH = auto_over_the_wire batch_over_the_wire call_ends client client_share
 
 # What does not test limits holds on gRPC's own server, too.
 test-grpcio: $(INSTALLED)
-	@HEADRACE_FRONT_END=grpcio $(BIN)/pytest $(OVER_BOTH:%=tests/integration/test_%.py) $(ARGS)
+	@$(BIN)/pytest --front-end grpcio $(OVER_BOTH:%=tests/integration/test_%.py) $(ARGS)
 
 test-ray: .venv-ray/.installed
 	@.venv-ray/bin/pytest -o filterwarnings=ignore --timeout 900 -rs -s tests/ray $(ARGS)

@@ -26,10 +26,17 @@ _INHERITED = re.compile(
 )
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    said = "what carries gRPC in servers that tests start; tests of hardening run on native alone"
+    parser.addoption("--front-end", choices=("native", "grpcio"), default="native", help=said)
+
+
+def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if _INHERITED.fullmatch(name)]:
         del os.environ[name]
     os.environ["LANG"] = "C.UTF-8"
+    if config.getoption("--front-end") != "native":
+        os.environ["HEADRACE_FRONT_END"] = config.getoption("--front-end")
     os.umask(0o022)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(ModuleNotFoundError):  # the environments of others' clients lack it
@@ -58,6 +65,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         parts[bool(ALONE.match(each.name)) == wanted].append(each)
     config.hook.pytest_deselected(items=parts[False])
     items[:] = parts[True]
+    if config.getoption("--front-end") == "grpcio":
+        for each in items:
+            for marker in each.iter_markers("native_front_end"):
+                each.add_marker(pytest.mark.skip(reason=marker.args[0]))
 
 
 _COLLECTS = re.compile(r"^from .*\b(collect|node_tests)$", re.MULTILINE)
