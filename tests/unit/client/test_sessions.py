@@ -174,7 +174,7 @@ def test_a_request_that_is_cancelled_while_it_waits_is_not_sent(fake: Fake, netw
     session = network.session()
     first, second = session.start_async(x(ENDLESS)), session.start_async(x(2))
     third = session.start_async(x(3))
-    assert not second.wait(0.01)
+    assert eventually(lambda: not second.wait(0.01) and fake.started.is_set())
     assert second.cancel()
     assert not third.wait(0.01)
     assert first.cancel()

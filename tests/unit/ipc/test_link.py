@@ -34,8 +34,9 @@ def poll(link: Link) -> Message | None:
     return message
 
 
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def open_descriptors() -> set[str]:
+    listed = {each.name for each in Path("/proc/self/fd").iterdir()}
+    return {name for name in listed if Path("/proc/self/fd", name).exists()}
 
 
 def test_a_link_takes_messages_shorter_and_longer_than_it_reads_ahead(
@@ -111,7 +112,7 @@ def test_descriptors_that_no_message_claims_are_bounded_and_closed() -> None:
         flood()
     theirs.close()
     ours.close()
-    assert open_descriptors() == before - 2
+    assert open_descriptors() < before
 
 
 def test_descriptors_beyond_those_of_a_message_end_the_link_and_are_closed(
@@ -123,7 +124,7 @@ def test_descriptors_beyond_those_of_a_message_end_the_link_and_are_closed(
     with pytest.raises(Disconnected, match="descriptors"):
         theirs.receive()
     theirs.close()
-    assert open_descriptors() == before - 1
+    assert open_descriptors() < before
 
 
 def test_descriptors_that_came_with_no_message_are_discarded_as_their_owner_wants() -> None:
@@ -181,7 +182,7 @@ def test_a_header_that_is_no_object_is_refused_without_waiting_and_its_descripto
     with pytest.raises(Disconnected):
         poll(theirs)
     theirs.close()
-    assert open_descriptors() == before - 1
+    assert open_descriptors() < before
 
 
 def test_a_message_that_is_cut_short_is_none(link: tuple[Link, Link]) -> None:

@@ -20,8 +20,8 @@ from headrace.client.channel.channel import CallFailed
 from tests.support import http2_ends as raw
 from tests.support.channel_callers import KINDS, calling
 from tests.support.listeners import listening
+from tests.support.patience import PATIENCE_SECONDS as SECONDS
 
-SECONDS: Final = 30.0
 MESSAGE_BYTES: Final = 1 << 20
 FLOOD_BYTES: Final = 64 << 20
 GROWTH_BYTES: Final = 24 << 20
@@ -190,10 +190,14 @@ def greets(accepted: socket.socket) -> None:
     silent(accepted)
 
 
+over = threading.Event()
+"""Whether the calls to a deaf server are over."""
+
+
 def deaf(accepted: socket.socket) -> None:
     """Lets the client send as much as it likes, and reads nothing."""
     accepted.sendall(raw.settings((4, 2**31 - 1)) + raw.window_update(0, 2**31 - 65_536))
-    time.sleep(2)
+    over.wait(SECONDS)
 
 
 @pytest.mark.parametrize("talk", [drip, silent, greets, deaf])
@@ -202,9 +206,12 @@ def deaf(accepted: socket.socket) -> None:
 def test_no_call_outlives_its_deadline(kind: str, size: int, talk: Any) -> None:
     request = bytes(size)
     calls: list[tuple[str, Any, dict[str, Any]]] = [("/t/M", request, {"timeout": 0.5})] * 4
+    over.clear()
     with listening(talk) as port, calling(kind, f"127.0.0.1:{port}") as callers:
         began = time.monotonic()
-        for outcome in callers.all(calls):
+        outcomes = callers.all(calls)
+        over.set()
+        for outcome in outcomes:
             assert isinstance(outcome, CallFailed)
             assert outcome.code is grpc.StatusCode.DEADLINE_EXCEEDED or talk is silent
         assert time.monotonic() - began < SECONDS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from headrace.plugins import hetero, multi
 from headrace.plugins.multi.plugin import MultiPlugin
+from headrace.plugins.multi.running import availability
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
@@ -32,6 +34,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.metrics import families
+from headrace.runtime.system.backoff import Backoff
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
 from headrace.testing.counted import number
@@ -530,7 +533,10 @@ def test_parts_carry_the_ticket_and_are_counted_apart(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "error", [Unavailable("gone"), RuntimeError("bug"), Internal("bug")], ids=lambda e: str(type(e))
 )
-def test_what_a_device_fails_another_one_runs(rig: Rig, error: Exception) -> None:
+def test_what_a_device_fails_another_one_runs(
+    rig: Rig, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(availability, "Backoff", partial(Backoff, first=3600.0, longest=3600.0))
     network = rig.load()
     rig.device("A").breaks(error)
     request = InferRequest(network)

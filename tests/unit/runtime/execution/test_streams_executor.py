@@ -105,6 +105,11 @@ def executor() -> Iterator[StreamsExecutor]:
     executor.stop(PATIENCE_SECONDS)
 
 
+def streams() -> list[threading.Thread]:
+    """The threads of executors called FAKE."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("FAKE-")]
+
+
 def raise_(error: BaseException) -> None:
     raise error
 
@@ -263,13 +268,12 @@ def test_shrinking_lets_what_runs_finish_and_then_runs_fewer() -> None:
 
 
 def test_shrinking_ends_idle_threads() -> None:
-    before = threading.active_count()
     executor = StreamsExecutor("FAKE", 4)
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith("FAKE-")]
+    threads = streams()
     executor.resize(1)
     join(*(thread for thread in threads if thread.name != "FAKE-stream-0"))
     executor.stop(PATIENCE_SECONDS)
-    assert threading.active_count() == before
+    assert not streams()
 
 
 def test_streams_have_numbers_of_their_own_after_shrinking_and_growing() -> None:
@@ -376,7 +380,6 @@ def test_stop_waits_for_who_has_entered() -> None:
 
 
 def test_a_stopped_executor_takes_nothing_and_starts_no_thread() -> None:
-    before = threading.active_count()
     executor = StreamsExecutor("FAKE", 1)
     share = executor.share(1)
     executor.stop(PATIENCE_SECONDS)
@@ -385,7 +388,7 @@ def test_a_stopped_executor_takes_nothing_and_starts_no_thread() -> None:
         share.submit(Probe())
     with pytest.raises(Unavailable, match="shutting down"):
         executor.resize(2)
-    assert threading.active_count() == before
+    assert not streams()
 
 
 # -- binding --

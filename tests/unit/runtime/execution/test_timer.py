@@ -247,13 +247,10 @@ def test_deadlines_that_come_and_go_behind_the_first_wake_nobody(
         patch.setattr(threading, "Condition", condition)
         timer = Timer()
     try:
-        asleep = Gate()
-        timer.schedule(time.monotonic(), asleep)
-        asleep.await_arrivals()
-        asleep.open()
+        timer.schedule(time.monotonic() + 30, nothing)  # the first
         for index in range(1000):
             timer.cancel(timer.schedule(time.monotonic() + 60 + index / 100, nothing))
-        assert made[0].notified <= 3
+        assert made[0].notified <= 1
     finally:
         timer.stop()
 

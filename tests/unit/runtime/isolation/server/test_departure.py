@@ -148,6 +148,9 @@ def test_a_request_to_an_idle_stream_is_sent_by_the_functions_that_decide_and_no
         stacks.append(names[names.index("start") + 1 :])
         send(link, *arguments)
 
+    executor = network.executor
+    assert executor is not None
+    eventually(lambda: executor.busy == 0, "an idle stream")
     monkeypatch.setattr(Link, "send", counted)
     requests.start(1.0)
     requests.next()

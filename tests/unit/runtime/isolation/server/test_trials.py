@@ -81,7 +81,9 @@ def test_whoever_has_left_holds_no_thread_and_no_worker(
     with closing(IsolatedPlugin("FRAGILE", services, {}, _PATH)) as plugin:
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(load, plugin)
-            eventually(lambda: any(each.under_way for each in plugin._host.trials._busy), "at work")
+            eventually(
+                lambda: any(each.under_way for each in [*plugin._host.trials._busy]), "at work"
+            )
             (worker,) = plugin._host.trials._busy
             token.cancel(Cancelled("the caller left"))
             with pytest.raises(Cancelled, match="the caller left"):
