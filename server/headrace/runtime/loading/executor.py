@@ -192,6 +192,8 @@ class LoadExecutor:
                 self._loading.submit(self._work)
             except RuntimeError:  # it has stopped, or the system has no thread
                 with self._lock:
+                    if not self._ready:  # another thread has begun it: `submit` queues it first
+                        continue
                     failed = self._ready.pop()
                 self._leave(failed)
                 failed.future.set_exception(

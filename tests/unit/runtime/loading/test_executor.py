@@ -232,3 +232,25 @@ def test_long_tasks_leave_their_places_to_other_identities_and_share_what_is_bes
         future.result(PATIENCE_SECONDS)
     executor.stop()
     timer.stop()
+
+
+def test_a_task_that_a_thread_has_begun_goes_on_although_no_other_thread_can_start(
+    executor: LoadExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(work: Callable[[], None]) -> None:
+        work()  # as a thread does that was there: the pool queues the work first
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(executor._loading, "submit", submit)
+    assert executor.submit(lambda: 7).result(PATIENCE_SECONDS) == 7
+
+
+def test_a_task_for_which_there_is_no_thread_is_refused(
+    executor: LoadExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(executor._loading, "submit", submit)
+    with pytest.raises(ResourceExhausted, match="no thread"):
+        executor.submit(lambda: 7).result(PATIENCE_SECONDS)
