@@ -39,6 +39,7 @@ VALUES = (
 MADE_BY_METHODS = {"InferRequest", "InferMany", "Session", "Network", "Outputs"}
 INSIDE = {
     "check_open",
+    "do",
     "doubts",
     "encode",
     "failed",

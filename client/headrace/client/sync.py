@@ -65,7 +65,7 @@ def _network_method(
     """The method of `Network` that runs a plan."""
 
     def method(self: Network, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.client.run(make(self, *args, **kwargs))
+        return run(make(self, *args, **kwargs), self.client.do)
 
     plan.present(method, make, bound=True)
     return method
@@ -187,13 +187,14 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
 
     def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
-        return run(steps, self._do)
+        return run(steps, self.do)
 
     def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan on a thread of its own."""
         threading.Thread(target=self.run, args=(steps,), daemon=True).start()
 
-    def _do(self, step: Step) -> Any:
+    def do(self, step: Step) -> Any:
+        """Does one step of a plan."""
         if isinstance(step, Pause):
             return time.sleep(step.seconds)
         if isinstance(step, CallBlocking):

@@ -58,7 +58,10 @@ def parse_infer_request(data: bytes) -> tuple[pb.InferRequest, Attachments]:
 def parse_infer_reply(data: bytes) -> tuple[pb.InferReply, Attachments]:
     """The reply, and its attachments as views of `data`; see `parse_infer_request`."""
     if len(data) < SMALL_BYTES:
-        message = parse_plain(_Reply, data)
+        try:
+            message = _Reply.FromString(data)
+        except _UNREADABLE:
+            raise malformed(_Reply.DESCRIPTOR) from None
         return message, message.attachments
     return parse_span(_Reply, data, 0, len(data))
 

@@ -69,7 +69,7 @@ def _network_method(
     """The method of `Network` that runs a plan."""
 
     async def method(self: Network, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.client.run(make(self, *args, **kwargs))
+        return await run_on_loop(make(self, *args, **kwargs), self.client.do)
 
     plan.present(method, make, bound=True)
     return method
@@ -177,7 +177,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
 
     async def run(self, steps: Plan[T]) -> T:
         """Runs a plan to its end."""
-        return await run_on_loop(steps, self._do)
+        return await run_on_loop(steps, self.do)
 
     def run_in_background(self, steps: Plan[None]) -> None:
         """Runs a plan in the background; nobody waits for its end."""
@@ -185,7 +185,8 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _do(self, step: Step) -> Any:
+    async def do(self, step: Step) -> Any:
+        """Does one step of a plan."""
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import grpc
 
@@ -13,6 +13,8 @@ from headrace.http2.events import MessageRefused, Reset
 from headrace.http2.frames import ErrorCode
 from headrace.http2.messages import BadMessage, CompressedMessage, TooLarge
 from headrace.http2.streams import Stream
+
+C = TypeVar("C")
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _OK: Final = grpc.StatusCode.OK
@@ -25,11 +27,12 @@ _RESETS: Final[dict[int, grpc.StatusCode]] = {
 }
 
 
-class Answer:
+class Answer(Generic[C]):
     """A call on a connection that brings one reply, and what came of it. Not thread-safe: whoever
     owns the connection has it. A subclass knows who waits.
 
     Args:
+        connection: carries it.
         block: the call's header block.
         request: the one message that it sends; None if it sends messages later.
         due: when its time is up, on the monotonic clock, if the connection shall keep it.
@@ -45,6 +48,7 @@ class Answer:
     __slots__ = (
         "_head",
         "block",
+        "connection",
         "due",
         "failure",
         "is_over",
@@ -62,7 +66,10 @@ class Answer:
     def sent(self) -> None:
         """Nothing is held back any more."""
 
-    def __init__(self, block: bytes, request: Request | None, due: float | None = None) -> None:
+    def __init__(
+        self, connection: C, block: bytes, request: Request | None, due: float | None = None
+    ) -> None:
+        self.connection = connection
         self.block = block
         self.due = due
         self.request = request
@@ -148,7 +155,7 @@ class Answer:
         self.fail(CallFailed(code, f"the answer is not gRPC's: HTTP status {head.status}"))
 
 
-class StreamAnswer(Answer):
+class StreamAnswer(Answer[C]):
     """What came of a call with many messages.
 
     Attributes:
@@ -161,8 +168,8 @@ class StreamAnswer(Answer):
 
     _needs_reply = False
 
-    def __init__(self, block: bytes, due: float | None = None) -> None:
-        super().__init__(block, None, due)
+    def __init__(self, connection: C, block: bytes, due: float | None = None) -> None:
+        super().__init__(connection, block, None, due)
         self.messages: deque[Message | CompressedMessage] = deque()
         self.early: list[Request] = []
         self.ends = False

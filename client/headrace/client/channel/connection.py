@@ -61,7 +61,7 @@ class ChannelConnection:
         self._cipher = cipher
         self._wire = Wire(limits, time.monotonic(), client=True)
         self._buffer = memoryview(bytearray(bounds.READ_BYTES))
-        self._line: deque[Answer] = deque()  # beyond the streams that the server allows
+        self._line: deque[Answer[Any]] = deque()  # beyond the streams that the server allows
         self._unsent: deque[Buffer] = deque()
         self._used_at = bounds.clock()
 
@@ -80,7 +80,7 @@ class ChannelConnection:
 
     # -- calls --
 
-    def _add(self, answer: Answer) -> None:
+    def _add(self, answer: Answer[Any]) -> None:
         """Opens a stream for a call, as soon as the server allows one more."""
         wire = self._wire
         if self._line or len(wire.streams) >= wire.peer_streams:
@@ -88,7 +88,7 @@ class ChannelConnection:
         else:
             self._open(answer)
 
-    def _open(self, answer: Answer) -> None:
+    def _open(self, answer: Answer[Any]) -> None:
         wire, request = self._wire, answer.request
         now = time.monotonic()
         try:
@@ -114,7 +114,7 @@ class ChannelConnection:
         elif request is not None:
             self._message(answer, request, last=True)
 
-    def _message(self, answer: Answer, message: Request, *, last: bool = False) -> None:
+    def _message(self, answer: Answer[Any], message: Request, *, last: bool = False) -> None:
         assert answer.stream is not None
         if isinstance(message, bytes | bytearray | memoryview):
             self._wire.send_message(answer.stream, message, last=last)
@@ -123,7 +123,7 @@ class ChannelConnection:
         if last:
             self._wire.end(answer.stream)
 
-    def _say(self, answer: StreamAnswer, message: Request) -> None:
+    def _say(self, answer: StreamAnswer[Any], message: Request) -> None:
         """Sends a message of a stream, unless it is over."""
         if answer.is_over:
             return
@@ -132,14 +132,14 @@ class ChannelConnection:
         else:
             self._message(answer, message)
 
-    def _finish(self, answer: StreamAnswer) -> None:
+    def _finish(self, answer: StreamAnswer[Any]) -> None:
         """Says that a stream has no more messages."""
         if not answer.is_over:
             answer.ends = True
             if answer.stream is not None:
                 self._wire.end(answer.stream)
 
-    def _next_message(self, answer: StreamAnswer) -> object | None:
+    def _next_message(self, answer: StreamAnswer[Any]) -> object | None:
         """The next message of a stream that has come; None if none has. The server may send more
         then."""
         if not answer.messages:
@@ -149,7 +149,7 @@ class ChannelConnection:
             self._wire.read(answer.stream, len(message))
         return message
 
-    def _give_up(self, answer: Answer, failure: CallFailed) -> bool:
+    def _give_up(self, answer: Answer[Any], failure: CallFailed) -> bool:
         """Ends a call from this side. Returns False if it has ended."""
         if answer.is_over:
             return False
@@ -254,7 +254,7 @@ class ChannelConnection:
         if over and (self._line or not self.is_open):
             self._open_next()
 
-    def _broke_off(self, answer: Answer, event: Reset | MessageRefused) -> None:
+    def _broke_off(self, answer: Answer[Any], event: Reset | MessageRefused) -> None:
         fault = self._wire.fault
         if isinstance(event, Reset) and fault is not None and event.why == str(fault):
             answer.fail(_broken(fault))

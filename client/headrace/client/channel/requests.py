@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Final
 
 from headrace.client.channel.channel import Metadata
@@ -10,6 +11,7 @@ from headrace.http2.calls import request_block
 
 _REMEMBERED: Final = 256
 _DIGITS: Final = 2  # of a timeout, after the first
+_LEAST_SECONDS: Final = 1e-6
 
 
 class Blocks:
@@ -25,18 +27,22 @@ class Blocks:
         self._user_agent = user_agent
         self._known: dict[tuple[str, float | None, Metadata], bytes] = {}
 
-    def block(self, method: str, timeout: float | None, metadata: Metadata) -> bytes:
-        """The block of a call.
+    def block(self, method: str, deadline: float | None, metadata: Metadata) -> bytes:
+        """The block of a call that begins now.
+
+        Args:
+            deadline: on the monotonic clock.
 
         Raises:
             ValueError: the metadata cannot be sent.
         """
-        if timeout is None:
-            sent = None
-        elif 10.0 <= timeout < 100.0:
-            sent = math.ceil(timeout * 10) / 10  # most timeouts: without a logarithm
-        else:
-            sent = _rounded(timeout)
+        sent = None
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if 10.0 <= left < 100.0:
+                sent = math.ceil(left * 10) / 10  # most timeouts: without a logarithm
+            else:
+                sent = _rounded(max(left, _LEAST_SECONDS))
         key = (method, sent, metadata)
         found = self._known.get(key)
         if found is None:
@@ -57,5 +63,5 @@ class Blocks:
 def _rounded(seconds: float) -> float:
     """A timeout of three digits, not shorter, as gRPC's own clients round theirs. The client's own
     clock keeps the exact one."""
-    step = 10.0 ** (math.floor(math.log10(max(seconds, 1e-9))) - _DIGITS)
+    step = 10.0 ** (math.floor(math.log10(seconds)) - _DIGITS)
     return math.ceil(seconds / step) * step

@@ -290,38 +290,29 @@ def infer(
         FailedPrecondition: it is still loading, or has failed to load.
     """
     budget = Budget(network.timeout_seconds if timeout is None else timeout)
-    options = outputs, priority, performance_counts, retry_when_full
-    try:
-        return (yield from _infer(network, inputs, budget, *options))
-    except Error as error:
-        if not network.doubts(error) or not (yield from network.renew(budget.left_seconds)):
-            raise
-    return (yield from _infer(network, inputs, budget, *options))
-
-
-def _infer(
-    network: AnyNetwork,
-    inputs: Mapping[str, Any],
-    budget: Budget,
-    outputs: Sequence[str] | None,
-    priority: int,
-    performance_counts: bool,
-    retry_when_full: bool,
-) -> Plan[Outputs]:
-    sharing, encoder = network.sharing, network.encoder
-    if sharing is None and not (outputs or priority or performance_counts):
-        small = encoder.encode_small(inputs)
-        if small is not None:
-            return (yield from infer_packed(small, budget, retry_when_full=retry_when_full))
-    request, attachments = encoder.encode(
-        inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
-    )
-    loan = None if sharing is None else (yield from sharing.borrow(request, attachments))
-    data = loan or serialize_request(request, attachments)
-    found = yield from infer_packed(data, budget, retry_when_full=retry_when_full)
-    if sharing is not None and loan is None:
-        sharing.learn(request, found)
-    return found
+    is_plain = not (outputs or priority or performance_counts)
+    is_renewed = False
+    while True:
+        sharing, encoder = network.sharing, network.encoder
+        try:
+            small = encoder.encode_small(inputs) if is_plain and sharing is None else None
+            if small is not None:
+                return (yield from infer_packed(small, budget, retry_when_full=retry_when_full))
+            request, attachments = encoder.encode(
+                inputs, outputs=outputs, priority=priority, performance_counts=performance_counts
+            )
+            loan = None if sharing is None else (yield from sharing.borrow(request, attachments))
+            data = loan or serialize_request(request, attachments)
+            found = yield from infer_packed(data, budget, retry_when_full=retry_when_full)
+            if sharing is not None and loan is None:
+                sharing.learn(request, found)
+            return found
+        except Error as error:
+            if is_renewed or not network.doubts(error):
+                raise
+            if not (yield from network.renew(budget.left_seconds)):
+                raise
+            is_renewed = True
 
 
 def get_metric(

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 from headrace.client.channel import bounds
-from headrace.client.channel.answers import Answer
+from headrace.client.channel.threads.channel import UnaryAnswer
 from headrace.client.channel.threads.connection import SharedConnection
 from tests.support import http2_ends as raw
 
 HEAD = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 CALLERS = 16
+BLOCK = raw.block(*raw.CALL)
 PING = raw.frame(raw.PING, payload=bytes(8))  # has to be answered
 
 
@@ -31,19 +31,6 @@ def answer(stream: int) -> bytes:
 class NoAttendant:
     def attend(self, connection: SharedConnection) -> None:
         raise AssertionError("a caller waits")
-
-
-class Waits(Answer):
-    """A call that a thread waits for."""
-
-    def __init__(self, connection: SharedConnection) -> None:
-        super().__init__(raw.block(*raw.CALL), b"request")
-        self._connection = connection
-        self.ready = False
-        self.lock: Any = None
-
-    def told(self) -> None:
-        self._connection.wake(self)
 
 
 @contextmanager
@@ -62,7 +49,7 @@ def shared() -> Iterator[tuple[SharedConnection, socket.socket]]:
 def test_a_connection_that_breaks_after_its_last_reply_closes_its_socket() -> None:
     """A write fails, and nobody reads any more who would find out why."""
     with shared() as (connection, theirs):
-        call = Waits(connection)
+        call = UnaryAnswer(connection, BLOCK, b"request")
         assert connection.begin(call)
         theirs.recv(65_536)
         theirs.sendall(answer(1) + PING)
@@ -76,7 +63,7 @@ def test_a_connection_that_breaks_after_its_last_reply_closes_its_socket() -> No
 def test_all_whose_replies_come_together_return_beside_some_who_give_up() -> None:
     """They are woken one after the other, and who gives up must not keep the next one asleep."""
     with shared() as (connection, theirs), ThreadPoolExecutor(CALLERS) as pool:
-        calls = [Waits(connection) for _ in range(CALLERS)]
+        calls = [UnaryAnswer(connection, BLOCK, b"request") for _ in range(CALLERS)]
         assert all(map(connection.begin, calls))
         waits = [
             pool.submit(connection.wait, call, time.monotonic() + 0.01 if number % 2 else None)

@@ -173,11 +173,11 @@ class BalancedClient(Client):
         addresses = [each.target for each in pinned]
         return connections.agreed(list(zip(addresses, results, strict=True)))
 
-    async def _do(self, step: Step) -> Any:
+    async def do(self, step: Step) -> Any:
         if isinstance(step, At):
-            return await step.client._do(step)
+            return await step.client.do(step)
         if not isinstance(step, CallMethod):
-            return await super()._do(step)
+            return await super().do(step)
         connections.check_routed(step.method, self.fleet, once=step.once)
         await self._know()
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)

@@ -224,11 +224,11 @@ class BalancedClient(Client):
         addresses = [each.target for each in pinned]
         return connections.agreed(list(zip(addresses, results, strict=True)))
 
-    def _do(self, step: Step) -> Any:
+    def do(self, step: Step) -> Any:
         if isinstance(step, At):
-            return step.client._do(step)
+            return step.client.do(step)
         if not isinstance(step, CallMethod):
-            return super()._do(step)
+            return super().do(step)
         connections.check_routed(step.method, self.fleet, once=step.once)
         seconds = plan.seconds(step.timeout_seconds, self.timeout_seconds)
         if step.method == "Infer" and self.fleet.options.hedge_after_seconds is not None:

@@ -116,7 +116,7 @@ class LoopChannel:
         connection = None if here is None else here.current
         if connection is None or not connection.may_take(repeat=repeat):
             connection = await self._connection(deadline, repeat=repeat)
-        block = self._blocks.block(method, _left(deadline), metadata)
+        block = self._blocks.block(method, deadline, metadata)
         call = _Call(connection, block, request, deadline)
         await call.over()
         if call.failure is not None:
@@ -138,7 +138,7 @@ class LoopChannel:
     ) -> AsyncStream:
         deadline = None if timeout is None else time.monotonic() + timeout
         connection = await self._connection(deadline, repeat=False)
-        block = self._blocks.block(method, _left(deadline), metadata)
+        block = self._blocks.block(method, deadline, metadata)
         return LoopStream(connection, block, deadline, self._max_message_bytes, ended)
 
     async def close(self) -> None:
@@ -254,16 +254,15 @@ class _OnLoop:
             connection.close()
 
 
-class _Call(Answer):
+class _Call(Answer[LoopConnection]):
     """A call that a task waits for."""
 
-    __slots__ = ("_connection", "_over")
+    __slots__ = ("_over",)
 
     def __init__(
         self, connection: LoopConnection, block: bytes, request: Request, due: float | None
     ) -> None:
-        super().__init__(block, request, due)
-        self._connection = connection
+        super().__init__(connection, block, request, due)
         self._over = connection.loop.create_future()
         connection.begin(self)
 
@@ -272,7 +271,7 @@ class _Call(Answer):
         try:
             await self._over
         except asyncio.CancelledError:
-            self._connection.give_up(self, cancelled())
+            self.connection.give_up(self, cancelled())
             raise
 
     def told(self) -> None:
@@ -280,10 +279,10 @@ class _Call(Answer):
             self._over.set_result(None)
 
 
-class LoopStream(StreamAnswer):
+class LoopStream(StreamAnswer[LoopConnection]):
     """Implements `AsyncStream`."""
 
-    __slots__ = ("_connection", "_max_message_bytes", "_reader", "_tell", "_writer")
+    __slots__ = ("_max_message_bytes", "_reader", "_tell", "_writer")
 
     def __init__(
         self,
@@ -293,9 +292,8 @@ class LoopStream(StreamAnswer):
         max_message_bytes: int,
         ended: Ended | None,
     ) -> None:
-        super().__init__(block, due)
+        super().__init__(connection, block, due)
         self._tell = ended
-        self._connection = connection
         self._max_message_bytes = max_message_bytes
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
@@ -315,17 +313,17 @@ class LoopStream(StreamAnswer):
         try:
             check_size(message, self._max_message_bytes)
         except CallFailed as failure:
-            self._connection.give_up(self, failure)
-        if not self._connection.say(self, message):
-            self._writer = self._connection.loop.create_future()
+            self.connection.give_up(self, failure)
+        if not self.connection.say(self, message):
+            self._writer = self.connection.loop.create_future()
             await self._writer
         return not self.is_over
 
     def end(self) -> None:
-        self._connection.finish(self)
+        self.connection.finish(self)
 
     async def read(self) -> Message | None:
-        connection = self._connection
+        connection = self.connection
         while True:
             message = connection.next_message(self)
             if message is not None:
@@ -340,11 +338,7 @@ class LoopStream(StreamAnswer):
             await self._reader
 
     def cancel(self) -> None:
-        self._connection.give_up(self, cancelled())
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), 1e-6)
+        self.connection.give_up(self, cancelled())
 
 
 def _retrieve(attempt: asyncio.Task[LoopConnection]) -> None:

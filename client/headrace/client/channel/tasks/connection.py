@@ -63,7 +63,7 @@ class LoopConnection(ChannelConnection):
 
     # -- calls --
 
-    def begin(self, answer: Answer) -> None:
+    def begin(self, answer: Answer[Any]) -> None:
         """Sends a call, and ends it when its time is up."""
         self._add(answer)
         if answer.due is not None and answer.due < self._wakes_at:
@@ -73,25 +73,25 @@ class LoopConnection(ChannelConnection):
         else:
             self._flush_soon()
 
-    def say(self, answer: StreamAnswer, message: Request) -> bool:
+    def say(self, answer: StreamAnswer[Any], message: Request) -> bool:
         """Sends a message of a stream. Returns whether nothing of it is held back."""
         self._say(answer, message)
         self._flush_soon()
         stream = answer.stream
         return answer.is_over or (stream is not None and not stream.pending)
 
-    def finish(self, answer: StreamAnswer) -> None:
+    def finish(self, answer: StreamAnswer[Any]) -> None:
         """Says that a stream has no more messages."""
         self._finish(answer)
         self._flush_soon()
 
-    def give_up(self, answer: Answer, failure: CallFailed) -> bool:
+    def give_up(self, answer: Answer[Any], failure: CallFailed) -> bool:
         """Ends a call from this side. Returns False if it has ended."""
         given_up = self._give_up(answer, failure)
         self.flush()  # the loop may stop with the task that gave up
         return given_up
 
-    def next_message(self, answer: StreamAnswer) -> object | None:
+    def next_message(self, answer: StreamAnswer[Any]) -> object | None:
         """The next message of a stream; None if none has come."""
         message = self._next_message(answer)
         if self._wire.out:

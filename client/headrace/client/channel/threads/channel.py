@@ -69,7 +69,7 @@ class SocketChannel:
         self._name = name
         self._dialler = Dialler(name, tls)
         scheme = "http" if tls is None else "https"
-        self._blocks = Blocks(authority or name.authority, scheme, bounds.USER_AGENT)
+        self.blocks = Blocks(authority or name.authority, scheme, bounds.USER_AGENT)
         self.max_message_bytes = max_message_bytes
         self._limits = bounds.limits(max_message_bytes)
         self._lock = threading.Lock()
@@ -142,8 +142,8 @@ class SocketChannel:
             connection = self._connection
             if connection is None or not connection.may_take(repeat=repeat):
                 connection = self.connection(deadline, repeat=repeat)
-            block = self._blocks.block(method, _left(deadline), metadata)
-            call = _UnaryCall(connection, block, request)
+            block = self.blocks.block(method, deadline, metadata)
+            call = UnaryAnswer(connection, block, request)
             try:
                 if not connection.begin(call):
                     continue
@@ -191,7 +191,7 @@ class SocketChannel:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             connection = self.connection(deadline, repeat=False)
-            block = self._blocks.block(method, _left(deadline), metadata)
+            block = self.blocks.block(method, deadline, metadata)
             stream = SocketStream(self, connection, block, deadline, ended)
             if connection.begin(stream):
                 return stream
@@ -317,10 +317,6 @@ class SocketChannel:
                 call.end(failure)
                 return
 
-    def block(self, method: str, timeout: float | None, metadata: Metadata) -> bytes:
-        """The header block of a call."""
-        return self._blocks.block(method, timeout, metadata)
-
 
 class _Attempt:
     """An attempt to connect, which threads wait for."""
@@ -330,28 +326,24 @@ class _Attempt:
         self.failure: CallFailed | None = None
 
 
-class _UnaryCall(Answer):
+class UnaryAnswer(Answer[SharedConnection]):
     """A call that a thread waits for. Implements `Waiting`, too."""
 
-    __slots__ = ("_connection", "lock", "ready")
-
-    def __init__(self, connection: SharedConnection, block: bytes, request: Request) -> None:
-        super().__init__(block, request)
-        self._connection = connection
-        self.ready = False
-        self.lock: Any = None
+    __slots__ = ()
 
     def told(self) -> None:
-        self._connection.wake(self)
+        self.connection.wake(self)
 
 
-class _Try(Answer):
+class _Try(Answer[SharedConnection]):
     """One attempt of a started call."""
 
     __slots__ = ("_call",)
 
-    def __init__(self, call: StartedCall, block: bytes, request: Request) -> None:
-        super().__init__(block, request)
+    def __init__(
+        self, call: StartedCall, connection: SharedConnection, block: bytes, request: Request
+    ) -> None:
+        super().__init__(connection, block, request)
         self._call = call
 
     def told(self) -> None:
@@ -406,7 +398,7 @@ class StartedCall:
         if connection is not None and not self._outcome.done():
             waiter = Waiter()
             self._waiters.append(waiter)
-            waiter.ready = self._try is None or self._try.is_over
+            waiter.is_over = self._try is None or self._try.is_over
             limit = self._deadline if until is None else min(until, self._deadline)
             connection.wait(waiter, None if limit == float("inf") else limit)
             self._waiters.remove(waiter)
@@ -449,16 +441,16 @@ class StartedCall:
         """Sends it. Returns False if the connection takes no calls."""
         if self._outcome.done():
             return True
-        left = None if self._deadline == float("inf") else self._deadline - time.monotonic()
-        if left is not None and left <= 0:
+        if self._deadline <= time.monotonic():
             self.failed(late())
             return True
+        deadline = None if self._deadline == float("inf") else self._deadline
         try:
-            block = self._channel.block(self._method, left, self._metadata)
+            block = self._channel.blocks.block(self._method, deadline, self._metadata)
         except ValueError as error:
             self._settle(error)
             return True
-        self._try = attempt = _Try(self, block, self._request)
+        self._try = attempt = _Try(self, connection, block, self._request)
         self._connection = connection
         if not connection.start(attempt):
             self._connection = None
@@ -476,7 +468,7 @@ class StartedCall:
             connection.unattended -= 1
             connection.later(partial(self._answered, attempt))
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: Answer[Any]) -> None:
         """The attempt has ended."""
         answer.unpack()
         if answer.failure is not None:
@@ -509,10 +501,10 @@ class StartedCall:
                 self._outcome.set_exception(outcome)
 
 
-class SocketStream(StreamAnswer):
+class SocketStream(StreamAnswer[SharedConnection]):
     """Implements `MessageStream`. The connection's lock guards what has come."""
 
-    __slots__ = ("_channel", "_connection", "_deadline", "_incoming", "_outgoing", "_tell")
+    __slots__ = ("_channel", "_deadline", "_incoming", "_outgoing", "_tell")
 
     def __init__(
         self,
@@ -522,8 +514,7 @@ class SocketStream(StreamAnswer):
         deadline: float | None,
         ended: Ended | None,
     ) -> None:
-        super().__init__(block)
-        self._connection = connection
+        super().__init__(connection, block)
         self._deadline = deadline
         self._channel = channel  # which would close the connection
         self._tell = ended
@@ -531,31 +522,31 @@ class SocketStream(StreamAnswer):
         self._outgoing = Waiter()
 
     def told(self) -> None:
-        self._connection.wake(self._incoming)
+        self.connection.wake(self._incoming)
         if self.is_over:
-            self._connection.wake(self._outgoing)
+            self.connection.wake(self._outgoing)
             if self._tell is not None:
-                self._connection.later(partial(self._tell, self.code))
+                self.connection.later(partial(self._tell, self.code))
 
     def sent(self) -> None:
-        self._connection.wake(self._outgoing)
+        self.connection.wake(self._outgoing)
 
     def write(self, message: Request) -> None:
         try:
             check_size(message, self._channel.max_message_bytes)
         except CallFailed as failure:
-            self._connection.give_up(self, failure)
+            self.connection.give_up(self, failure)
             return
-        self._connection.say(self, message)
+        self.connection.say(self, message)
 
     def send(self, message: Request) -> bool:
         self.write(message)
-        self._connection.holds_back(self, self._outgoing)
+        self.connection.holds_back(self, self._outgoing)
         self._wait(self._outgoing, self._deadline)
         return not self.is_over
 
     def end(self) -> None:
-        self._connection.finish(self)
+        self.connection.finish(self)
 
     def read(self, timeout: float | None = None) -> Message | None:
         deadline = self._deadline
@@ -563,7 +554,7 @@ class SocketStream(StreamAnswer):
             due = time.monotonic() + timeout
             deadline = due if deadline is None else min(due, deadline)
         while True:
-            message, is_over = self._connection.next_message(self, self._incoming)
+            message, is_over = self.connection.next_message(self, self._incoming)
             if message is not None:
                 return unpacked(message)  # type: ignore[no-any-return]
             if is_over:
@@ -573,16 +564,12 @@ class SocketStream(StreamAnswer):
             self._wait(self._incoming, deadline)
 
     def cancel(self) -> None:
-        self._connection.give_up(self, cancelled())
+        self.connection.give_up(self, cancelled())
 
     def _wait(self, waiter: Waiter, deadline: float | None) -> None:
         try:
-            if not self._connection.wait(waiter, deadline):
-                self._connection.give_up(self, late())
+            if not self.connection.wait(waiter, deadline):
+                self.connection.give_up(self, late())
         except BaseException:  # an interrupt
             self.cancel()
             raise
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), 1e-6)

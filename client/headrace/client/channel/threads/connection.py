@@ -26,22 +26,19 @@ class Waiting(Protocol):
     """What a thread waits for. The connection's lock guards it.
 
     Attributes:
-        ready: whether it has come about.
-        lock: wakes the thread, which waits for it to be released. None before it has to wait.
+        is_over: whether there is nothing more to wait for.
     """
 
-    ready: bool
-    lock: Any
+    is_over: bool
 
 
 class Waiter:
-    """Implements `Waiting` for what is not a call."""
+    """Implements `Waiting` for what is not the end of a call."""
 
-    __slots__ = ("lock", "ready")
+    __slots__ = ("is_over",)
 
     def __init__(self) -> None:
-        self.ready = False
-        self.lock: Any = None
+        self.is_over = False
 
 
 class Attendant(Protocol):
@@ -85,9 +82,10 @@ class SharedConnection(ChannelConnection):
         self.stuck = False
         self._attendant = attendant
         self._lock = threading.Lock()
-        self._followers: dict[Waiting, None] = {}
-        self._roused: deque[Waiting] = deque()  # are woken as soon as the one before is awake
-        self._rouses = False  # whether one has been woken, and is not awake
+        # What threads wait for that do not read, and the lock that each wants to take.
+        self._followers: dict[Waiting, threading.Lock] = {}
+        self._roused: deque[threading.Lock] = deque()  # are released one after the other
+        self._rouses = False  # whether one has been released, and its thread is not awake
         self._due: list[Callable[[], object]] = []  # to be done without the lock
         self._is_written = False
         self._patience = 0.0
@@ -130,7 +128,7 @@ class SharedConnection(ChannelConnection):
 
     # -- calls --
 
-    def begin(self, answer: Answer) -> bool:
+    def begin(self, answer: Answer[Any]) -> bool:
         """Sends a call, whose caller then waits. Returns False if the connection takes no new
         ones."""
         with self._lock:
@@ -143,7 +141,7 @@ class SharedConnection(ChannelConnection):
         self._write()
         return True
 
-    def start(self, answer: Answer) -> bool:
+    def start(self, answer: Answer[Any]) -> bool:
         """As `begin`, for a call that nobody waits for."""
         with self._lock:
             self.unattended += 1
@@ -155,19 +153,19 @@ class SharedConnection(ChannelConnection):
         self._do_due()
         return True
 
-    def say(self, answer: StreamAnswer, message: Request) -> None:
+    def say(self, answer: StreamAnswer[Any], message: Request) -> None:
         """Sends a message of a stream."""
         with self._lock:
             self._say(answer, message)
         self.flush()
 
-    def finish(self, answer: StreamAnswer) -> None:
+    def finish(self, answer: StreamAnswer[Any]) -> None:
         """Says that a stream has no more messages."""
         with self._lock:
             self._finish(answer)
         self.flush()
 
-    def give_up(self, answer: Answer, failure: CallFailed) -> bool:
+    def give_up(self, answer: Answer[Any], failure: CallFailed) -> bool:
         """Ends a call from this side. Returns False if it has ended."""
         with self._lock:
             if not self._give_up(answer, failure):
@@ -176,26 +174,26 @@ class SharedConnection(ChannelConnection):
         self._do_due()
         return True
 
-    def next_message(self, answer: StreamAnswer, waiter: Waiting) -> tuple[Any, bool]:
+    def next_message(self, answer: StreamAnswer[Any], waiter: Waiting) -> tuple[Any, bool]:
         """The next message of a stream, and whether the stream is over. None if none has come;
-        `waiter` is ready when one has, or the stream is over."""
+        `waiter` waits until one has, or the stream is over."""
         with self._lock:
             message = self._next_message(answer)
-            waiter.ready = is_over = answer.is_over
+            waiter.is_over = is_over = answer.is_over
         if self._wire.out:
             self.flush()
         return message, is_over
 
-    def holds_back(self, answer: StreamAnswer, waiter: Waiting) -> None:
-        """Makes `waiter` ready unless something of a stream is held back."""
+    def holds_back(self, answer: StreamAnswer[Any], waiter: Waiting) -> None:
+        """Has `waiter` wait if something of a stream is held back."""
         with self._lock:
             stream = answer.stream
-            waiter.ready = answer.is_over or (stream is not None and not stream.pending)
+            waiter.is_over = answer.is_over or (stream is not None and not stream.pending)
 
     # -- waiting --
 
     def wait(self, waiter: Waiting, deadline: float | None) -> bool:
-        """Waits until `waiter` is ready, and reads for all others meanwhile if nobody else does.
+        """Waits until `waiter` is over, and reads for all others meanwhile if nobody else does.
 
         Returns:
             False when time was up first.
@@ -205,44 +203,42 @@ class SharedConnection(ChannelConnection):
             with self._lock:
                 if followed:
                     self._rouse_next()
-                if waiter.ready or self.lost is not None:
+                if waiter.is_over or self.lost is not None:
                     if followed:
                         self._promote()  # it may have been this thread's turn to read
                     return True
-                leads = not self.is_read
-                if leads:
+                lock = threading.Lock() if self.is_read else None
+                if lock is None:
                     self.is_read = True
                 else:
-                    if waiter.lock is None:
-                        waiter.lock = threading.Lock()
-                        waiter.lock.acquire()
-                    self._followers[waiter] = None
-            if leads:
+                    lock.acquire()
+                    self._followers[waiter] = lock
+            if lock is None:
                 in_time = self._lead(waiter, deadline)
             else:
                 followed = True
-                in_time = self._follow(waiter, deadline)
+                in_time = self._follow(waiter, lock, deadline)
             if not in_time:
-                return waiter.ready
+                return waiter.is_over
 
     def wake(self, waiter: Waiting) -> None:
-        """Makes a waiter ready, with the lock held."""
-        waiter.ready = True
-        if waiter in self._followers:
-            del self._followers[waiter]
-            self._roused.append(waiter)
+        """Ends a wait, with the lock held."""
+        waiter.is_over = True
+        lock = self._followers.pop(waiter, None) if self._followers else None
+        if lock is not None:
+            self._roused.append(lock)
             if not self._rouses:
                 self._rouse_next()
 
     def _rouse_next(self) -> None:
-        """Wakes the next thread whose waiter is ready, with the lock held. It calls this itself
-        when it is awake."""
+        """Wakes the next thread whose wait is over, with the lock held. It calls this itself when
+        it is awake."""
         self._rouses = bool(self._roused)
         if self._rouses:
-            self._roused.popleft().lock.release()
+            self._roused.popleft().release()
 
-    def _follow(self, waiter: Waiting, deadline: float | None) -> bool:
-        """Waits until the waiter is ready, or shall read. Returns False when time is up."""
+    def _follow(self, waiter: Waiting, lock: threading.Lock, deadline: float | None) -> bool:
+        """Waits until the wait is over, or the thread shall read. Returns False when time is up."""
         woken = False
         try:
             while waiter in self._followers and self._wants_write():
@@ -254,24 +250,21 @@ class SharedConnection(ChannelConnection):
             left = -1.0
             if deadline is not None:
                 left = min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
-            woken = bool(waiter.lock.acquire(timeout=left))
+            woken = lock.acquire(timeout=left)
         finally:
             if not woken:  # time is up, or an interrupt
                 with self._lock:
-                    if waiter in self._followers:
-                        del self._followers[waiter]
-                    elif waiter in self._roused:
-                        self._roused.remove(waiter)
-                    else:
-                        waiter.lock.acquire()  # it was released meanwhile
+                    if lock in self._roused:
+                        self._roused.remove(lock)
+                    elif self._followers.pop(waiter, None) is None:  # it was released meanwhile
                         self._rouse_next()
                     self._promote()
         return woken
 
     def _lead(self, waiter: Waiting, deadline: float | None) -> bool:
-        """Reads until the waiter is ready. Returns False when time is up."""
+        """Reads until the wait is over. Returns False when time is up."""
         try:
-            while not waiter.ready and self.lost is None:
+            while not waiter.is_over and self.lost is None:
                 left = _TICK_SECONDS
                 if deadline is not None:
                     left = min(left, deadline - time.monotonic())
@@ -306,9 +299,7 @@ class SharedConnection(ChannelConnection):
         if self.is_read:
             return
         if self._followers:
-            waiter = next(iter(self._followers))
-            del self._followers[waiter]
-            waiter.lock.release()
+            self._followers.pop(next(iter(self._followers))).release()
         elif self.unattended or self.stuck:
             self._attendant.attend(self)
 
