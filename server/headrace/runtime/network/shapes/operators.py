@@ -30,7 +30,7 @@ from headrace.runtime.network.shapes.formulas import (
 )
 
 Shape: TypeAlias = tuple[Unsure, ...]
-Found: TypeAlias = "Sequence[Shape | None] | None"
+OutputShapes: TypeAlias = "Sequence[Shape | None] | None"
 _END: Final = 2**31 - 1  # a slice that ends there or later ends with the axis
 
 
@@ -92,7 +92,7 @@ class LayerInputs:
         return axis % rank if -rank <= axis < rank else None
 
 
-Rule: TypeAlias = Callable[[LayerInputs], Found]
+Rule: TypeAlias = Callable[[LayerInputs], OutputShapes]
 Listed: TypeAlias = Callable[[LayerInputs], "Shape | None"]
 
 
@@ -101,12 +101,12 @@ def operator(node: ir.Node) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def _same(given: LayerInputs) -> Found:
+def _same(given: LayerInputs) -> OutputShapes:
     """All outputs have the shape of the first input."""
     return [given.shape()] * len(given.node.outputs)
 
 
-def _first_same(given: LayerInputs) -> Found:
+def _first_same(given: LayerInputs) -> OutputShapes:
     return [given.shape()]
 
 
@@ -118,12 +118,12 @@ def broadcast(formulas: Formulas, shapes: Iterable[Shape]) -> Shape:
     return joined
 
 
-def _elementwise(given: LayerInputs) -> Found:
+def _elementwise(given: LayerInputs) -> OutputShapes:
     shapes = given.shapes()
     return None if not shapes else [broadcast(given.formulas, shapes)]
 
 
-def _windowed(given: LayerInputs, weights: int | None, channels: Unsure = None) -> Found:
+def _windowed(given: LayerInputs, weights: int | None, channels: Unsure = None) -> OutputShapes:
     """A convolution, whose weights are an input, or a pool."""
     data, formulas, attributes = given.shape(), given.formulas, given.node.attributes
     kernel: Sequence[Unsure] = attributes.get_ints("kernel_shape", ())
@@ -161,11 +161,11 @@ def _convolution(weights: int) -> Rule:
     return lambda given: _windowed(given, weights)
 
 
-def _pool(given: LayerInputs) -> Found:
+def _pool(given: LayerInputs) -> OutputShapes:
     return _windowed(given, None)
 
 
-def _transposed_convolution(given: LayerInputs) -> Found:
+def _transposed_convolution(given: LayerInputs) -> OutputShapes:
     data, weights, attributes = given.shape(), given.shape(1), given.node.attributes
     if data is None or weights is None or len(data) != len(weights) or len(data) < 3:
         return None
@@ -189,7 +189,7 @@ def _transposed_convolution(given: LayerInputs) -> Found:
     return [(data[0], channels, *extents)]
 
 
-def _global_pool(given: LayerInputs) -> Found:
+def _global_pool(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     return None if data is None or len(data) < 2 else [(*data[:2], *[1] * (len(data) - 2))]
 
@@ -197,7 +197,7 @@ def _global_pool(given: LayerInputs) -> Found:
 def _product(one: int, other: int) -> Rule:
     """A product of matrices, of two inputs."""
 
-    def rule(given: LayerInputs) -> Found:
+    def rule(given: LayerInputs) -> OutputShapes:
         first, second = given.shape(one), given.shape(other)
         turned = given.whole("transA", 0) or given.whole("transB", 0)
         if not first or not second or turned or given.whole("transBatchA", 0):
@@ -209,14 +209,14 @@ def _product(one: int, other: int) -> Rule:
     return rule
 
 
-def _gemm(given: LayerInputs) -> Found:
+def _gemm(given: LayerInputs) -> OutputShapes:
     first, second = given.shape(), given.shape(1)
     if first is None or second is None or not len(first) == len(second) == 2:
         return None
     return [(first[bool(given.whole("transA", 0))], second[not given.whole("transB", 0)])]
 
 
-def _transpose(given: LayerInputs) -> Found:
+def _transpose(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     if data is None:
         return None
@@ -226,7 +226,7 @@ def _transpose(given: LayerInputs) -> Found:
     return [tuple(data[at] for at in order)] if sorted(order) == [*range(len(data))] else None
 
 
-def _reshape(given: LayerInputs) -> Found:
+def _reshape(given: LayerInputs) -> OutputShapes:
     data, wanted = given.shape(), given.listed("shape", 1)
     if wanted is None:
         return None
@@ -253,7 +253,7 @@ def _reshape(given: LayerInputs) -> Found:
     return [tuple(made)]
 
 
-def _flatten(given: LayerInputs) -> Found:
+def _flatten(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     if data is None:
         return None
@@ -274,7 +274,7 @@ def _axes(given: LayerInputs, rank: int, index: int = 1) -> set[int] | None:
     return axes if len(axes) == len(listed) else None
 
 
-def _squeeze(given: LayerInputs) -> Found:
+def _squeeze(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     if data is None:
         return None
@@ -287,7 +287,7 @@ def _squeeze(given: LayerInputs) -> Found:
     return [tuple(size for at, size in enumerate(data) if at not in axes)]
 
 
-def _unsqueeze(given: LayerInputs) -> Found:
+def _unsqueeze(given: LayerInputs) -> OutputShapes:
     data, listed = given.shape(), given.listed("axes", 1)
     if data is None or listed is None:
         return None
@@ -299,7 +299,7 @@ def _unsqueeze(given: LayerInputs) -> Found:
     return [tuple(1 if at in axes else next(rest) for at in range(rank))]
 
 
-def _concat(given: LayerInputs) -> Found:
+def _concat(given: LayerInputs) -> OutputShapes:
     shapes = given.shapes()
     if not shapes or len({*map(len, shapes)}) != 1:
         return None
@@ -316,7 +316,7 @@ def _concat(given: LayerInputs) -> Found:
     return [tuple(made)]
 
 
-def _split(given: LayerInputs) -> Found:
+def _split(given: LayerInputs) -> OutputShapes:
     data, count = given.shape(), len(given.node.outputs)
     axis = given.axis(len(data)) if data else None
     if not data or axis is None:
@@ -331,7 +331,7 @@ def _split(given: LayerInputs) -> Found:
     return [(*data[:axis], part, *data[axis + 1 :]) for part in parts]
 
 
-def _slice(given: LayerInputs) -> Found:
+def _slice(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     starts, ends = given.listed("starts", 1), given.listed("ends", 2)
     if data is None:
@@ -352,7 +352,7 @@ def _slice(given: LayerInputs) -> Found:
     return [tuple(made)]
 
 
-def _gather(given: LayerInputs) -> Found:
+def _gather(given: LayerInputs) -> OutputShapes:
     data, indices = given.shape(), given.shape(1)
     axis = given.axis(len(data)) if data else None
     if not data or indices is None or axis is None:
@@ -360,7 +360,7 @@ def _gather(given: LayerInputs) -> Found:
     return [(*data[:axis], *indices, *data[axis + 1 :])]
 
 
-def _gather_nd(given: LayerInputs) -> Found:
+def _gather_nd(given: LayerInputs) -> OutputShapes:
     data, indices, batches = given.shape(), given.shape(1), given.whole("batch_dims", 0)
     if data is None or not indices or not isinstance(indices[-1], int) or batches < 0:
         return None
@@ -369,11 +369,11 @@ def _gather_nd(given: LayerInputs) -> Found:
     return [(*indices[:-1], *data[batches + indices[-1] :])]
 
 
-def _second(given: LayerInputs) -> Found:
+def _second(given: LayerInputs) -> OutputShapes:
     return [given.shape(1)]
 
 
-def _expand(given: LayerInputs) -> Found:
+def _expand(given: LayerInputs) -> OutputShapes:
     data, wanted = given.shape(), given.numbers(1)
     if data is None or wanted is None:
         return None
@@ -385,7 +385,7 @@ def _whole(given: LayerInputs, listed: Iterable[Unsure]) -> Shape:
     return tuple(given.formulas.apply(not_negative, each) for each in listed)
 
 
-def _tile(given: LayerInputs) -> Found:
+def _tile(given: LayerInputs) -> OutputShapes:
     data, repeats = given.shape(), given.elements(1)
     if data is None:
         return None
@@ -394,7 +394,7 @@ def _tile(given: LayerInputs) -> Found:
     return [tuple(map(given.formulas.times, data, repeats))]
 
 
-def _pad(given: LayerInputs) -> Found:
+def _pad(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     pads = given.listed("pads", 1)
     if data is None:
@@ -406,12 +406,12 @@ def _pad(given: LayerInputs) -> Found:
     return [_whole(given, map(formulas.plus, begun, pads[len(data) :]))]
 
 
-def _constant_of_shape(given: LayerInputs) -> Found:
+def _constant_of_shape(given: LayerInputs) -> OutputShapes:
     wanted = given.numbers(0)
     return None if wanted is None else [_whole(given, wanted)]
 
 
-def _reduce(given: LayerInputs) -> Found:
+def _reduce(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     if data is None:
         return None
@@ -431,7 +431,7 @@ def _reduce(given: LayerInputs) -> Found:
     return [tuple(size for at, size in enumerate(data) if at not in axes)]
 
 
-def _arg(given: LayerInputs) -> Found:
+def _arg(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     axis = given.axis(len(data)) if data else None
     if not data or axis is None:
@@ -440,7 +440,7 @@ def _arg(given: LayerInputs) -> Found:
     return [(*data[:axis], *one, *data[axis + 1 :])]
 
 
-def _top(given: LayerInputs) -> Found:
+def _top(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     axis = given.axis(len(data), -1) if data else None
     if not data or axis is None:
@@ -450,7 +450,7 @@ def _top(given: LayerInputs) -> Found:
     return [(*data[:axis], count, *data[axis + 1 :])] * 2
 
 
-def _one_hot(given: LayerInputs) -> Found:
+def _one_hot(given: LayerInputs) -> OutputShapes:
     indices, depth = given.shape(), given.elements(1)
     if indices is None:
         return None
@@ -460,11 +460,11 @@ def _one_hot(given: LayerInputs) -> Found:
     return [(*indices[:axis], depth[0] if depth else None, *indices[axis:])]
 
 
-def _dynamic_quantize(given: LayerInputs) -> Found:
+def _dynamic_quantize(given: LayerInputs) -> OutputShapes:
     return [given.shape(), (), ()]
 
 
-def _recurrent(given: LayerInputs) -> Found:
+def _recurrent(given: LayerInputs) -> OutputShapes:
     data, hidden = given.shape(), given.node.attributes.get_int("hidden_size", None)
     if hidden is None:
         return None
@@ -478,7 +478,7 @@ def _recurrent(given: LayerInputs) -> Found:
     return [(steps, directions, batch, hidden), *[(directions, batch, hidden)] * 2]
 
 
-def _depth_to_space(given: LayerInputs) -> Found:
+def _depth_to_space(given: LayerInputs) -> OutputShapes:
     data, block, formulas = given.shape(), given.whole("blocksize", 0), given.formulas
     if data is None or len(data) != 4 or block < 1:
         return None
@@ -486,7 +486,7 @@ def _depth_to_space(given: LayerInputs) -> Found:
     return [(data[0], depth, *(formulas.times(size, block) for size in data[2:]))]
 
 
-def _space_to_depth(given: LayerInputs) -> Found:
+def _space_to_depth(given: LayerInputs) -> OutputShapes:
     data, block, formulas = given.shape(), given.whole("blocksize", 0), given.formulas
     if data is None or len(data) != 4 or block < 1:
         return None
@@ -494,7 +494,7 @@ def _space_to_depth(given: LayerInputs) -> Found:
     return [(data[0], depth, *(formulas.share([size], [block]) for size in data[2:]))]
 
 
-def _resize(given: LayerInputs) -> Found:
+def _resize(given: LayerInputs) -> OutputShapes:
     """Scales that are not whole numbers are rounded in ways of the backend's own."""
     data = given.shape()
     if data is None:
@@ -532,33 +532,33 @@ def _scales(given: LayerInputs, index: int) -> Sequence[float] | None:
     return None if tensor is None or tensor.size > 8 else tensor.numpy().ravel().tolist()
 
 
-def _range(given: LayerInputs) -> Found:
+def _range(given: LayerInputs) -> OutputShapes:
     numbers = [given.elements(at) for at in range(3)]
     if None in numbers or any(number is None or len(number) != 1 for number in numbers):
         return [(None,)]
     return [(given.formulas.apply(steps, *(number[0] for number in numbers if number)),)]
 
 
-def _as_deep(given: LayerInputs) -> Found:
+def _as_deep(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     return None if data is None else [(None,) * len(data)]
 
 
-def _frames(given: LayerInputs) -> Found:
+def _frames(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     return [(data[0] if data else None, None, None, 2)]
 
 
-def _shape(given: LayerInputs) -> Found:
+def _shape(given: LayerInputs) -> OutputShapes:
     data = _shape_elements(given)
     return [(None,)] if data is None else [(len(data),)]
 
 
-def _scalar(given: LayerInputs) -> Found:  # noqa: ARG001 - as all rules
+def _scalar(given: LayerInputs) -> OutputShapes:  # noqa: ARG001 - as all rules
     return [()]
 
 
-def _non_zero(given: LayerInputs) -> Found:
+def _non_zero(given: LayerInputs) -> OutputShapes:
     data = given.shape()
     return None if data is None else [(len(data), None)]
 
