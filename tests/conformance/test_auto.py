@@ -19,13 +19,13 @@ from headrace.testing import DeviceConformance
 from headrace.testing.case import parse
 from headrace.testing.leaks import no_leaks
 from headrace.testing.services import services as real_services
+from tests.support.patience import PATIENCE_SECONDS
 
 SOURCES = (
     PluginSource("CPU", lambda: cpu.create_plugin),
     # Nobody knows its name, so it is taken for an accelerator and preferred.
     PluginSource("ACCELERATOR", lambda: template.create_plugin),
 )
-PATIENCE_SECONDS = 60.0
 
 
 class TestAuto(DeviceConformance):

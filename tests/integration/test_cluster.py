@@ -23,9 +23,10 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.v1 import inference_engine_pb2_grpc as rpc
 from tests.integration.harness import infer_request as serve_request
 from tests.integration.harness import outcome_of, until
-from tests.support.cluster import PATIENCE_SECONDS, STOP_SECONDS, Cluster
+from tests.support.cluster import STOP_SECONDS, Cluster
 from tests.support.manual import blocks
 from tests.support.open_inference import infer_request, outputs_of, parameters
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stateful import SUM, SUM_STATES
 
 CASE = networks.mlp()

@@ -21,8 +21,9 @@ from headrace.server.access.tokens import token_hash
 from headrace.server.settings.sources import load_settings
 from headrace.testing import networks
 from headrace.testing.case import Case
-from tests.support.cluster import PATIENCE_SECONDS, Cluster, Hosted
+from tests.support.cluster import Cluster, Hosted
 from tests.support.open_inference import infer_request
+from tests.support.patience import PATIENCE_SECONDS
 
 ADD, MLP = networks.add(), networks.mlp()
 ROLES = {"a": "manage", "b": "manage", "ops": "manage", "watch": "read"}

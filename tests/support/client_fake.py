@@ -24,6 +24,7 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.v1 import inference_engine_pb2_grpc as pb_grpc
 from headrace.wire import errors as wire_errors
 from headrace.wire.errors import ErrorDetails
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.status_document import StatusDocument
 
 REFUSED = -1.0
@@ -164,7 +165,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
                 if not context.add_callback(each.set):  # the call is over already
                     each.set()
             self.started.set()
-            ended.wait(60)
+            ended.wait(PATIENCE_SECONDS)
         reply, error = answer(request)
         if error is not None:
             fail(context, error)
@@ -202,7 +203,7 @@ class Fake(pb_grpc.InferenceEngineServicer):
         if not self.ends_streams:
             ended = threading.Event()
             if context.add_callback(ended.set):  # else it is over already
-                ended.wait(60)
+                ended.wait(PATIENCE_SECONDS)
 
     def GetMetric(self, request: Any, context: Any) -> pb.GetMetricReply:
         self._note("GetMetric", request, context)
@@ -416,7 +417,7 @@ def connected(kind: str, target: Any, **options: Any) -> Iterator[Any]:
 KINDS: Sequence[str] = ("sync", "aio")
 
 
-def eventually(condition: Any, seconds: float = 60.0) -> bool:
+def eventually(condition: Any, seconds: float = PATIENCE_SECONDS) -> bool:
     """Whether a condition of another thread's comes true in time."""
     end = time.monotonic() + seconds
     pause = threading.Event()

@@ -17,10 +17,10 @@ from headrace.cluster.keeping import CommitResult
 from headrace.cluster.replica import Replica
 from headrace.cluster.shared.objects import Objects
 from headrace.server.settings.settings import Settings
+from tests.support.patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
 STOP_SECONDS = 120.0  # half of it is for other replicas to take over networks
 
 

@@ -14,7 +14,8 @@ import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as pb
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as rpc
 
-PATIENCE_SECONDS = 60.0
+from tests.support.patience import PATIENCE_SECONDS
+
 AT_ONCE = {"OTEL_BSP_SCHEDULE_DELAY": "50"}
 """Variables of a server that exports its spans soon."""
 

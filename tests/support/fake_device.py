@@ -21,7 +21,7 @@ from headrace.runtime.execution.timer import Timer
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Array, Value
-from tests.support.gate import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def identity_network() -> Network:

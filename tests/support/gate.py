@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-PATIENCE_SECONDS = 60.0
-"""How long a test waits for what has to happen; only a failing test waits so long."""
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class Gate:

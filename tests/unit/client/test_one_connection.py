@@ -17,8 +17,7 @@ import pytest
 from headrace.client import Client, errors
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
-
-WAIT_SECONDS = 60.0
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -94,7 +93,7 @@ def test_a_request_of_a_session_is_not_sent_again(client: Any, fake: Fake) -> No
 
 
 def test_each_request_ends_at_its_own_time(network: Any) -> None:
-    timeouts = WAIT_SECONDS, 0.2, 0.05, WAIT_SECONDS
+    timeouts = PATIENCE_SECONDS, 0.2, 0.05, PATIENCE_SECONDS
     requests = [network.start_async(x(ENDLESS), timeout=each) for each in timeouts]
     for each in (requests[2], requests[1]):
         with pytest.raises(errors.DeadlineExceeded):
@@ -132,11 +131,11 @@ def test_a_callback_may_call_infer(fake: Fake) -> None:
         ended = threading.Event()
 
         def again(_: object) -> None:
-            found.append(value(network.infer(x(2), timeout=WAIT_SECONDS)))
+            found.append(value(network.infer(x(2), timeout=PATIENCE_SECONDS)))
             ended.set()
 
         network.start_async(x(1)).add_done_callback(again)
-        assert ended.wait(WAIT_SECONDS)
+        assert ended.wait(PATIENCE_SECONDS)
         assert found == [2]
 
 
@@ -147,11 +146,11 @@ def test_a_callback_that_blocks_holds_up_nobody_else(fake: Fake) -> None:
 
         def block(_: object) -> None:
             blocks.set()
-            go_on.wait(WAIT_SECONDS)
+            go_on.wait(PATIENCE_SECONDS)
 
         first = network.start_async(x(1))
         threading.Thread(target=first.add_done_callback, args=(block,)).start()
-        assert blocks.wait(WAIT_SECONDS)
+        assert blocks.wait(PATIENCE_SECONDS)
         assert value(network.infer(x(3))) == 3
         assert value(network.start_async(x(4)).result()) == 4
         with pytest.raises(errors.DeadlineExceeded):
@@ -208,7 +207,7 @@ def test_a_callback_may_close_the_client(fake: Fake) -> None:
 
     request = network.start_async(x(1))
     request.add_done_callback(close)
-    assert ended.wait(WAIT_SECONDS)
+    assert ended.wait(PATIENCE_SECONDS)
     assert value(request.result()) == 1
     with pytest.raises(errors.FailedPrecondition, match="closed"):
         network.infer(x(1))
@@ -252,7 +251,7 @@ elif sys.argv[2] == "dropped":
 def test_a_program_exits_whatever_its_client_does(fake: Fake, how: str) -> None:
     """A thread that the interpreter froze with a lock would keep it from exiting."""
     program = [sys.executable, "-c", EXITS, fake.target, how]
-    ended = subprocess.run(program, timeout=WAIT_SECONDS, capture_output=True, text=True)
+    ended = subprocess.run(program, timeout=PATIENCE_SECONDS, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 

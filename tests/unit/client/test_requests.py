@@ -18,6 +18,7 @@ from headrace.client.outputs import Outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def value(outcome: Any) -> float:
 
 def test_a_started_request_is_waited_for(network: Any) -> None:
     request = network.start_async(*inputs(5))
-    assert request.wait(timeout=60)
+    assert request.wait(timeout=PATIENCE_SECONDS)
     assert request.done()
     assert value(request.result()) == 5
     assert request.result() is request.result()

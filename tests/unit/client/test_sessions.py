@@ -17,6 +17,7 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from headrace.wire.stream import EncodedResult, serialize_infer_stream_reply
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -220,7 +221,7 @@ def test_callbacks_run_before_the_next_request_and_may_start_one(fake: Fake) -> 
 
         request = session.start_async(x(1))
         request.add_done_callback(follow)
-        assert finished.wait(60)
+        assert finished.wait(PATIENCE_SECONDS)
         assert started[0].result()["y"] == 5
         assert asked(fake) == ["1 start", "5"]
 
@@ -327,7 +328,7 @@ def test_a_stream_needs_that_nothing_else_is_in_flight(fake: Fake, network: Any)
     with pytest.raises(errors.FailedPrecondition, match="in flight"):
         session.infer_many([x(1)])
     first.cancel()
-    assert first.wait(60)
+    assert first.wait(PATIENCE_SECONDS)
     assert values(session.infer_many([x(1)])) == [1]
 
 

@@ -28,6 +28,7 @@ from tests.support.client_fake import (
     eventually,
     running,
 )
+from tests.support.patience import PATIENCE_SECONDS
 
 X = np.array([[1, 2], [3, 4]], np.float32)
 SERVICE = "headrace.v1.InferenceEngine"
@@ -121,7 +122,7 @@ def test_a_request_in_the_background_ends_its_span_when_it_is_cancelled(
     client.network("echo")  # gives asyncio's loop a turn, so that the request is sent
     assert eventually(lambda: fake.requests("Infer"))
     request.cancel()
-    request.wait(60)
+    request.wait(PATIENCE_SECONDS)
     (span,) = traces.of("Infer")
     assert span.attributes is not None
     assert span.attributes["error.type"] == "CANCELLED"

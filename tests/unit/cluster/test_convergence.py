@@ -32,7 +32,8 @@ from headrace.runtime.transform.options import LoadRequest
 from headrace.server.services.targets import configure
 from headrace.server.serving.catalogue import Catalogue
 from headrace.testing import networks as models
-from tests.support.cluster import PATIENCE_SECONDS, LocalKeeper
+from tests.support.cluster import LocalKeeper
+from tests.support.patience import PATIENCE_SECONDS
 
 CPU, TEMPLATE = (f"headrace.plugins.{each}:create_plugin" for each in ("cpu", "template"))
 MODEL = models.add().model.SerializeToString()

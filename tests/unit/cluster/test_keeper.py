@@ -19,9 +19,9 @@ from headrace.cluster.placement import choice
 from headrace.cluster.shared.archive import UNUSED_SECONDS, Archive
 from headrace.runtime.errors import Unavailable
 from tests.support.manual_clock import ManualClock
+from tests.support.patience import PATIENCE_SECONDS
 
 A, B = ReplicaAddress("a", "h:1", "n1"), ReplicaAddress("b", "h:2", "n2")
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services as real_services
+from tests.support.patience import PATIENCE_SECONDS
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n,2] x, float[2] w) => (float[n,2] y) { [scale] t = Mul(x, w) [shift] y = Add(t, w) }"""
@@ -83,7 +84,9 @@ def test_requests_with_values_of_their_own_run_beside_a_batch(services: Services
         request.start_async({"x": X, "w": OWN + at} if at % 2 else {"x": X})
     for at, request in enumerate(requests):
         own = OWN + at if at % 2 else OWN
-        np.testing.assert_array_equal(np.asarray(request.result(60)["y"]), X * own + own)
+        np.testing.assert_array_equal(
+            np.asarray(request.result(PATIENCE_SECONDS)["y"]), X * own + own
+        )
     network.close()
 
 

@@ -20,8 +20,8 @@ from headrace.runtime.transform.options import LoadRequest
 from headrace.testing import networks
 from headrace.testing.counted import numbers
 from headrace.testing.leaks import no_leaks
-from tests.support.gate import PATIENCE_SECONDS
 from tests.support.hook_plugin import HookPlugin
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @plugin_api(1)

@@ -26,6 +26,7 @@ from headrace.server.logs import (
 )
 from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.testing.case import parse
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def events(stream: io.StringIO) -> list[dict[str, object]]:
@@ -140,7 +141,7 @@ def test_a_load_s_lines_are_those_of_the_request_that_asked_for_it() -> None:
         return loads.submit(lambda: logging.getLogger("headrace.runtime").info("loading"))
 
     for identifier in ("a", "b"):
-        copy_context().run(request, identifier).result(60)
+        copy_context().run(request, identifier).result(PATIENCE_SECONDS)
     loads.stop()
     assert [event["request_id"] for event in events(stream)] == ["a", "b"]
 

@@ -17,8 +17,9 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.job import Job, LayerProfile
 from headrace.testing.infer_request import InferRequest, RequestState
 from tests.support.fake_device import FakeDevice, fake_device, rows
-from tests.support.gate import PATIENCE_SECONDS, Gate, join, run_together
+from tests.support.gate import Gate, join, run_together
 from tests.support.interleaving import frequent_switches
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture

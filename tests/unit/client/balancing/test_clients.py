@@ -19,13 +19,13 @@ from headrace.client.balancing import Balancing
 from headrace.client.balancing.fleet import Server
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
+from tests.support.patience import PATIENCE_SECONDS
 
 DRAINS = ErrorDetails(grpc.StatusCode.UNAVAILABLE, "drains", reason="SHUTTING_DOWN")
 DOWN = ErrorDetails(grpc.StatusCode.UNAVAILABLE, "no device", reason="UNAVAILABLE")
 LACKS = ErrorDetails(grpc.StatusCode.NOT_FOUND, "not here", reason="NOT_FOUND", field="network")
 X = {"x": np.array([[1.0]], np.float32)}
-PATIENT_SECONDS = 60.0  # a fake on a busy machine may answer late, and is not frozen
-TURNS = Balancing(policy="round_robin", frozen_seconds=PATIENT_SECONDS)
+TURNS = Balancing(policy="round_robin", frozen_seconds=PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_silent_server_is_left_and_its_requests_are_repeated(
     assert calls(fakes, "Infer") == [11, 0, 0]
 
 
-HEDGES = Balancing(policy="round_robin", hedge_after_seconds=0.01, frozen_seconds=PATIENT_SECONDS)
+HEDGES = Balancing(policy="round_robin", hedge_after_seconds=0.01, frozen_seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("way", ["infer", "start_async"])

@@ -18,6 +18,7 @@ from headrace.client import errors
 from headrace.client.balancing import Balancing
 from tests.support.certificates import Authority, Pair
 from tests.support.client_fake import KINDS, Fake, connected, running
+from tests.support.patience import PATIENCE_SECONDS
 
 NAME = "replicas.test"
 HOSTS = ("127.0.0.1", "127.0.0.2")  # DNS gives addresses, and they share a port
@@ -134,5 +135,5 @@ def test_a_client_asks_each_address_for_the_name(kind: str, ca: Path, tmp_path: 
         for listening in (first, second):
             listening.shutdown(socket.SHUT_RDWR)
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_SECONDS)
     assert asked == {host: {NAME} for host in HOSTS}

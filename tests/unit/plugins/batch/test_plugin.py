@@ -47,6 +47,7 @@ from headrace.testing.occupied import occupied
 from headrace.testing.services import services as real_services
 from tests.support.hook_plugin import Copies
 from tests.support.manual_clock import ManualClock
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class FixedPlugin(CompiledPlugin):
@@ -155,7 +156,7 @@ def test_requests_run_together_and_give_what_they_give_apart(plugin: Plugin, dev
     for request in requests:
         request.start_async(case.inputs)
     for request in requests:
-        assert_same_outputs(request.result(60), case.expected(), 1e-5)
+        assert_same_outputs(request.result(PATIENCE_SECONDS), case.expected(), 1e-5)
     loaded.close()
 
 

@@ -39,6 +39,7 @@ from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same, assert_same_outputs
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
+from tests.support.patience import PATIENCE_SECONDS
 
 PROCESSORS = 4
 
@@ -285,7 +286,7 @@ def test_an_endless_loop_ends_when_it_is_cancelled(plugin: Plugin, profile: bool
     request.start_async(case.inputs, profile=profile)
     assert not request.wait(0.1)
     request.cancel()
-    assert request.wait(60)
+    assert request.wait(PATIENCE_SECONDS)
     with pytest.raises(Cancelled):
         request.result()
     network.close()
@@ -299,7 +300,7 @@ def test_a_cancel_leaves_the_next_request_alone(plugin: Plugin) -> None:
         request = InferRequest(network)
         request.start_async(endless.inputs)
         request.cancel()
-        assert request.wait(60)
+        assert request.wait(PATIENCE_SECONDS)
         assert_same_outputs(InferRequest(other).infer(case.inputs), case.expected(), 1e-5)
     network.close()
     other.close()
@@ -323,7 +324,7 @@ def test_a_cancel_that_comes_as_a_run_ends_leaves_later_requests_alone(plugin: P
     network = plugin.load_network(Load(case.network))
     ended, token = threading.Event(), _LateToken()
     network.submit(Job(case.inputs, lambda _: ended.set(), token=token))
-    assert ended.wait(60)
+    assert ended.wait(PATIENCE_SECONDS)
     token.taken[0]()  # that of the run, which ended first
     for _ in range(3):
         assert_same_outputs(InferRequest(network).infer(case.inputs), case.expected(), 1e-5)
@@ -402,6 +403,6 @@ def test_it_computes_into_the_room_of_a_request(plugin: Plugin) -> None:
     job = Job({"x": np.ones(2, np.float32)}, lambda _: ended.set())
     job.room = {"y": room}
     network.submit(job)
-    assert ended.wait(60)
+    assert ended.wait(PATIENCE_SECONDS)
     assert job.outputs["y"] is room
     np.testing.assert_array_equal(room, [-1, -1])

@@ -42,8 +42,9 @@ from headrace.testing.infer_request import InferRequest, RequestState
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
 from tests.support.fake_device import Outcomes
-from tests.support.gate import PATIENCE_SECONDS, Gate
+from tests.support.gate import Gate
 from tests.support.moody_device import MoodyNetwork, MoodyPlugin, missing, moody
+from tests.support.patience import PATIENCE_SECONDS
 
 _ADD = networks.add()
 _SUM = np.sum([np.asarray(value) for value in _ADD.inputs.values()], axis=0)

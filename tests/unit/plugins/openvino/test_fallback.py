@@ -23,6 +23,7 @@ from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
+from tests.support.patience import PATIENCE_SECONDS
 
 NEGATIVE = "f (float[N,M] x) => (float[N,M] y) { y = Neg(x) }"
 _TRIED = ShapeTable.tried
@@ -261,18 +262,18 @@ def test_an_unload_waits_for_the_compile(rig: Any, monkeypatch: pytest.MonkeyPat
 
     def slowly(*given: Any) -> Any:
         began.set()
-        assert goes_on.wait(30)
+        assert goes_on.wait(PATIENCE_SECONDS)
         return compile_with(*given)
 
     monkeypatch.setattr(network.network, "_compile_with", slowly)
     for _ in range(2):
         InferRequest(network.network).infer({"x": X})
-    assert began.wait(30)
+    assert began.wait(PATIENCE_SECONDS)
     closed = threading.Thread(target=network.network.close)
     closed.start()
     assert closed.is_alive()
     goes_on.set()
-    closed.join(30)
+    closed.join(PATIENCE_SECONDS)
     assert not closed.is_alive()
 
 

@@ -34,6 +34,7 @@ from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.infer_request import InferRequest
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def load(
@@ -283,7 +284,7 @@ def profiled(network: ExecutableNetwork, case: Case) -> Job:
     ended = threading.Event()
     job = Job(case.inputs, lambda _: ended.set(), profile=True)
     network.submit(job)
-    assert ended.wait(60)
+    assert ended.wait(PATIENCE_SECONDS)
     return job
 
 

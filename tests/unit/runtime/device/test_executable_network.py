@@ -30,8 +30,9 @@ from tests.support.fake_device import (
     identity_network,
     rows,
 )
-from tests.support.gate import PATIENCE_SECONDS, Gate, run_together
+from tests.support.gate import Gate, run_together
 from tests.support.interleaving import frequent_switches
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def device_requests(device: FakeDevice, *, part: bool = False) -> tuple[int, dict[str, int]]:

@@ -12,8 +12,8 @@ from headrace.runtime.errors import DeadlineExceeded
 from headrace.runtime.execution.execution_timeout import ExecutionTimeout, Patience
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer, TimerEntry, TimerWheel
-from tests.support.gate import PATIENCE_SECONDS
 from tests.support.manual_clock import ManualClock
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class ManualTimer(Timer):

@@ -9,8 +9,9 @@ import pytest
 
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.executor_manager import ExecutorManager
-from tests.support.gate import PATIENCE_SECONDS, run_together
+from tests.support.gate import run_together
 from tests.support.interleaving import frequent_switches
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -28,8 +28,9 @@ from headrace.runtime.execution.stream import Task
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
 from tests.support.fake_device import Outcomes, rows
-from tests.support.gate import PATIENCE_SECONDS, Gate, run_together
+from tests.support.gate import Gate, run_together
 from tests.support.interleaving import frequent_switches
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from headrace.runtime.errors import Internal, Unavailable
 from headrace.runtime.execution.fair_queue import Entry
 from headrace.runtime.execution.stream import ExecutionStream, Task
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
-from tests.support.gate import PATIENCE_SECONDS, Gate, join, run_together
+from tests.support.gate import Gate, join, run_together
 from tests.support.interleaving import frequent_switches
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class Load:

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.runtime.execution.timer import Timer, TimerEntry, TimerWheel
-from tests.support.gate import PATIENCE_SECONDS, Gate
+from tests.support.gate import Gate
 from tests.support.manual_clock import ManualClock
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def nothing() -> None:

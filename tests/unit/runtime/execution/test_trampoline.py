@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from headrace.runtime.execution.trampoline import Trampoline
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def test_a_step_that_brings_up_others_returns_before_they_are_taken() -> None:
@@ -78,7 +79,7 @@ def test_each_thread_takes_its_own_steps() -> None:
     def run(action: Callable[[], object]) -> None:
         thread = threading.Thread(target=action)
         thread.start()
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
 
     go: Trampoline[str] = Trampoline()
     go(take, ["outer"])

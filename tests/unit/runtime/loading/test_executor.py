@@ -18,7 +18,8 @@ from headrace.runtime.loading import executor as executor_module
 from headrace.runtime.loading.executor import _SPARE, LoadExecutor
 from headrace.runtime.system.asker import Asker
 from headrace.runtime.system.interruption import check
-from tests.support.gate import PATIENCE_SECONDS, Gate
+from tests.support.gate import Gate
+from tests.support.patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
 

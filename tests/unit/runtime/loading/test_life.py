@@ -39,9 +39,10 @@ from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.testing.counted import numbers
 from headrace.testing.occupied import eventually
-from tests.support.gate import PATIENCE_SECONDS, Gate, run_together
+from tests.support.gate import Gate, run_together
 from tests.support.hook_plugin import HookPlugin
 from tests.support.interleaving import frequent_switches
+from tests.support.patience import PATIENCE_SECONDS
 
 LARGE = parse(
     "m (float[N,700] x) => (float[N,700] y) { y = MatMul(x, w) }",

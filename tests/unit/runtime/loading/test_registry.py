@@ -31,8 +31,9 @@ from headrace.runtime.loading.registry import (
 )
 from headrace.runtime.loading.table import OwnerLimits
 from tests.support.fake_device import FakeDevice, FakeNetwork, Outcomes, fake_device
-from tests.support.gate import PATIENCE_SECONDS, Gate, run_together
+from tests.support.gate import Gate, run_together
 from tests.support.interleaving import frequent_switches
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 from headrace.runtime.transform.warm_up import WarmUp
 from headrace.testing.case import parse
-from tests.support.gate import PATIENCE_SECONDS
 from tests.support.hook_plugin import Copies, HookPlugin
+from tests.support.patience import PATIENCE_SECONDS
 
 MODEL = "m (float[N,3] x, string[2] s) => (float[N,3] y) { y = Identity(x) }"
 

@@ -21,8 +21,8 @@ from headrace.testing.infer_request import InferRequest
 from headrace.testing.occupied import eventually
 from tests.support.gate import Gate
 from tests.support.model_zoo import model, network, node, value
+from tests.support.patience import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 60.0
 DEVICES = (
     "CPU",
     "TEMPLATE",

@@ -28,11 +28,13 @@ from headrace.runtime.system.interruption import interruptible
 from headrace.testing.case import parse
 from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually
+from tests.support.patience import PATIENCE_SECONDS
 
 GOOD = (
     "g (float[2,N] x) => (float[2,N] y)"
     ' { t = Einsum<equation = "ij->ij">(x) y = Abs(t) }'  # which no rule of ours knows
 )
+
 KILLERS = {
     "batches": (
         "g (float[2,2] x, int64[2,1] i) => (float[a] y)"
@@ -134,7 +136,7 @@ def test_nobody_waits_for_the_types_of_anothers_network(apart: InferenceProcesse
         eventually(lambda: not apart._idle, "at work")
         assert apart.ask(b"") == b""
         os.kill(process.pid, signal.SIGCONT)
-        assert stuck.result(60) == b""
+        assert stuck.result(PATIENCE_SECONDS) == b""
 
 
 def test_onnx_is_asked_about_one_network_for_so_long_and_no_longer(

@@ -30,7 +30,8 @@ from headrace.runtime.sequences.memory import StateMemory
 from headrace.runtime.sequences.network import SequenceNetwork
 from headrace.runtime.sequences.table import Ending
 from tests.support.fake_device import FakeDevice, Outcomes, fake_device
-from tests.support.gate import PATIENCE_SECONDS, Gate, run_together
+from tests.support.gate import Gate, run_together
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.stateful import HeldNetwork, SumNetwork, more, number, start, stateful
 
 S_BYTES = 8  # of the states of one sequence: float32[1, 2]

@@ -20,9 +20,9 @@ from headrace.runtime.system import garbage
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
 from headrace.testing.occupied import eventually
 from tests.support.model_zoo import model, network, node, value
+from tests.support.patience import PATIENCE_SECONDS
 
 LAYERS = 2000  # some 60,000 objects on CPU
-PATIENCE_SECONDS = 120.0
 DEVICES = ("CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU")
 
 

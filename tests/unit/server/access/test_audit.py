@@ -19,6 +19,7 @@ from headrace.server.access.audit import (
     AuditLog,
     entry,
 )
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def line(number: int = 0, refusal: str = "") -> AuditLine:
@@ -89,13 +90,13 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(
 
     def slow(descriptor: int, data: bytes) -> int:
         stuck.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_SECONDS)
         return write(descriptor, data)
 
     monkeypatch.setattr(os, "write", slow)
     log = AuditLog(tmp_path / "audit")
     log.write(line())
-    assert stuck.wait(60)
+    assert stuck.wait(PATIENCE_SECONDS)
     for number in range(100):
         log.write(line(number))
     go_on.set()
@@ -141,7 +142,7 @@ def test_lines_that_do_not_fit_on_the_disk_are_counted(
     log = AuditLog(tmp_path / "audit")
     for number in (10, 11, 12):
         log.write(line(number))
-        while f'"name": "{number}"'.encode() not in tried.get(timeout=60):
+        while f'"name": "{number}"'.encode() not in tried.get(timeout=PATIENCE_SECONDS):
             pass  # the line about dropped ones is tried again and again
     full.clear()
     log.write(line(13))

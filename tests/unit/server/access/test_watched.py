@@ -10,6 +10,7 @@ import pytest
 from headrace.runtime.errors import InvalidArgument
 from headrace.server.access.tokens import parse_entries
 from headrace.server.access.watched import WatchedFiles, Watcher
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.tokens import entry
 
 
@@ -179,7 +180,7 @@ def test_the_watcher_sees_a_change_by_itself(path: Path) -> None:
     watcher.add(files)
     watcher.start()
     replace(path, "2")
-    assert changed.wait(60)
+    assert changed.wait(PATIENCE_SECONDS)
     watcher.stop()
     assert files.value == 2
 
@@ -198,7 +199,7 @@ def test_a_bug_in_one_file_does_not_end_the_watcher(path: Path, tmp_path: Path) 
     watcher.start()
     replace(path, "2")
     replace(other, "2")
-    assert changed.wait(60)
+    assert changed.wait(PATIENCE_SECONDS)
     watcher.stop()
 
 

@@ -26,6 +26,7 @@ from headrace.server.http.server import HttpServer
 from headrace.server.logs import configure_logging
 from headrace.testing.counted import number
 from headrace.testing.occupied import eventually
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.server.http.serving import application, ask, connected, fine, guarded, raw, serving
 
 
@@ -180,8 +181,8 @@ def test_the_request_of_a_client_that_leaves_is_cancelled_and_counted_as_such() 
             left.clear()
             with connected(server) as client:
                 client.sendall(sent)
-                assert running.wait(60)
-            assert left.wait(60)
+                assert running.wait(PATIENCE_SECONDS)
+            assert left.wait(PATIENCE_SECONDS)
             ask(server, "/probe")  # behind the other's end, on the same loop
     snapshot = counters.snapshot()
     assert number(snapshot, HTTP_REQUESTS, "/read", "499") == 1
@@ -234,7 +235,7 @@ def test_a_drain_waits_for_what_runs_and_refuses_what_comes() -> None:
     app = application(slow=slow)
     with serving(app) as server, ThreadPoolExecutor(2) as pool:
         reply = pool.submit(ask, server, "/slow")
-        assert running.wait(60)
+        assert running.wait(PATIENCE_SECONDS)
         app.draining = True
         drain = pool.submit(asyncio.run, server.call(app.drain))
         status, headers, body = ask(server, "/slow")
@@ -243,8 +244,8 @@ def test_a_drain_waits_for_what_runs_and_refuses_what_comes() -> None:
         assert ask(server, "/probe")[::2] == (200, "fine")
         assert not drain.done()
         go_on.set()
-        assert reply.result(60)[::2] == (200, "done")
-        drain.result(60)
+        assert reply.result(PATIENCE_SECONDS)[::2] == (200, "done")
+        drain.result(PATIENCE_SECONDS)
 
 
 def test_work_that_is_cancelled_at_the_end_is_answered() -> None:
@@ -258,9 +259,9 @@ def test_work_that_is_cancelled_at_the_end_is_answered() -> None:
     app = application(endless=endless)
     with serving(app) as server, ThreadPoolExecutor(1) as pool:
         reply = pool.submit(ask, server, "/endless")
-        assert running.wait(60)
+        assert running.wait(PATIENCE_SECONDS)
         asyncio.run(server.call(app.cancel))
-        assert reply.result(60)[0] == 503
+        assert reply.result(PATIENCE_SECONDS)[0] == 503
 
 
 def test_nothing_is_drained_where_no_server_has_started() -> None:

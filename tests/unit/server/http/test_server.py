@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from headrace.server.http.connection import ConnectionBounds
 from headrace.server.http.server import HttpServer
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.server.http.serving import (
     application,
     ask,
@@ -217,7 +218,7 @@ def test_a_client_that_never_reads_is_cut_off() -> None:
 
     with serving(application(noted=noted), bounds=QUICK) as server, connected(server) as client:
         client.sendall(GET.replace(b"fine", b"noted"))
-        assert asked.wait(60)
+        assert asked.wait(PATIENCE_SECONDS)
         while server.connections:
             pass
         assert len(until_closed(client)) < LARGE
@@ -275,14 +276,14 @@ def test_beyond_the_usual_connections_probes_are_answered_and_others_refused() -
     app = application(slow=slow, fine=fine)
     with serving(app, max_connections=2) as server, ThreadPoolExecutor(2) as pool:
         busy = [pool.submit(ask, server, "/slow") for _ in range(2)]
-        assert all(running.acquire(timeout=60) for _ in busy)
+        assert all(running.acquire(timeout=PATIENCE_SECONDS) for _ in busy)
         status, headers, body = ask(server, "/fine")
         assert status == 429
         assert "--max-concurrent-rpcs" in body
         assert int(headers["retry-after"]) > 0
         assert ask(server, "/probe")[::2] == (200, "fine")
         go_on.set()
-        assert [each.result(60)[::2] for each in busy] == [(200, "done")] * 2
+        assert [each.result(PATIENCE_SECONDS)[::2] for each in busy] == [(200, "done")] * 2
         assert ask(server, "/fine")[::2] == (200, "fine")
 
 
@@ -341,7 +342,7 @@ def test_stopping_ends_requests_under_way() -> None:
 
     with serving(application(endless=endless)) as server, connected(server) as client:
         client.sendall(GET.replace(b"fine", b"endless"))
-        assert running.wait(60)
+        assert running.wait(PATIENCE_SECONDS)
         server.stop()
         assert ended.is_set()
         assert until_closed(client) == b""
@@ -354,7 +355,7 @@ def test_stopping_does_not_wait_for_ever_for_the_thread(
 
     async def blocking(_: Request) -> Response:
         blocked.set()
-        free.wait(60)
+        free.wait(PATIENCE_SECONDS)
         return PlainTextResponse("")
 
     server = HttpServer("127.0.0.1", 0, application(blocking=blocking))
@@ -362,12 +363,12 @@ def test_stopping_does_not_wait_for_ever_for_the_thread(
     (thread,) = (each for each in threading.enumerate() if each.name == "http")
     with connected(server) as client:
         client.sendall(GET.replace(b"fine", b"blocking"))
-        assert blocked.wait(60)
+        assert blocked.wait(PATIENCE_SECONDS)
         monkeypatch.setattr(f"{HttpServer.__module__}._JOIN_SECONDS", 0.0)
         server.stop()
         assert "has not ended" in caplog.text
         free.set()
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
 
 
 def test_a_port_in_use_is_reported_at_start() -> None:

@@ -35,8 +35,9 @@ from headrace.server.repository.repository import Repository
 from headrace.server.state import StateDirectory
 from headrace.testing import networks
 from headrace.testing.occupied import eventually
-from tests.support.gate import PATIENCE_SECONDS, Gate
+from tests.support.gate import Gate
 from tests.support.hook_plugin import HookPlugin
+from tests.support.patience import PATIENCE_SECONDS
 
 MODEL = networks.add().model.SerializeToString()
 FAILED, READY = NetworkState.FAILED, NetworkState.READY

@@ -31,6 +31,7 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import CodecError
 from headrace.wire.request import MAX_ID_LENGTH
 from tests.support.moody_device import moody
+from tests.support.patience import PATIENCE_SECONDS
 
 TWICE = parse("twice (float[n] x) => (float[n] y) { y = Add(x, x) }")
 ROWS = 4
@@ -93,7 +94,7 @@ def core() -> Iterator[Core]:
         "m", DeviceName.parse("MOODY"), presentation=Presentation(max_batch_size=ROWS)
     )
     data = TWICE.SerializeToString()
-    core.load_network(request, lambda: Network.from_bytes(data)).result(30)
+    core.load_network(request, lambda: Network.from_bytes(data)).result(PATIENCE_SECONDS)
     yield core
     core.stop()
 

@@ -17,6 +17,7 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.trace import Span, Trace
 from headrace.server.tracing.otlp import OtlpSink, exporter
 from tests.support.collector import collector_over_grpc, collector_over_http
+from tests.support.patience import PATIENCE_SECONDS
 
 PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 
@@ -80,7 +81,7 @@ def test_a_stuck_export_neither_blocks_a_request_nor_the_stop() -> None:
     stuck = Stuck()
     sink = OtlpSink(stuck, {"service.name": "headrace"})
     ended(sink, 600)  # more than one batch, so that an export begins at once
-    assert stuck.began.wait(60)
+    assert stuck.began.wait(PATIENCE_SECONDS)
     ended(sink, 5000)  # more than the queue holds
     sink.close(0)
     assert stuck.stopped.is_set()

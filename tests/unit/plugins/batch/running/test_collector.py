@@ -26,7 +26,7 @@ from headrace.testing.occupied import eventually
 from tests.support.fake_device import FakeDevice, Outcomes, fake_device, identity_network
 from tests.support.gate import Gate
 from tests.support.interleaving import frequent_switches
-from tests.support.patience import DEADLINES
+from tests.support.patience import DEADLINES, PATIENCE_SECONDS
 
 BAD = 666.0
 
@@ -286,7 +286,7 @@ def test_a_run_that_takes_too_long_is_its_requests_fault_and_not_its_mates() -> 
     def slow(job: Job) -> None:
         if (np.asarray(job.inputs["x"]) == 9.0).any():
             job.token.attach(ended.set)
-            assert ended.wait(60)
+            assert ended.wait(PATIENCE_SECONDS)
             ended.clear()
             assert job.token.error is not None
             raise job.token.error
@@ -391,7 +391,7 @@ def test_under_a_storm_every_request_has_one_outcome_and_the_right_result(seed: 
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_SECONDS)
         (last,) = b.submit(5.0)
         b.outcomes.wait()
         assert last.outcome is Outcome.COMPLETED

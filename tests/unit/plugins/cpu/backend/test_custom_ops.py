@@ -23,6 +23,7 @@ from headrace.testing import networks
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
 from tests.support.custom_operators import DOMAIN, library, parse, word_lengths
+from tests.support.patience import PATIENCE_SECONDS
 
 KEY = "CUSTOM_OPS_LIBRARIES"
 
@@ -66,7 +67,7 @@ def test_they_are_profiled_as_layers(plugin: Plugin) -> None:
     loaded = plugin.load_network(Load(case.network))
     request = InferRequest(loaded)
     request.start_async(case.inputs, profile=True)
-    request.result(60)
+    request.result(PATIENCE_SECONDS)
     assert {each.layer for each in request.performance_counts} >= {"upper", "length", "square"}
     loaded.close()
 

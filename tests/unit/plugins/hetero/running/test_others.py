@@ -20,8 +20,8 @@ from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.network.values import Value
 from tests.support.fake_device import FakeDevice, Outcomes, fake_device, identity_network
 from tests.support.gate import Gate
+from tests.support.patience import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 30.0
 Compute = Callable[[Job], Mapping[str, Value]]
 
 

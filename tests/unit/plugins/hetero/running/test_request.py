@@ -38,6 +38,7 @@ from headrace.testing.counted import number
 from headrace.testing.occupied import eventually
 from tests.support.fake_device import FakeDevice, Outcomes, fake_device, identity_network
 from tests.support.gate import Gate
+from tests.support.patience import PATIENCE_SECONDS
 
 Compute = Callable[[Job], Mapping[str, Value]]
 
@@ -368,18 +369,18 @@ def test_a_failure_cancels_the_other_parts_and_waits_for_their_end(rig: Rig) -> 
     running, told, leave = threading.Event(), threading.Event(), threading.Event()
 
     def fail(_: Job) -> Mapping[str, Value]:
-        assert running.wait(60)
+        assert running.wait(PATIENCE_SECONDS)
         raise InvalidArgument("bad")
 
     def slow(job: Job) -> Mapping[str, Value]:
         job.token.attach(told.set)
         running.set()
-        leave.wait(60)
+        leave.wait(PATIENCE_SECONDS)
         return passing(DIAMOND_ENDS[2])(job)
 
     network = rig.network(DIAMOND, DIAMOND_ENDS, {1: fail, 2: slow})
     job = rig.submit(network)
-    assert told.wait(60)
+    assert told.wait(PATIENCE_SECONDS)
     assert job.outcome is None
     leave.set()
     rig.outcomes.wait()
@@ -411,12 +412,12 @@ def test_a_cancel_ends_the_part_that_runs_and_names_it(rig: Rig) -> None:
         stopped = threading.Event()
         job.token.attach(stopped.set)
         running.set()
-        assert stopped.wait(60)
+        assert stopped.wait(PATIENCE_SECONDS)
         return {}
 
     network = rig.network(CHAIN, CHAIN_ENDS, {1: until_cancelled})
     job = rig.submit(network)
-    assert running.wait(60)
+    assert running.wait(PATIENCE_SECONDS)
     job.token.cancel(Cancelled("not wanted"))
     rig.outcomes.wait()
     assert job.outcome is Outcome.CANCELLED
@@ -446,7 +447,7 @@ def test_a_deadline_that_passes_on_a_subgraph_names_it(rig: Rig) -> None:
         stopped = threading.Event()
         job.token.attach(stopped.set)
         reached.set()
-        assert stopped.wait(60)
+        assert stopped.wait(PATIENCE_SECONDS)
         return {}
 
     network = rig.network(CHAIN, CHAIN_ENDS, {2: until_cancelled})

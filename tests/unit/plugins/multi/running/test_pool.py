@@ -23,9 +23,10 @@ from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
-from tests.support.gate import PATIENCE_SECONDS, run_together
+from tests.support.gate import run_together
 from tests.support.interleaving import frequent_switches
 from tests.support.moody_device import MoodyPlugin, moody
+from tests.support.patience import PATIENCE_SECONDS
 
 _ADD = networks.add()
 _CALLERS = 4

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_SECONDS
+
 pytest.importorskip("tinygrad", reason="tinygrad is not installed: install the extra 'opencl'")
 
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.plugins.opencl.backend.thread import BackendThread
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
-
-_PATIENCE_SECONDS = 60.0
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_who_waits_for_other_work_hears_that_he_is_cancelled(backend: BackendThr
 
     def compile_long() -> bool:
         begun.set()
-        return over.wait(_PATIENCE_SECONDS)
+        return over.wait(PATIENCE_SECONDS)
 
     working = CancelToken()
     worker = threading.Thread(target=backend.run, args=(compile_long, working))
     worker.start()
-    assert begun.wait(_PATIENCE_SECONDS)
+    assert begun.wait(PATIENCE_SECONDS)
     waiting = CancelToken()
     timer = threading.Timer(0, waiting.cancel, [DeadlineExceeded("EXECUTION_TIMEOUT")])
     timer.start()

@@ -15,6 +15,7 @@ import pytest
 from headrace.plugins.openvino.backend import tensors
 from headrace.runtime.errors import Cancelled, InvalidArgument, InvalidModel, UnsupportedLayers
 from headrace.runtime.execution.job import Job
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.plugins.openvino.backend.conftest import Compile, run
 
 LARGE = "f (float[N] x) => (float[N] y, float[N] z) { y = Neg(x)\n z = Abs(x) }"
@@ -221,7 +222,7 @@ def test_a_cancelled_run_ends_between_layers(
     thread.start()
     until(lambda: time.process_time() - before > 0.5)  # it computes
     job.token.cancel(Cancelled("enough"))
-    thread.join(60)
+    thread.join(PATIENCE_SECONDS)
     assert ended
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.plugins.openvino.running import compiles as module
 from headrace.plugins.openvino.running.compiles import Compiles
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -33,19 +34,19 @@ def test_who_leaves_waits_for_the_one_that_has_begun_and_drops_the_others(
 
     def first() -> None:
         began.set()
-        assert goes_on.wait(30)
+        assert goes_on.wait(PATIENCE_SECONDS)
         done.append("first")
 
     compiles.start("leaving", first)
     compiles.start("leaving", lambda: done.append("second"))
     compiles.start("staying", lambda: done.append("other"))
-    assert began.wait(30)
+    assert began.wait(PATIENCE_SECONDS)
     leaves = threading.Thread(target=compiles.forget, args=("leaving",))
     leaves.start()
     with compiles._changed:
         assert compiles._changed.wait_for(lambda: len(compiles._waiting) == 1, 30)
     goes_on.set()
-    leaves.join(30)
+    leaves.join(PATIENCE_SECONDS)
     assert "first" in done
     compiles.wait("staying")
     assert done == ["first", "other"]
@@ -55,7 +56,7 @@ def test_one_that_raises_ends_no_other(compiles: Compiles) -> None:
     done = threading.Event()
     compiles.start("one", lambda: 1 / 0)  # type: ignore[arg-type]
     compiles.start("other", done.set)
-    assert done.wait(30)
+    assert done.wait(PATIENCE_SECONDS)
 
 
 def test_the_thread_ends_when_there_is_nothing_to_do(
@@ -67,7 +68,7 @@ def test_the_thread_ends_when_there_is_nothing_to_do(
         compiles.start("network", lambda: None)
         compiles.wait("network")
         for thread in set(threading.enumerate()) - before:
-            thread.join(30)
+            thread.join(PATIENCE_SECONDS)
         assert set(threading.enumerate()) <= before
 
 

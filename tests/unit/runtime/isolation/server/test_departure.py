@@ -35,11 +35,11 @@ from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually, occupied
 from headrace.testing.services import services as real_services
 from tests.support.crashing_device import CRASH, STALL
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.thread_readers import ThreadReaders, thread_readers
 
 _PATH = "tests.support.crashing_device:create_plugin"
 _RELU = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }").SerializeToString()
-_SECONDS = 60.0
 
 
 class Requests:
@@ -61,7 +61,7 @@ class Requests:
         return job
 
     def next(self) -> tuple[Job, threading.Thread]:
-        return self._settled.get(timeout=_SECONDS)
+        return self._settled.get(timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -329,7 +329,7 @@ def test_an_idle_worker_unmaps_what_the_server_has_dropped(
     assert "memfd:" in mapped.read_text()
     job.outputs = {}
     worker.pool.clear()
-    worker.ask("pulse").result(60)
+    worker.ask("pulse").result(PATIENCE_SECONDS)
     # The thread that has sent the answer may still be about to let go of its arrays.
     eventually(lambda: "memfd:" not in mapped.read_text(), "the memory to be unmapped")
 

@@ -62,11 +62,11 @@ from tests.support.crashing_device import (
     RUNS,
     STALL,
 )
+from tests.support.patience import PATIENCE_SECONDS
 
 _PATH = "tests.support.crashing_device:create_plugin"
 _LATE = "tests.support.crashing_device:create_late"
 _RELU = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }").SerializeToString()
-_PATIENCE_SECONDS = 60.0
 
 
 class States:
@@ -84,7 +84,7 @@ class States:
 
     def wait_for(self, state: DeviceState, after: int = 0) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: state in self.seen[after:], _PATIENCE_SECONDS)
+            assert self._changed.wait_for(lambda: state in self.seen[after:], PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_crash_costs_what_ran_and_everything_comes_back(services: Services) ->
         assert caught.value.retry_delay_seconds is not None
         assert caught.value.retry_delay_seconds > 0
         with pytest.raises(Unavailable):  # it ran in the same process
-            running.result(_PATIENCE_SECONDS)
+            running.result(PATIENCE_SECONDS)
         states.wait_for(DeviceState.RESTARTING)
         states.wait_for(DeviceState.UP, after=states.seen.index(DeviceState.RESTARTING))
         assert worker_of(plugin) != first
@@ -369,7 +369,7 @@ def test_a_model_that_was_loaded_when_another_ended_the_worker_is_tried_alone_an
             with pytest.raises(Unavailable, match="try again"):  # it cannot be told which it was
                 infer(network, CRASH)
             with pytest.raises(Unavailable, match="try again"):
-                load.result(_PATIENCE_SECONDS)
+                load.result(PATIENCE_SECONDS)
         states.wait_for(DeviceState.UP, after=2)
         held.unlink()
         survivor, before = worker_of(plugin), len(states.seen)
@@ -409,7 +409,7 @@ def test_a_worker_that_stands_still_for_good_is_replaced(
             monkeypatch.setattr(process, "_STILL_SECONDS", 0.5)
             query = pool.submit(plugin.query_network, layer_called("other"), {})
             with pytest.raises(Unavailable, match=r"it gave no answer for \S+ s\); try again"):
-                query.result(_PATIENCE_SECONDS)
+                query.result(PATIENCE_SECONDS)
         monkeypatch.setattr(process, "_STILL_SECONDS", 120.0)
         states.wait_for(DeviceState.UP, after=2)
         assert infer(network, 3) == [3]
@@ -451,13 +451,13 @@ def test_killing_it_ends_a_worker_that_is_still_being_brought_back(services: Ser
 
         def held(worker: WorkerProcess) -> Mapping[str, Any]:
             compiling.set()
-            assert killed.wait(_PATIENCE_SECONDS)
+            assert killed.wait(PATIENCE_SECONDS)
             facts: Mapping[str, Any] = load(worker)
             return facts
 
         network._worker_network.load = held  # type: ignore[attr-defined]
         os.kill(worker_of(plugin), signal.SIGKILL)
-        assert compiling.wait(_PATIENCE_SECONDS)
+        assert compiling.wait(PATIENCE_SECONDS)
         plugin.kill()
         killed.set()
         network.close()
@@ -484,11 +484,11 @@ def test_closing_a_device_does_not_wait_for_a_worker_that_is_being_brought_back(
         worker_network.load = told
         held.touch()
         os.kill(worker_of(plugin), signal.SIGKILL)
-        assert compiling.wait(_PATIENCE_SECONDS)
+        assert compiling.wait(PATIENCE_SECONDS)
         with ThreadPoolExecutor(1) as pool:
             closed = pool.submit(plugin.close)
             try:
-                closed.result(_PATIENCE_SECONDS)
+                closed.result(PATIENCE_SECONDS)
             finally:
                 held.unlink()
         network.close()
@@ -661,7 +661,7 @@ def test_a_mistake_in_the_configuration_of_an_isolated_device_ends_the_start(
 def test_cancelling_reaches_the_worker_and_a_run_that_ignores_its_timeout_is_killed(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolated_network, "_PATIENCE_SECONDS", _PATIENCE_SECONDS)
+    monkeypatch.setattr(isolated_network, "_PATIENCE_SECONDS", PATIENCE_SECONDS)
     states = States(services)
     with isolated(services, {"NUM_STREAMS": "2"}) as plugin:
         case = networks.endless()
@@ -671,7 +671,7 @@ def test_cancelling_reaches_the_worker_and_a_run_that_ignores_its_timeout_is_kil
         eventually(lambda: endless.executor is not None and endless.executor.busy == 1, "a run")
         request.cancel()
         with pytest.raises(Cancelled):
-            request.result(_PATIENCE_SECONDS)
+            request.result(PATIENCE_SECONDS)
         assert DeviceState.RESTARTING not in states.seen
         monkeypatch.setattr(isolated_network, "_PATIENCE_SECONDS", 0.05)
         stubborn = relu(plugin, {"EXECUTION_TIMEOUT": "0.1"})
@@ -683,7 +683,7 @@ def test_cancelling_reaches_the_worker_and_a_run_that_ignores_its_timeout_is_kil
             done.set()
 
         stubborn.submit(Job({"x": np.array([STALL], np.float32)}, hear))
-        assert done.wait(_PATIENCE_SECONDS)
+        assert done.wait(PATIENCE_SECONDS)
         assert ended[0].outcome is Outcome.EXPIRED
         assert isinstance(ended[0].error, DeadlineExceeded)
         states.wait_for(DeviceState.UP, after=2)

@@ -15,9 +15,8 @@ from headrace.ipc.link import CREDIT_BYTES, Disconnected, Link, Message, links, 
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.isolation.server.lanes import WatchedLanes
 from tests.support.link_messages import send
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.thread_readers import ThreadReaders, thread_readers
-
-_SECONDS = 60.0
 
 
 class Other:
@@ -46,7 +45,7 @@ class Answers:
         return take
 
     def next(self) -> tuple[int, Any, threading.Thread]:
-        return self._found.get(timeout=_SECONDS)
+        return self._found.get(timeout=PATIENCE_SECONDS)
 
     def assert_no_more(self) -> None:
         assert self._found.empty()

@@ -17,8 +17,7 @@ from headrace.runtime.isolation.server.blame import End
 from headrace.runtime.isolation.server.launch import NewWorker, launch
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
 from headrace.testing.leaks import no_leaks
-
-_PATIENCE_SECONDS = 60.0
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class Stranger:
@@ -71,7 +70,7 @@ def test_an_answer_without_sense_ends_the_worker_and_the_calls_that_wait(
 ) -> None:
     files = [loose_file(), loose_file()] if answer.pop("files", None) else []
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(stranger.worker.call, "describe", timeout=_PATIENCE_SECONDS)
+        call = pool.submit(stranger.worker.call, "describe", timeout=PATIENCE_SECONDS)
         assert stranger.control.receive().header["call"] == 1
         stranger.control.send(packed(answer, (), len(files)), files)
         for each in files:
@@ -87,7 +86,7 @@ def test_calls_end_even_if_it_cannot_be_judged_what_ended_the_worker(stranger: S
 
     stranger.worker.judge = judge
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(stranger.worker.call, "describe", timeout=_PATIENCE_SECONDS)
+        call = pool.submit(stranger.worker.call, "describe", timeout=PATIENCE_SECONDS)
         assert stranger.control.receive().header["call"] == 1
         stranger.worker.kill()
         stranger.control.shutdown()

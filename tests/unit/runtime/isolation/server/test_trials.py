@@ -24,6 +24,7 @@ from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
 from tests.support.crashing_device import CRASHING_LAYER, CRASHING_QUERY, HELD
+from tests.support.patience import PATIENCE_SECONDS
 
 EVE = Asker("eve", trusted=False)
 BOB = Asker("bob", trusted=False)
@@ -87,8 +88,8 @@ def test_whoever_has_left_holds_no_thread_and_no_worker(
             (worker,) = plugin._host.trials._busy
             token.cancel(Cancelled("the caller left"))
             with pytest.raises(Cancelled, match="the caller left"):
-                asked.result(60)
-        assert worker.ended.wait(60)
+                asked.result(PATIENCE_SECONDS)
+        assert worker.ended.wait(PATIENCE_SECONDS)
         assert file.exists()
 
 
@@ -128,7 +129,7 @@ def test_a_changed_device_is_tried_anew(services: Services) -> None:
         before = plugin._host.trials._idle
         assert before is not None
         plugin.set_config({"PERF_COUNT": "YES"})
-        assert before.ended.wait(60)
+        assert before.ended.wait(PATIENCE_SECONDS)
         plugin.query_network(layer_called("good"), {})
 
 

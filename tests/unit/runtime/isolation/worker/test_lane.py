@@ -19,8 +19,7 @@ from headrace.runtime.isolation.server.lanes import Lanes
 from headrace.runtime.isolation.wire.values import REQUEST, encode
 from headrace.runtime.isolation.worker.cancellations import Cancellations
 from headrace.runtime.isolation.worker.lane import WorkerLane
-
-_SECONDS = 60.0
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class OneByOne:
@@ -33,7 +32,7 @@ class OneByOne:
         return self
 
     def submit(self, job: Job) -> None:
-        assert next(self._gates).wait(_SECONDS)
+        assert next(self._gates).wait(PATIENCE_SECONDS)
         job.outputs = dict(job.inputs)
         job.complete()
 
@@ -69,9 +68,9 @@ def test_an_answer_does_not_wait_for_a_long_run_that_came_with_it() -> None:
     for gate in gates:
         assert answers.empty()
         gate.set()
-        assert "outputs" in answers.get(timeout=_SECONDS).header
+        assert "outputs" in answers.get(timeout=PATIENCE_SECONDS).header
     ours.shutdown()
-    serving.join(_SECONDS)
+    serving.join(PATIENCE_SECONDS)
     assert not serving.is_alive()
     ours.close()
 

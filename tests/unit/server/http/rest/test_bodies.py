@@ -20,6 +20,7 @@ from headrace.server.http.rest.bodies import Bodies
 from headrace.server.http.rest.replies import Pieces, accepted_encoding, deflated
 from headrace.server.http.server import HttpServer
 from headrace.wire.codec import Buffer
+from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.server.http.serving import ask, connected, guarded, raw, replies, serving
 
 LIMIT = 1 << 20
@@ -161,12 +162,12 @@ def test_bodies_that_take_all_memory_make_others_try_later() -> None:
     app = Application([], Counters(), [guarded(PATH, answer, "POST")])
     with serving(app) as server, ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, server, bytes(900_000))
-        assert echo.held.wait(60)
+        assert echo.held.wait(PATIENCE_SECONDS)
         status, headers, said = ask(server, PATH, "POST", body=bytes(900_000))
         assert (status, int(headers["retry-after"]) > 0) == (429, True)
         assert "memory for bodies" in json.loads(said)["error"]
         echo.go_on.set()
-        assert first.result(60)[0] == 200
+        assert first.result(PATIENCE_SECONDS)[0] == 200
         assert post(server, bytes(900_000))[0] == 200  # all has been given back
 
 

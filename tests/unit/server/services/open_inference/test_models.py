@@ -25,6 +25,7 @@ from headrace.server.shared_memory.regions import Regions
 from headrace.testing import networks
 from headrace.testing.case import parse
 from tests.support.moody_device import moody
+from tests.support.patience import PATIENCE_SECONDS
 
 SUM = parse("sum (float[n,3] x) => (float[n,3] z) { [copy] z = Identity(x) }")
 
@@ -39,7 +40,7 @@ def core() -> Iterator[Core]:
 def load(core: Core, name: str = "m", device: str = "MOODY", **more: Any) -> None:
     request = LoadRequest(name, DeviceName.parse(device), **more)
     data = SUM.SerializeToString()
-    core.load_network(request, lambda: Network.from_bytes(data)).result(30)
+    core.load_network(request, lambda: Network.from_bytes(data)).result(PATIENCE_SECONDS)
 
 
 class Caller:
@@ -103,7 +104,7 @@ def test_classes_are_told_of_a_model_that_is_unloaded_meanwhile(
 
     def unloading(entry: Any, job: Any) -> None:
         submit(entry, job)
-        core.unload_network("m").result(30)
+        core.unload_network("m").result(PATIENCE_SECONDS)
 
     monkeypatch.setattr(core.networks, "submit", unloading)
     load(core)
@@ -234,7 +235,7 @@ def test_each_row_of_a_batch_has_classes_of_its_own(core: Core) -> None:
 def test_a_model_that_the_protocol_has_no_words_for_says_so(core: Core) -> None:
     data = networks.typed(np.complex64, "complex64").model.SerializeToString()
     request = LoadRequest("c", DeviceName.parse("MOODY"))
-    core.load_network(request, lambda: Network.from_bytes(data)).result(30)
+    core.load_network(request, lambda: Network.from_bytes(data)).result(PATIENCE_SECONDS)
     models = Models(core, Networks(core.networks), lambda: None)
     for ask in (models.model_metadata, models.model_config):
         with pytest.raises(Unimplemented, match="input 'x' has type complex64"):
