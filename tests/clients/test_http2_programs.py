@@ -134,7 +134,7 @@ def calls_in_node(folder: Path) -> list[str | Path]:
 def calls_in_go(folder: Path) -> list[str | Path]:
     go = program("go", "golang-go golang-google-grpc-dev")
     environment = {**os.environ, "GO111MODULE": "off", "GOPATH": GO_PATH, "GOFLAGS": ""}
-    command = [go, "build", "-o", folder / "calls", PROGRAMS / "calls.go"]
+    command: list[str | Path] = [go, "build", "-o", folder / "calls", PROGRAMS / "calls.go"]
     subprocess.run(command, check=True, env=environment, timeout=4 * SECONDS)
     return [folder / "calls"]
 
