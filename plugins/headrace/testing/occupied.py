@@ -29,7 +29,7 @@ class _Block:
         self.running.set()
         self._gate.wait()
 
-    def depart(self, stream: ExecutionStream) -> bool:
+    def dispatch(self, stream: ExecutionStream) -> bool:
         return False
 
     def fail(self, error: BaseException) -> None:

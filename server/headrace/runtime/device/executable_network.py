@@ -29,7 +29,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, LayerProfile
-from headrace.runtime.execution.pipeline import Departure, Pipeline, Stage
+from headrace.runtime.execution.pipeline import Dispatcher, Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
@@ -131,7 +131,7 @@ class ExecutableNetwork:
             place.timer,
             execution_timeout=self.config.get(EXECUTION_TIMEOUT),
             inline=self.executor.inline_budget(safe=self.inline_safe) if self.executor else None,
-            departure=self._departure(),
+            dispatcher=self._dispatcher(),
         )
         if not hasattr(type(self), "_start"):
             self._start = self._pipeline.start
@@ -303,7 +303,7 @@ class ExecutableNetwork:
         """The backend's own bytes. They are empty if an import has to compile the network again."""
         return self._export()
 
-    def _departure(self) -> Departure | None:
+    def _dispatcher(self) -> Dispatcher | None:
         """What starts jobs in another process, for a device that needs no thread to wait there."""
         return None
 

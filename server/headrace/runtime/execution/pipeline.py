@@ -26,10 +26,10 @@ from headrace.runtime.execution.timer import Timer
 _log = logging.getLogger(__name__)
 
 Stage: TypeAlias = Callable[[Job], None]
-Landed: TypeAlias = Callable[[BaseException | None], None]
+OnAnswer: TypeAlias = Callable[[BaseException | None], None]
 
 
-class Departure(Protocol):
+class Dispatcher(Protocol):
     """Starts jobs in another process, without waiting. Thread-safe. Its methods do not raise.
 
     Attributes:
@@ -41,13 +41,13 @@ class Departure(Protocol):
     def fits(self, job: Job) -> bool:
         """Whether it may be able to start the job. Takes microseconds."""
 
-    def company(self) -> int:
+    def most_others(self) -> int:
         """How many jobs may go along with one and run after it."""
 
-    def depart(self, jobs: Sequence[Job], landed: Landed) -> bool:
+    def dispatch(self, jobs: Sequence[Job], on_answer: OnAnswer) -> bool:
         """Starts the jobs, which fit; each runs when the one before has ended. Returns False if it
-        has started none. Otherwise it calls `landed` for each in their order, on any thread, with
-        the error if the job failed."""
+        has started none. Otherwise it calls `on_answer` for each in their order, on any thread,
+        with the error if the job failed."""
 
 
 class _Hop(NamedTuple):
@@ -63,7 +63,7 @@ class Pipeline:
         timer: for `timeout`, which ends requests that run longer than `execution_timeout` seconds
             (0: never).
         inline: records durations if the device may compute on the submitter's thread.
-        departure: starts jobs that `may_run_inline` in another process, if they fit.
+        dispatcher: starts jobs that `may_run_inline` in another process, if they fit.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Pipeline:
         *,
         execution_timeout: float = 0.0,
         inline: InlineBudget | None = None,
-        departure: Departure | None = None,
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         hops: list[_Hop] = []
         for share, stage in stages:
@@ -82,10 +82,10 @@ class Pipeline:
             else:
                 hops.append(_Hop(share, (stage,)))
         self.hops = tuple(hops)
-        patience = None if departure is None else departure.patience
+        patience = None if dispatcher is None else dispatcher.patience
         self.timeout = ExecutionTimeout(timer, execution_timeout, patience=patience)
         self.inline = inline if len(hops) == 1 else None
-        self.departure = departure if len(hops) == 1 else None
+        self.dispatcher = dispatcher if len(hops) == 1 else None
 
     def start(self, job: Job) -> None:
         """Starts the job. Never blocks, unless the job may run inline.
@@ -93,24 +93,24 @@ class Pipeline:
         Raises:
             Unavailable: the executor has stopped.
         """
-        share, departure = self.hops[0].share, self.departure
+        share, dispatcher = self.hops[0].share, self.dispatcher
         if job.may_run_inline and (
-            job.token.error is None and departure.fits(job)
-            if departure is not None
+            job.token.error is None and dispatcher.fits(job)
+            if dispatcher is not None
             else self.inline is not None and self.inline.allowed
         ):
             stream = share.executor.enter(share.flow)
             if stream is not None:
-                if departure is None:
+                if dispatcher is None:
                     self._run_here(job, stream)
                     return
                 job.started = time.monotonic()
                 self.timeout.begin(job)
                 try:
-                    if departure.depart((job,), partial(self._land, job, stream)):
+                    if dispatcher.dispatch((job,), partial(self._answered, job, stream)):
                         return
                 except Exception:  # noqa: BLE001 - the stream must not be lost with the job
-                    _log.exception("a job could not depart")
+                    _log.exception("a job could not be dispatched")
                 self.timeout.end(job)
                 job.started = 0.0
                 share.executor.hand(stream, share.flow, _Passage(self, job))
@@ -129,10 +129,10 @@ class Pipeline:
         finally:
             share.executor.leave(stream, share.flow)
 
-    def _land(self, job: Job, stream: ExecutionStream, error: BaseException | None) -> None:
-        """Ends a job that departed alone, when its answer has come."""
+    def _answered(self, job: Job, stream: ExecutionStream, error: BaseException | None) -> None:
+        """Ends a job that was dispatched alone, when its answer has come."""
         share = self.hops[0].share
-        # The next tasks depart first, so that the other process need not wait for them.
+        # The next tasks are sent first, so that the other process need not wait for them.
         share.executor.leave(stream, share.flow)
         self.timeout.end(job)
         job.settle(error)
@@ -205,35 +205,35 @@ class _Passage:
         if self.job.outcome is not None:
             self.job.token.detach(self._leave_queue)
 
-    def depart(self, stream: ExecutionStream) -> bool:
+    def dispatch(self, stream: ExecutionStream) -> bool:
         pipeline, now = self._pipeline, time.monotonic()
-        departure = pipeline.departure
-        if departure is None or not self._may_depart(departure, now):
+        dispatcher = pipeline.dispatcher
+        if dispatcher is None or not self._may_dispatch(dispatcher, now):
             return False
         share, passages = pipeline.hops[0].share, deque((self,))
         if share.flow.waiting:
 
             def fits(task: Task) -> bool:
-                return isinstance(task, _Passage) and task._may_depart(departure, now)
+                return isinstance(task, _Passage) and task._may_dispatch(dispatcher, now)
 
-            company: list[Any] = share.executor.company(share.flow, departure.company(), fits)
-            passages.extend(company)
+            others: list[Any] = share.executor.take_more(share.flow, dispatcher.most_others(), fits)
+            passages.extend(others)
 
-        def land(error: BaseException | None) -> None:
+        def answered(error: BaseException | None) -> None:
             passage = passages.popleft()
             if passages:
                 passages[0].begin(time.monotonic())
             else:
-                # The next tasks depart first, so that the other process need not wait for them.
+                # The next tasks are sent first, so that the other process need not wait for them.
                 share.executor.leave(stream, share.flow)
             passage._end(error)
 
         try:
             self.begin(now)
-            if departure.depart([passage.job for passage in passages], land):
+            if dispatcher.dispatch([passage.job for passage in passages], answered):
                 return True
         except Exception:  # noqa: BLE001 - the other passages must not be lost with this one
-            _log.exception("jobs could not depart")
+            _log.exception("jobs could not be dispatched")
         pipeline.timeout.end(self.job)
         self.job.started = 0.0
         passages.popleft()
@@ -245,11 +245,11 @@ class _Passage:
         self.job.started = now
         self._pipeline.timeout.begin(self.job)
 
-    def _may_depart(self, departure: Departure, now: float) -> bool:
+    def _may_dispatch(self, dispatcher: Dispatcher, now: float) -> bool:
         job = self.job
         if not job.may_run_inline or job.token.error is not None:
             return False
-        return (job.deadline is None or now < job.deadline) and departure.fits(job)
+        return (job.deadline is None or now < job.deadline) and dispatcher.fits(job)
 
     def run(self, stream: int) -> None:  # noqa: ARG002 - a stream's number means nothing to a stage
         failure = self._pipeline.run(self.job, self._index)
@@ -284,7 +284,7 @@ class _Passage:
 
 
 def _put_back(share: Share, passages: Collection[_Passage]) -> None:
-    """Lets jobs wait that could not depart with another one."""
+    """Lets jobs wait that could not be sent with another one."""
     if not passages:
         return
     try:

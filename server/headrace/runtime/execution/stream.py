@@ -12,8 +12,8 @@ class Task(Protocol):
     """What a stream runs. `run` settles its job itself. If it raises anything, that is a bug, and
     `fail` is called. `fail` does not raise.
 
-    `depart` may start the task elsewhere, and returns whether it has. It never waits, and does not
-    raise. A task that has departed gives the stream back with `leave` when it has run.
+    `dispatch` may start the task elsewhere, and returns whether it has. It never waits, and does
+    not raise. A task that was dispatched gives the stream back with `leave` when it has run.
 
     Attributes:
         entry: the queue entry, if the task has to wait. It is set under the executor's lock.
@@ -23,7 +23,7 @@ class Task(Protocol):
 
     @property
     def priority(self) -> int: ...
-    def depart(self, stream: ExecutionStream) -> bool: ...
+    def dispatch(self, stream: ExecutionStream) -> bool: ...
     def run(self, stream: int) -> None: ...
     def fail(self, error: BaseException) -> None: ...
 

@@ -3,7 +3,7 @@
 A task goes to an idle stream at once, or waits in the device's fair queue. A stream that finishes
 takes the next task itself, so under load no thread has to be woken. A calling thread may take an
 idle stream's place and run a task itself, which saves the hop. A task that runs in another process
-*departs*: it keeps the stream's place until it has landed, and its thread is not woken.
+is *dispatched*: it keeps the stream's place until its answer has come, and its thread is not woken.
 """
 
 from __future__ import annotations
@@ -95,39 +95,39 @@ class StreamsExecutor:
         stream.wake.release()
 
     def leave(self, stream: ExecutionStream, flow: Flow[Task]) -> None:
-        """Gives back the stream that `enter` returned, or with which a task departed."""
+        """Gives back the stream that `enter` returned, or with which a task was dispatched."""
         with self._lock:
             if not self._queue.length and len(self._streams) == self._target and not self._stopped:
                 flow.running -= 1
-                stream.work = None  # a task that departed, with its tensors
+                stream.work = None  # a task that was dispatched, with its tensors
                 self._idle.append(stream)
                 return
             goes_on = self._advance(stream, flow)
         if goes_on:
             self._go_on(stream)
 
-    def company(self, flow: Flow[Task], most: int, fits: Callable[[Task], bool]) -> list[Task]:
-        """Takes out waiting tasks that depart together with one of the flow that has a stream.
+    def take_more(self, flow: Flow[Task], most: int, fits: Callable[[Task], bool]) -> list[Task]:
+        """Takes out waiting tasks that are sent together with one of the flow that has a stream.
 
         At most the stream's share of the flow's waiting tasks goes along, so that other streams get
         as many.
 
         Args:
-            fits: whether a task may go along. The first that may not ends the company. It is called
+            fits: whether a task may go along. The first that may not ends the list. It is called
                 under the lock, and must be brief.
         """
-        company: list[Task] = []
+        others: list[Task] = []
         with self._lock:
             most = min(most, -(-flow.waiting // max(1, min(flow.limit, self._target))))
-            while len(company) < most:
+            while len(others) < most:
                 task = self._queue.head(flow)
                 if task is None or not fits(task):
                     break
-                company.append(self._queue.take(flow))
-        return company
+                others.append(self._queue.take(flow))
+        return others
 
     def put_back(self, tasks: Iterable[Task]) -> None:
-        """Undoes `company`: the tasks wait in their old places.
+        """Undoes `take_more`: the tasks wait in their old places.
 
         Raises:
             Unavailable: the executor has stopped.
@@ -240,7 +240,7 @@ class StreamsExecutor:
                 self._run(stream, task)
                 del task
                 work = self._next(stream, flow)
-                if work is not None and _departs(work[1], stream):
+                if work is not None and _dispatch(work[1], stream):
                     work = None
 
     def _run(self, stream: ExecutionStream, task: Task) -> None:
@@ -256,7 +256,7 @@ class StreamsExecutor:
     def _go_on(stream: ExecutionStream) -> None:
         """Starts the work that the stream has been given, or lets its thread end."""
         work = stream.work
-        if work is None or not _departs(work[1], stream):
+        if work is None or not _dispatch(work[1], stream):
             stream.wake.release()
 
     def _idle_stream(self, flow: Flow[Task]) -> ExecutionStream | None:
@@ -323,13 +323,13 @@ class StreamsExecutor:
             self._go_on(stream)
 
 
-def _departs(task: Task, stream: ExecutionStream) -> bool:
-    """Whether the task has departed. If it raises, the stream's thread runs it, and the stream is
-    not lost."""
+def _dispatch(task: Task, stream: ExecutionStream) -> bool:
+    """Dispatches the task, and returns whether it could. If that raises, the stream's thread runs
+    the task, and the stream is not lost."""
     try:
-        return task.depart(stream)
+        return task.dispatch(stream)
     except Exception:  # noqa: BLE001 - see above
-        _log.exception("a task could not depart")
+        _log.exception("a task could not be dispatched")
         return False
 
 

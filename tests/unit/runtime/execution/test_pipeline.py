@@ -422,11 +422,11 @@ def test_an_ended_job_is_freed_without_the_garbage_collector(
         gc.enable()
 
 
-# -- departures --
+# -- dispatching --
 
 
 class Refusing:
-    """A departure that takes company along and then cannot start."""
+    """A dispatcher that takes others along and then cannot start."""
 
     patience: Patience | None = None
 
@@ -437,10 +437,10 @@ class Refusing:
     def fits(self, job: Job) -> bool:
         return True
 
-    def company(self) -> int:
+    def most_others(self) -> int:
         return 3
 
-    def depart(self, jobs: Sequence[Job], landed: object) -> bool:
+    def dispatch(self, jobs: Sequence[Job], on_answer: object) -> bool:
         self.sizes.append(len(jobs))
         if len(jobs) > 1:
             self._meanwhile(jobs)
@@ -448,7 +448,7 @@ class Refusing:
 
 
 def start_ten(
-    timer: Timer, share: Share, departure: Refusing
+    timer: Timer, share: Share, dispatcher: Refusing
 ) -> tuple[list[Job], list[Job], list[Job]]:
     """Starts ten jobs on a busy stream, and returns them, those that ran and those that ended."""
     gate, ran, ended = Gate(), list[Job](), Queue[Job]()
@@ -457,7 +457,7 @@ def start_ten(
         ran.append(job)
         gate()
 
-    pipeline = Pipeline([(share, stage)], timer, departure=departure)
+    pipeline = Pipeline([(share, stage)], timer, dispatcher=dispatcher)
     jobs = [Job({}, ended.put, may_run_inline=True) for _ in range(10)]
     for job in jobs:
         pipeline.start(job)
@@ -465,28 +465,28 @@ def start_ten(
     return jobs, ran, [ended.get(timeout=PATIENCE_SECONDS) for _ in jobs]
 
 
-def test_jobs_that_could_not_depart_together_run_in_the_order_in_which_they_came(
+def test_jobs_that_could_not_be_sent_together_run_in_the_order_in_which_they_came(
     timer: Timer, make_share: Callable[..., Share]
 ) -> None:
-    departure = Refusing()
-    jobs, ran, ended = start_ten(timer, make_share(), departure)
-    assert max(departure.sizes) == 4
+    dispatcher = Refusing()
+    jobs, ran, ended = start_ten(timer, make_share(), dispatcher)
+    assert max(dispatcher.sizes) == 4
     assert ran == ended == jobs
 
 
-def test_a_job_that_is_cancelled_while_it_could_not_depart_does_not_run(
+def test_a_job_that_is_cancelled_while_it_could_not_be_dispatched_does_not_run(
     timer: Timer, make_share: Callable[..., Share]
 ) -> None:
     wanted = Cancelled("nobody wants it")
-    departure = Refusing(lambda jobs: jobs[1].token.cancel(wanted))
-    jobs, ran, ended = start_ten(timer, make_share(), departure)
+    dispatcher = Refusing(lambda jobs: jobs[1].token.cancel(wanted))
+    jobs, ran, ended = start_ten(timer, make_share(), dispatcher)
     assert set(map(id, ended)) == set(map(id, jobs))
     cancelled = [job for job in jobs if job.outcome is Outcome.CANCELLED]
     assert cancelled
     assert [job for job in jobs if job not in cancelled] == ran
 
 
-def test_jobs_that_could_not_depart_are_told_of_a_stop(
+def test_jobs_that_could_not_be_dispatched_are_told_of_a_stop(
     timer: Timer, make_share: Callable[..., Share]
 ) -> None:
     share = make_share()

@@ -87,7 +87,7 @@ class Probe:
         self.load.leave("all", self.flow, f"stream {stream}")
         self.load.end()
 
-    def depart(self, stream: ExecutionStream) -> bool:
+    def dispatch(self, stream: ExecutionStream) -> bool:
         return False
 
     def fail(self, error: BaseException) -> None:

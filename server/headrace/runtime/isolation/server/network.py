@@ -11,10 +11,10 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
-from headrace.runtime.execution.pipeline import Departure
+from headrace.runtime.execution.pipeline import Dispatcher
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import StreamsExecutor
-from headrace.runtime.isolation.server.departure import WorkerDeparture
+from headrace.runtime.isolation.server.dispatcher import WorkerDispatcher
 from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.telemetry import Telemetry
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
@@ -52,7 +52,7 @@ _BRIEF_PORTS: Final = 64
 
 class IsolatedNetwork(ExecutableNetwork):
     """Each job takes one of the device's streams. The stream's thread waits for the worker's
-    answer, unless the job departs.
+    answer, unless the job is dispatched.
 
     Args:
         network: the network as the caller gave it.
@@ -122,11 +122,11 @@ class IsolatedNetwork(ExecutableNetwork):
     def _infer(self, job: Job) -> None:
         self._host.run(self._worker_network, job)
 
-    def _departure(self) -> Departure | None:
+    def _dispatcher(self) -> Dispatcher | None:
         patience = Patience(_PATIENCE_SECONDS, self._worker_network.kill)
         ports = (*self.inputs, *self.outputs)
         is_brief = len(ports) <= _BRIEF_PORTS and all(map(_is_array, self.outputs))
-        return WorkerDeparture(self._host, self._worker_network, patience, is_brief=is_brief)
+        return WorkerDispatcher(self._host, self._worker_network, patience, is_brief=is_brief)
 
     def _export(self) -> bytes:
         _, files = self._host.ask(self._worker_network, "export", _EXPORT_SECONDS)

@@ -30,7 +30,7 @@ class Noted:
         if self._error is not None:
             raise self._error
 
-    def depart(self, stream: ExecutionStream) -> bool:
+    def dispatch(self, stream: ExecutionStream) -> bool:
         raise AssertionError("a worker's task runs where it is submitted")
 
     def fail(self, error: BaseException) -> None:

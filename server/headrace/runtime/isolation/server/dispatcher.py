@@ -19,7 +19,7 @@ from headrace.ipc.link import Disconnected, Message, TooLong
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
-from headrace.runtime.execution.pipeline import Landed
+from headrace.runtime.execution.pipeline import OnAnswer
 from headrace.runtime.isolation.server.exchange import NetworkExchange, WorkerRequest
 from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
@@ -27,14 +27,14 @@ from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 _JOB_BYTES: Final = 2**20
 """Inputs of more bytes are copied, and memory for more bytes of outputs is reserved, on a stream's
 thread, because that might hold up the thread that submits the job."""
-_COMPANY: Final = 7
+_MOST_OTHERS: Final = 7
 _TOGETHER_SECONDS: Final = 2e-3
-"""So long may a job wait for the others that it departed with."""
+"""So long may a job wait for the others that it was sent with."""
 _SMOOTHING: Final = 1 / 8
 
 
-class WorkerDeparture:
-    """The `Departure` of one network. `_mean_seconds` needs no lock: only the thread that reads
+class WorkerDispatcher:
+    """The `Dispatcher` of one network. `_mean_seconds` needs no lock: only the thread that reads
     answers changes it.
 
     Args:
@@ -69,13 +69,13 @@ class WorkerDeparture:
             size += value.nbytes
         return size <= _JOB_BYTES and not job.profile
 
-    def company(self) -> int:
+    def most_others(self) -> int:
         mean, exchange = self._mean_seconds, self.network.loaded
         if not mean or exchange is None or exchange.expected > _JOB_BYTES:
-            return 0  # it cannot depart
-        return min(_COMPANY, int(_TOGETHER_SECONDS / mean))
+            return 0  # it cannot be dispatched
+        return min(_MOST_OTHERS, int(_TOGETHER_SECONDS / mean))
 
-    def depart(self, jobs: Sequence[Job], landed: Landed) -> bool:
+    def dispatch(self, jobs: Sequence[Job], on_answer: OnAnswer) -> bool:
         exchange = self.network.loaded
         if exchange is None or exchange.expected > _JOB_BYTES:
             return False
@@ -93,7 +93,7 @@ class WorkerDeparture:
                 cancels.append((request, cancel))
                 worker.under_way.append(work)
                 job.token.attach(cancel)
-                takes.append(partial(self._take, exchange, request, cancel, landed))
+                takes.append(partial(self._take, exchange, request, cancel, on_answer))
                 data = data + request.data if data else request.data
                 descriptors += request.descriptors
             if worker.watched.ask(data, takes, descriptors):
@@ -111,7 +111,7 @@ class WorkerDeparture:
         exchange: NetworkExchange,
         request: WorkerRequest,
         cancel: partial[None],
-        landed: Landed,
+        on_answer: OnAnswer,
         reply: Message | None,
     ) -> None:
         job, worker, work = request.job, exchange.worker, self.network.running
@@ -138,4 +138,4 @@ class WorkerDeparture:
                 job.started = min(job.started, job.prepared)
         job.token.detach(cancel)
         worker.under_way.remove(work)
-        landed(error)
+        on_answer(error)

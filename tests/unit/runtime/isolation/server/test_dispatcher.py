@@ -22,10 +22,10 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import Cancelled, EndedWorker, ResourceExhausted, Unavailable
 from headrace.runtime.execution.job import Job, Outcome
-from headrace.runtime.isolation.server import departure as departure_module
+from headrace.runtime.isolation.server import dispatcher as dispatcher_module
 from headrace.runtime.isolation.server import network as isolated_network
 from headrace.runtime.isolation.server import process
-from headrace.runtime.isolation.server.departure import WorkerDeparture
+from headrace.runtime.isolation.server.dispatcher import WorkerDispatcher
 from headrace.runtime.isolation.server.exchange import NetworkExchange
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.network.network import Network
@@ -119,7 +119,7 @@ def warm(requests: Requests) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3_000, 20_000, 200_000])
-def test_requests_depart_and_their_answers_are_right(
+def test_requests_are_dispatched_and_their_answers_are_right(
     network: ExecutableNetwork, readers: ThreadReaders, size: int
 ) -> None:
     requests = Requests(network)
@@ -154,7 +154,7 @@ def test_a_request_to_an_idle_stream_is_sent_by_the_functions_that_decide_and_no
     monkeypatch.setattr(Link, "send", counted)
     requests.start(1.0)
     requests.next()
-    assert stacks == [["submit", "submit", "start", "depart", "ask"]]
+    assert stacks == [["submit", "submit", "start", "dispatch", "ask"]]
 
 
 def test_waiting_requests_go_along_and_each_runs_once(
@@ -162,26 +162,26 @@ def test_waiting_requests_go_along_and_each_runs_once(
 ) -> None:
     requests, sizes = Requests(network), []
     warm(requests)
-    departure = network._pipeline.departure
-    assert departure is not None
-    depart = departure.depart
+    dispatcher = network._pipeline.dispatcher
+    assert dispatcher is not None
+    dispatch = dispatcher.dispatch
 
-    def counted(jobs: list[Job], landed: object) -> bool:
+    def counted(jobs: list[Job], on_answer: object) -> bool:
         sizes.append(len(jobs))
-        return depart(jobs, landed)  # type: ignore[arg-type]
+        return dispatch(jobs, on_answer)  # type: ignore[arg-type]
 
-    departure.depart = counted  # type: ignore[method-assign, assignment]
-    departure.company = lambda: 3  # type: ignore[method-assign]
+    dispatcher.dispatch = counted  # type: ignore[method-assign, assignment]
+    dispatcher.most_others = lambda: 3  # type: ignore[method-assign]
     with occupied(network):
         jobs = [requests.start(float(number)) for number in range(9)]
     found = [requests.next()[0] for _ in jobs]
     assert found == jobs  # in the order in which they came
-    # The first leaves alone with the stream's thread, or with its company.
+    # The first leaves alone with the stream's thread, or with the others.
     assert sum(sizes) == 9
     assert max(sizes) == 4
 
 
-@pytest.mark.parametrize("inline", [True, False], ids=["departs", "waits"])
+@pytest.mark.parametrize("inline", [True, False], ids=["dispatched", "waits"])
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, ""), MemoryError()], ids=repr)
 def test_a_system_that_has_run_out_of_something_costs_requests_and_no_stream(
     mortal: IsolatedPlugin, monkeypatch: pytest.MonkeyPatch, error: Exception, inline: bool
@@ -204,16 +204,16 @@ def test_a_system_that_has_run_out_of_something_costs_requests_and_no_stream(
     network.close()
 
 
-def test_a_departure_that_raises_costs_no_stream(network: ExecutableNetwork) -> None:
+def test_a_dispatcher_that_raises_costs_no_stream(network: ExecutableNetwork) -> None:
     requests = Requests(network)
-    departure = network._pipeline.departure
-    assert departure is not None
+    dispatcher = network._pipeline.dispatcher
+    assert dispatcher is not None
 
     def raises(*_: object) -> NoReturn:
         raise MemoryError
 
-    departure.depart = raises  # type: ignore[method-assign, assignment]
-    departure.company = raises  # type: ignore[method-assign]
+    dispatcher.dispatch = raises  # type: ignore[method-assign, assignment]
+    dispatcher.most_others = raises  # type: ignore[method-assign]
     for _ in range(3):
         requests.start(1.0)
     for _ in range(3):
@@ -228,9 +228,9 @@ def test_other_requests_take_the_stream_and_the_two_do_not_disturb_each_other(
     others = {"very large": 300_000, "profile": 3, "may wait": 3}
     jobs = {}
     for number in range(20):
-        departing = number % 2 == 0
-        values = [float(number)] * (3 if departing else others[case])
-        options = {} if departing else {"profile": case == "profile", "inline": case != "may wait"}
+        dispatched = number % 2 == 0
+        values = [float(number)] * (3 if dispatched else others[case])
+        options = {} if dispatched else {"profile": case == "profile", "inline": case != "may wait"}
         jobs[requests.start(*values, **options)] = number
     for _ in range(20):  # two threads settle them, so the order may change
         job, thread = requests.next()
@@ -254,8 +254,8 @@ def test_requests_that_were_under_way_when_the_worker_ended_may_be_sent_again(
     network = load(mortal)
     requests = Requests(network)
     warm(requests)
-    assert network._pipeline.departure is not None
-    network._pipeline.departure.company = lambda: 7  # type: ignore[method-assign]
+    assert network._pipeline.dispatcher is not None
+    network._pipeline.dispatcher.most_others = lambda: 7  # type: ignore[method-assign]
     with occupied(network):
         jobs = [requests.start(value) for value in (1.0, CRASH, 2.0, 3.0)]
     for _ in jobs:
@@ -274,8 +274,8 @@ def test_a_run_that_ignores_its_timeout_ends_the_worker_and_blames_no_request_be
     network = load(mortal)
     requests = Requests(network)
     network.set_config({"EXECUTION_TIMEOUT": "2"})
-    assert network._pipeline.departure is not None
-    network._pipeline.departure.company = lambda: 7  # type: ignore[method-assign]
+    assert network._pipeline.dispatcher is not None
+    network._pipeline.dispatcher.most_others = lambda: 7  # type: ignore[method-assign]
     with occupied(network):
         hanging = requests.start(STALL)
         behind = [requests.start(1.0) for _ in range(3)]
@@ -292,8 +292,8 @@ def test_a_cancelled_request_does_not_run_and_lets_those_behind_it_run(
 ) -> None:
     requests = Requests(network)
     warm(requests)
-    assert network._pipeline.departure is not None
-    network._pipeline.departure.company = lambda: 7  # type: ignore[method-assign]
+    assert network._pipeline.dispatcher is not None
+    network._pipeline.dispatcher.most_others = lambda: 7  # type: ignore[method-assign]
     with occupied(network):
         jobs = [requests.start(float(number)) for number in range(4)]
         jobs[1].token.cancel(Cancelled("nobody wants it"))
@@ -322,9 +322,9 @@ def test_an_idle_worker_unmaps_what_the_server_has_dropped(
     requests = Requests(network)
     requests.start(*[1.0] * 300_000)
     job, _ = requests.next()
-    assert network._pipeline.departure is not None
-    departure: Any = network._pipeline.departure
-    worker = departure.network.loaded.worker
+    assert network._pipeline.dispatcher is not None
+    dispatcher: Any = network._pipeline.dispatcher
+    worker = dispatcher.network.loaded.worker
     mapped = Path(f"/proc/{worker._process.pid}/maps")
     assert "memfd:" in mapped.read_text()
     job.outputs = {}
@@ -360,22 +360,22 @@ def test_answers_that_may_take_long_to_read_are_read_on_the_threads_of_streams(
         assert thread is not readers.thread
 
 
-def test_no_company_is_taken_along_while_answers_are_very_large(
+def test_no_other_is_taken_along_while_answers_are_very_large(
     network: ExecutableNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = Requests(network)
     warm(requests)
-    departure = network._pipeline.departure
-    assert isinstance(departure, WorkerDeparture)
-    monkeypatch.setattr(departure_module, "_SMOOTHING", 0.0)  # however long the runs take here
-    departure._mean_seconds = 1e-4
-    assert departure.company() == 7
+    dispatcher = network._pipeline.dispatcher
+    assert isinstance(dispatcher, WorkerDispatcher)
+    monkeypatch.setattr(dispatcher_module, "_SMOOTHING", 0.0)  # however long the runs take here
+    dispatcher._mean_seconds = 1e-4
+    assert dispatcher.most_others() == 7
     requests.start(*[1.0] * 100_000)
     requests.next()
-    assert departure.company() == 7
+    assert dispatcher.most_others() == 7
     requests.start(*[1.0] * 300_000)
     requests.next()
-    assert departure.company() == 0
+    assert dispatcher.most_others() == 0
 
 
 @pytest.mark.parametrize("told", [math.inf, 1e300, 0.0])
@@ -395,6 +395,6 @@ def test_a_run_takes_no_longer_than_its_request_whatever_the_worker_tells(
         job, _ = requests.next()
         assert job.outcome is Outcome.COMPLETED
         assert job.queued <= job.started <= job.prepared <= job.inferred
-    departure = network._pipeline.departure
-    assert departure is not None
-    assert 0 <= departure.company() <= 7
+    dispatcher = network._pipeline.dispatcher
+    assert dispatcher is not None
+    assert 0 <= dispatcher.most_others() <= 7
