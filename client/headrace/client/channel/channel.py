@@ -225,8 +225,8 @@ class Channel(Protocol):
 
     def close(self) -> None:
         """Cancels what is in flight, and closes the connections. It waits for no server, and ten
-        seconds at most for callbacks that are running. A connection that is being made is closed
-        within a quarter of a second, or when its name has been looked up. Idempotent."""
+        seconds at most for callbacks that are running. A connection that is being made is given
+        up within a quarter of a second. Idempotent."""
 
 
 class AsyncStream(Protocol):
