@@ -190,17 +190,57 @@ def ask(replica: Hosted, token: str, path: str, body: Any = None) -> tuple[int, 
             return error.code, json.load(error)
 
 
+def rest_body(**more: Any) -> dict[str, Any]:
+    """A request for the inputs of `MLP`."""
+    x = np.asarray(MLP.inputs["x"])
+    tensor = {"name": "x", "datatype": "FP32", "shape": x.shape, "data": x.ravel().tolist()}
+    return {"inputs": [tensor], **more}
+
+
+@pytest.mark.parametrize("path", ["/v2/models/n/infer", "/v2/models/n/versions/1/infer"])
+def test_rest_s_requests_for_inference_reach_the_network(
+    cluster: Cluster, client_of: ClientOf, path: str
+) -> None:
+    load(client_of("a", cluster.replicas[0]), MLP)
+    near, far = apart(cluster, "n@token:a")
+    outputs = [{"name": "scores", "parameters": {"classification": 2}}]
+    for body in (
+        rest_body(id="7"),
+        rest_body(parameters={"priority": 3}),
+        {**rest_body(outputs=outputs)},
+    ):
+        (status, said), (_, expected) = (ask(each, "a", path, body) for each in (far, near))
+        assert (status, said) == (200, expected)
+
+
+def test_rest_s_errors_come_back_as_they_are(cluster: Cluster, client_of: ClientOf) -> None:
+    load(client_of("a", cluster.replicas[0]), MLP)
+    near, far = apart(cluster, "n@token:a")
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
+    told, expected = (ask(each, "a", "/v2/models/n/infer", body) for each in (far, near))
+    assert told == expected
+    assert told[0] == 400
+
+
+def test_rest_says_that_shared_memory_is_of_one_replica(
+    cluster: Cluster, client_of: ClientOf
+) -> None:
+    load(client_of("a", cluster.replicas[0]), MLP)
+    _, far = apart(cluster, "n@token:a")
+    place = {"shared_memory_region": "r", "shared_memory_byte_size": 4}
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1], "parameters": place}
+    status, said = ask(far, "a", "/v2/models/n/infer", {"inputs": [tensor]})
+    assert status == 404
+    assert "which does not have shared memory region 'r'" in said["error"]
+
+
 def test_rest_says_which_replica_has_the_network(cluster: Cluster, client_of: ClientOf) -> None:
     load(client_of("a", cluster.replicas[0]), MLP)
     near, far = apart(cluster, "n@token:a")
-    x = np.asarray(MLP.inputs["x"])
-    tensor = {"name": "x", "datatype": "FP32", "shape": x.shape, "data": x.ravel().tolist()}
-    body = {"inputs": [tensor]}
-    asked = [
+    asked: list[tuple[str, Any]] = [
         ("/v2/models/n", None),
         ("/v2/models/n/ready", None),
         ("/v2/models/n/versions/1/config", None),
-        ("/v2/models/n/infer", body),
         ("/v2/repository/models/n/unload", {}),
     ]
     for path, sent in asked:

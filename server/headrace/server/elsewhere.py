@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 
 class Elsewhere(Protocol):
-    """Passes requests on to servers that have their networks. Belongs to the event loop, apart from
-    `servers`, which any thread may call."""
+    """Passes requests on to servers that have their networks. Any thread may call it, but `unary`
+    belongs to the event loop of gRPC."""
 
     def __bool__(self) -> bool:
         """Whether there may be any such networks."""
@@ -41,3 +42,25 @@ class Elsewhere(Protocol):
         Raises:
             HeadraceError: the other server's error. Unavailable if no server answers.
         """
+
+
+class ElsewhereFromLoop:
+    """Implements `Elsewhere` on another event loop.
+
+    Args:
+        loop: that of gRPC.
+    """
+
+    def __init__(self, elsewhere: Elsewhere, loop: asyncio.AbstractEventLoop) -> None:
+        self._elsewhere = elsewhere
+        self._loop = loop
+        self.find, self.servers, self.serves = elsewhere.find, elsewhere.servers, elsewhere.serves
+
+    def __bool__(self) -> bool:
+        return bool(self._elsewhere)
+
+    async def unary(
+        self, name: str, path: str, data: bytes, context: Any, sequence: str = ""
+    ) -> bytes:
+        call = self._elsewhere.unary(name, path, data, context, sequence)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))

@@ -12,6 +12,7 @@ from headrace.server.access.identity import Role
 from headrace.server.access.watched import Watcher
 from headrace.server.addresses import shown_address
 from headrace.server.backend import ServerCore
+from headrace.server.elsewhere import ElsewhereFromLoop
 from headrace.server.hosting import ALONE, Hosting, front_end_of
 from headrace.server.http.application import Application
 from headrace.server.http.metrics import make_registry, memory_series
@@ -129,7 +130,9 @@ class Listeners:
             self._regions,
             settings.max_message_bytes,
             registration,
-            hosting.elsewhere,
+            None
+            if hosting.elsewhere is None
+            else ElsewhereFromLoop(hosting.elsewhere, asyncio.get_running_loop()),
         )
         probes = operations_routes(
             make_registry(

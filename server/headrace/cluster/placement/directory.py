@@ -13,7 +13,8 @@ from headrace.runtime.loading.registry import NetworkRegistry
 
 
 class Directory:
-    """Belongs to the event loop, apart from `away`, which any thread may call.
+    """Belongs to the event loop, apart from `find`, `away` and `addresses`, which any thread may
+    call: what they read is replaced as a whole.
 
     Args:
         own: the name of this replica.
@@ -100,8 +101,9 @@ class Directory:
             sequence: the sequence that the request belongs to. All requests of a sequence begin
                 with the same replica, while it lives. Other requests take turns.
         """
+        known = self._addresses
         others = (each for each in self._order(name, sequence) if each != self._own)
-        return [self._addresses[each] for each in others]
+        return [known[each] for each in others if each in known]
 
     def is_live(self, address: str) -> bool:
         """Whether a live replica has this address."""

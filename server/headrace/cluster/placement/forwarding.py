@@ -73,7 +73,8 @@ class ReplicaRefusal(HeadraceError):
 
 
 class Forwarder:
-    """Implements the server's `Elsewhere`. Belongs to the event loop, apart from `servers`.
+    """Implements the server's `Elsewhere`. Belongs to the event loop, apart from `find`, `servers`
+    and `serves`, which any thread may call.
 
     Args:
         directory: knows which replicas have which networks.

@@ -80,7 +80,7 @@ class Inference:
             if not message.traceparent:  # which is another each time
                 self.layouts.learn(data, call)
         if serving.elsewhere:
-            reply = await serving.passed_on(call, INFER, lambda: data, context)
+            reply = await serving.passed_on(call, INFER, data, context)
             if reply is not None:
                 return reply
         result = await serving.run(call, context)

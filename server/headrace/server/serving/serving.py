@@ -7,6 +7,7 @@ back through the sink.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -118,21 +119,25 @@ class Serving:
         return await self.elsewhere.unary(network, method, data, context, sequence)
 
     async def passed_on(
-        self, call: InferCall, method: str, data: Callable[[], bytes], context: Any
+        self, call: InferCall, method: str, data: bytes | Callable[[], bytes], context: Any
     ) -> bytes | None:
         """The reply of another server that has the network of a request. None if the request is
         for this server.
 
         Args:
             method: the path of the method.
-            data: writes the request.
+            data: the request, or what writes it on another thread.
 
         Raises:
-            As `Elsewhere.unary`.
+            As `data` and `Elsewhere.unary`.
         """
         sequence = call.sequence_id
         network = self.find_elsewhere(call.network, context, sequence)
-        return await self.ask(network, method, data(), context, sequence) if network else None
+        if not network:
+            return None
+        if not isinstance(data, bytes | memoryview):
+            data = await asyncio.get_running_loop().run_in_executor(None, data)
+        return await self.ask(network, method, data, context, sequence)
 
     async def run(
         self,

@@ -13,17 +13,21 @@ from starlette.types import Receive, Scope, Send
 
 from headrace.server.http.rest.bodies import LENGTH_HEADER, Bodies, Body
 from headrace.server.http.rest.messages import RestReply, decode
+from headrace.server.http.rest.passing import request_of, result_of
 from headrace.server.http.rest.replies import Pieces, accepted_encoding, deflated
 from headrace.server.services.open_inference.datatypes import BYTES
+from headrace.server.services.open_inference.messages import MODEL_INFER
 from headrace.server.serving.call import InferCall
 from headrace.server.serving.serving import Serving
 from headrace.server.shared_memory.users import peer_of
+from headrace.server.transport.call import Metadata
 from headrace.server.transport.shares import StreamMemory
 from headrace.wire.codec import Buffer
 
 _LARGE: Final = 64 << 10
 """From this many bytes on, JSON and text are decoded on a thread: it takes milliseconds."""
 _DECODERS: Final = 2
+_TOLD: Final = ("authorization", "traceparent", "tracestate")
 
 
 class HttpCall:
@@ -38,6 +42,14 @@ class HttpCall:
     def peer(self) -> str:
         assert self._request.client is not None  # a TCP connection has one
         return peer_of(*self._request.client)
+
+    def invocation_metadata(self) -> list[tuple[str, str]]:
+        """What another server is told of the caller."""
+        headers = self._request.headers
+        return [(name, value) for name in _TOLD for value in headers.getlist(name)]
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        """A reply of HTTP has no room for what another server says besides its own."""
 
     async def user(self) -> int | None:
         user: int | None = await self._request.scope["state"]["connection"].user()
@@ -65,8 +77,13 @@ class Infer:
 
     async def _computed(self, request: Request, body: Body, memory: StreamMemory) -> Response:
         """The reply. Nothing else keeps the outputs: a client may read it slowly."""
-        call = await self._decoded(request, body)
-        result = await self._serving.run(call, HttpCall(request))
+        call, context = await self._decoded(request, body), HttpCall(request)
+        write = partial(request_of, call)
+        passed = await self._serving.passed_on(call, MODEL_INFER, write, context)
+        if passed is None:
+            result = await self._serving.run(call, context)
+        else:
+            result = await anyio.to_thread.run_sync(result_of, call, passed)
         reply = await self._reply(request, RestReply(result), memory)
         result.job.drop_values()
         return reply

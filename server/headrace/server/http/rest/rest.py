@@ -44,7 +44,7 @@ class Rest:
         message_bytes: the largest body. The bodies of all connections together may take eight times
             as much.
         registration: the role that the registration of shared memory needs.
-        elsewhere: the networks that other servers have. REST is not passed on to them.
+        elsewhere: the networks that other servers have. Of REST, only inference is passed on.
 
     Attributes:
         rows: the table of paths, of which `openapi.json` and `docs.html` are made.
@@ -68,23 +68,24 @@ class Rest:
         control = ControlRoutes(
             models, RegionMethods(regions), self._bodies, self._caller, registration
         )
-        self.rows = [
+        about_models = [
             *ModelRoutes(models).rows(),
             *RepositoryRoutes(repository, self._bodies).rows(),
             *control.rows(),
-            *(
-                RouteRow(
-                    "POST",
-                    f"/v2/models/{{model}}{version}/infer",
-                    Role.INFER,
-                    _infer,
-                    "Computes one request.",
-                    "InferRequest",
-                    "InferResponse",
-                )
-                for version in ("", VERSIONS)
-            ),
         ]
+        inference = [
+            RouteRow(
+                "POST",
+                f"/v2/models/{{model}}{version}/infer",
+                Role.INFER,
+                _infer,
+                "Computes one request.",
+                "InferRequest",
+                "InferResponse",
+            )
+            for version in ("", VERSIONS)
+        ]
+        self.rows = [*about_models, *inference]
         openapi, docs = (
             files(__package__).joinpath(name).read_bytes() for name in ("openapi.json", "docs.html")
         )
@@ -99,14 +100,15 @@ class Rest:
         self.routes = [
             GuardedRoute("/v2/openapi.json", give_openapi, {"GET": Role.READ}),
             GuardedRoute("/v2/docs", give_docs, {"GET": Role.READ}),
-            *made((row for row in self.rows if not row.probe), self._check_here),
+            *made((row for row in about_models if not row.probe), self._check_here),
+            *made(inference),
         ]
 
     @asynccontextmanager
     async def lifespan(self, _: Router) -> AsyncIterator[dict[str, object]]:
         """Makes the objects that belong to the loop of the HTTP server."""
         sink = CompletionSink(asyncio.get_running_loop())
-        serving = Serving(self._networks, sink, self._regions)
+        serving = Serving(self._networks, sink, self._regions, self._elsewhere)
         yield {"infer": Infer(serving, self._bodies)}
 
     def _check_here(self, placeholders: Mapping[str, str]) -> None:

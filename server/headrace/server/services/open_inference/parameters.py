@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from headrace.runtime.errors import did_you_mean
 from headrace.runtime.execution.job import Sequence
-from headrace.server.serving.call import RegionPart, WantedOutput
+from headrace.server.serving.call import InferCall, RegionPart, WantedOutput
 from headrace.wire.codec import CodecError
 from headrace.wire.request import MAX_ID_LENGTH, MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 
@@ -63,6 +63,19 @@ def request_parameters(parameters: Mapping[str, Parameter]) -> RequestParameters
         _sequence(parameters),
         _boolean(parameters, "binary_data_output") or False,
     )
+
+
+def call_parameters(call: InferCall) -> dict[str, bool | int | str]:
+    """The parameters that `request_parameters` has read, apart from those about the reply."""
+    parameters: dict[str, bool | int | str] = {}
+    if call.priority:
+        parameters["priority"] = MAX_PRIORITY + 1 - call.priority
+    if call.timeout_seconds:
+        parameters["timeout"] = round(call.timeout_seconds * 1e6)
+    if call.sequence is not None:
+        identifier, start, end, *_ = call.sequence
+        parameters |= {"sequence_id": identifier, "sequence_start": start, "sequence_end": end}
+    return parameters
 
 
 def input_parameters(

@@ -88,7 +88,7 @@ class OpenInferenceService:
                 call = decode(message, raw)
             self._layouts.learn(data, call)
         if serving.elsewhere:
-            reply = await serving.passed_on(call, MODEL_INFER, lambda: data, context)
+            reply = await serving.passed_on(call, MODEL_INFER, data, context)
             if reply is not None:
                 return reply
         result = await serving.run(call, context)

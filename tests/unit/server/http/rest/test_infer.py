@@ -28,6 +28,8 @@ ELEMENTS = 1 << 23
 class Backend(Serving):
     """Has computed counts from 0. Attributes: `memory` refers to what it computed into."""
 
+    elsewhere = None
+
     def __init__(self) -> None:
         self.memory: weakref.ref[Any] | None = None
 
