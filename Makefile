@@ -120,15 +120,15 @@ test-absences: $(INSTALLED)
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
-OVER_BOTH = auto_over_the_wire batch_over_the_wire call_ends client clients \
-    custom_operators draw errors_page handles hanging_device hetero_over_the_wire inference_session \
-    multi_over_the_wire open_inference opencl_over_the_wire plugin_bugs private_networks quotas \
-    repository restart sequences_over_the_wire shared_memory standard_protocols status stop tabular \
-    third_party tracing
+# Not tried with the front end of grpcio: they take long, or have servers in several processes.
+NATIVE_ALONE = absences benchmark_tool channel_to_others cluster cluster_access forks isolation \
+    local_clients manual many_callers openvino_over_the_wire overload own_process pytorch replicas \
+    tls zoo_over_the_wire
 
-# What does not test limits holds on gRPC's own server, too.
+# A test of hardening is marked `native_front_end`, and says why; it is passed over here.
 test-grpcio: $(INSTALLED)
-	@$(BIN)/pytest --front-end grpcio $(OVER_BOTH:%=tests/integration/test_%.py) $(ARGS)
+	@$(BIN)/pytest --front-end grpcio $(NATIVE_ALONE:%=--ignore tests/integration/test_%.py) \
+	    tests/integration $(ARGS)
 
 test-ray: .venv-ray/.installed
 	@.venv-ray/bin/pytest -o filterwarnings=ignore --timeout 900 -rs -s tests/ray $(ARGS)

@@ -269,6 +269,7 @@ def test_a_request_that_the_server_refuses_gives_its_segment_back(sharing: Serve
         assert files() == before
 
 
+@pytest.mark.native_front_end("regions of a call that was given up last stay until the next client")
 def test_the_asyncio_client_shares_memory_too(sharing: Server, spied: list[bool]) -> None:
     async def scenario() -> None:
         async with AioClient(sharing.address, shared_memory=True) as client:

@@ -13,6 +13,8 @@ import pytest
 from headrace.testing import networks
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, until
 
+pytestmark = pytest.mark.native_front_end("gives places back that a client keeps")
+
 SPARE = 40
 CASE = networks.add()
 

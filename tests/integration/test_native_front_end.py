@@ -22,6 +22,8 @@ from headrace.wire.errors import from_trailing_metadata
 from tests.integration.harness import BASIC, CALL_SECONDS, Server, infer_request, until
 from tests.support.raw_http2 import METHOD, Raw
 
+pytestmark = pytest.mark.native_front_end("what our own front end does")
+
 INFER = "/headrace.v1.InferenceEngine/Infer"
 METHODS = (INFER, "/headrace.v1.InferenceEngine/InferStream", METHOD, "/no.such/Method")
 BURST = 100

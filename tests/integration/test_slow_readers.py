@@ -14,6 +14,8 @@ import pytest
 from headrace.testing.case import Case, parse
 from tests.integration.harness import CALL_SECONDS, Server, until
 
+pytestmark = pytest.mark.native_front_end("bounds what clients leave unread")
+
 READERS = 24
 ELEMENTS = 2_500_000  # 10 MB
 MIB = 2**20

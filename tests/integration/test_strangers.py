@@ -23,6 +23,8 @@ from tests.integration.harness import BASIC, CALL_SECONDS, Server
 from tests.support.certificates import Authority
 from tests.support.raw_http2 import Raw
 
+pytestmark = pytest.mark.native_front_end("bounds what strangers may do")
+
 CONNECTIONS = 256  # as `max_connections` for so few calls
 STREAMS = 128
 

@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
+from urllib.parse import unquote
 
 import grpc
 
 from headrace.runtime.errors import InvalidArgument
 from headrace.server.addresses import shown_address
 from headrace.server.settings.settings import Settings
+from headrace.server.shared_memory.users import UserLookup
 from headrace.server.transport.call import (
     BoundMethod,
     CallOver,
@@ -38,11 +40,12 @@ _FRAME_BYTES: Final = 1 << 20
 class GrpcioCall:
     """Implements `Call` on a context of grpc.aio."""
 
-    __slots__ = ("_context", "_task", "method")
+    __slots__ = ("_context", "_port", "_task", "method")
 
-    def __init__(self, method: str, context: Any) -> None:
+    def __init__(self, method: str, context: Any, port: int | None) -> None:
         self.method = method
         self._context = context
+        self._port = port
         task = asyncio.current_task()
         assert task is not None
         self._task = task
@@ -63,8 +66,14 @@ class GrpcioCall:
         return left
 
     async def user(self) -> int | None:
-        """gRPC does not say which socket a call came by."""
-        return None
+        """gRPC tells the client's end of the connection alone. The ends of one that begins on this
+        machine have the same address."""
+        kind, _, where = unquote(self._context.peer()).partition(":")
+        host, _, port = where.rpartition(":")
+        if self._port is None or not kind.startswith("ip"):
+            return None
+        host = host.strip("[]").removeprefix("::ffff:")
+        return await UserLookup((host, int(port)), (host, self._port)).find()
 
     def show_credential(self) -> None:
         """gRPC's connections cannot be ended one by one."""
@@ -110,9 +119,13 @@ class GrpcioHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     Generated functions would register each method with gRPC's core, which would then wait for the
     next call of each method separately.
+
+    Attributes:
+        port: where calls come in. None if that is not known, or no port.
     """
 
     def __init__(self, methods: Methods) -> None:
+        self.port: int | None = None
         self._methods = methods
         self._known: dict[str, grpc.RpcMethodHandler] = {}
 
@@ -123,18 +136,17 @@ class GrpcioHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             bound = self._methods.find(path)
             if bound is None:
                 return None
-            known = self._known[path] = _handler(path, bound)
+            known = self._known[path] = self._handler(path, bound)
         return known
 
+    def _handler(self, path: str, bound: BoundMethod) -> grpc.RpcMethodHandler:
+        async def handle(_: Any, context: Any) -> bytes | None:
+            reply = await bound.handle(GrpcioCall(path, context, self.port))
+            return b"".join(reply) if isinstance(reply, list) else reply
 
-def _handler(path: str, bound: BoundMethod) -> grpc.RpcMethodHandler:
-    async def handle(_: Any, context: Any) -> bytes | None:
-        reply = await bound.handle(GrpcioCall(path, context))
-        return b"".join(reply) if isinstance(reply, list) else reply
-
-    if bound.gives_one:
-        return grpc.stream_unary_rpc_method_handler(handle)
-    return grpc.stream_stream_rpc_method_handler(handle)
+        if bound.gives_one:
+            return grpc.stream_unary_rpc_method_handler(handle)
+        return grpc.stream_stream_rpc_method_handler(handle)
 
 
 class GrpcioFrontEnd:
@@ -149,7 +161,8 @@ class GrpcioFrontEnd:
         self._address = shown_address(settings.host, settings.port)
         self._tls = tls
         self._server = grpc.aio.server(options=channel_options(settings))
-        self._server.add_generic_rpc_handlers((GrpcioHandlers(methods),))
+        self._handlers = GrpcioHandlers(methods)
+        self._server.add_generic_rpc_handlers((self._handlers,))
 
     @property
     def connections(self) -> int:
@@ -166,6 +179,7 @@ class GrpcioFrontEnd:
             raise InvalidArgument(
                 f"cannot listen on {self._address}: another server is there by now", field="port"
             ) from error
+        self._handlers.port = int(port)
         return int(port)
 
     def listen(self, path: str) -> None:
