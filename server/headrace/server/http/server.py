@@ -24,7 +24,7 @@ import uvloop
 from headrace.server.addresses import shown_address
 from headrace.server.http.application import Application
 from headrace.server.http.connection import ConnectionBounds, ConnectionLimit, HttpConnection
-from headrace.server.transport.doorway import Doorway
+from headrace.server.transport.acceptor import Acceptor
 
 _log = logging.getLogger(__name__)
 
@@ -168,17 +168,17 @@ class _Uvicorn(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._running = running
-        self._doorway: Doorway | None = None
+        self._acceptor: Acceptor | None = None
         if tls is not None:
-            self._doorway = Doorway(lambda _: self._connection(), tls, handshake_seconds)
+            self._acceptor = Acceptor(lambda _: self._connection(), tls, handshake_seconds)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._doorway is None:
+        if self._acceptor is None:
             await super().startup(sockets)
         else:
             await super().startup([])
             for each in sockets or []:
-                self._doorway.open(each)
+                self._acceptor.open(each)
         self._running.set_result(None)
 
     def _connection(self) -> asyncio.Protocol:
@@ -199,8 +199,8 @@ class _Uvicorn(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._doorway is not None:
-            await self._doorway.close()
+        if self._acceptor is not None:
+            await self._acceptor.close()
         for each in list(self._connections()):
             each.transport.abort()
         for task in list(self.server_state.tasks):

@@ -10,8 +10,8 @@ from headrace.http2.limits import ConnectionLimits
 from headrace.runtime.errors import InvalidArgument
 from headrace.server.addresses import shown_address
 from headrace.server.settings.settings import Settings
+from headrace.server.transport.acceptor import Acceptor
 from headrace.server.transport.call import Methods
-from headrace.server.transport.doorway import Doorway
 from headrace.server.transport.limits import max_connections, max_streams
 from headrace.server.transport.native.connections import Connections
 from headrace.server.transport.native.strangers import STRANGER_SECONDS
@@ -46,7 +46,7 @@ class NativeFrontEnd:
             unread_bytes=max(_LEAST_UNREAD, settings.max_concurrent_rpcs) * bounds.window_bytes,
             stranger_seconds=STRANGER_SECONDS if settings.has_access_control else None,
         )
-        self._doorway = Doorway(
+        self._acceptor = Acceptor(
             self._connections.connect,
             tls.grpc_context if tls is not None else None,
             _HANDSHAKE_SECONDS,
@@ -84,14 +84,14 @@ class NativeFrontEnd:
 
     async def start(self) -> None:
         for each in self._listeners:
-            self._doorway.open(each)
+            self._acceptor.open(each)
 
     async def lost(self) -> None:
         """Never returns."""
         await asyncio.get_running_loop().create_future()
 
     async def stop(self, seconds: float) -> None:
-        await self._doorway.close()
+        await self._acceptor.close()
         for each in self._listeners:
             each.close()
         await self._connections.close(seconds)

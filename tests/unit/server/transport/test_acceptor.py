@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.server.transport.doorway import Doorway
+from headrace.server.transport.acceptor import Acceptor
 from tests.support.certificates import Authority
 
 HANDSHAKES = 8
@@ -29,9 +29,9 @@ class Greeting(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def doorway(context: Callable[[], ssl.SSLContext], seconds: float) -> AsyncIterator[int]:
+async def acceptor(context: Callable[[], ssl.SSLContext], seconds: float) -> AsyncIterator[int]:
     """One of so few handshakes at a time, and its port."""
-    opened = Doorway(lambda _: Greeting(), context, seconds, HANDSHAKES)
+    opened = Acceptor(lambda _: Greeting(), context, seconds, HANDSHAKES)
     listener = socket.create_server(("127.0.0.1", 0))
     opened.open(listener)
     try:
@@ -59,7 +59,7 @@ def test_connections_wait_for_their_handshakes_while_there_are_as_many_as_allowe
         return said
 
     async def scenario() -> list[bytes]:
-        async with doorway(contexts[0], LONG_SECONDS) as port:
+        async with acceptor(contexts[0], LONG_SECONDS) as port:
             return await asyncio.gather(*(greeted(port) for _ in range(CONNECTIONS)))
 
     assert asyncio.run(scenario()) == [b"hello"] * CONNECTIONS
@@ -69,7 +69,7 @@ def test_the_wait_for_a_handshake_ends_in_time(
     contexts: tuple[Callable[[], ssl.SSLContext], ssl.SSLContext],
 ) -> None:
     async def scenario() -> None:
-        async with doorway(contexts[0], 0.1) as port:
+        async with acceptor(contexts[0], 0.1) as port:
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
             for reader, writer in silent:  # none of them begins its handshake
                 assert await asyncio.wait_for(reader.read(), LONG_SECONDS) == b""
@@ -82,7 +82,7 @@ def test_connections_that_wait_for_their_handshakes_are_closed_at_the_end(
     contexts: tuple[Callable[[], ssl.SSLContext], ssl.SSLContext],
 ) -> None:
     async def scenario() -> None:
-        async with doorway(contexts[0], LONG_SECONDS) as port:
+        async with acceptor(contexts[0], LONG_SECONDS) as port:
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
         for reader, writer in silent:
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):

@@ -40,7 +40,7 @@ class _Accepted(NamedTuple):
     until: float
 
 
-class Doorway:
+class Acceptor:
     """Accepts connections and does their handshakes. Belongs to the loop's thread.
 
     While there are as many handshakes as allowed, 1,024 further connections wait in line. One
