@@ -212,7 +212,8 @@ class HeteroPlugin(VirtualPlugin):
             except EndedWorker as error:
                 answers.end(error.metadata["device"], error.message)
             except UnsupportedLayers as error:
-                news = answers.refuse(error.metadata["device"], error.layers)
+                part = planned.nodes_of(int(error.metadata["subgraph"]))
+                news = answers.refuse(error.metadata["device"], part, error.layers)
                 if load.token.error is not None or not news:
                     raise
 

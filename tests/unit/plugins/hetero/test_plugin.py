@@ -33,6 +33,7 @@ from headrace.runtime.errors import (
     NotFound,
     Unavailable,
     Unimplemented,
+    UnsupportedLayer,
     UnsupportedLayers,
 )
 from headrace.runtime.execution.cancel import CancelToken
@@ -445,6 +446,28 @@ def test_a_layer_that_a_device_refuses_at_the_load_of_its_part_goes_elsewhere(
     network.close()
     pinned = over("PICKY,TEMPLATE", y="PICKY")
     with pytest.raises(FailedPrecondition, match="no Neg without Abs"):
+        plugin.load_network(Load(CASE.network, ISLANDS_STAY, pinned))
+
+
+def test_a_part_goes_elsewhere_whose_device_refuses_what_it_has_added(
+    plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a device that makes other numbers of an input's, but not for all shapes."""
+    usual = picky.load_network
+
+    def load_network(load: Load) -> ExecutableNetwork:
+        if [node.name for node in load.network.nodes()] == ["a"]:
+            added = UnsupportedLayer("x/float", "Cast", "no Cast of one axis", "PICKY")
+            raise UnsupportedLayers("PICKY", [added])
+        return usual(load)
+
+    monkeypatch.setattr(picky, "load_network", load_network)
+    network = plugin.load_network(Load(CASE.network, ISLANDS_STAY, over("PICKY,TEMPLATE")))
+    assert_same_outputs(InferRequest(network).infer(CASE.inputs), CASE.expected(), 1e-6)
+    assert network.get_metric("EXECUTION_DEVICES") == ["TEMPLATE.0", "PICKY.0"]
+    network.close()
+    pinned = over("PICKY,TEMPLATE", a="PICKY")
+    with pytest.raises(FailedPrecondition, match="no Cast of one axis"):
         plugin.load_network(Load(CASE.network, ISLANDS_STAY, pinned))
 
 

@@ -65,11 +65,18 @@ class Answers:
         if device in self.verdicts:
             self.verdicts[device] = self._all(why)
 
-    def refuse(self, device: str, layers: Iterable[UnsupportedLayer]) -> bool:
+    def refuse(
+        self, device: str, part: Iterable[ir.Node], layers: Iterable[UnsupportedLayer]
+    ) -> bool:
         """Notes that the device has refused layers when it loaded a part: some run a layer only
-        together with others. Returns whether this is news."""
+        together with others. If it refuses only what it has added itself, as a conversion of an
+        input, it has refused the part. Returns whether this is news."""
         known = self.later.setdefault(device, {})
-        news = {each.layer: each.reason for each in layers if each.layer not in known}
+        refused = {each.layer: each.reason for each in layers}
+        if refused.keys().isdisjoint(node.name or "" for node in self.network.nodes()):
+            why = next(iter(refused.values()), "it does not take the subgraph")
+            refused = {node.name or "": why for node in part}
+        news = {name: why for name, why in refused.items() if name not in known}
         known.update(news)
         return bool(news) and device in self.verdicts
 
@@ -91,6 +98,11 @@ class Plan:
     devices: tuple[str, ...]
     unsupported: tuple[UnsupportedLayer, ...]
     notes: tuple[str, ...]
+
+    def nodes_of(self, number: int) -> list[ir.Node]:
+        """The nodes of a part, which are counted from 1."""
+        nodes = list(self.network.model.graph)
+        return [nodes[index] for index in self.parts[number - 1].nodes]
 
     def query_result(self) -> QueryResult:
         """The plan as a query result. It names layers of the network as it was given, without the
