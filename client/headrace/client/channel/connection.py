@@ -69,11 +69,6 @@ class ChannelConnection:
         return self._socket.fileno()
 
     @property
-    def has_greeted(self) -> bool:
-        """Whether the server has, without which it may not be one of HTTP/2."""
-        return self._wire.settled
-
-    @property
     def has_calls(self) -> bool:
         """Whether calls go on."""
         return bool(self._wire.streams or self._line)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
@@ -35,15 +34,3 @@ operations: Final[Any] = _imported("openvino.opset14")
 FrontEndManager: Final[Any] = _imported("openvino.frontend").FrontEndManager
 ConversionExtension: Final[Any] = _imported("openvino.frontend.onnx").ConversionExtension
 replace_node: Final[Any] = _imported("openvino.utils").replace_node
-
-
-def change_readers(
-    output: openvino.Output, make: Callable[[openvino.Output], openvino.Node]
-) -> None:
-    """Connects the readers of `output` to the node that `make` makes from it."""
-    readers, names = output.get_target_inputs(), output.get_names()
-    made = make(output).output(0)
-    output.set_names(set())
-    made.set_names(names)
-    for reader in readers:
-        reader.replace_source_output(made)
