@@ -9,6 +9,7 @@ import pytest
 
 from headrace.testing.backend_cases.cases import BackendCase, collect
 from headrace.testing.backend_cases.worker import DeviceUnderTest
+from tests.support.patience import PATIENCE_SECONDS as LIMIT_SECONDS
 from tools.fuzz.devices import report
 from tools.fuzz.devices.campaign import Fuzzer
 from tools.fuzz.devices.generator import VariantGenerator
@@ -19,7 +20,6 @@ from tools.fuzz.devices.sweep.ranks import RankSweep
 from tools.fuzz.devices.worker import run_device, run_device_together, run_reference, run_runtime
 
 SEED = 20
-LIMIT_SECONDS = 60.0
 SWEPT = ("Attention", "DFT", "QLinearConv", "STFT", "SequenceInsert", "ai.onnx.ml.Normalizer")
 NETWORKS = {"CPU": 15, "OPENVINO": 10, "HETERO:OPENVINO,CPU": 6, "BATCH:CPU(4)": 80}
 SAMPLES = {"CPU": 40, "OPENVINO": 20, "TEMPLATE": 20}

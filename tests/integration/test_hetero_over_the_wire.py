@@ -64,7 +64,8 @@ def hetero(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     loads wait."""
     file = tmp_path_factory.mktemp("settings") / "headrace.toml"
     file.write_text(CONFIG, "utf-8")
-    with Server("--config", str(file)) as running:
+    devices = "CPU,CPU2,TEMPLATE,HETERO,A,B,C,GATED"
+    with Server("--config", str(file), "--devices", devices) as running:
         yield running
         assert_settled(running)
         assert running.stop() == 0, running.log()

@@ -10,8 +10,7 @@ from typing import Any, Self
 
 from headrace.ipc.link import Disconnected, Link, packed
 from headrace.server.shared_memory.handover import SUFFIX
-
-SECONDS = 60.0
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class SideClient:
@@ -19,7 +18,7 @@ class SideClient:
 
     def __init__(self, path: str | Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(SECONDS)
+        self.socket.settimeout(PATIENCE_SECONDS)
         self.socket.connect(f"{path}{SUFFIX}")
         self._link = Link(self.socket)
 

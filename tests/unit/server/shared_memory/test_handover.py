@@ -25,7 +25,8 @@ from headrace.server.shared_memory.regions import Regions, UnknownRegion
 from headrace.server.shared_memory.users import Caller
 from headrace.testing.occupied import eventually
 from tests.support.memory import PAGE, memfd, open_files
-from tests.support.side_socket import SECONDS, SideClient, closed
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.side_socket import SideClient, closed
 
 MIB = 1 << 20
 LOCAL = Caller(None, "unix:")
@@ -47,7 +48,7 @@ def run(folder: Path, test: Callable[[Path, Regions], Awaitable[None]], bytes_: 
     """Runs a test with a side socket. Afterwards no descriptor is left."""
 
     async def within() -> None:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             regions = Regions(allowed=True, max_bytes=bytes_)
             async with serving(folder, regions) as path:
                 await test(path, regions)
@@ -306,7 +307,7 @@ def test_a_descriptor_that_cannot_be_closed_makes_nobody_wait(
     loops: list[asyncio.AbstractEventLoop] = []
 
     def hang(descriptor: int) -> None:
-        asyncio.run_coroutine_threadsafe(stuck.wait(), loops[0]).result(SECONDS)
+        asyncio.run_coroutine_threadsafe(stuck.wait(), loops[0]).result(PATIENCE_SECONDS)
         close(descriptor)
 
     async def test(path: Path, regions: Regions) -> None:
