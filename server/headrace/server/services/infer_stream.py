@@ -110,9 +110,10 @@ class _Stream(InferenceStream):
         if fields is None or fields.rest:
             return None
         calls: list[InferCall] = []
+        elsewhere = self._serving.elsewhere
         for start, end in fields.payloads:
             call = layouts.read(bytes(data[start:end])) if end - start < SMALL_BYTES else None
-            if call is None or self._find_elsewhere(call.network, ""):
+            if call is None or (elsewhere and self._find_elsewhere(call.network, "")):
                 return None  # one that is passed on goes as it came
             calls.append(call)
         return calls

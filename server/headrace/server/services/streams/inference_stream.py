@@ -113,10 +113,10 @@ class InferenceStream(RequestStream):
 
     def _begin_call(self, call: InferCall, key: Hashable) -> Cancel:
         """Starts a request to this server."""
-        sequence = call.sequence_id
-        if sequence and (call.uses_regions or self._turns.waits(sequence)):
-            return self._in_turn(partial(self._run, call), call.id, key, sequence)
-        if call.wanted or call.uses_regions:
+        in_regions, sequence = call.uses_regions, call.sequence
+        if sequence is not None and (in_regions or self._turns.waits(sequence.id)):
+            return self._in_turn(partial(self._run, call), call.id, key, sequence.id)
+        if in_regions or call.wanted:
             return self._start_wanting(call, key)
         serving, remaining = self._serving, self._context.time_remaining()
         done = partial(serving.sink.put, partial(self._deliver, call, key, None))
