@@ -122,7 +122,7 @@ test-tls: $(INSTALLED) .venv-sslyze/.installed
 
 # Not tried with the front end of grpcio: they take long, or have servers in several processes.
 NATIVE_ALONE = absences benchmark_tool channel_to_others cluster cluster_access forks isolation \
-    local_clients manual many_callers openvino_over_the_wire overload own_process pytorch replicas \
+    manual many_callers openvino_over_the_wire overload own_process pytorch replicas \
     tls zoo_over_the_wire
 
 # A test of hardening is marked `native_front_end`, and says why; it is passed over here.

@@ -470,6 +470,7 @@ def test_one_call_s_credential_does_not_open_the_unix_socket(server: Server) -> 
         client.networks()
 
 
+@pytest.mark.native_front_end("gRPC does not count its connections")
 def test_the_socket_has_its_permissions_and_is_shown(server: Server, path: Path) -> None:
     for each in (path, path.with_name("h.sock.memory")):
         assert stat.S_IMODE(each.stat().st_mode) == 0o640
