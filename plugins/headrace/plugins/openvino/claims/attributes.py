@@ -63,7 +63,7 @@ def _empty(node: ir.Node) -> str | None:
         if value is None or value.shape is None or is_constant(value):
             continue
         if 0 in value.shape:
-            return f"OPENVINO does not claim layers without elements, as in {value.name!r}"
+            return f"layers without elements are not claimed, as in {value.name!r}"
     return None
 
 
@@ -85,7 +85,7 @@ def _of_last_axis(node: ir.Node, since: int, _: IsFixed) -> str | None:
     axis = node.attributes.get_int("axis", 1)
     if since >= _LAST_AXIS_ALONE or axis in (-1, rank - 1):
         return None
-    return f"OPENVINO claims {node.op_type} of set {since} along the last axis alone"
+    return f"{node.op_type} of set {since} is claimed along the last axis alone"
 
 
 def _coupled_gates(node: ir.Node, _: int, __: IsFixed) -> str | None:

@@ -79,19 +79,19 @@ class Claims:
         row = self.row(form)
         if row is None:
             types = "" if form.operator not in self._operators else f" on {_spelled(form.types)}"
-            return f"OPENVINO does not claim {form.operator}{types}"
-        what = f"OPENVINO does not claim {form.operator}"
+            return f"{form.operator}{types} is not claimed"
+        what = None
         if form.since not in row.since:
-            return f"{what} of set {form.since}"
-        if form.profile not in row.profiles:
-            return f"{what} with {'its defaults' if form.profile == '-' else form.profile}"
-        if form.rank not in row.ranks:
-            return f"{what} of tensors of {form.rank} axes"
-        if not covers(row.constants, form.constants):
+            what = f"of set {form.since}"
+        elif form.profile not in row.profiles:
+            what = f"with {'its defaults' if form.profile == '-' else form.profile}"
+        elif form.rank not in row.ranks:
+            what = f"of tensors of {form.rank} axes"
+        elif not covers(row.constants, form.constants):
             places = [str(at) for at, each in enumerate(form.constants) if each == "1"]
             told = f"constants as inputs {', '.join(places)}" if places else "no constant inputs"
-            return f"{what} with {told}"
-        return None
+            what = f"with {told}"
+        return None if what is None else f"{form.operator} {what} is not claimed"
 
 
 def _spelled(types: str) -> str:

@@ -117,7 +117,7 @@ def _reason(node: ir.Node, version: int, claims: Claims, fixed: set[ir.Value]) -
         # It is behind a layer that is not claimed. The part of the network that HETERO cuts there
         # has a type, and is judged again.
         name = name_of(node)
-        return None if claims.knows(name) else f"OPENVINO does not claim {name}"
+        return None if claims.knows(name) else f"{name} is not claimed"
     if (reason := _unknown(node)) is not None:
         return reason
     form = form_of(node, version, is_fixed)
