@@ -269,7 +269,7 @@ clean:
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SERVER): pyproject.toml
-	@echo 'the server: downloads about 75 MB, takes about 385 MB on disk, two minutes' >&2
+	@echo 'the server: downloads about 75 MB, takes about 400 MB on disk, two minutes' >&2
 	@scripts/venv.sh $(VENV) --editable '.[server]'
 	@touch $@
 
