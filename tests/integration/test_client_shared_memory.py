@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import CALL_SECONDS, Server, assert_settled, is_running, until
+from tests.support.child import Child
 from tests.support.client_fake import KINDS, connected
 from tests.support.patience import DEADLINES
 
@@ -442,21 +442,17 @@ sys.stdin.readline()
 """
 
 
-def child(server: Server) -> subprocess.Popen[str]:
+def child(server: Server) -> Child:
     """A process whose client has a segment, and is never closed."""
-    command = [sys.executable, "-c", CHILD, server.address, segment.PREFIX]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    process = Child(CHILD, server.address, segment.PREFIX)
+    assert process.line() == "ready"
     return process
 
 
 def test_nothing_is_left_of_a_client_that_was_not_closed(sharing: Server) -> None:
     with child(sharing) as process:
         assert len(files()) == 1
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(CALL_SECONDS) == 0
+        assert process.finish() == 0
     assert files() == set()
 
 
@@ -464,16 +460,14 @@ def test_what_a_killed_client_has_left_goes_with_the_next_client(sharing: Server
     with child(sharing) as living, child(sharing) as killed:
         left = files()
         assert len(left) == 2
-        killed.send_signal(signal.SIGKILL)
-        killed.wait(CALL_SECONDS)
+        killed.kill()
         assert files() == left
         with Client(sharing.address, shared_memory=True) as client:
             client.network("double").infer({"x": networks.random(*SHAPE)})
             assert len(files() & left) == 1
             until(lambda: len(regions(sharing)) == 2, "the server was to forget it as well")
         assert len(files()) == 1, "the living one's is still there"
-        assert living.stdin is not None
-        living.stdin.close()
+        assert living.finish() == 0
 
 
 def test_a_forked_process_leaves_its_parent_s_segments_alone(sharing: Server) -> None:

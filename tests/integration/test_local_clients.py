@@ -10,8 +10,6 @@ import os
 import queue
 import signal
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -33,6 +31,7 @@ from headrace.testing import networks
 from headrace.testing.case import parse
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import CALL_SECONDS, Server, outcome_of, until
+from tests.support.child import Child
 from tests.support.manual import commands
 from tests.support.memory import memfd
 from tests.support.patience import DEADLINES
@@ -447,13 +446,10 @@ client.hello({TOKEN!r})
 print(client.hand_over(memfd({SIZE})), flush=True)
 time.sleep(600)
 """
-    command = [sys.executable, "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdout is not None
-        name = client.stdout.readline().strip()
+    with Child(program) as client:
+        name = client.line()
         infer = calls(server, TOKEN)
         assert infer(in_memory(name)).outputs
-        client.kill()
     until(lambda: _is_forgotten(infer, name), "the server forgot the memory")
 
 

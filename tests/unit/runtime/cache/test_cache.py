@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +19,7 @@ from headrace.runtime.cache.entry import CacheKey, EntryRefused
 from headrace.runtime.metrics import families
 from headrace.runtime.system.atomic_file import write_file
 from headrace.testing import counted
+from tests.support.child import Child
 
 _SECRET = b"k" * 32
 _KEY = CacheKey('{"network": 1}')
@@ -59,22 +58,15 @@ def cache(root: Path) -> NetworkCache:
 
 
 @pytest.fixture
-def start_writers(root: Path) -> Iterator[Callable[[int], list[subprocess.Popen[str]]]]:
+def start_writers(root: Path) -> Iterator[Callable[[int], list[Child]]]:
     """Starts processes that are all in the middle of writing the same entry."""
     with ExitStack() as stack:
 
-        def start(count: int) -> list[subprocess.Popen[str]]:
-            command = [sys.executable, "-c", _WRITER_THAT_STOPS_HALF_WAY, str(root)]
-            pipe = subprocess.PIPE
+        def start(count: int) -> list[Child]:
             writers = [
-                stack.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
-                for _ in range(count)
+                stack.enter_context(Child(_WRITER_THAT_STOPS_HALF_WAY, root)) for _ in range(count)
             ]
-            for writer in writers:
-                stack.callback(writer.kill)
-            for writer in writers:
-                assert writer.stdout is not None
-                assert writer.stdout.readline() == "writing\n"
+            assert [writer.line() for writer in writers] == ["writing"] * count
             return writers
 
         yield start
@@ -322,11 +314,10 @@ def test_what_others_put_into_the_folder_is_neither_counted_nor_removed(tmp_path
 
 
 def test_a_writer_that_is_killed_leaves_no_entry_and_its_rest_is_removed(
-    root: Path, start_writers: Callable[[int], list[subprocess.Popen[str]]]
+    root: Path, start_writers: Callable[[int], list[Child]]
 ) -> None:
     (writer,) = start_writers(1)
-    writer.send_signal(signal.SIGKILL)
-    writer.wait()
+    writer.kill()
     assert len(list((root / "default").iterdir())) == 1, "what it had written so far"
     cache = NetworkCache(root, _SECRET, _MANY_BYTES)
     assert list((root / "default").iterdir()) == []
@@ -336,14 +327,14 @@ def test_a_writer_that_is_killed_leaves_no_entry_and_its_rest_is_removed(
 
 
 def test_two_processes_write_the_same_entry_at_once_while_a_third_starts(
-    root: Path, start_writers: Callable[[int], list[subprocess.Popen[str]]]
+    root: Path, start_writers: Callable[[int], list[Child]]
 ) -> None:
     writers = start_writers(2)
     cache = NetworkCache(root, _SECRET, _MANY_BYTES)
     assert cache.read("default", _KEY) is None, "half an entry is none"
     for writer in writers:
-        assert writer.communicate("\n")[0] == "written\n"
-        assert writer.returncode == 0
+        assert writer.finish() == 0
+        assert writer.line() == "written"
         assert cache.read("default", _KEY) == b"native"
     assert len(list((root / "default").iterdir())) == 1
 

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from headrace.runtime.system.atomic_file import (
     remove_leftovers,
     write_file,
 )
+from tests.support.child import Child
 
 WRITER_THAT_STOPS_HALF_WAY = """
 import sys
@@ -34,17 +32,10 @@ write_file(Path(sys.argv[1]), pieces())
 
 
 @pytest.fixture
-def half_way(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER_THAT_STOPS_HALF_WAY, str(tmp_path / "file")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "writing\n"
+def half_way(tmp_path: Path) -> Iterator[Child]:
+    with Child(WRITER_THAT_STOPS_HALF_WAY, tmp_path / "file") as writer:
+        assert writer.line() == "writing"
         yield writer
-        writer.kill()
 
 
 def test_what_was_written_is_there_and_nothing_else(tmp_path: Path) -> None:
@@ -97,22 +88,16 @@ def test_a_long_name_leaves_room_for_the_temporary_one(tmp_path: Path) -> None:
     assert path.read_bytes() == b"x"
 
 
-def test_the_leftover_of_a_killed_writer_is_removed(
-    tmp_path: Path, half_way: subprocess.Popen[str]
-) -> None:
-    half_way.send_signal(signal.SIGKILL)
-    half_way.wait()
+def test_the_leftover_of_a_killed_writer_is_removed(tmp_path: Path, half_way: Child) -> None:
+    half_way.kill()
     (leftover,) = tmp_path.iterdir()
     assert remove_leftovers(tmp_path) == [leftover]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_temporary_file_of_a_living_writer_stays(
-    tmp_path: Path, half_way: subprocess.Popen[str]
-) -> None:
+def test_the_temporary_file_of_a_living_writer_stays(tmp_path: Path, half_way: Child) -> None:
     assert remove_leftovers(tmp_path) == []
-    half_way.communicate("")
-    assert half_way.returncode == 0
+    assert half_way.finish() == 0
     assert (tmp_path / "file").read_bytes() == b"half"
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from headrace.runtime.system.scratch import ScratchFolder
+from tests.support.child import Child
 
 _ANOTHER = """
 from headrace.runtime.system.scratch import ScratchFolder
@@ -38,14 +36,10 @@ def test_it_goes_with_all_that_is_in_it(temporary: Path) -> None:
 def test_what_a_killed_process_left_goes_and_what_is_in_use_stays(temporary: Path) -> None:
     (temporary / "headrace-scratch-no-folder").write_bytes(b"somebody's")
     with ScratchFolder() as ours:
-        with subprocess.Popen(
-            [sys.executable, "-c", _ANOTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as another:
-            assert another.stdout is not None
-            theirs = Path(another.stdout.readline().decode().strip())
+        with Child(_ANOTHER) as another:
+            theirs = Path(another.line())
             ScratchFolder().close()
             assert (theirs / "weights").exists()
-            another.send_signal(signal.SIGKILL)
         assert theirs.exists()
         ScratchFolder().close()
         assert not theirs.exists()

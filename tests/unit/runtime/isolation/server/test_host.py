@@ -52,6 +52,7 @@ from headrace.testing.infer_request import InferRequest
 from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
+from tests.support.child import Child
 from tests.support.crashing_device import (
     CRASH,
     CRASHING_LAYER,
@@ -754,13 +755,9 @@ def test_one_large_answer_has_later_ones_reserve_no_more_than_they_take(
         network.close()
 
 
-def test_the_worker_dies_with_its_server_whatever_it_does(tmp_path: Path) -> None:
+def test_the_worker_dies_with_its_server_whatever_it_does() -> None:
     """A second process stands for the server, and is killed while its worker computes."""
-    import subprocess
-    import sys
-
-    script = tmp_path / "server.py"
-    script.write_text(
+    program = (
         "import sys, threading\n"
         "import numpy as np\n"
         "from headrace.runtime.device.load import Load\n"
@@ -777,16 +774,9 @@ def test_the_worker_dies_with_its_server_whatever_it_does(tmp_path: Path) -> Non
         "    print(plugin._host.worker().pid, flush=True)\n"
         "    threading.Event().wait()\n"
     )
-    server = subprocess.Popen(
-        [sys.executable, str(script)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[5])},
-    )
-    assert server.stdout is not None
-    with server.stdout as output:
-        worker = int(output.readline())
-    server.kill()
-    server.wait()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[5])}
+    with Child(program, env=environment) as server:
+        worker = int(server.line())
     eventually(lambda: not alive(worker), "the worker's end")
 
 
