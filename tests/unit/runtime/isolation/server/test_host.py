@@ -413,7 +413,13 @@ def test_a_worker_that_stands_still_for_good_is_replaced(
                 query.result(PATIENCE_SECONDS)
         monkeypatch.setattr(process, "_STILL_SECONDS", 120.0)
         states.wait_for(DeviceState.UP, after=2)
-        assert infer(network, 3) == [3]
+
+        def answers() -> bool:
+            with suppress(Unavailable):  # a slow machine's next worker may have been given up, too
+                return infer(network, 3) == [3]
+            return False
+
+        eventually(answers, "an answer")
         network.close()
 
 
