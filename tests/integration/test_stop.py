@@ -264,6 +264,7 @@ def test_what_outlives_the_grace_period_is_cancelled_and_its_callers_are_told(
         assert "Traceback" not in server.log(), server.log()
 
 
+@pytest.mark.native_front_end("gRPC cancels calls at a stop that it has not handed over yet")
 def test_callers_without_a_pause_see_nothing_but_replies_and_unavailable() -> None:
     """They go on calling until the server is gone. gRPC's core answers calls that come while it is
     being stopped with CANCELLED, which nobody asked for and no client repeats."""
