@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from headrace.runtime.errors import exhausted
 from headrace.server.access.identity import ANONYMOUS
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -105,7 +106,9 @@ def _user_of_socket(local: Address, remote: Address) -> int | None:
     for table in _TABLES:
         try:
             lines = table.read_bytes().splitlines()[1:]
-        except OSError:
+        except OSError as error:
+            if exhausted(error) is not None:  # that does not say that the client is elsewhere
+                raise
             continue
         for line in lines:
             columns = line.split(maxsplit=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import subprocess
@@ -179,3 +180,28 @@ def test_after_a_look_that_failed_the_next_call_looks_again(
 
     monkeypatch.setattr(module, "_user_of_socket", look)
     asyncio.run(scenario())
+
+
+class NoDescriptor:
+    """A table of the kernel while the process has no descriptor left."""
+
+    def read_bytes(self) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_server_without_descriptors_does_not_take_a_client_for_one_of_another_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ExitStack() as stack:
+        accepted = connected(stack.enter_context(listening()), stack)
+        ends = accepted.getpeername(), accepted.getsockname()
+
+        async def scenario() -> None:
+            lookup = UserLookup(*ends)
+            with monkeypatch.context() as patched:
+                patched.setattr(module, "_TABLES", (NoDescriptor(),))
+                with pytest.raises(OSError, match="open files"):
+                    await lookup.find()
+            assert await lookup.find() == os.getuid()
+
+        asyncio.run(scenario())
