@@ -241,16 +241,20 @@ def converted(value: Array, dtype: np.dtype[Any]) -> Array:
     if value.dtype == dtype:
         return value
     with np.errstate(all="ignore"):
-        wide = value.astype(np.float32) if value.dtype.kind == "V" else value
-        if dtype.kind == "f" and dtype.itemsize > _FLOAT_BYTES:  # with more digits than float32 has
-            return wide * (1 + _FINE * np.arange(1, wide.size + 1).reshape(wide.shape))
-        if dtype.kind not in "iu":
-            return wide.astype(dtype)
-        if wide.dtype.kind == "f" and not (wide == np.rint(wide)).all():
-            wide = np.rint(wide * 3)
-        info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-        low, high = max(int(info.min), -(2**52)), min(int(info.max), 2**52)
-        return np.clip(np.nan_to_num(wide.astype(np.float64)), low, high).astype(dtype)
+        return np.asarray(_converted(value, dtype))  # NumPy makes numbers of scalars
+
+
+def _converted(value: Array, dtype: np.dtype[Any]) -> Any:
+    wide = value.astype(np.float32) if value.dtype.kind == "V" else value
+    if dtype.kind == "f" and dtype.itemsize > _FLOAT_BYTES:  # with more digits than float32 has
+        return wide * (1 + _FINE * np.arange(1, wide.size + 1).reshape(wide.shape))
+    if dtype.kind not in "iu":
+        return wide.astype(dtype)
+    if wide.dtype.kind == "f" and not (wide == np.rint(wide)).all():
+        wide = np.rint(wide * 3)
+    info: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    low, high = max(int(info.min), -(2**52)), min(int(info.max), 2**52)
+    return np.clip(np.nan_to_num(wide.astype(np.float64)), low, high).astype(dtype)
 
 
 # ---- ranks ----

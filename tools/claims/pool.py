@@ -10,7 +10,7 @@ from headrace.testing.guarded import GuardedProcess
 from tools.claims.layer import Layer
 from tools.claims.trial import Trial, Verdict, run_worker
 
-_SECONDS = 60.0
+_SECONDS = 120.0
 _ANSWERS = 2
 
 

@@ -141,6 +141,8 @@ def _refusal(runtime: Runtime, each: _Ready) -> str | None:
         runtime.convert(_network(_joined([each])[0]).model)
     except HeadraceError as error:
         return str(error)[-300:]
+    except Exception:  # noqa: BLE001 - it fails in a network of its own as well, which tells how
+        return None
     return None
 
 
@@ -238,6 +240,8 @@ def _verdict(
         compilation = Compilation(network, compiled, converted.bound)
     except HeadraceError as error:
         return Verdict.REFUSED, str(error)[-300:]
+    except Exception as error:  # noqa: BLE001 - as below
+        return Verdict.FAILED, f"{type(error).__name__}: {error}"[-300:]
     try:
         job = Job(feeds, lambda _: None, output_names=(*expected,))
         found = compilation.run(job, device, trial=True)
@@ -247,6 +251,8 @@ def _verdict(
         return Verdict.FAILED if own else Verdict.INVALID, str(error)[-300:]
     except HeadraceError as error:
         return Verdict.FAILED, str(error)[-300:]
+    except Exception as error:  # noqa: BLE001 - a fault of ours, which must not end the process
+        return Verdict.FAILED, f"{type(error).__name__}: {error}"[-300:]
     for name, value in expected.items():
         if (detail := difference(np.asarray(found[name]), value)) is not None:
             return Verdict.WRONG, f"{name}: {detail}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from headrace.plugins.openvino.claims.allowed import ALLOWED
@@ -9,7 +11,7 @@ from headrace.plugins.openvino.claims.forms import LayerForm
 from headrace.plugins.openvino.claims.table import Claims
 from tools.claims.__main__ import layers
 from tools.claims.layer import Layer
-from tools.claims.neighbours import neighbours
+from tools.claims.neighbours import converted, neighbours
 from tools.claims.pool import try_all
 from tools.claims.seeds import seed
 from tools.claims.summary import row, rows
@@ -40,6 +42,19 @@ def test_what_became_an_input_is_an_attribute_in_older_sets() -> None:
     assert older
     assert all(len(each.inputs) == 1 for each in older)
     assert [1] in [each.attribute("axes") for each in older]
+
+
+def test_a_scalar_in_another_type_is_an_array() -> None:
+    for name in ("int32", "float16", "float64", "bool"):
+        assert isinstance(converted(np.array(2.5, np.float32), np.dtype(name)), np.ndarray)
+
+
+def test_a_layer_of_a_type_that_the_device_does_not_take_does_not_end_the_process() -> None:
+    cast = seed("(float[2]) => (y) Cast<to=1> @25")
+    four_bits = cast.changed("int4", inputs=(np.array([1, 2], ml_dtypes.int4),))
+    found: list[Verdict] = []
+    try_all(iter([[four_bits]]), "CPU", 1, lambda _, trial: found.append(trial.verdict))
+    assert found == [Verdict.FAILED]
 
 
 @pytest.fixture
