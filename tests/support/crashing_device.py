@@ -38,6 +38,9 @@ CRASHING_LAYER = "crash"
 """A layer of this name kills the process that compiles it."""
 CRASHING_QUERY = "crash_query"
 """A layer of this name kills the process that is asked whether it supports it."""
+RISKY = "risk:"
+"""A layer whose name begins so has its load do what kills the process, if that has killed none
+before."""
 HELD = "hold:"
 """A layer whose name is this and a path is compiled when there is no such file any more."""
 
@@ -60,10 +63,8 @@ class CrashingNetwork(TemplateNetwork):
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
                 if (value == CRASH).any():
                     segfault()
-                risks = self.services.risks
-                if (value == RISK).any() and risks is not None and "it" not in risks.ended:
-                    with risks.taking("it"):
-                        segfault()
+                if (value == RISK).any():
+                    take("it", self.services)
                 while (value == STALL).any():
                     time.sleep(3600)
         super()._infer(job)
@@ -89,11 +90,22 @@ class CrashingPlugin(TemplatePlugin):
         if CRASHING_LAYER in network.layer_names:
             segfault()
         for name in network.layer_names:
+            if name.startswith(RISKY):
+                take(name, self.services)
+        for name in network.layer_names:
             while name.startswith(HELD) and Path(name.removeprefix(HELD)).exists():
                 time.sleep(0.005)
         made = CrashingNetwork(network, config, self)
         made.services = self.services
         return made
+
+
+def take(risk: str, services: Services) -> None:
+    """Kills the process, if this has killed none before."""
+    risks = services.risks
+    if risks is not None and risk not in risks.ended:
+        with risks.taking("something harmless"), risks.taking(risk):
+            segfault()
 
 
 def segfault() -> None:

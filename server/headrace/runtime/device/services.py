@@ -56,16 +56,16 @@ class Loads(Protocol):
 
 
 class Risks(Protocol):
-    """What a device's process does that may end it, apart from requests, loads and queries. The
-    server remembers what was under way when the process ended, and tells the next process."""
+    """What a device's process does that may end it, and that it can do without. The server
+    remembers what was under way when the process ended, and tells the next process."""
 
     @property
     def ended(self) -> Collection[str]:
         """What has ended processes of the device."""
 
     def taking(self, what: str) -> AbstractContextManager[None]:
-        """Within it, the end of the process is put down to `what`, and to no request. One thing at
-        a time."""
+        """Within it, the end of the process is put down to `what` and whatever else is taken then,
+        and to no request, load or query."""
 
 
 class Readers(Protocol):

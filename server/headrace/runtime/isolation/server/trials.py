@@ -82,7 +82,12 @@ class WorkerTrials:
             self._ended_by(token, work),
             worker.doing(work, self._seconds),
         ):
-            return attempt(worker)
+            try:
+                return attempt(worker)
+            except WorkerLost:
+                if worker.end.risks:  # nobody else's, because the worker serves nobody
+                    self._blame.offended(work.asker)
+                raise
 
     def renew(self) -> None:
         """Uses no worker again that has been started before now, because the device's configuration

@@ -110,11 +110,11 @@ class Workers:
 
     def _judged(self, end: End) -> None:
         """Remembers what the worker did by itself when it ended, for the workers to come."""
-        if end.risk:
+        if end.risks:
             _log.error("device %s will not do again what ended its worker", self._device)
             with self._lock:
-                self._risks[end.risk] = None
-                if len(self._risks) > REMEMBERED:
+                self._risks.update(dict.fromkeys(end.risks))
+                while len(self._risks) > REMEMBERED:
                     self._risks.popitem(last=False)
         self._judge(end)
 

@@ -61,25 +61,32 @@ _Answer: TypeAlias = "tuple[Any, list[int]]"  # the result, and the descriptors 
 
 
 class ToldRisks:
-    """The `Risks` of this process, which the server is told.
+    """The `Risks` of this process, which the server is told. Thread-safe: `_lock` guards `_taken`,
+    and keeps what is told in order.
 
     Args:
         ended: what has ended earlier processes of the device.
-        tell: tells the server what is under way; an empty text if nothing is. It returns once the
-            system has the message, so that the server gets it even if this process ends then.
+        tell: tells the server all that is under way. It returns once the system has the message, so
+            that the server gets it even if this process ends then.
     """
 
-    def __init__(self, ended: Iterable[str], tell: Callable[[str], None]) -> None:
+    def __init__(self, ended: Iterable[str], tell: Callable[[list[str]], None]) -> None:
         self.ended = frozenset(ended)
         self._tell = tell
+        self._lock = threading.Lock()
+        self._taken: list[str] = []
 
     @contextmanager
     def taking(self, what: str) -> Iterator[None]:
-        self._tell(what)
+        with self._lock:
+            self._taken.append(what)
+            self._tell(self._taken)
         try:
             yield
         finally:
-            self._tell("")
+            with self._lock:
+                self._taken.remove(what)
+                self._tell(self._taken)
 
 
 class Worker:
@@ -172,7 +179,7 @@ class Worker:
                 self._tell_state,
                 Path(arguments["folder"]) if arguments["folder"] else None,
                 isolated=arguments["isolated"],
-                risks=ToldRisks(arguments["ended"], self._tell_risk),
+                risks=ToldRisks(arguments["ended"], self._tell_risks),
             )
         except HeadraceError:
             raise
@@ -189,8 +196,8 @@ class Worker:
             raise Unavailable("the device has not been created")
         return self._device
 
-    def _tell_risk(self, what: str) -> None:
-        self._control.send(packed({"risk": what}))
+    def _tell_risks(self, taken: list[str]) -> None:
+        self._control.send(packed({"risks": taken}))
 
     def _tell_state(self, event: DeviceEvent) -> None:
         self._control.send(packed({"state": event.state.value, "reason": event.reason}))
