@@ -111,6 +111,8 @@ def network(name: str, device: str, **facts: Any) -> dict[str, Any]:
         "batch_size": times(),
         "subgraphs": [],
         "subgraphs_left_out": 0,
+        "shapes": [],
+        "shapes_left_out": 0,
         "series": [],
         **facts,
     }

@@ -20,7 +20,7 @@ from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.intake.provenance import origins
-from headrace.runtime.network.graph import RunningSubgraph
+from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.virtual.networks import (
     execution_devices,
@@ -97,6 +97,9 @@ class BatchNetwork(ExecutableNetwork):
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         return self.inner.subgraphs()
+
+    def shapes(self) -> tuple[RunningShape, ...]:
+        return self.inner.shapes()
 
     # -- hooks --
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import TARGET_FALLBACK
 from headrace.plugins.hetero.running.flow import SubgraphFlow, flow
-from headrace.plugins.hetero.running.request import HeteroRequest
+from headrace.plugins.hetero.running.request import HeteroRequest, copied
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphCounters, write_frames
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.metrics.counters import NetworkCounters
-from headrace.runtime.network.graph import RunningSubgraph
+from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network, Port
 from headrace.runtime.network.values import Value
 from headrace.runtime.virtual.networks import (
@@ -63,6 +63,36 @@ class HeteroNetwork(ExecutableNetwork):
             for executable in (each.executable, *each.others.loaded()):
                 set_known(executable, changes)
 
+    def compute(self, job: Job) -> None:
+        """As `ExecutableNetwork.compute`. The subgraphs run one after the other."""
+        names = job.output_names or self._all
+        flow = self._flow_to(names)
+        values, reads = dict(job.inputs), dict(flow.reads)
+        for at, subgraph in enumerate(self._subgraphs):
+            if not flow.outputs[at]:
+                continue
+            wanted = (*subgraph.ends.inputs, *subgraph.defaults)
+            part = Job(
+                {name: values[name] for name in wanted if name in values},
+                _nobody,
+                output_names=flow.outputs[at],
+                token=job.token,
+                profile=job.profile,
+            )
+            subgraph.executable.compute(part)
+            values.update(part.outputs)
+            job.layers += subgraph.profile(part.layers)
+            for name in flow.handed[at]:
+                reads[name] -= 1
+                if not reads[name]:
+                    del values[name]
+        job.outputs = {name: self._value(name, values, job) for name in names}
+
+    def _value(self, name: str, made: Mapping[str, Value], job: Job) -> Value:
+        if name in made and name not in job.inputs:
+            return made[name]
+        return copied(job.inputs[name] if name in job.inputs else self._constants[name])
+
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         makers = {name: each.number for each in self._subgraphs for name in each.ends.outputs}
         return tuple(
@@ -73,6 +103,13 @@ class HeteroNetwork(ExecutableNetwork):
                 dict(sorted(Counter(makers.get(name, 0) for name in each.ends.inputs).items())),
             )
             for each in self._subgraphs
+        )
+
+    def shapes(self) -> tuple[RunningShape, ...]:
+        return tuple(
+            shape._replace(shape=f"subgraph {each.number}: {shape.shape}")
+            for each in self._subgraphs
+            for shape in each.executable.shapes()
         )
 
     # -- hooks --
@@ -115,6 +152,10 @@ class HeteroNetwork(ExecutableNetwork):
 
     def _flow_to(self, names: Sequence[str]) -> SubgraphFlow:
         return flow([each.ends for each in self._subgraphs], names)
+
+
+def _nobody(_: Job) -> None:
+    pass
 
 
 def _defaults(subgraphs: Sequence[LoadedSubgraph]) -> Iterable[Port]:

@@ -37,7 +37,7 @@ from headrace.runtime.execution.trace import Exemplar, Span
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.runtime.metrics.statistics import Statistics
-from headrace.runtime.network.graph import RunningSubgraph
+from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network, Port
 
 _NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
@@ -255,6 +255,11 @@ class ExecutableNetwork:
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         """The parts of a network that is split over devices, in execution order."""
+        return ()
+
+    def shapes(self) -> tuple[RunningShape, ...]:
+        """What runs the shapes that requests have had last, the last one first; empty if the device
+        runs all shapes alike."""
         return ()
 
     def layers(self) -> tuple[Layer, ...]:

@@ -52,6 +52,22 @@ class RunningSubgraph(NamedTuple):
     reads: Mapping[int, int]
 
 
+class RunningShape(NamedTuple):
+    """Requests of one tuple of input shapes to a loaded network, if its device tells these apart.
+
+    Attributes:
+        shape: as ``1x3x224x224, 1``.
+        device: what runs them.
+        reason: why.
+        memory_bytes: what the device has made for them takes so much.
+    """
+
+    shape: str
+    device: str
+    reason: str
+    memory_bytes: int
+
+
 def graph_of(
     network: Network, devices: Mapping[str, str], max_characters: int = MAX_CHARACTERS
 ) -> Graph:

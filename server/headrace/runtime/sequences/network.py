@@ -16,7 +16,7 @@ from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, SeriesTable
-from headrace.runtime.network.graph import RunningSubgraph
+from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer
 from headrace.runtime.sequences import keys
 from headrace.runtime.sequences.keys import SEQUENCE_CAPACITY, SEQUENCE_IDLE_TIMEOUT, STATES
@@ -161,6 +161,9 @@ class SequenceNetwork(ExecutableNetwork):
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         return self.inner.subgraphs()
+
+    def shapes(self) -> tuple[RunningShape, ...]:
+        return self.inner.shapes()
 
     def metrics(self) -> dict[str, Callable[[], ParameterValue]]:
         table: dict[str, Callable[[], ParameterValue]] = {

@@ -21,6 +21,8 @@ MAX_NETWORKS: Final = 200
 MAX_NOTES: Final = 20
 MAX_SUBGRAPHS: Final = 32
 """How many subgraphs of a network one document has. The metrics tell as many apart."""
+MAX_SHAPES: Final = 32
+"""How many shapes of a network one document has."""
 MAX_SERIES: Final = 80
 """How many series of a device's own one document has for each network."""
 
@@ -67,6 +69,7 @@ def network_rows(
                 # A network and its replacement share their counters.
                 **_numbers(common.pop((name, version, _device(entry)), NO_NUMBERS)),
                 **_subgraphs(entry.executable),
+                **_shapes(entry.executable),
                 "series": _series(own.pop((name, version), NO_NUMBERS)),
             }
         )
@@ -133,6 +136,22 @@ def _subgraph(subgraph: RunningSubgraph) -> dict[str, Any]:
         "reads": [
             {"from": number, "tensors": tensors} for number, tensors in subgraph.reads.items()
         ][:MAX_SUBGRAPHS],
+    }
+
+
+def _shapes(executable: ExecutableNetwork | None) -> dict[str, Any]:
+    found = executable.shapes() if executable is not None else ()
+    return {
+        "shapes": [
+            {
+                "shape": short(each.shape, _NAME),
+                "device": each.device,
+                "reason": short(each.reason, _TEXT),
+                "memory_bytes": each.memory_bytes,
+            }
+            for each in found[:MAX_SHAPES]
+        ],
+        "shapes_left_out": max(0, len(found) - MAX_SHAPES),
     }
 
 

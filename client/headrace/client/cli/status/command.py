@@ -10,6 +10,7 @@ from headrace.client.cli import console
 from headrace.client.cli.console import SERVER, AsJson, Server
 from headrace.client.cli.status.figures import Document, Figures, figures
 from headrace.client.cli.status.texts import (
+    UNKNOWN,
     networks_text,
     of_text,
     rate_text,
@@ -17,7 +18,7 @@ from headrace.client.cli.status.texts import (
     time_text,
     times_text,
 )
-from headrace.client.cli.texts import visible
+from headrace.client.cli.texts import bytes_text, visible
 
 MAX_TEXT: Final = 200
 _ERRORS: Final = 10
@@ -52,6 +53,9 @@ def _print(document: Document, found: Figures, match: str) -> None:
     for each in document["networks"]:
         for note in each["notes"]:
             typer.echo(f"note: {visible(each['name'], MAX_TEXT)}: {visible(note, MAX_TEXT)}")
+    if any(each.get("shapes") for each in document["networks"]):
+        typer.echo("")
+        _print_shapes(document)
     if document["errors"]:
         typer.echo("")
         _print_errors(document)
@@ -110,6 +114,24 @@ def _print_networks(document: Document, found: Figures, match: str) -> None:
     )
     if left_out := document["networks_left_out"]:
         typer.echo(f"and {left_out} more; choose some with --match")
+
+
+def _print_shapes(document: Document) -> None:
+    console.print_table(
+        ("NETWORK", "SHAPE", "RUNS ON", "MEMORY", "REASON"),
+        [
+            (
+                visible(each["name"], MAX_TEXT),
+                visible(shape["shape"], MAX_TEXT),
+                visible(shape["device"], MAX_TEXT),
+                bytes_text(shape["memory_bytes"]) if shape["memory_bytes"] else UNKNOWN,
+                visible(shape["reason"], MAX_TEXT),
+            )
+            for each in document["networks"]
+            for shape in each.get("shapes", ())
+        ],
+        what="shapes",
+    )
 
 
 def _print_errors(document: Document) -> None:

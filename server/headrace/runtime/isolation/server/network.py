@@ -26,6 +26,7 @@ from headrace.runtime.isolation.wire.descriptions import (
 )
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.series import SeriesSnapshot
+from headrace.runtime.network.graph import RunningShape
 from headrace.runtime.network.network import Layer, Network, Port
 from headrace.runtime.system.buffers import joined
 
@@ -118,6 +119,10 @@ class IsolatedNetwork(ExecutableNetwork):
         self._call("network_config", changes=dict(changes))
         self._asked = self._asked.changed(changes)
         super().set_config(changes)
+
+    def shapes(self) -> tuple[RunningShape, ...]:
+        told, number = self._telemetry.counts(), self._worker_network.number
+        return () if told is None or number is None else told.shapes.get(number, ())
 
     def _infer(self, job: Job) -> None:
         self._host.run(self._worker_network, job)

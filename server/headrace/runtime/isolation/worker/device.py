@@ -40,7 +40,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
 from headrace.runtime.transform.options import options_from_json
 
-_LOCAL: Final = frozenset(["CPU"])
+_LOCAL: Final = frozenset(["CPU", "HETERO"])
 
 
 class WorkerCall(NamedTuple):
@@ -92,6 +92,7 @@ class WorkerDevice:
         try:
             source = factory_source(name, path).configured(name, config)
             self._plugin: Plugin = create_plugin(source, services)
+            self._local_devices.add(self._plugin)
         except BaseException:
             self._timer.stop()
             raise
@@ -212,6 +213,7 @@ class WorkerDevice:
         return counts_to_json(
             {device_id: plugin.memory_bytes(device_id) for device_id in plugin.device_ids()},
             {number: counters.series.snapshot() for number, counters in [*self._counters.items()]},
+            {number: network.shapes() for number, network in [*self._networks.items()]},
         )
 
     def export(self, call: WorkerCall) -> bytes:
@@ -226,8 +228,8 @@ class WorkerDevice:
 
 
 class _LocalDevices:
-    """The devices that the worker's device may use beside itself: those that compute in the process
-    that they are in, without their configuration in the server. Virtual devices belong in the
+    """The devices that the worker's device may use: itself, CPU, and HETERO to split a network over
+    these two; without their configuration in the server. Other virtual devices belong in the
     server. Thread-safe: `_lock` guards `_plugins`, and is held while one of them is made.
 
     Attributes:
@@ -235,12 +237,19 @@ class _LocalDevices:
     """
 
     services: Services
+    _own: Plugin | None = None
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._plugins: dict[str, Plugin] = {}
 
+    def add(self, plugin: Plugin) -> None:
+        """Adds the worker's own device."""
+        self._own = plugin
+
     def plugin(self, device: str) -> Plugin:
+        if self._own is not None and device == self._own.name:
+            return self._own
         if device not in _LOCAL:
             raise NotFound(
                 f"a device in a process of its own cannot use {device}; set ISOLATION for the "

@@ -128,6 +128,15 @@ function inside(cell, row) {
     if (row.subgraphs_left_out) picture.append(node("p", "soft", `${plural(row.subgraphs_left_out, "more subgraph")}`));
     part("Subgraphs, with the mean time and the bytes read at each request", picture);
   }
+  if (row.shapes.length) {
+    const table = node("table");
+    for (const each of row.shapes) {
+      const line = node("tr");
+      line.append(node("td", "code", each.shape), node("td", "", each.device), node("td", "", each.reason), node("td", "n", each.memory_bytes ? bytes(each.memory_bytes) : NONE));
+      table.append(line);
+    }
+    part(`What runs its shapes${row.shapes_left_out ? `, and ${plural(row.shapes_left_out, "more shape")}` : ""}`, table);
+  }
   const others = row.series.filter((each) => !each.name.startsWith("subgraph_"));
   if (others.length) {
     const table = node("table");

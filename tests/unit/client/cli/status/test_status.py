@@ -90,6 +90,24 @@ def test_status_shows_the_server_its_devices_networks_and_errors(run: Any, busy:
     )
 
 
+def test_status_shows_what_runs_the_shapes_of_a_network_and_why(run: Any, fake: Fake) -> None:
+    row = {
+        "shape": "1x3",
+        "device": "OPENVINO.CPU",
+        "reason": "at best 1 ms",
+        "memory_bytes": 2**20,
+    }
+    slower = {"shape": "1x9", "device": "CPU", "reason": "slower", "memory_bytes": 0}
+    fake.status.facts["networks"] = [
+        network("old", "CPU.0"),
+        network("m", "OPENVINO.CPU", shapes=[row, slower]),
+    ]
+    del fake.status.facts["networks"][0]["shapes"]  # as a server of an earlier version has it
+    rows = [line.split() for line in run("status").stdout.splitlines()]
+    assert ["m", "1x3", "OPENVINO.CPU", "1", "MiB", "at", "best", "1", "ms"] in rows
+    assert ["m", "1x9", "CPU", "-", "slower"] in rows
+
+
 def test_status_as_json_is_the_server_s_document(run: Any, busy: Fake) -> None:
     assert json.loads(run("status", "--json", "--match", "res").stdout) == busy.status.document()
     assert busy.requests("GetStatus")[0].match == "res"

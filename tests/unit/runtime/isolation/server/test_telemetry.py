@@ -13,6 +13,7 @@ from headrace.runtime.isolation.server.telemetry import NOTHING, Telemetry
 from headrace.runtime.isolation.wire.telemetry import WorkerCounts, counts_from_json, counts_to_json
 from headrace.runtime.metrics.histogram import HistogramSnapshot
 from headrace.runtime.metrics.series import Family, SeriesSnapshot
+from headrace.runtime.network.graph import RunningShape
 from tests.support.manual_clock import ManualClock
 
 SERIES = (
@@ -23,8 +24,9 @@ SERIES = (
         HistogramSnapshot((0.1, 1.0), (1, 2, 3), 9.5),
     ),
 )
-FACTS = counts_to_json({"0": 512}, {7: SERIES})
-COUNTS = WorkerCounts({"0": 512}, {7: SERIES})
+SHAPES = (RunningShape("2x3", "CPU", "compiling", 0), RunningShape("1", "X.0", "faster", 99))
+FACTS = counts_to_json({"0": 512}, {7: SERIES}, {7: SHAPES, 8: ()})
+COUNTS = WorkerCounts({"0": 512}, {7: SERIES}, {7: SHAPES})
 
 
 class Worker:
