@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -126,6 +128,35 @@ def test_the_series_say_how_many_requests_cpu_ran(loaded: Server) -> None:
         return loaded.total("headrace_fallback_requests_total", **labels)
 
     until(lambda: counted() == 2, "the worker was to tell")
+
+
+def test_the_status_says_what_runs_each_shape_and_why(loaded: Server) -> None:
+    case = networks.mlp()
+    loaded.load(case, DEVICE)
+    loaded.infer(case.name, case.inputs)
+
+    def told() -> list[dict[str, Any]]:
+        found = json.loads(loaded.get(f"/status?match={case.name}"))["networks"]
+        return [shape for each in found for shape in each["shapes"]]
+
+    until(lambda: bool(told()), "the worker was to tell")
+    (shape,) = told()
+    assert shape["device"] == "CPU"
+    assert shape["reason"] == "compiling: answered 1 time(s)"
+
+
+def test_parts_of_a_network_that_it_does_not_claim_run_in_its_process(loaded: Server) -> None:
+    text = "parts (float[N] x) => (int64[1,M] y) { a = Neg(x) b = Abs(a) y = NonZero(b) }"
+    x = np.array([0, 3, 0, 4], np.float32)
+    loaded.load(Case("parts", parse(text), {}), DEVICE, config={"FALLBACK": "ALL"})
+
+    def trial_ended() -> bool:
+        assert loaded.infer("parts", {"x": x})["y"].tolist() == [[1, 3]]
+        found = json.loads(loaded.get("/status?match=parts"))["networks"]
+        texts = [shape["reason"] for each in found for shape in each["shapes"]]
+        return any("parts on OpenVINO and CPU" in each and "trial" not in each for each in texts)
+
+    until(trial_ended, "both ways were to be measured")
 
 
 def test_what_the_device_can_do_is_asked_by_its_id(server: Server) -> None:

@@ -31,8 +31,8 @@ FALLBACK: Final = Key(
     "FALLBACK",
     str,
     SHAPES,
-    "What CPU runs: SHAPES that are not compiled, or slower on OpenVINO; ALL: also networks with "
-    "layers that OPENVINO does not claim; NO: nothing, and requests wait for compiles",
+    "What CPU runs: SHAPES that are not compiled, or slower on OpenVINO; ALL: also layers that "
+    "OPENVINO does not claim; NO: nothing, and requests wait for compiles",
     choices=(SHAPES, ALL, NO),
 )
 SCHEMA = ConfigSchema(*STANDARD_KEYS, COMPILED_SHAPES, FALLBACK)

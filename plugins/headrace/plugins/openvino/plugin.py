@@ -5,6 +5,7 @@ Nothing here imports OpenVINO before it is needed. See `start`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from headrace.plugins.openvino.running.compiles import Compiles
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
 from headrace.plugins.openvino.transformations import TRANSFORMATIONS
 from headrace.runtime.config import hints
+from headrace.runtime.config.device_name import DeviceName, Member
 from headrace.runtime.config.schema import Configuration, Range
 from headrace.runtime.config.standard_keys import (
     DEVICE_ID,
@@ -34,7 +36,7 @@ from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers
+from headrace.runtime.errors import HeadraceError, UnsupportedLayer, UnsupportedLayers
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.naming import name_layers
 from headrace.runtime.intake.provenance import Transformation, tracked
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from headrace.plugins.openvino.executable_network import OpenVinoNetwork
 
 _FOR_CPU: Final = (NUM_STREAMS, INFERENCE_NUM_THREADS, DISABLE_TRANSFORMATIONS)
+_FOR_PARTS: Final = (INFERENCE_PRECISION_HINT, settings.COMPILED_SHAPES)
+_log = logging.getLogger(__name__)
 
 
 class OpenVinoPlugin(CompiledPlugin):
@@ -252,6 +256,8 @@ class OpenVinoPlugin(CompiledPlugin):
         try:
             network = cast("OpenVinoNetwork", made.network)
             network.stand_on(self._on_cpu(load, network.config))
+            if network.unclaimed and (parts := self._in_parts(load, network.config)) is not None:
+                network.split(parts)
         except BaseException as error:
             made.network.close()
             if isinstance(error, UnsupportedLayers):
@@ -289,6 +295,28 @@ class OpenVinoPlugin(CompiledPlugin):
         passed = {key.name: given[key.name] for key in _FOR_CPU}
         return self._cpu.load_network(Load(network, passed, load.options, token=load.token))
 
+    def _in_parts(self, load: Load, config: Configuration) -> ExecutableNetwork | None:
+        """The network as HETERO splits it over this device and CPU; None if it cannot, or gives
+        this device nothing."""
+        given = config.to_strings()
+        passed = {key.name: given[key.name] for key in _FOR_CPU}
+        passed |= {f"{self.name}.{key.name}": given[key.name] for key in _FOR_PARTS}
+        passed[f"{self.name}.{settings.FALLBACK.name}"] = settings.SHAPES
+        mine = DeviceName(self.name, self.device_id(config))
+        options = replace(load.options, members=(Member(mine), Member(DeviceName("CPU"))))
+        try:
+            hetero = self.services.devices.plugin("HETERO")
+            parts = hetero.load_network(Load(load.network, passed, options, token=load.token))
+        except HeadraceError as error:
+            if load.token.error is not None:
+                raise
+            _log.info("a network is not split: %s", error)
+            return None
+        if any(each.device == str(mine) for each in parts.subgraphs()):
+            return parts
+        parts.close()
+        return None
+
     @property
     def _cpu(self) -> Plugin:
         """
@@ -298,14 +326,10 @@ class OpenVinoPlugin(CompiledPlugin):
         return self.services.devices.plugin("CPU")
 
     def _memory_bytes(self, device_id: str) -> int:
-        """The weights, once for each compilation, and once for CPU, which may share them."""
+        """The weights, which CPU has, and what the compilations were measured to take."""
         device = f"{self.name}.{device_id}"
-        more = sum(
-            each.compilations * each.network.weight_bytes
-            for each in [*self._networks]
-            if each.place.device == device
-        )
-        return super()._memory_bytes(device_id) + more
+        networks = (each for each in [*self._networks] if each.place.device == device)
+        return super()._memory_bytes(device_id) + sum(each.compiled_bytes for each in networks)
 
     def _close(self) -> None:
         self._compiles.stop()

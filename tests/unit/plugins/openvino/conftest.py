@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,8 +11,10 @@ from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.running.shapes import ShapeTable
 from headrace.plugins.openvino.start import start_openvino
+from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.device.plugin_source import installed_plugins
+from headrace.runtime.device.plugin_source import PluginSource, installed_plugins
+from headrace.runtime.device.services import Services
 from headrace.testing.services import services
 
 
@@ -24,10 +26,13 @@ def compiler() -> Compiler:
 
 @pytest.fixture
 def plugin(compiler: Compiler) -> Iterator[Plugin]:
-    with services([installed_plugins()["CPU"]]) as offered:
-        plugin = OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
-        yield plugin
-        plugin.close()
+    @plugin_api(1)
+    def create(name: str, offered: Services, config: Mapping[str, str]) -> Plugin:
+        return OpenVinoPlugin(name, offered, config, lambda: compiler)
+
+    sources = [installed_plugins()[each] for each in ("CPU", "HETERO")]
+    with services([*sources, PluginSource("OPENVINO", lambda: create)]) as offered:
+        yield offered.devices.plugin("OPENVINO")
 
 
 @pytest.fixture

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.openvino.backend.compilation import Compilation
 from headrace.plugins.openvino.backend.core import Runtime
 from headrace.plugins.openvino.executable_network import FALLBACK_REQUESTS, OpenVinoNetwork
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.running import shapes
+from headrace.plugins.openvino.running.parts import Parts
 from headrace.plugins.openvino.running.shapes import TRIALS, ShapeTable
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
@@ -131,7 +134,7 @@ def test_no_more_shapes_are_compiled_than_asked_for(rig: Any) -> None:
     for size in (1, 2, 3):
         network.until_it_runs(x=np.ones((size, 3), np.float32))
     assert network.network.get_metric("COMPILED_SHAPES") == ["2x3", "3x3"]
-    assert network.network.compilations == 2
+    assert [each.device for each in network.network.shapes()] == ["OPENVINO.CPU"] * 2 + ["CPU"]
 
 
 def test_a_shape_that_is_answered_otherwise_stays_on_cpu(
@@ -277,14 +280,45 @@ def test_an_unload_waits_for_the_compile(rig: Any, monkeypatch: pytest.MonkeyPat
     assert not closed.is_alive()
 
 
-def test_a_compilation_counts_as_memory(rig: Any, plugin: Plugin) -> None:
-    weights = (
-        "f (float[N,4] x) => (float[N,4] y) <float[4,4] w = {1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4}>"
+def test_a_compilation_counts_as_the_memory_by_which_the_process_has_grown(
+    rig: Any, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = iter([1000, 1000 + 300, 5000, 5000 + 70])
+    monkeypatch.setattr(
+        "headrace.plugins.openvino.executable_network.proportional_bytes", lambda: next(told)
     )
-    network = rig(weights + " { y = MatMul(x, w) }")
+    network = rig(COMPILED_SHAPES="1")
     before = plugin.memory_bytes("CPU")
-    network.until_it_runs(x=np.ones((2, 4), np.float32))
-    assert plugin.memory_bytes("CPU") == before + network.network.network.weight_bytes
+    network.until_it_runs(x=X)
+    assert plugin.memory_bytes("CPU") == before + 300
+    network.until_it_runs(x=X.T)
+    assert plugin.memory_bytes("CPU") == before + 70
+    assert [each.memory_bytes for each in network.network.shapes()] == [70, 0]
+
+
+def test_the_network_says_what_runs_the_last_shapes_and_why(rig: Any) -> None:
+    network = rig()
+    network.infer(x=X)
+    (new,) = network.network.shapes()
+    assert new[:3] == ("2x3", "CPU", "compiling: answered 1 time(s)")
+    for _ in range(2):
+        network.infer(x=X)
+    (tried,) = network.network.shapes()
+    assert tried[:3] == (
+        "2x3",
+        "OPENVINO.CPU",
+        "trial 1 of 4: at best 1e+03 ms on OpenVINO, 2e+03 ms on CPU",
+    )
+    network.infer(x=X.T)
+    assert [each.shape for each in network.network.shapes()] == ["3x2", "2x3"]
+
+
+def test_it_says_why_a_shape_stays_on_cpu(rig: Any) -> None:
+    network = rig(NEVER)
+    (shape,) = network.network.shapes()
+    assert shape.shape == "2"
+    assert shape.device == "CPU"
+    assert "not exact" in shape.reason
 
 
 def test_the_reasons_are_those_that_the_table_names() -> None:
@@ -303,6 +337,44 @@ class Ends:
     def taking(self, what: str) -> Iterator[None]:
         self.taken.append(what)
         yield
+
+
+FIXED = "f (float[2,3] x) => (float[2,3] y) { y = Neg(x) }"
+
+
+@pytest.fixture
+def ends(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> Ends:
+    """What the device's processes have ended over, from before the load."""
+    found = Ends()
+    monkeypatch.setattr(plugin, "services", replace(plugin.services, risks=found))
+    return found
+
+
+def test_so_does_the_shape_of_a_network_whose_load_ended_it(rig: Any, ends: Ends) -> None:
+    rig(FIXED)
+    ends.ended = {*ends.taken}
+    again = rig(FIXED)
+    assert len(ends.taken) == 1
+    assert again.network.notes == (
+        "2x3 stays on CPU: unclaimed: its compile ended the process of the device",
+    )
+    assert np.array_equal(again.infer(x=X), -X)
+    assert again.ran == ["CPU"]
+
+
+def test_without_a_fallback_such_a_load_is_refused_and_such_a_request(
+    rig: Any, plugin: Plugin, ends: Ends
+) -> None:
+    network = rig(FALLBACK="NO")
+    rig(FIXED, FALLBACK="NO")
+    network.infer(x=X)
+    ends.ended = {*ends.taken}
+    assert len(ends.ended) == 2
+    again = rig(FALLBACK="NO")
+    with pytest.raises(FailedPrecondition, match="its compile ended the process"):
+        again.infer(x=X)
+    with pytest.raises(FailedPrecondition, match="its compile ended the process"):
+        rig(FIXED, FALLBACK="NO")
 
 
 def test_a_shape_whose_compile_ended_the_process_stays_on_cpu(rig: Any) -> None:
@@ -338,7 +410,7 @@ def test_after_three_shapes_none_of_the_network_is_compiled(rig: Any) -> None:
     assert len(ends.taken) == 1
 
 
-UNCLAIMED = "f (float[N] x) => (int64[1,M] y) { a = Neg(x) y = NonZero(a) }"
+UNCLAIMED = "f (float[N] x) => (int64[1,M] y) { a = Neg(x) b = Abs(a) y = NonZero(b) }"
 
 
 def test_layers_that_openvino_does_not_claim_are_refused(plugin: Plugin) -> None:
@@ -349,22 +421,77 @@ def test_layers_that_openvino_does_not_claim_are_refused(plugin: Plugin) -> None
         plugin.load_network(Load(network))
 
 
-def test_with_all_as_the_fallback_cpu_runs_such_a_network(rig: Any) -> None:
+def test_with_all_as_the_fallback_cpu_runs_such_a_network_until_its_parts_are_faster(
+    rig: Any,
+) -> None:
     network = rig(UNCLAIMED, FALLBACK="ALL")
-    for _ in range(3):
-        assert network.infer(x=np.array([0, 3, 0, 4], np.float32)).tolist() == [[1, 3]]
-    assert network.ran == ["CPU"]
-    assert network.reasons == {"unclaimed": 3}
+    x = np.array([0, 3, 0, 4], np.float32)
+    ran = []
+    for _ in range(3 + TRIALS):
+        assert network.infer(x=x).tolist() == [[1, 3]]
+        ran.append([*network.ran])
+    in_parts, both = ["OPENVINO", "CPU"], ["CPU", "OPENVINO", "CPU"]
+    assert ran[0] == ["CPU"]
+    assert ran[2:] == [*[both] * TRIALS, in_parts]
+    assert network.reasons == {"compiling": 2}
     (told,) = network.network.get_metric("FALLBACK_LAYERS")
     assert "(NonZero): NonZero is not claimed" in told
-    assert any("CPU runs the whole network" in note for note in network.network.notes)
+    assert any("until 2 parts on OpenVINO and CPU" in note for note in network.network.notes)
+    (shape,) = network.network.shapes()
+    assert shape[:3] == (
+        "4",
+        "2 parts on OpenVINO and CPU",
+        "at best 1e+03 ms on 2 parts on OpenVINO and CPU, 2e+03 ms on CPU",
+    )
+    assert [each.op_type for each in network.network.layers()][-1] == "NonZero"
+
+
+def test_and_stays_on_cpu_where_its_parts_are_slower(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slower(table: Any, key: Any, compilation: Any, _: Any, *, equal: bool) -> str:
+        in_parts = isinstance(compilation, Parts)
+        return _TRIED(table, key, compilation, (2.0, 1.0 + 2 * (not in_parts)), equal=equal)
+
+    monkeypatch.setattr(ShapeTable, "tried", slower)
+    network = rig(UNCLAIMED, FALLBACK="ALL")
+    network.until_it_runs(x=X[0])
+    network.infer(x=X[0])
+    assert network.ran == ["CPU"]
+    (told,) = network.network.get_metric("FALLBACK_SHAPES")
+    assert told == "3: slower: at best 2e+03 ms on 2 parts on OpenVINO and CPU, 1e+03 ms on CPU"
+
+
+def test_and_on_cpu_alone_if_openvino_would_run_no_part(rig: Any) -> None:
+    network = rig("f (float[N] x) => (int64[1,M] y) { y = NonZero(x) }", FALLBACK="ALL")
+    for _ in range(3):
+        assert network.infer(x=np.array([0, 3], np.float32)).tolist() == [[1]]
+    assert network.ran == ["CPU"]
+    assert network.reasons == {"unclaimed": 3}
+    (shape,) = network.network.shapes()
+    assert shape == ("all", "CPU", "it has layers that OPENVINO does not claim", 0)
+    assert any("CPU runs the whole network: OPENVINO" in note for note in network.network.notes)
+
+
+def test_a_request_that_parts_cannot_run_is_answered_by_the_whole_network(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = rig(UNCLAIMED, FALLBACK="ALL")
+    network.until_it_runs(x=X[0])
+
+    def fails(*_: Any) -> None:
+        raise InvalidArgument("not this one", field="inputs")
+
+    monkeypatch.setattr(HeteroNetwork, "compute", fails)
+    assert network.infer(x=X[0]).tolist() == [[1, 2]]
+    assert network.ran == ["CPU"]
 
 
 def test_then_a_query_says_so(plugin: Plugin) -> None:
     network = Network.from_bytes(parse(UNCLAIMED).SerializeToString())
     found = plugin.query_network(network, {"FALLBACK": "ALL"})
     assert not found.unsupported
-    assert len(found.supported_layers) == 2
+    assert len(found.supported_layers) == 3
 
 
 def test_then_other_networks_run_as_usual(rig: Any) -> None:

@@ -22,12 +22,16 @@ class Compiles:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[object, Callable[[], object]]] = deque()
         self._running: object = None
         self._thread: threading.Thread | None = None
         self._ends = False
 
-    def start(self, owner: object, work: Callable[[], None]) -> None:
+    def is_here(self) -> bool:
+        """Whether this is the thread that compiles."""
+        return threading.current_thread() is self._thread
+
+    def start(self, owner: object, work: Callable[[], object]) -> None:
         """Has the work done later. It must not raise, and must not call `forget`."""
         with self._lock:
             if self._ends:

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
 COMPILING: Final = "compiling"
@@ -48,12 +49,35 @@ class ShapeChoice(NamedTuple, Generic[_C]):
     trial: bool = False
 
 
+class ShapeRow(NamedTuple, Generic[_K]):
+    """What has become of a shape.
+
+    Attributes:
+        answers: how often CPU has answered before it was compiled.
+        why: why CPU runs it for good; empty if it does not.
+        trials: how many requests have run on both.
+        taken_bytes: by how much its compile has let the process grow.
+    """
+
+    key: _K
+    answers: int
+    compiled: bool
+    why: str
+    trials: int
+    taken_bytes: int
+
+
 @dataclass(slots=True)
 class _Shape(Generic[_C]):
     answers: int = 0
     compilation: _C | None = None
+    taken_bytes: int = 0
     why: str = ""  # CPU runs it for good
     trials: list[tuple[float, float]] = field(default_factory=list)
+
+    def drop(self) -> None:
+        """Gives the compilation's memory back."""
+        self.compilation, self.taken_bytes = None, 0
 
 
 class CompileBudget:
@@ -128,15 +152,17 @@ class ShapeTable(Generic[_K, _C]):
         self._compiling = self._budget is None or self._budget.has_some()
         return self._compiling
 
-    def compiled(self, key: _K, compilation: _C, seconds: float) -> None:
-        """The shape has been compiled, which took so long. Its trials begin."""
+    def compiled(self, key: _K, compilation: _C, seconds: float, taken_bytes: int = 0) -> None:
+        """The shape has been compiled, which took so long, and so much memory. Its trials begin."""
         with self._lock:
             self._ended(seconds)
             shape = self._shape(key)
             shape.compilation, shape.trials = compilation, []
+            shape.taken_bytes = taken_bytes
             kept = [each for each in self._shapes.values() if each.compilation is not None]
             for each in kept[: -self._most]:
-                each.compilation, each.answers = None, 1
+                each.drop()
+                each.answers = 1
 
     def refused(self, key: _K, seconds: float) -> None:
         """The shape cannot be compiled."""
@@ -165,7 +191,7 @@ class ShapeTable(Generic[_K, _C]):
                 ours, theirs = map(min, zip(*shape.trials, strict=True))
                 shape.why = SLOWER if ours > theirs else ""
             if shape.why:
-                shape.compilation = None
+                shape.drop()
             return shape.why
 
     def best(self, key: _K) -> tuple[float, float]:
@@ -186,6 +212,26 @@ class ShapeTable(Generic[_K, _C]):
         with self._lock:
             found = list(self._shapes.items())
         return ((key, each.why) for key, each in found if each.why)
+
+    def latest(self, most: int) -> list[ShapeRow[_K]]:
+        """The shapes that requests have had last, the last one first."""
+        with self._lock:
+            return [
+                ShapeRow(
+                    key,
+                    each.answers,
+                    each.compilation is not None,
+                    each.why,
+                    len(each.trials),
+                    each.taken_bytes,
+                )
+                for key, each in islice(reversed(self._shapes.items()), most)
+            ]
+
+    def taken_bytes(self) -> int:
+        """The memory of all compilations."""
+        with self._lock:
+            return sum(each.taken_bytes for each in self._shapes.values())
 
     def clear(self) -> None:
         """Drops all compilations."""
