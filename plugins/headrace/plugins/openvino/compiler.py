@@ -18,7 +18,6 @@ from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.streams_executor import StreamsExecutor
 from headrace.runtime.network.network import Network
-from headrace.runtime.system.allocator import release_memory
 
 Properties = Mapping[str, object]
 
@@ -77,10 +76,7 @@ class Compiler:
         if token is not None and token.error is not None:
             raise token.error  # the compilation cannot be stopped once it has started
         model = self.runtime.compile(converted.model, device, properties)
-        compilation = Compilation(network, model, converted.bound)
-        del converted
-        release_memory()  # which the conversion used
-        return compilation
+        return Compilation(network, model, converted.bound)
 
     def restore(
         self, network: Network, native: bytes, device: str, properties: Properties

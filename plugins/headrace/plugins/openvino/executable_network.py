@@ -56,6 +56,7 @@ from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.series import Family
 from headrace.runtime.network.graph import RunningShape
 from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.system.allocator import release_memory
 from headrace.runtime.system.process_memory import proportional_bytes
 
 _log = logging.getLogger(__name__)
@@ -238,10 +239,12 @@ class OpenVinoNetwork(ExecutableNetwork):
         """Runs the job on CPU, which answers it, and then on OpenVINO."""
         began = time.monotonic()
         self._cpu.compute(job)
-        answered = time.monotonic()
+        theirs = time.monotonic() - began
         if job.token.error is not None:
             return
-        why = ""
+        why, is_first = "", self._parts is None and self._shapes.best(key) == (0.0, 0.0)
+        before = proportional_bytes() if is_first else 0  # the first run takes memory, too
+        began = time.monotonic()
         try:
             found = compilation.run(job, self.place.device, trial=True)
         except InvalidArgument:
@@ -250,10 +253,11 @@ class OpenVinoNetwork(ExecutableNetwork):
             if job.token.cancelled:
                 return
             why = f"it failed: {error}"
-        ended = time.monotonic()
+        ours = time.monotonic() - began
+        if is_first:
+            self._shapes.takes(key, max(0, proportional_bytes() - before))
         why = why or differing(found, job.outputs, self._precision) or ""
-        seconds = ended - answered, answered - began
-        decided = self._shapes.tried(key, compilation, seconds, equal=not why)
+        decided = self._shapes.tried(key, compilation, (ours, theirs), equal=not why)
         if decided == SLOWER:
             why = self._times(key)
         if decided:
@@ -308,6 +312,7 @@ class OpenVinoNetwork(ExecutableNetwork):
 
     def _compile(self, key: Key, make: Callable[[], Runner]) -> Exception | None:
         """Compiles a shape. Returns why it cannot be compiled: then CPU runs it."""
+        release_memory()  # otherwise it would seem as if the compile gave it back
         began, before = time.monotonic(), proportional_bytes()
         try:
             with self._at_risk(key):
@@ -316,9 +321,10 @@ class OpenVinoNetwork(ExecutableNetwork):
             self._shapes.refused(key, time.monotonic() - began)
             self._tell(key, f"{UNCLAIMED}: {error}")
             return error
-        # The parts are networks of their own, which have measured theirs.
-        taken = max(0, proportional_bytes() - before) if self._parts is None else 0
-        self._shapes.compiled(key, compilation, time.monotonic() - began, taken)
+        given_back = self._shapes.compiled(key, compilation, time.monotonic() - began)
+        release_memory()  # which the compile used, and that of the compilation that made room
+        if self._parts is None:  # which are networks of their own, and have measured theirs
+            self._shapes.takes(key, max(0, proportional_bytes() - before + given_back))
         return None
 
     def _tell(self, key: Key, why: str) -> None:

@@ -152,17 +152,29 @@ class ShapeTable(Generic[_K, _C]):
         self._compiling = self._budget is None or self._budget.has_some()
         return self._compiling
 
-    def compiled(self, key: _K, compilation: _C, seconds: float, taken_bytes: int = 0) -> None:
-        """The shape has been compiled, which took so long, and so much memory. Its trials begin."""
+    def compiled(self, key: _K, compilation: _C, seconds: float) -> int:
+        """The shape has been compiled, which took so long. Its trials begin.
+
+        Returns:
+            The memory of the compilations that have made room for it.
+        """
         with self._lock:
             self._ended(seconds)
             shape = self._shape(key)
             shape.compilation, shape.trials = compilation, []
-            shape.taken_bytes = taken_bytes
             kept = [each for each in self._shapes.values() if each.compilation is not None]
-            for each in kept[: -self._most]:
+            left = kept[: -self._most]
+            given_back = sum(each.taken_bytes for each in left)
+            for each in left:
                 each.drop()
                 each.answers = 1
+            return given_back
+
+    def takes(self, key: _K, taken_bytes: int) -> None:
+        """The shape's compilation takes so much more memory."""
+        with self._lock:
+            if (shape := self._shapes.get(key)) is not None and shape.compilation is not None:
+                shape.taken_bytes += taken_bytes
 
     def refused(self, key: _K, seconds: float) -> None:
         """The shape cannot be compiled."""
