@@ -378,6 +378,8 @@ class OpenVinoNetwork(ExecutableNetwork):
         return self._shapes.taken_bytes()
 
     def _close(self) -> None:
+        if self._parts is not None:
+            self._parts.stop()
         self._compiles.forget(self)
         self._shapes.clear()
         if self._parts is not None:

@@ -30,7 +30,7 @@ def plugin(compiler: Compiler) -> Iterator[Plugin]:
     def create(name: str, offered: Services, config: Mapping[str, str]) -> Plugin:
         return OpenVinoPlugin(name, offered, config, lambda: compiler)
 
-    sources = [installed_plugins()[each] for each in ("CPU", "HETERO")]
+    sources = [installed_plugins()[each] for each in ("CPU", "HETERO", "BATCH")]
     with services([*sources, PluginSource("OPENVINO", lambda: create)]) as offered:
         yield offered.devices.plugin("OPENVINO")
 

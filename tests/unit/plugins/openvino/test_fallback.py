@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.openvino.backend.compilation import Compilation
 from headrace.plugins.openvino.backend.core import Runtime
@@ -19,11 +20,14 @@ from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.running import shapes
 from headrace.plugins.openvino.running.parts import Parts
 from headrace.plugins.openvino.running.shapes import TRIALS, ShapeTable
+from headrace.runtime.config.device_name import DeviceName, Member
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, UnsupportedLayers
+from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
 from tests.support.patience import PATIENCE_SECONDS
@@ -472,6 +476,43 @@ def test_and_on_cpu_alone_if_openvino_would_run_no_part(rig: Any) -> None:
     (shape,) = network.network.shapes()
     assert shape == ("all", "CPU", "it has layers that OPENVINO does not claim", 0)
     assert any("CPU runs the whole network: OPENVINO" in note for note in network.network.notes)
+
+
+def test_an_unload_ends_the_runs_that_settle_its_parts(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = rig(UNCLAIMED, FALLBACK="ALL")
+    began = threading.Event()
+
+    def runs_until_cancelled(_: Any, job: Job) -> None:
+        cancelled = threading.Event()
+        job.token.attach(cancelled.set)
+        began.set()
+        assert cancelled.wait(PATIENCE_SECONDS)
+
+    monkeypatch.setattr(HeteroNetwork, "compute", runs_until_cancelled)
+    for _ in range(2):
+        InferRequest(network.network).infer({"x": X[0]})
+    assert began.wait(PATIENCE_SECONDS)
+    network.network.close()
+
+
+def test_batches_of_many_sizes_keep_no_more_compilations_than_asked_for(plugin: Plugin) -> None:
+    options = NetworkOptions(members=(Member(DeviceName("OPENVINO"), 4),))
+    load = Load(
+        Network.from_bytes(parse(NEGATIVE).SerializeToString()), {"COMPILED_SHAPES": "2"}, options
+    )
+    batched = plugin.services.devices.plugin("BATCH").load_network(load)
+    assert isinstance(batched, BatchNetwork)
+    assert isinstance(plugin, OpenVinoPlugin)
+    for rows in (1, 2, 3, 4):
+        x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+        for _ in range(2 + TRIALS):
+            InferRequest(batched).infer({"x": x})
+            plugin._compiles.wait(batched.inner)
+    on = {each.shape: each.device for each in batched.shapes()}
+    batched.close()
+    assert [shape for shape, device in on.items() if device == "OPENVINO.CPU"] == ["4x3", "3x3"]
 
 
 def test_a_request_that_parts_cannot_run_is_answered_by_the_whole_network(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import Cancelled
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Layer
 from headrace.runtime.network.values import Value
@@ -19,6 +21,7 @@ class Parts:
 
     def __init__(self, network: ExecutableNetwork) -> None:
         self._network = network
+        self._token = CancelToken()
         self.text = f"{len(network.subgraphs())} parts on OpenVINO and CPU"
 
     def run(self, job: Job, device: str, *, trial: bool = False) -> dict[str, Value]:
@@ -45,8 +48,15 @@ class Parts:
             Whatever a part raises.
         """
         for _ in range(runs):
-            self._network.compute(Job(inputs, _nobody, output_names=output_names))
+            job = Job(inputs, _nobody, output_names=output_names, token=self._token)
+            self._network.compute(job)
+            if self._token.error is not None:
+                raise self._token.error
         return self
+
+    def stop(self) -> None:
+        """Ends the runs of `settled`, whose network is unloaded."""
+        self._token.cancel(Cancelled("the network is unloaded"))
 
     @property
     def graph(self) -> dict[str, Layer]:
