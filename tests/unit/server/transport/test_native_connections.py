@@ -132,6 +132,32 @@ def test_a_port_has_so_many_connections_and_no_more() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("begun", "looks"), [(False, 10), (True, 20)])
+def test_a_server_that_was_held_up_looks_again_before_it_ends_a_client(
+    begun: bool, looks: int
+) -> None:
+    async def scenario() -> None:
+        owner, transport = connections(), Transport()
+        connection = NativeConnection(owner, "ipv4:10.0.0.1:1", nobody)
+        connection.connection_made(transport)
+        if begun:
+            end = Connection(ConnectionLimits(), 0.0, client=True)
+            send(connection, b"".join(end.take()))
+            end.receive(transport.written, 0.0)
+            send(connection, b"".join(end.take()))
+            connection.ping()
+        connection.since -= 1000  # the loop was held up so long, and has not read since
+        connection.heard -= 1000
+        closed: list[bool] = []
+        for _ in range(looks + 1):
+            owner._look()
+            closed.append(transport.closed)
+        assert closed == [False] * looks + [True]
+        await owner.close(0)
+
+    asyncio.run(scenario())
+
+
 class Client:
     """A client with one stream, which the server's handler has begun to read."""
 

@@ -63,6 +63,8 @@ class NativeConnection(asyncio.BufferedProtocol):
         peer: the other end, as `Call.peer` names it.
         since: when the connection was accepted, in seconds of the loop's clock.
         heard: when the last bytes came.
+        pinged: whether the client was asked if it is still there, and has not answered.
+        looks: how often the server has looked for that, or for the end of the handshake.
         has_credential: whether a call on it has shown a valid credential.
         memory: what the connection holds of the memory for messages that are coming.
     """
@@ -77,6 +79,7 @@ class NativeConnection(asyncio.BufferedProtocol):
         self.since = self.heard = self.loop.time()
         self.has_credential = False
         self.pinged = False
+        self.looks = 0
         self._owner = owner
         self.wire = Connection(owner.bounds, self.since, self.memory)
         self._transport: Any = None
@@ -386,6 +389,6 @@ class NativeConnection(asyncio.BufferedProtocol):
 
     def ping(self) -> None:
         """Asks whether the client is still there."""
-        self.pinged = True
+        self.pinged, self.looks = True, 0
         self.wire.ping(b"headrace")
         self._flush()

@@ -30,9 +30,11 @@ _CLOSE_SECONDS: Final = 0.1
 _COMING_CALLS: Final = 8192
 """How many calls may be open whose message has not come yet. One connection gets half of what is
 left, and each takes some 2 KB."""
-_HANDSHAKE_SECONDS: Final = 10.0
+_HANDSHAKE_LOOKS: Final = 10
 _QUIET_SECONDS: Final = 60.0
-_ANSWER_SECONDS: Final = 20.0
+_ANSWER_LOOKS: Final = 20
+"""Looks, and not seconds: between two the loop has read all sockets. A server that was held up
+would else end clients whose answers have come and were not read yet."""
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 
 
@@ -140,11 +142,9 @@ class Connections:
     def _look(self) -> None:
         now = self.loop.time()
         for each in list(self._open):
-            if not each.wire.is_acknowledged:
-                if now - each.since > _HANDSHAKE_SECONDS:
-                    each.abort()
-            elif each.pinged:
-                if now - each.heard > _QUIET_SECONDS + _ANSWER_SECONDS:
+            if each.pinged or not each.wire.is_acknowledged:
+                each.looks += 1
+                if each.looks > (_ANSWER_LOOKS if each.pinged else _HANDSHAKE_LOOKS):
                     each.abort()
             elif now - each.heard > _QUIET_SECONDS:
                 each.ping()
