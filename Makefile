@@ -120,10 +120,9 @@ test-absences: $(INSTALLED)
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
-# Not tried with the front end of grpcio: they take long, or have servers in several processes.
-NATIVE_ALONE = absences benchmark_tool channel_to_others cluster cluster_access forks isolation \
-    manual many_callers openvino_over_the_wire overload own_process pytorch replicas \
-    tls zoo_over_the_wire
+# Not run with the front end of grpcio: overload tests hardening; the others take long, or have servers
+# in several processes.
+NATIVE_ALONE = absences cluster cluster_access manual overload replicas zoo_over_the_wire
 
 # A test of hardening is marked `native_front_end`, and says why; it is passed over here.
 test-grpcio: $(INSTALLED)
