@@ -8,7 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.plugins.batch import runs
-from headrace.plugins.batch.claims.mixing import CannotBatch, check_layers, check_ports
+from headrace.plugins.batch.claims.mixing import (
+    CannotBatch,
+    check_layers,
+    check_ports,
+    check_shared,
+)
 from headrace.plugins.batch.claims.trial import ROWS, Inconclusive, Run, sample, try_out
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.batch.running import rows as rows_of
@@ -61,6 +66,7 @@ def load(
     try:
         check_layers(whole)  # after the device has named the layers that it does not support
         shared = _tried(whole, inner, min(ROWS, size), token)
+        check_shared(whole, shared)
     except BaseException:
         if plain is None:
             inner.network.close()

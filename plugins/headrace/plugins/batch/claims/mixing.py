@@ -78,6 +78,24 @@ def check_layers(network: Network) -> None:
         raise _at(decides, "all rows together decide what it runs")
 
 
+def check_shared(network: Network, shared: Iterable[str]) -> None:
+    """
+    Args:
+        shared: the outputs that have no batch dimension.
+
+    Raises:
+        CannotBatch: one of them follows from what is in the rows: that it was the same for the rows
+            of a trial was chance.
+    """
+    follows = _following(network.model.graph)
+    by_name = {value.name: value for value in network.model.graph.outputs}
+    for name in sorted(shared):
+        if by_name.get(name) in follows:
+            raise CannotBatch(
+                f"output {name!r} has no batch dimension, and follows from what is in all rows"
+            )
+
+
 def _at(node: ir.Node, why: str) -> CannotBatch:
     return CannotBatch(f"layer {node.name!r} ({node.op_type}): {why}", [node.name or ""])
 
@@ -110,8 +128,18 @@ def _mixes(node: ir.Node, opset: int) -> str:
 
 def _deciding(graph: ir.Graph) -> ir.Node | None:
     """A branch or loop whose condition follows from what is in the rows, if there is one."""
-    follows = {value for value in graph.inputs if value.name not in graph.initializers}
-    return _walk(graph, follows)
+    return _walk(graph, _of_rows(graph))
+
+
+def _following(graph: ir.Graph) -> set[ir.Value]:
+    """The values that follow from what is in the rows, and not from their sizes alone."""
+    follows = _of_rows(graph)
+    _walk(graph, follows)
+    return follows
+
+
+def _of_rows(graph: ir.Graph) -> set[ir.Value]:
+    return {value for value in graph.inputs if value.name not in graph.initializers}
 
 
 def _walk(graph: ir.Graph, follows: set[ir.Value]) -> ir.Node | None:

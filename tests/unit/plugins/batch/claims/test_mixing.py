@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.plugins.batch.claims.mixing import check_layers, check_ports
+from headrace.plugins.batch.claims.mixing import check_layers, check_ports, check_shared
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.network.network import Network
 from headrace.testing import networks
@@ -91,3 +91,21 @@ def test_a_branch_that_sizes_decide_is_left_to_the_trial() -> None:
         y = If(c) <then_branch = a () => (t) { t = Neg(x) },
                    else_branch = b () => (e) { e = Abs(x) }> }""")
     )
+
+
+def test_an_output_that_all_rows_share_must_not_follow_from_what_is_in_them() -> None:
+    """A trial's rows may give the same by chance: the place of the largest of all, for instance."""
+    network = of("m (float[N] x) => (float[N] y, int64[1] z) { y = Relu(x) z = ArgMax(x) }")
+    check(network)
+    with pytest.raises(FailedPrecondition, match="output 'z' has no batch dimension, and follows"):
+        check_shared(network, {"z"})
+
+
+def test_an_output_that_all_rows_share_may_follow_from_their_sizes() -> None:
+    text = """
+        m (float[N,K] x) => (float[N,K] y, int64[1] z, int64[1] c) <int64[1] c = {3}>
+        { y = Relu(x) z = Shape<start = 1>(x) }
+    """
+    network = of(text)
+    check(network)
+    check_shared(network, {"z", "c"})
