@@ -57,8 +57,8 @@ def text(found: Any, pictures: Pictures) -> str:
         "callers on the same processors: their time is not in the processor time, but makes the "
         "requests a second fewer. The bare server is grpc.aio with ONNX Runtime on as many threads "
         "and for the same callers; it parses and checks nothing. Weights are random. uint8 images "
-        "are [scaled](clients.md#preprocessing) by the server, and by the network's first layers "
-        f"in the program.\n\n{table(head, rows)}"
+        "are [scaled](../use/clients.md#preprocessing) by the server, and by the network's first "
+        f"layers in the program.\n\n{table(head, rows)}"
     )
 
 

@@ -94,7 +94,7 @@ def goals(found: Any) -> list[Goal]:
         *(
             Goal(
                 f"the client's `infer` from one {kind}: median latency ÷ a unary echo's",
-                1.1,
+                0.4,
                 client[f"one of {kind}s: median us"],
             )
             for kind in ("thread", "task")
@@ -102,7 +102,7 @@ def goals(found: Any) -> list[Goal]:
         *(
             Goal(
                 f"the client's `infer`, 32 {kind}: requests a second {KSERVE}",
-                5,
+                8,
                 client[f"32 {kind}: {KSERVE}"],
                 at_least=True,
             )
