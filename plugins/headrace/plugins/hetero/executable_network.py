@@ -11,7 +11,7 @@ from headrace.plugins.hetero.running.request import HeteroRequest, copied
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphCounters, write_frames
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.job import Job, nobody_waits
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
@@ -74,7 +74,7 @@ class HeteroNetwork(ExecutableNetwork):
             wanted = (*subgraph.ends.inputs, *subgraph.defaults)
             part = Job(
                 {name: values[name] for name in wanted if name in values},
-                _nobody,
+                nobody_waits,
                 output_names=flow.outputs[at],
                 token=job.token,
                 profile=job.profile,
@@ -152,10 +152,6 @@ class HeteroNetwork(ExecutableNetwork):
 
     def _flow_to(self, names: Sequence[str]) -> SubgraphFlow:
         return flow([each.ends for each in self._subgraphs], names)
-
-
-def _nobody(_: Job) -> None:
-    pass
 
 
 def _defaults(subgraphs: Sequence[LoadedSubgraph]) -> Iterable[Port]:

@@ -280,3 +280,7 @@ class Job:
         error, self.error = self.error, None
         assert error is not None
         return error
+
+
+def nobody_waits(_: Job) -> None:
+    """The `done` of a job that is computed on the calling thread."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Cancelled
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.job import Job, nobody_waits
 from headrace.runtime.network.network import Layer
 from headrace.runtime.network.values import Value
 
@@ -28,7 +28,7 @@ class Parts:
         """As `Compilation.run`."""
         mine = Job(
             job.inputs,
-            _nobody,
+            nobody_waits,
             output_names=job.output_names,
             token=job.token,
             profile=job.profile and not trial,
@@ -48,7 +48,7 @@ class Parts:
             Whatever a part raises.
         """
         for _ in range(runs):
-            job = Job(inputs, _nobody, output_names=output_names, token=self._token)
+            job = Job(inputs, nobody_waits, output_names=output_names, token=self._token)
             self._network.compute(job)
             if self._token.error is not None:
                 raise self._token.error
@@ -69,7 +69,3 @@ class Parts:
 
     def close(self) -> None:
         self._network.close()
-
-
-def _nobody(_: Job) -> None:
-    pass

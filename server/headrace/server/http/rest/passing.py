@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.oip import open_inference_pb2 as oip
-from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.job import Job, nobody_waits
 from headrace.server.services.open_inference.datatypes import datatype_of, decode_raw, encode_raw
+from headrace.server.services.open_inference.messages import put_parameters
 from headrace.server.services.open_inference.parameters import call_parameters
 from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.serving import tensor
@@ -26,7 +27,7 @@ def request_of(call: InferCall) -> bytes:
             f"region {region.name!r}; send the tensors in the message",
             field=region.field,
         )
-    _put(message.parameters, call_parameters(call))
+    put_parameters(message.parameters, call_parameters(call))
     for name, value in call.inputs.items():
         array: Any = value  # not in a region
         datatype = datatype_of(tensor(array, name).dtype, f"input {name!r}")
@@ -34,8 +35,9 @@ def request_of(call: InferCall) -> bytes:
         message.raw_input_contents.append(bytes(encode_raw(array, datatype)))
     for name in call.outputs:
         output = message.outputs.add(name=name)
-        if name in call.wanted and call.wanted[name].classification:
-            _put(output.parameters, {"classification": call.wanted[name].classification})
+        classes = call.wanted[name].classification if name in call.wanted else 0
+        if classes:
+            put_parameters(output.parameters, {"classification": classes})
     data: bytes = message.SerializeToString()
     return data
 
@@ -44,14 +46,8 @@ def result_of(call: InferCall, reply: bytes) -> InferResult:
     """The result of a call in a serialised ModelInferResponse of another server of ours."""
     message = oip.ModelInferResponse.FromString(reply)
     described = message.outputs
-    job = Job({}, lambda _: None, output_names=tuple([each.name for each in described]))
+    job = Job({}, nobody_waits, output_names=tuple([each.name for each in described]))
     job.version = message.model_version
     for each, raw in zip(described, message.raw_output_contents, strict=True):
         job.outputs[each.name] = decode_raw(each.datatype, tuple(each.shape), raw)
     return InferResult(call, job, job.outputs)
-
-
-def _put(parameters: Any, values: dict[str, bool | int | str]) -> None:
-    kinds = {bool: "bool_param", int: "int64_param", str: "string_param"}
-    for name, value in values.items():
-        setattr(parameters[name], kinds[type(value)], value)

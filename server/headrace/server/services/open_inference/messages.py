@@ -189,10 +189,15 @@ def _described(
     message = oip.ModelInferResponse()
     described = message.outputs.add(name=name, datatype=datatype, shape=shape)
     if region is not None:
-        for key, value in region_parameters(region).items():
-            setattr(described.parameters[key], _PARAMETER[type(value)], value)
+        put_parameters(described.parameters, region_parameters(region))
     data: bytes = message.SerializeToString()
     return data, datatype
+
+
+def put_parameters(fields: Any, parameters: Mapping[str, bool | int | str]) -> None:
+    """Adds parameters to the `parameters` of a message."""
+    for name, value in parameters.items():
+        setattr(fields[name], _PARAMETER[type(value)], value)
 
 
 @lru_cache(maxsize=1024)
