@@ -298,6 +298,19 @@ def over_calls(server: Server, token: str) -> Callable[[pb.InferRequest], str]:
     return ask
 
 
+def assert_doubled(
+    memory: int, name: str, ask: Callable[[pb.InferRequest], str], network: str, *, to: int
+) -> None:
+    """A request in a client's memory, whose output goes to a place there, is computed."""
+    x = networks.random(*SHAPE)
+    os.pwrite(memory, x.tobytes(), 0)
+    request = in_memory(name, to=to)
+    request.network = network
+    assert ask(request) == "OK"
+    y = np.frombuffer(os.pread(memory, SIZE, to), np.float32).reshape(SHAPE)
+    np.testing.assert_array_equal(y, x + x)
+
+
 @pytest.mark.parametrize("network", ["double", "in_place"])
 @pytest.mark.parametrize("way", [over_calls, over_a_stream])
 def test_the_same_request_again_is_computed_with_what_the_memory_holds_now(
@@ -308,13 +321,7 @@ def test_the_same_request_again_is_computed_with_what_the_memory_holds_now(
         client.hello(TOKEN)
         name, ask = client.hand_over(os.dup(own)), way(server, TOKEN)
         for _ in range(5):
-            x = networks.random(*SHAPE)
-            os.pwrite(own, x.tobytes(), 0)
-            request = in_memory(name, to=SIZE)
-            request.network = network
-            assert ask(request) == "OK"
-            y = np.frombuffer(os.pread(own, SIZE, SIZE), np.float32).reshape(SHAPE)
-            np.testing.assert_array_equal(y, x + x)
+            assert_doubled(own, name, ask, network, to=SIZE)
     os.close(own)
 
 
@@ -327,13 +334,7 @@ def test_an_output_is_copied_to_a_place_where_the_network_cannot_compute_it(
         client.hello(TOKEN)
         name, ask = client.hand_over(os.dup(own)), way(server, TOKEN)
         for _ in range(3):
-            x = networks.random(*SHAPE)
-            os.pwrite(own, x.tobytes(), 0)
-            request = in_memory(name, to=unaligned)
-            request.network = "in_place"
-            assert ask(request) == "OK"
-            y = np.frombuffer(os.pread(own, SIZE, unaligned), np.float32).reshape(SHAPE)
-            np.testing.assert_array_equal(y, x + x)
+            assert_doubled(own, name, ask, "in_place", to=unaligned)
     os.close(own)
 
 
