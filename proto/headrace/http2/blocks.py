@@ -17,8 +17,8 @@ Fields: TypeAlias = list[tuple[bytes, bytes]]
 _TIMES: Final = 4
 _REMEMBERED_BYTES: Final = 32 << 10
 _LARGEST_REMEMBERED: Final = 8 << 10
-"""Of a block and of the list that it means, which may be a thousand times as large: a byte names an
-entry of the table."""
+"""The most bytes that a remembered block and its list of fields may take together. The list may be
+a thousand times as large as the block, in which one byte can stand for a whole field."""
 _OF_A_CONNECTION: Final = frozenset(
     (b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade")
 )

@@ -285,8 +285,8 @@ class NativeConnection(asyncio.BufferedProtocol):
         new.append(stream.owner)
 
     def _count_unread(self) -> None:
-        """Counts the messages that calls have not read yet. If there is no room for them, the call
-        that has most to read is reset: gRPC's clients call that RESOURCE_EXHAUSTED."""
+        """Takes room for the messages that calls have not read yet. While there is none, it resets
+        the call with the most bytes to read, which gRPC's clients see as RESOURCE_EXHAUSTED."""
         wire = self.wire
         while (more := wire.unread - _UNREAD_BYTES - self._counted) > 0:
             if self._unread.use(more):
