@@ -167,8 +167,8 @@ class NetworkLife:
         """Removes a network now, and also removes it from the store. The future is done when the
         memory is free.
 
-        If a version is still being loaded, its load is cancelled, and the future does not wait for
-        it.
+        If a version is still being loaded, also in place of one that serves, its load is cancelled,
+        and the future does not wait for it.
 
         Args:
             version: the version to remove; empty for all versions of the name.
@@ -181,6 +181,7 @@ class NetworkLife:
         with self._changing:
             self._networks.find(name, version)
             there = self._networks.versions(name)
+            there += [each for each in self._networks.loads(name) if each not in there]
             leaving = [
                 each for each in there if version in ("", each.key.version) and not stays(each)
             ]

@@ -76,6 +76,11 @@ class NetworkRegistry:
         with self._lock:
             return list(self._table.all_of(name).values())
 
+    def loads(self, name: str) -> list[NetworkEntry]:
+        """The versions of a name that are being loaded, whether or not they replace others."""
+        with self._lock:
+            return self._table.loading_of(name)
+
     def shares(self, name: str) -> dict[str, int]:
         """The shares that `share` set last."""
         with self._lock:

@@ -250,7 +250,7 @@ class Follower:
         self, name: str, status: RepositoryStatus, *, retry: bool = False, strict: bool = False
     ) -> list[Future[NetworkEntry]]:
         """Takes the steps towards what is wanted that wait for no load, and returns the loads."""
-        begun: list[Future[NetworkEntry]] = []
+        begun: list[tuple[Future[NetworkEntry], LoadRequest]] = []
         waits = False  # for a load, or because one could not begin
         have = self._have(name, status)
         there = status.seen.versions if status.seen is not None else {}
@@ -260,30 +260,37 @@ class Follower:
             retry=retry,
             take_over=status.takes_over,
         )
-        for step in steps(have, want):
-            if waits and isinstance(step, UnloadVersion | TakeOver):
-                break  # the end of the load, or the next look, asks again
-            match step:
-                case LoadVersion(version):
-                    waits = True
-                    stamp: Any = want.versions[version].stamp
-                    try:
-                        begun.append(self._begin(name, status, version, stamp))
-                    except HeadraceError as error:
-                        if strict:
-                            raise
-                        self._failed(name, status, stamp[1], error)
-                case AwaitFiles(version):
-                    status.reasons[version] = COPYING
-                case ShareRequests(shares):
-                    self._core.networks.share(name, shares, ahead=True)
-                case UnloadVersion(version):
-                    self.unload(name, partial(_is_own, version))
-                case TakeOver():
-                    self.unload(name, lambda entry: entry.owner != REPOSITORY)
-                    self._core.forget_kept(name)
-        status.takes_over &= bool(status.loading)
-        return begun
+        try:
+            for step in steps(have, want):
+                if waits and isinstance(step, UnloadVersion | TakeOver):
+                    break  # the end of the load, or the next look, asks again
+                match step:
+                    case LoadVersion(version):
+                        waits = True
+                        stamp: Any = want.versions[version].stamp
+                        try:
+                            load = self._begin(name, status, version, stamp)
+                        except HeadraceError as error:
+                            if strict:
+                                raise
+                            self._failed(name, status, stamp[1], error)
+                        else:
+                            begun.append((load, stamp[1]))
+                    case AwaitFiles(version):
+                        status.reasons[version] = COPYING
+                    case ShareRequests(shares):
+                        self._core.networks.share(name, shares, ahead=True)
+                    case UnloadVersion(version):
+                        self.unload(name, partial(_is_own, version))
+                    case TakeOver():
+                        self.unload(name, lambda entry: entry.owner != REPOSITORY)
+                        self._core.forget_kept(name)
+            status.takes_over &= bool(status.loading)
+        finally:
+            # Not before: the end of a load asks for steps, and a load may already have ended.
+            for load, request in begun:
+                load.add_done_callback(partial(self._ended, name, status, request))
+        return [load for load, _ in begun]
 
     def _begin(
         self,
@@ -304,7 +311,6 @@ class Follower:
             attempt[1], read, replace=status.takes_over, on_disk=True, owner=REPOSITORY
         )
         status.loading.add(version)
-        load.add_done_callback(partial(self._ended, name, status, attempt[1]))
         return load
 
     def _ended(
@@ -313,11 +319,11 @@ class Follower:
         error, version = error_of(load), request.version
         with self.lock:
             status.loading.discard(version)
-            if error is None:
-                if status.reasons.get(version) != UNLOADED:
+            if status.reasons.get(version) != UNLOADED:  # otherwise it is not tried again
+                if error is None:
                     status.reasons.pop(version, None)
-            else:
-                self._failed(name, status, request, error)
+                else:
+                    self._failed(name, status, request, error)
             self._take_steps(name, status)
         self._changed(name)
 

@@ -170,6 +170,7 @@ class Repository:
             if status is not None:
                 for each in [version] if version else [*status.want.versions, *status.reasons]:
                     status.reasons[each] = UNLOADED
+                    status.may_pass.discard(each)
                 if not version:
                     status.shares = {}
             unloaded = self._core.unload_network(name, version)

@@ -316,6 +316,21 @@ def test_an_unload_ends_a_load(core: Core, plugin: HookPlugin, store: Store) -> 
     assert (names(core), store.networks) == (set(), {})
 
 
+def test_an_unload_ends_a_load_that_replaces_what_serves(
+    core: Core, plugin: HookPlugin, store: Store
+) -> None:
+    load(core).result(PATIENCE_SECONDS)
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    loading = load(core, replace=True)
+    gate.await_arrivals()
+    core.unload_network("m").result(PATIENCE_SECONDS)
+    gate.open()
+    with pytest.raises(Cancelled, match="unloaded while"):
+        loading.result(PATIENCE_SECONDS)
+    assert (names(core), store.networks) == (set(), {})
+
+
 def test_a_cancel_and_the_end_of_a_load_agree_on_who_was_first(core: Core, store: Store) -> None:
     outcomes = set()
     with frequent_switches():

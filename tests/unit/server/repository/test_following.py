@@ -6,8 +6,11 @@ import errno
 import os
 import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +28,7 @@ from headrace.runtime.errors import (
     ResourceExhausted,
 )
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.loading.registry import NetworkState
+from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.repository import status
 from headrace.server.repository.description import Description
@@ -585,6 +588,46 @@ def test_what_a_client_unloads_stays_unloaded_until_its_files_change(world: Worl
     world.put("m", "1")
     world.look(2)
     assert world.ready() == ["1"]
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_what_a_client_unloads_while_it_loads_stays_unloaded(world: World, replaces: bool) -> None:
+    if replaces:
+        world.put("m", "1")
+        world.start()
+    plugin, gate = world.core.plugins.plugin("HOOK"), Gate()
+    assert isinstance(plugin, HookPlugin)
+    plugin.on_compile = lambda _: gate()
+    world.put("m", "1")
+    world.repository.poll()
+    world.repository.poll()
+    gate.await_arrivals()
+    world.repository.unload("m").result(PATIENCE_SECONDS)
+    gate.open()
+    world.settle()
+    world.look(3)
+    assert (world.ready(), world.reasons()) == ([], {"1": status.UNLOADED})
+
+
+def test_loads_that_end_at_once_are_begun_once_each(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = Counter[str]()
+    load_network = world.core.load_network
+
+    def load_whole(request: LoadRequest, *args: Any, **options: Any) -> Future[NetworkEntry]:
+        loads[request.version] += 1
+        load = load_network(request, *args, **options)
+        load.result(PATIENCE_SECONDS)
+        return load
+
+    monkeypatch.setattr(world.core, "load_network", load_whole)
+    for version in ("1", "2", "10"):
+        world.put("m", version, toml="version_policy = 'all'")
+    world.start()
+    world.look(2)
+    assert (world.ready(), loads) == (["1", "2", "10"], {"1": 1, "2": 1, "10": 1})
+    assert set(world.reasons().values()) == {""}
 
 
 def test_one_version_is_unloaded_alone(world: World) -> None:
