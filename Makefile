@@ -69,7 +69,7 @@ more:
 	@echo 'make test-cuda           run the tests that need an NVIDIA GPU, if there is one'
 	@echo 'make test-dashboards     run every query of the dashboards and rules against a Prometheus that scrapes a busy server, and make each alert fire; PICTURES=docs/_static/dashboards draws the answers'
 	@echo 'make test-deploy         render and check what deploy/ holds for Kubernetes and systemd; downloads 65 MB'
-	@echo 'make test-grpcio         run tests over sockets against servers with the front end of grpcio'
+	@echo 'make test-grpcio         run the tests over sockets against servers with the front end of grpcio'
 	@echo 'make test-image          build the image, and run it as a user without rights; VARIANT as above'
 	@echo 'make test-large          load networks of more than 2 GiB; takes 12 GB of memory'
 	@echo 'make test-page           look at the status page in a browser, and leave pictures in .cache/page; needs chromium'
@@ -120,14 +120,9 @@ test-absences: $(INSTALLED)
 test-tls: $(INSTALLED) .venv-sslyze/.installed
 	@$(BIN)/pytest -s tests/tls $(ARGS)
 
-# Not run with the front end of grpcio: overload tests hardening; the others take long, or have servers
-# in several processes.
-NATIVE_ALONE = absences cluster cluster_access manual overload replicas zoo_over_the_wire
-
 # A test of hardening is marked `native_front_end`, and says why; it is passed over here.
 test-grpcio: $(INSTALLED)
-	@$(BIN)/pytest --front-end grpcio $(NATIVE_ALONE:%=--ignore tests/integration/test_%.py) \
-	    tests/integration $(ARGS)
+	@$(BIN)/pytest --front-end grpcio tests/integration $(ARGS)
 
 test-ray: .venv-ray/.installed
 	@.venv-ray/bin/pytest -o filterwarnings=ignore --timeout 900 -rs -s tests/ray $(ARGS)
