@@ -19,7 +19,7 @@ from headrace.runtime.errors import HeadraceError, exhausted
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.garbage import look_seldom
 from headrace.server.logs import configure_logging
-from headrace.server.settings.option import SWITCH, flag
+from headrace.server.settings.option import flag
 from headrace.server.settings.settings import Settings, options
 from headrace.server.settings.sources import REMOVED, load_settings
 from headrace.server.transport.limits import allow_open_files
@@ -123,12 +123,12 @@ def setting_parameters() -> list[inspect.Parameter]:
         help_text = f"{meaning}. [{option.variable}{default}]"
         parameters.append(
             inspect.Parameter(
-                option.name,
+                option.setting,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=typer.Option(
-                    None, option.flag, metavar=option.kind.placeholder or None, help=help_text
+                    None, option.flag, metavar=option.placeholder or None, help=help_text
                 ),
-                annotation=(bool if option.kind is SWITCH else str) | None,
+                annotation=(bool if option.kind is bool else str) | None,
             )
         )
     parameters += [

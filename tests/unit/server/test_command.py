@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from headrace.runtime.errors import InvalidArgument
 from headrace.server.command import serve
 
-PORT = "port in the command line: 'x' is not a whole number, 0 to 65535"
+PORT = "port in the command line cannot be 'x'; allowed: an integer from 0 to 65535"
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from headrace.runtime.errors import InvalidArgument
 
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=str | int | float)
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
-_BOOLEANS = {"YES": True, "TRUE": True, "NO": False, "FALSE": False}
+_BOOLEANS = {"YES": True, "TRUE": True, "1": True, "NO": False, "FALSE": False, "0": False}
 _INT64 = 2**63
 
 
@@ -33,6 +33,15 @@ class Range(NamedTuple):
 
 
 ParameterValue: TypeAlias = str | int | float | bool | list[str] | Range
+
+
+def as_text(value: str | int | float) -> str:
+    """A value as the wire writes it: booleans as YES and NO, numbers as short as is exact."""
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +112,8 @@ class Key(Generic[T]):
             return listed(["text", *words])
         words = [f"{word} ({as_text(value)})" for word, value in self.words.items()]
         number = "an integer" if self.kind is int else "a finite number"
-        bounds = [
-            f"{word} {as_text(bound)}"
-            for word, bound in (("from", self.minimum), ("to", self.maximum))
-            if bound is not None
-        ]
-        return listed(
-            [" ".join([number, *bounds, *([f"({self.unit})"] if self.unit else [])]), *words]
-        )
+        unit = f" ({self.unit})" if self.unit else ""
+        return listed([number + self._bounds() + unit, *words])
 
     def parse(self, text: str) -> T:
         """The value that `text` spells.
@@ -120,9 +123,20 @@ class Key(Generic[T]):
         """
         if len(text) > self.max_length:
             raise self._refusal(f"{text[:32]!r}… of {len(text)} characters")
+        try:
+            return self.value_of(text)
+        except ValueError:
+            raise self._refusal(repr(text[:MAX_VALUE_LENGTH])) from None
+
+    def value_of(self, text: str) -> T:
+        """Like `parse`, for a caller that says itself what is wrong.
+
+        Raises:
+            ValueError: if it spells none, or one that is not allowed.
+        """
         value = self._spelled(text)
-        if value is None or not self._allows(value):
-            raise self._refusal(repr(text[:MAX_VALUE_LENGTH]))
+        if not self._allows(value):
+            raise ValueError
         return value
 
     def format(self, value: T) -> str:
@@ -140,7 +154,14 @@ class Key(Generic[T]):
         names = (PurePosixPath(path).name for path in str(value).split(":"))
         return cast("T", ":".join(names))
 
-    def _spelled(self, text: str) -> T | None:
+    def _bounds(self, write: Callable[[Any], str] = as_text) -> str:
+        return "".join(
+            f" {word} {write(bound)}"
+            for word, bound in (("from", self.minimum), ("to", self.maximum))
+            if bound is not None
+        )
+
+    def _spelled(self, text: str) -> T:
         folded = text.strip().upper()
         for word, value in self.words.items():
             if word.upper() == folded:
@@ -148,16 +169,16 @@ class Key(Generic[T]):
         for choice in self.choices:
             if self.format(choice).upper() == folded:
                 return choice
-        parsed: object
-        if self.kind is bool:
-            parsed = _BOOLEANS.get(folded)
-        elif self.kind is int:
-            parsed = int(folded) if _INTEGER.fullmatch(folded) else None
-        elif self.kind is float:
-            parsed = float(folded) if _DECIMAL.fullmatch(folded) else None
-        else:
-            parsed = text
-        return cast("T | None", parsed)
+        parsed: object = text
+        if self.kind is bool and folded in _BOOLEANS:
+            parsed = _BOOLEANS[folded]
+        elif self.kind is int and _INTEGER.fullmatch(folded):
+            parsed = int(folded)
+        elif self.kind is float and _DECIMAL.fullmatch(folded):
+            parsed = float(folded)
+        elif self.kind is not str:
+            raise ValueError
+        return cast("T", parsed)
 
     def _allows(self, value: T) -> bool:
         if value in self.words.values():
@@ -168,7 +189,7 @@ class Key(Generic[T]):
             paths = value.split(":") if self.paths and value else []
             if not all(PurePosixPath(path).is_absolute() for path in paths):
                 return False
-        else:
+        elif isinstance(value, int | float):
             if not math.isfinite(value) or not -_INT64 <= value < _INT64:
                 return False
             if self.minimum is not None and value < self.minimum:
@@ -183,15 +204,6 @@ class Key(Generic[T]):
             field=config_field(self.name),
             metadata={"key": self.name, "allowed": self.allowed},
         )
-
-
-def as_text(value: str | int | float) -> str:
-    """A value as the wire writes it: booleans as YES and NO, numbers as short as is exact."""
-    if isinstance(value, bool):
-        return "YES" if value else "NO"
-    if isinstance(value, float):
-        return repr(value).removesuffix(".0")
-    return str(value)
 
 
 def config_field(name: str) -> str:

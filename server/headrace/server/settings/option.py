@@ -1,64 +1,106 @@
-"""The declaration of one setting: its meaning, its default, and how its value is read.
+"""The declaration of one setting: a configuration key that has a flag and a variable, too.
 
-A value is text (command line, environment) or typed (TOML). `Option.parse` takes either.
+A value is text (command line, environment) or typed (TOML). `Option.read` takes either.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Final, NamedTuple
+
+from headrace.runtime.config.key import Key
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+PREFIX: Final = "HEADRACE_"
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
-_WORDS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": GIB}
 
 
-@dataclass(frozen=True, slots=True)
-class ValueKind:
-    """A kind of value.
+class Notation(NamedTuple):
+    """How the text of a value is written, where its type does not say it.
 
     Attributes:
-        expects: describes a valid value. It ends the sentence "... is not".
-        parse: makes the value from text or from a TOML value. Raises ValueError.
-        show: writes a value as a person would.
+        form: the text in words, for errors.
         placeholder: the word that help shows for a value.
+        kind: the type of a value.
+        read: the value of a text. Raises ValueError if the text has none.
+        write: the text of a value; `read` reads it back.
     """
 
-    expects: str
-    parse: Callable[[object], Any]
-    show: Callable[[Any], str] = str
-    placeholder: str = ""
+    form: str
+    placeholder: str
+    kind: type | UnionType
+    read: Callable[[str], Any]
+    write: Callable[[Any], str] = str
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+@dataclass(frozen=True)
+class Option(Key[Any]):
     """One setting, declared once; parsing, help and documentation derive from it."""
 
-    name: str
-    kind: ValueKind
-    default: object
-    description: str
+    notation: Notation | None = None
+    max_length: int = 1 << 20
+
+    @property
+    def setting(self) -> str:
+        """The name in TOML, and of the attribute of `Settings`."""
+        return self.name.lower()
 
     @property
     def flag(self) -> str:
-        return flag(self.name)
+        return flag(self.setting)
 
     @property
     def variable(self) -> str:
         """The variable in the environment."""
-        return "HEADRACE_" + self.name.upper()
+        return PREFIX + self.name
+
+    @property
+    def placeholder(self) -> str:
+        """The word that help shows for a value. A switch has none."""
+        if self.notation:
+            return self.notation.placeholder
+        if self.choices:
+            return "|".join(self.choices)
+        numbers = {bool: "", int: "N", float: self.unit.upper() or "NUMBER"}
+        return numbers.get(self.kind, "TEXT")
 
     @property
     def shown_default(self) -> str:
         """The default as a person would write it. Empty if there is no default."""
-        if self.default is None or self.default in ("", ()):
-            return ""
-        return self.kind.show(self.default)
+        return self.format(self.default)
+
+    @property
+    def allowed(self) -> str:
+        if not self.notation:
+            return super().allowed
+        return self.notation.form + self._bounds(self.notation.write)
+
+    def format(self, value: Any) -> str:
+        return self.notation.write(value) if self.notation else super().format(value)
+
+    def read(self, value: object) -> Any:
+        """The value that a text spells, or that TOML gives.
+
+        Raises:
+            ValueError: if it is none, or one that is not allowed.
+        """
+        if isinstance(value, str):
+            return self.value_of(value)
+        kinds = (int, float) if self.kind is float else self.kind
+        if not isinstance(value, kinds) or isinstance(value, bool) != (self.kind is bool):
+            raise ValueError
+        try:
+            return self.value_of(self.format(value))
+        except TypeError:  # a list of other things than texts
+            raise ValueError from None
+
+    def _spelled(self, text: str) -> Any:
+        return self.notation.read(text) if self.notation else super()._spelled(text)
 
 
 def flag(name: str) -> str:
@@ -66,142 +108,48 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def option(default: Any, kind: ValueKind, description: str) -> Any:
-    """A dataclass field that is an option. `options` finds it."""
-    return field(default=default, metadata={"kind": kind, "description": description})
+def option(default: Any, description: str, **declaration: Any) -> Any:
+    """A dataclass field that is an option; `declaration` has further arguments of `Option`."""
+    return field(default=default, metadata={"description": description, **declaration})
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value
-
-
-def _host(value: object) -> str:
-    text = _text(value)
-    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
-
-
-def _path(value: object) -> Path | None:
-    if isinstance(value, Path):
-        return value.expanduser()
-    return Path(_text(value)).expanduser() if value else None
-
-
-def _names(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return tuple(name for part in value.split(",") if (name := part.strip()))
-    if not isinstance(value, list | tuple):
-        raise ValueError
-    return tuple(_text(name) for name in value)
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError
-    return float(value)
-
-
-def _size(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError
-    match = _SIZE.fullmatch(str(value).strip())
+def _read_size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError
     return int(match[1]) * _UNITS[(match[2] or "").lower()]
 
 
-def _shown_size(value: int) -> str:
+def _write_size(value: int) -> str:
     for name, unit in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if value % unit == 0:
+        if value and value % unit == 0:
             return f"{value // unit} {name}"
     return str(value)
 
 
-def _mode(value: object) -> int:
-    """Text is octal, as chmod takes it. TOML writes octal numbers as 0o660."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError
-    mode = int(value, 8) if isinstance(value, str) else value
-    if not 0 <= mode <= 0o777:
-        raise ValueError
-    return mode
+def _read_names(text: str) -> tuple[str, ...]:
+    return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
-def _switch(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    word = _text(value).strip().lower()
-    if word not in _WORDS:
-        raise ValueError
-    return _WORDS[word]
-
-
-def _seconds(value: object) -> float:
-    seconds = _number(value)
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError
-    return seconds
-
-
-def _ratio(value: object) -> float:
-    ratio = _number(value)
-    if not 0 <= ratio <= 1:  # False for NaN
-        raise ValueError
-    return ratio
-
-
-TEXT = ValueKind("text", _text, placeholder="TEXT")
-HOST = ValueKind("an address or a host's name", _host, placeholder="HOST")
-PATH = ValueKind("a path", _path, placeholder="PATH")
-NAMES = ValueKind("a list of names", _names, placeholder="NAMES")
-SWITCH = ValueKind("true or false", _switch, lambda value: "yes" if value else "no")
-"""The kind of a switch. On the command line, the option's name without a value means true."""
-SECONDS = ValueKind(
-    "a number of seconds, 0 or more", _seconds, lambda seconds: f"{seconds:g}", "SECONDS"
+HOST = Notation(
+    "an address or a host's name",
+    "HOST",
+    str,
+    lambda text: text[1:-1] if text.startswith("[") and text.endswith("]") else text,
 )
-RATIO = ValueKind("a number from 0 to 1", _ratio, lambda ratio: f"{ratio:g}", "RATIO")
-MODE = ValueKind(
-    "the permissions of a file in octal digits, as 0660", _mode, lambda mode: f"{mode:04o}", "MODE"
+PATH = Notation(
+    "a path",
+    "PATH",
+    Path,
+    lambda text: Path(text).expanduser() if text else None,
+    lambda path: str(path or ""),
 )
-
-
-def size(minimum: int) -> ValueKind:
-    """The kind of sizes in bytes from `minimum` on."""
-
-    def parse(value: object) -> int:
-        number = _size(value)
-        if number < minimum:
-            raise ValueError
-        return number
-
-    least = _shown_size(minimum)
-    expects = f"a size in bytes, at least {least}, as {2 * minimum} or '{_shown_size(2 * minimum)}'"
-    return ValueKind(expects, parse, _shown_size, "SIZE")
-
-
-def integer(minimum: int, maximum: int | None = None) -> ValueKind:
-    """The kind of whole numbers from `minimum` to `maximum`, both included."""
-
-    def parse(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            raise ValueError
-        number = int(value)
-        if number < minimum or (maximum is not None and number > maximum):
-            raise ValueError
-        return number
-
-    upper = "or more" if maximum is None else f"to {maximum}"
-    return ValueKind(f"a whole number, {minimum} {upper}", parse, placeholder="N")
-
-
-def choice(*values: str) -> ValueKind:
-    """The kind of a choice of words, in upper or lower case."""
-
-    def parse(value: object) -> str:
-        word = _text(value).lower()
-        if word not in values:
-            raise ValueError
-        return word
-
-    return ValueKind(f"one of {', '.join(values)}", parse, placeholder="|".join(values))
+NAMES = Notation("a list of names", "NAMES", list | tuple, _read_names, ",".join)
+SIZE = Notation("a size in bytes, or as '64 MiB',", "SIZE", int, _read_size, _write_size)
+MODE = Notation(
+    "the permissions of a file in octal digits, as chmod takes them,",
+    "MODE",
+    int,
+    lambda text: int(text, 8),
+    lambda mode: f"{mode:04o}",
+)

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from headrace.runtime.config.key import as_text
 from headrace.runtime.errors import InvalidArgument, NotFound, did_you_mean
 from headrace.runtime.system.atomic_file import read_file
-from headrace.server.settings.option import Option
+from headrace.server.settings.option import PREFIX, Option
 from headrace.server.settings.plugin_settings import PluginSettings
 from headrace.server.settings.settings import Settings, options
 from headrace.server.toml import parse_toml
 
-PREFIX = "HEADRACE_"
 _MAX_BYTES = 1 << 20  # of the configuration file
 # Variables of the command-line client. It may run in the same environment.
 _CLIENT_VARIABLES = frozenset(
@@ -53,7 +53,7 @@ def load_settings(
         NotFound: a setting does not exist. The error suggests a similar name.
         InvalidArgument: a value is not of its setting's kind, or the file cannot be read.
     """
-    known = {each.name: each for each in options()}
+    known = {option.setting: option for option in options()}
     given = {name: value for name, value in arguments.items() if value is not None}
     values = _parsed(given, known, "the command line")
     values = _parsed_environment(environment, known) | values
@@ -62,7 +62,7 @@ def load_settings(
     if isinstance(path, Path):
         table = _read(path)
         plugins = _plugins(table.pop("plugins", {}), str(path))
-        in_file = {name: each for name, each in known.items() if name != "config"}
+        in_file = {name: option for name, option in known.items() if name != "config"}
         values = _parsed(table, in_file, str(path)) | values
     settings = Settings(plugins=plugins, **values)  # type: ignore[arg-type]  # parsed by kind
     _check(settings)
@@ -93,7 +93,7 @@ def _parsed_environment(
         )
     _refuse_unknown("variable", given, by_variable, "the environment")
     return {
-        by_variable[name].name: _value(by_variable[name], text, name, "the environment")
+        by_variable[name].setting: _value(by_variable[name], text, name, "the environment")
         for name, text in given.items()
         if text
     }
@@ -110,10 +110,10 @@ def _refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], sourc
 
 def _value(option: Option, value: object, name: str, source: str) -> object:
     try:
-        return option.kind.parse(value)
+        return option.read(value)
     except ValueError:
         raise InvalidArgument(
-            f"{name} in {source}: {value!r} is not {option.kind.expects}", field=name
+            f"{name} in {source} cannot be {value!r}; allowed: {option.allowed}", field=name
         ) from None
 
 
@@ -168,10 +168,8 @@ def _plugin(name: str, table: object, source: str) -> PluginSettings:
 
 def _config_text(value: object, field: str, key: str, source: str) -> str:
     """A TOML value as a client would write it, because devices are configured with strings."""
-    if isinstance(value, bool):
-        return "YES" if value else "NO"
     if isinstance(value, str | int | float):
-        return str(value)
+        return as_text(value)
     raise _wrong(field, key, "text, a number or a truth value", source)
 
 

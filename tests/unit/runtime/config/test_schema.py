@@ -53,7 +53,16 @@ def test_later_layers_win_over_earlier_ones_over_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("YES", True), ("yes", True), ("True", True), ("NO", False), ("no", False), ("false", False)],
+    [
+        ("YES", True),
+        ("yes", True),
+        ("True", True),
+        ("1", True),
+        ("NO", False),
+        ("no", False),
+        ("false", False),
+        ("0", False),
+    ],
 )
 def test_booleans_are_yes_and_no_in_any_case(text: str, value: bool) -> None:
     assert PERF_COUNT.parse(text) is value
