@@ -14,7 +14,7 @@ from headrace.plugins.cpu.backend import custom_ops, saturation
 from headrace.plugins.cpu.backend.repairs import needs_repair, repair
 from headrace.plugins.cpu.backend.session import Provider
 from headrace.plugins.cpu.backend.tensors import TensorConversion
-from headrace.plugins.cpu.claims import contributed, limits, texts
+from headrace.plugins.cpu.claims import contributed, refusals, texts
 from headrace.plugins.cpu.claims.apart import refused, why_apart
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
@@ -178,15 +178,15 @@ class CpuPlugin(SessionPlugin):
         kept = optional and saturation.saturates() and saturation.keeps_int8(model)
         return replace(self._provider(config), keeps_int8=kept)
 
-    def _limits(self, model: ir.Model) -> Support:
-        limit = super()._limits(model)
+    def _refusals(self, model: ir.Model) -> Support:
+        refusal = super()._refusals(model)
         if self._is_isolated:
-            return limit
+            return refusal
         kept = texts.TextCounts(model)
 
         def reason(node: ir.Node) -> str | None:
             return (
-                limit(node)
+                refusal(node)
                 or contributed.reason(node)
                 or (kept.refusal if kept.refusal and kept.by(node) else None)
             )
@@ -251,7 +251,7 @@ def _changes_functions(model: ir.Model) -> bool:
     return any(contributed.is_domain(each.domain) for each in model.functions.values()) or any(
         needs_guard(node)
         or needs_repair(node)
-        or limits.has_rule(node)
+        or refusals.has_rule(node)
         or contributed.is_contributed(node)
         for function in model.functions.values()
         for node in function.all_nodes()

@@ -14,7 +14,7 @@ from headrace.plugins.cpu.backend import custom_ops, failures, session
 from headrace.plugins.cpu.backend.compatibility import Compatibility, identity
 from headrace.plugins.cpu.backend.session import OnnxRuntimeSession, Provider, SessionSettings
 from headrace.plugins.cpu.backend.tensors import TensorConversion
-from headrace.plugins.cpu.claims import limits
+from headrace.plugins.cpu.claims import refusals
 from headrace.plugins.cpu.executable_network import SessionNetwork, replaceable
 from headrace.plugins.cpu.running.arena import Arena
 from headrace.plugins.cpu.running.profiling import Profiler
@@ -74,10 +74,10 @@ class SessionPlugin(CompiledPlugin):
     def _trials(self, config: Configuration) -> OnnxRuntimeTrials:
         """The trials that find out whether single layers run on that provider."""
 
-    def _limits(self, model: ir.Model) -> Support:
+    def _refusals(self, model: ir.Model) -> Support:
         """Says why the device does not run a layer of the model that the backend loads; None if it
         does."""
-        return limits.reason
+        return refusals.reason
 
     @abstractmethod
     def _at_once(self, config: Configuration) -> int:
@@ -118,7 +118,7 @@ class SessionPlugin(CompiledPlugin):
             network.model,
             self._compatibility,
             self._trials(config),
-            self._limits(network.model),
+            self._refusals(network.model),
             lambda model: session.open_model(
                 self._compatibility.lowered(model), provider, SessionSettings()
             ),
@@ -127,7 +127,7 @@ class SessionPlugin(CompiledPlugin):
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> SessionNetwork:
-        wrong = network.derived(("limits", self), lambda: self._beyond_limits(network))
+        wrong = network.derived(("refused", self), lambda: self._refused(network))
         if wrong:
             raise UnsupportedLayers(self.name, wrong)
         readable = network.derived(
@@ -164,12 +164,12 @@ class SessionPlugin(CompiledPlugin):
         compiled.optimized = all(each.optimized for each in sessions)
         return compiled
 
-    def _beyond_limits(self, network: Network) -> list[UnsupportedLayer]:
-        limit = self._limits(network.model)
+    def _refused(self, network: Network) -> list[UnsupportedLayer]:
+        refusal = self._refusals(network.model)
         return [
             UnsupportedLayer(node.name or "", node.op_type, reason)
             for node in network.nodes()
-            if (reason := limit(node)) is not None
+            if (reason := refusal(node)) is not None
         ]
 
     def _anew(self, network: Network, config: Configuration, token: CancelToken) -> LoadResult:

@@ -128,7 +128,7 @@ def _is_normalization(node: ir.Node) -> bool:
     if node.op_type != "LpNormalization" or node.domain not in ("", "ai.onnx"):
         return False
     data = node.inputs[0]
-    known = node.attributes.get_int("p", 2) in (1, 2)  # `limits` refuses others
+    known = node.attributes.get_int("p", 2) in (1, 2)  # `claims` has no others
     return known and data is not None and data.dtype == ir.DataType.FLOAT
 
 

@@ -1,7 +1,7 @@
 """Repairs layers that ONNX Runtime computes otherwise than ONNX says.
 
 A repair changes no right result and costs little. A layer that would need more is refused
-(`limits`), or fails in a run (`guards`). Repairs are made whatever the configuration says.
+(`refusals`), or fails in a run (`guards`). Repairs are made whatever the configuration says.
 
 The fuzzer found the faults with ONNX Runtime 1.31.
 """

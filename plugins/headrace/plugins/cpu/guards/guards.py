@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.backend.inserter import constant
 from headrace.plugins.cpu.backend.repairs import REDUCTIONS
-from headrace.plugins.cpu.claims import contributed, limits
+from headrace.plugins.cpu.claims import contributed, refusals
 from headrace.plugins.cpu.guards import inputs, outputs, products, shapes, windows
 from headrace.plugins.cpu.guards.guard_layers import Guard, GuardContext
 from headrace.runtime.intake.naming import walk
@@ -44,8 +44,8 @@ def guard(model: ir.Model) -> GuardContext:
             made.replace_input_with(0, Guard(made, network).deep(made.inputs[0]))
     for node in nodes:
         guarded = Guard(node, network)
-        operator = limits.operator(node)
-        for index, rank in limits.RANKS.get(operator, {}).items():
+        operator = refusals.operator(node)
+        for index, rank in refusals.RANKS.get(operator, {}).items():
             inputs.of_exact_rank(rank, index)(node, guarded)
         if quantized and (rule := _QUANTIZED.get(operator)) is not None:
             rule(node, guarded)
@@ -65,8 +65,8 @@ def _drop_omitted_inputs(node: ir.Node) -> None:
 
 
 def needs_guard(node: ir.Node) -> bool:
-    operator = limits.operator(node)
-    return operator in _RULES or operator in _QUANTIZED or operator in limits.RANKS
+    operator = refusals.operator(node)
+    return operator in _RULES or operator in _QUANTIZED or operator in refusals.RANKS
 
 
 def _attention(node: ir.Node, guard: Guard) -> None:
@@ -84,7 +84,7 @@ def _concat(node: ir.Node, guard: Guard) -> None:
     places = range(2, len(node.inputs), 3) if node.domain else range(len(node.inputs))
     values = [value for at in places if (value := node.inputs[at]) is not None]
     if len(values) < len(places):
-        return  # `limits` refuses the layer
+        return  # `refusals` refuses the layer
     alike = guard.alike(values, node.attributes.get_int("axis", 0))
     for at, value in zip(places, alike, strict=True):
         node.replace_input_with(at, value)

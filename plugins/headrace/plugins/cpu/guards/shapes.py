@@ -92,7 +92,7 @@ def rotary(node: ir.Node, guard: Guard) -> None:
     if data is None or cosines is None:
         return
     known = _numbers(guard.sizes.of(data))
-    if rotary_elements(node, known) is not None:  # `limits` refuses odd ones
+    if rotary_elements(node, known) is not None:  # `refusals` refuses odd ones
         return
     last = guard.slice(guard.layer("Shape", data), -1, END)
     turned = guard.slice(guard.layer("Shape", cosines), -1, END)

@@ -171,7 +171,7 @@ def _has_an_axis_for_each(node: ir.Node, guard: Guard, *lists: int) -> None:
     """Guards that the first input has an axis for each element of the others. The backend does not
     look at constants again in a run, and does not survive too few or too many of them."""
     if "axes" in node.attributes:
-        return  # `limits` looks at it
+        return  # `refusals` looks at it
     for index in lists:
         given = node.inputs[index] if index < len(node.inputs) else None
         sizes = guard.sizes.of(given) if given is not None else None

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.plugins.openvino.backend import profiling, tensors
+from headrace.plugins.openvino.backend.failures import REFUSED, run_failure
 from headrace.plugins.openvino.backend.guards import NAME
 from headrace.plugins.openvino.backend.integers import needs_bound
 from headrace.plugins.openvino.backend.memory import CompiledPort, RequestMemory
-from headrace.plugins.openvino.failures import REFUSED, run_failure
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.errors import Internal, InvalidArgument, InvalidModel
 from headrace.runtime.execution.job import Job

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from headrace.plugins.openvino.backend import integers, operations
+from headrace.plugins.openvino.backend.failures import NATIVE, load_failure
 from headrace.plugins.openvino.backend.folding import fold_constants
 from headrace.plugins.openvino.backend.fusion import layer_of, name_operations
 from headrace.plugins.openvino.backend.guards import add_guards
@@ -21,7 +22,6 @@ from headrace.plugins.openvino.backend.passing import keep_apart, part_rotations
 from headrace.plugins.openvino.backend.repairs import repair
 from headrace.plugins.openvino.backend.settling import settle
 from headrace.plugins.openvino.claims.unclaimed import SSE4
-from headrace.plugins.openvino.failures import NATIVE, load_failure
 from headrace.plugins.openvino.library import FrontEndManager, openvino
 from headrace.plugins.openvino.library import operations as opset
 from headrace.runtime.errors import UnsupportedLayer, UnsupportedLayers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.plugins.openvino.failures import load_failure, readable, run_failure
+from headrace.plugins.openvino.backend.failures import load_failure, readable, run_failure
 from headrace.runtime.errors import Internal, InvalidArgument, InvalidModel, ResourceExhausted
 
 
