@@ -73,14 +73,15 @@ def this_machine(open_session: Callable[[], object]) -> Machine:
     # provider is not of the newer kind.
     onnxruntime.set_default_logger_severity(_ERROR)
     folder = Path(onnxruntime.__file__).parent / "capi"
-    names = needed(folder / "libonnxruntime_providers_cuda.so")
+    provider = folder / "libonnxruntime_providers_cuda.so"
     try:
         open_session()
     except HeadraceError as error:
-        raise Unavailable(lacking(names, _LIBRARIES) or error.message) from error
+        raise Unavailable(lacking(needed(provider), _LIBRARIES) or error.message) from error
     if missing := lacking([_CUDNN], _LIBRARIES):
         raise Unavailable(missing)
-    runtime = next((name for name in names if name.startswith("libcudart")), "libcudart.so")
+    named = (name for name in needed(provider) if name.startswith("libcudart"))
+    runtime = next(named, "libcudart.so")
     return Machine(
         {str(number): gpu for number, gpu in enumerate(cards)},
         Nvml(),
