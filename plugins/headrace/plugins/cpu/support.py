@@ -20,7 +20,6 @@ from headrace.plugins.cpu.backend import failures, session
 from headrace.plugins.cpu.backend.compatibility import Compatibility
 from headrace.plugins.cpu.backend.custom_ops import CUSTOM_OPS_LIBRARIES
 from headrace.plugins.cpu.backend.session import Provider, SessionSettings
-from headrace.plugins.cpu.claims.type_guesses import Guess, type_guesses
 from headrace.plugins.cpu.guards import guard_layers
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.intake.naming import bodies, walk
@@ -59,7 +58,7 @@ class LayerSupport:
 
     Args:
         model: the transformed network, with types inferred as far as possible.
-        limit: why the device does not run a layer that the backend loads; None if it does.
+        refusal: why the device does not run a layer that the backend loads; None if it does.
         load: loads a model and drops it, or raises. It gets the whole network if the types that a
             layer takes are not known.
     """
@@ -69,13 +68,13 @@ class LayerSupport:
         model: ir.Model,
         compatibility: Compatibility,
         trials: OnnxRuntimeTrials,
-        limit: Callable[[ir.Node], str | None],
+        refusal: Callable[[ir.Node], str | None],
         load: Callable[[ir.Model], object],
     ) -> None:
         self._model = model
         self._compatibility = compatibility
         self._trials = trials
-        self._limit = limit
+        self._refusal = refusal
         self._load = load
 
     def __call__(self, node: ir.Node) -> str | None:
@@ -84,7 +83,7 @@ class LayerSupport:
             version = self._model.opset_imports.get(inner.domain, 1)
             reason = (
                 self._compatibility.reason(inner, version)
-                or self._limit(inner)
+                or self._refusal(inner)
                 or guard_layers.certain(inner)
                 or _behind_a_failure(inner)
             )
@@ -97,35 +96,17 @@ class LayerSupport:
         known = [value.type for value in values if value.type is not None]
         if not unknown:
             return self._try(node, known)
-        if self._loads_whole:
-            return None
         # Another layer keeps the network from loading, and hides the types of the values after it.
-        return self._guess(node, unknown)
-
-    def _guess(self, node: ir.Node, unknown: Sequence[ir.Value]) -> str | None:
-        """None if the backend runs the node with any of the types that ONNX allows, or the reason
-        why it does not."""
-        version = self._compatibility.version(
-            node.domain, self._model.opset_imports.get(node.domain, 1)
-        )
-        reasons: dict[str, str] = {}
-        for guess in type_guesses(node, unknown, version):
-            reason = self._try(node, list(guess.values()), guess)
-            if reason is None:
-                return None
-            reasons[" and ".join(map(type_text, dict.fromkeys(guess.values())))] = reason
-        tried, reason = next(iter(reasons.items()), ("any type", "ONNX allows none"))
-        if len(reasons) > 1 and len(set(reasons.values())) == 1:
-            return reason  # whatever the types are
-        names = " and ".join(repr(value.name) for value in unknown)
-        others = f" (nor does it take {', '.join([*reasons][1:4])})" if len(reasons) > 1 else ""
-        return (
-            f"with {tried}: {reason}{others}; the types of {names} are unknown because an earlier "
-            "layer is not supported"
-        )
+        # A layer of ONNX is taken then: nothing is loaded before that other layer is gone.
+        if self._loads_whole or defs.has(node.op_type, node.domain):
+            return None
+        return self._try(node, known, ir.TensorType(ir.DataType.FLOAT))
 
     def _try(
-        self, node: ir.Node, types: Sequence[ir.TypeProtocol], assumed: Guess | None = None
+        self,
+        node: ir.Node,
+        types: Sequence[ir.TypeProtocol],
+        assumed: ir.TypeProtocol | None = None,
     ) -> str | None:
         versions = self._compatibility
         reason = self._trials.reason(
@@ -152,7 +133,7 @@ class LayerSupport:
     @cached_property
     def _loads_whole(self) -> bool:
         for node in walk(self._model.graph):
-            if self._limit(node) or guard_layers.certain(node):
+            if self._refusal(node) or guard_layers.certain(node):
                 return False  # loading some of these ends the process
         try:
             self._load(self._model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import onnx
 import onnx_ir as ir
@@ -34,7 +34,7 @@ def network_of(
     model: ir.Model,
     ir_version: int,
     version: Callable[[str, int], int],
-    assumed: ir.TypeProtocol | Mapping[ir.Value, ir.TypeProtocol] | None = None,
+    assumed: ir.TypeProtocol | None = None,
     *,
     sizes: bool = False,
 ) -> onnx.ModelProto:
@@ -46,7 +46,7 @@ def network_of(
     Args:
         node: a node of `model`.
         version: maps the domain and version of an operator set to the version to write.
-        assumed: the type of inputs whose type is not known: one for all, or one for each.
+        assumed: the type of inputs whose type is not known.
         sizes: declares all known sizes, for a backend to which they matter.
     """
     made = onnx.ModelProto(ir_version=ir_version)
@@ -68,8 +68,7 @@ def network_of(
             initializer.name = names[name]
         else:
             known = _all_sizes(value) if sizes else _known_sizes(value)
-            guess = assumed.get(value) if isinstance(assumed, Mapping) else assumed
-            graph.input.append(_declaration(names[name], value.type or guess, known))
+            graph.input.append(_declaration(names[name], value.type or assumed, known))
     for index, value in enumerate(node.outputs):
         if value.name:
             names[value.name] = value.name if has_bodies else f"output{index}"
