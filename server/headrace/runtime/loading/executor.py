@@ -54,10 +54,39 @@ class _Task:
 
 class _Promise(Future[Any]):
     """A task's future. Only its token ends a task: asyncio cancels a future when it cancels who
-    waits for it."""
+    waits for it.
+
+    Its callbacks run one after the other, in their order. So the caller of a load, who asks for its
+    end last, hears of it when all is done that follows from it, even if it asks after the end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._telling = threading.Lock()  # guards `_to_tell`
+        self._to_tell: deque[Callable[[Future[Any]], object]] | None = deque()
+        super().add_done_callback(_Promise._tell)
 
     def cancel(self) -> bool:
         return False
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        with self._telling:
+            if self._to_tell is not None:
+                self._to_tell.append(fn)
+                return
+        super().add_done_callback(fn)
+
+    @staticmethod
+    def _tell(promise: Future[Any]) -> None:
+        assert isinstance(promise, _Promise)
+        while True:
+            with promise._telling:
+                if not promise._to_tell:
+                    promise._to_tell = None
+                    return
+                fn = promise._to_tell.popleft()
+            Future.add_done_callback(promise, fn)  # calls it now, and logs what it raises
+            del fn
 
 
 class LoadExecutor:
@@ -122,7 +151,6 @@ class LoadExecutor:
             self._check_room(added.who)
             self._tasks[added.future] = added
             self._waiting.append(added)
-        added.future.add_done_callback(self._ended)
         own.attach(partial(self._unwanted, added, own))
         if token is not None:
             leave = partial(self._unwanted, added, token)
@@ -256,6 +284,7 @@ class LoadExecutor:
             waits = task in self._waiting
             if waits:
                 self._waiting.remove(task)
+                del self._tasks[task.future]
             elif task in self._placed and len(self._beside) < _SPARE:
                 self._placed.remove(task)
                 self._beside.add(task)
@@ -266,13 +295,11 @@ class LoadExecutor:
         self._begin()
 
     def _leave(self, task: _Task) -> None:
+        """Makes room for another task. Nobody has heard yet that this one has ended."""
         with self._lock:
             self._placed.discard(task)
             self._beside.discard(task)
-
-    def _ended(self, future: Future[T]) -> None:
-        with self._lock:
-            del self._tasks[future]
+            del self._tasks[task.future]
 
 
 def _heeding(token: CancelToken, asker: Asker, task: Callable[[], T]) -> T:

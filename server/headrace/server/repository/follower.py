@@ -111,7 +111,7 @@ class Follower:
         """Loads one network as its folder is; `replace` lets it take the place of another one.
 
         Raises:
-            AlreadyExists: the name is in use.
+            AlreadyExists: the name is in use, or being loaded.
             FailedPrecondition: there is nothing to load. Also raises as `Core.load_network`.
         """
         with self.lock:
@@ -122,6 +122,8 @@ class Follower:
                     field="name",
                 )
             status = self.statuses.setdefault(name, RepositoryStatus())
+            if any(map(status.is_loading, status.loading)):
+                raise AlreadyExists(f"network {name!r} is being loaded", field="name")
             status.takes_over = self.is_clients(name)
             status.tried.clear()
             try:
@@ -239,10 +241,10 @@ class Follower:
         loads = {
             version: LastLoad(
                 status.tried.get(version),
-                _condition(own.get(version), is_loading=version in status.loading),
+                _condition(own.get(version), is_loading=status.is_loading(version)),
                 may_pass=version in status.may_pass,
             )
-            for version in own.keys() | status.tried.keys() | status.loading
+            for version in own.keys() | status.tried.keys() | status.loading.keys()
         }
         return Have(loads, self._core.networks.shares(name), anothers=len(own) < len(entries))
 
@@ -310,7 +312,7 @@ class Follower:
         load = self._core.load_network(
             attempt[1], read, replace=status.takes_over, on_disk=True, owner=REPOSITORY
         )
-        status.loading.add(version)
+        status.loading[version] = load
         return load
 
     def _ended(
@@ -318,13 +320,14 @@ class Follower:
     ) -> None:
         error, version = error_of(load), request.version
         with self.lock:
-            status.loading.discard(version)
-            if status.reasons.get(version) != UNLOADED:  # otherwise it is not tried again
+            if status.loading.get(version) is load:  # otherwise a client has unloaded the version
+                del status.loading[version]
                 if error is None:
                     status.reasons.pop(version, None)
                 else:
                     self._failed(name, status, request, error)
-            self._take_steps(name, status)
+            if self.statuses.get(name) is status:
+                self._take_steps(name, status)
         self._changed(name)
 
     def _failed(

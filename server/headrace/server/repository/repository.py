@@ -171,6 +171,7 @@ class Repository:
                 for each in [version] if version else [*status.want.versions, *status.reasons]:
                     status.reasons[each] = UNLOADED
                     status.may_pass.discard(each)
+                    status.loading.pop(each, None)
                 if not version:
                     status.shares = {}
             unloaded = self._core.unload_network(name, version)

@@ -78,9 +78,6 @@ class Startup:
         begun = await asyncio.to_thread(self._begin_all)
         loads = [asyncio.wrap_future(load) for load in begun]
         await asyncio.gather(*loads, return_exceptions=True)
-        # The callbacks of a load run on its own thread, so they may not have called `changed` yet.
-        for name in {entry.key.name for entry in self._core.networks.entries()}:
-            self._changed(name)
 
     def _begin_all(self) -> list[Future[NetworkEntry]]:
         begun: list[Future[NetworkEntry]] = []

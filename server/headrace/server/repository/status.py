@@ -35,7 +35,7 @@ class RepositoryStatus:
         tried: the files and the request of each version's last load.
         may_pass: the versions whose last load failed for a reason that may pass.
         reasons: why a version differs from its files. The key "" stands for all versions.
-        loading: the versions that are loading.
+        loading: the last load of each version, until its end is noted or a client unloads it.
         shares: the shares that a client set.
         takes_over: whether the network is taking the place of a client's network of this name.
     """
@@ -47,9 +47,13 @@ class RepositoryStatus:
     tried: dict[str, tuple[Signature, LoadRequest]] = field(default_factory=dict)
     may_pass: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
-    loading: set[str] = field(default_factory=set)
+    loading: dict[str, Future[NetworkEntry]] = field(default_factory=dict)
     shares: dict[str, int] = field(default_factory=dict)
     takes_over: bool = False
+
+    def is_loading(self, version: str) -> bool:
+        """Whether the version's load is under way. Others see its end before it is noted."""
+        return version in self.loading and not self.loading[version].done()
 
 
 def rests(now: Files, before: Files | None) -> bool:

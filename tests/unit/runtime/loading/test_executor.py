@@ -70,6 +70,47 @@ def test_a_task_that_nobody_wants_leaves_its_place_to_another(executor: LoadExec
     executor.submit(lambda: None).result(PATIENCE_SECONDS)
 
 
+def test_who_asks_late_hears_of_an_end_after_those_who_asked_before(executor: LoadExecutor) -> None:
+    told: list[str] = []
+    start, telling = Gate(), Gate()
+
+    def first(_: Future[None]) -> None:
+        telling()
+        told.append("first")
+
+    future = executor.submit(start)
+    future.add_done_callback(first)
+    start.open()
+    telling.await_arrivals()
+    last = Gate()
+    future.add_done_callback(lambda _: told.append("second"))
+    future.add_done_callback(lambda _: last())
+    telling.open()
+    last.await_arrivals()
+    last.open()
+    assert told == ["first", "second"]
+
+
+def test_a_task_has_left_when_its_end_is_told() -> None:
+    executor = LoadExecutor(threads=1, capacity=1)
+    outcomes: list[object] = []
+    gate, last = Gate(), Gate()
+
+    def again(_: Future[None]) -> None:
+        outcomes.append(executor.submit(lambda: 7))
+
+    future = executor.submit(gate)
+    future.add_done_callback(again)
+    future.add_done_callback(lambda _: last())
+    gate.open()
+    last.await_arrivals()
+    last.open()
+    (second,) = outcomes
+    assert isinstance(second, Future)
+    assert second.result(PATIENCE_SECONDS) == 7
+    executor.stop()
+
+
 def test_a_task_that_waits_is_not_cancelled_with_who_waits_for_it() -> None:
     executor, gate = LoadExecutor(threads=1), Gate()
     first, second = executor.submit(gate), executor.submit(lambda: 7)

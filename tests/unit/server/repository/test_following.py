@@ -609,6 +609,40 @@ def test_what_a_client_unloads_while_it_loads_stays_unloaded(world: World, repla
     assert (world.ready(), world.reasons()) == ([], {"1": status.UNLOADED})
 
 
+def test_what_a_client_unloads_while_it_loads_can_be_loaded_again_at_once(world: World) -> None:
+    plugin, gate = world.core.plugins.plugin("HOOK"), Gate()
+    assert isinstance(plugin, HookPlugin)
+    plugin.on_compile = lambda _: gate()
+    world.put("m", "1")
+    world.repository.poll()
+    world.repository.poll()
+    gate.await_arrivals()
+    with pytest.raises(AlreadyExists, match="is being loaded"):
+        world.repository.load("m", Reference("m"), replace=True)
+    world.repository.unload("m").result(PATIENCE_SECONDS)
+    (load,) = world.repository.load("m", Reference("m"))
+    gate.open()
+    load.result(PATIENCE_SECONDS)
+    world.settle()
+    world.look(2)
+    assert (world.ready(), world.reasons()) == (["1"], {"1": ""})
+
+
+@pytest.mark.parametrize("unloads", [False, True])
+def test_a_load_that_has_just_ended_is_in_nobodys_way(world: World, unloads: bool) -> None:
+    world.put("m", "1")
+    with world.repository._own.lock:  # the end of a load is noted under it
+        (first,) = world.repository.load("m", Reference("m"))
+        first.result(PATIENCE_SECONDS)
+        if unloads:
+            world.repository.unload("m").result(PATIENCE_SECONDS)
+        (second,) = world.repository.load("m", Reference("m"), replace=True)
+        second.result(PATIENCE_SECONDS)
+    world.settle()
+    world.look(2)
+    assert (world.ready(), world.reasons()) == (["1"], {"1": ""})
+
+
 def test_loads_that_end_at_once_are_begun_once_each(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
