@@ -49,8 +49,17 @@ class LentCall(OutcomeFuture):
             if again is None or self._cancelled:
                 self._outcome.set_exception(error)
             else:
-                self._call = self._start(serialize(*again))
-                self._call.add_done_callback(self._answered_again)
+                self._send_again(serialize(*again))
+
+    def _send_again(self, data: bytes) -> None:
+        try:
+            self._call = call = self._start(data)
+        except Error as error:  # the client has been closed meanwhile
+            self._outcome.set_exception(error)
+            return
+        if self._cancelled:  # while there was no call to cancel
+            call.cancel()
+        call.add_done_callback(self._answered_again)
 
     def _answered_again(self, call: Any) -> None:
         try:

@@ -72,8 +72,10 @@ class Watch:
     def _run(self) -> None:
         resolved_at = time.monotonic()
         try:
-            while not self._stopped:
+            while True:
                 self._woken.clear()
+                if self._stopped:  # asked after the clear, which may have taken `stop`'s call away
+                    return
                 self._tick()
                 now = time.monotonic()
                 if self._must_resolve(now - resolved_at):
