@@ -92,6 +92,8 @@ class SequenceNetwork(ExecutableNetwork):
 
     A request whose turn has come starts on the thread that submits it. A request that waits starts
     on the thread that ended the request before it, after the outcome of that request was reported.
+    Before it is reported, the table knows of it: whoever hears that a sequence has ended finds it
+    ended.
     Sequences that are idle for too long end on the timer's thread.
 
     Args:
@@ -202,7 +204,7 @@ class SequenceNetwork(ExecutableNetwork):
         job = turn.job
         turn.begun = True
         job.token.detach(turn.give_up)
-        job.follow(partial(self._ended, turn))
+        job.observe(partial(self._ended, turn))
         if turn.only_ends:
             job.complete()
             return
@@ -233,7 +235,7 @@ class SequenceNetwork(ExecutableNetwork):
             )
             self._alarm.set(self._table.next_expiry)
         if following is not None:
-            self._trampoline(self._begin, [following])
+            job.follow(lambda _: self._trampoline(self._begin, [following]))
 
     def _give_up(self, turn: SequenceTurn) -> None:
         with self._lock:

@@ -12,6 +12,9 @@ from typing import Final
 from headrace.runtime.errors import Cancelled, DeadlineExceeded, HeadraceError
 from headrace.runtime.execution.job import Job
 
+TOLD: Final = object()
+"""The waiter of a job whose end is known on the loop's thread before anybody waits for it. A job
+has its outcome before its observers know, and nobody is to hear of it before them."""
 _ON_THE_WAY: Final = 0.05
 """The seconds by which a caller's deadline may pass before the server's deadline."""
 
@@ -53,7 +56,9 @@ class CompletionSink:
             self.put(wake, job)
             return
         waiter = job.waiter
-        if waiter is not None and not waiter.done():
+        if waiter is None:
+            job.waiter = TOLD
+        elif not waiter.done():
             waiter.set_result(None)
 
     def _drain(self) -> None:
@@ -69,7 +74,9 @@ class CompletionSink:
 def wake(job: Job) -> None:
     """Wakes the task that waits in `ended`. Belongs to the loop's thread."""
     waiter = job.waiter
-    if waiter is not None and not waiter.done():
+    if waiter is None:
+        job.waiter = TOLD
+    elif not waiter.done():
         waiter.set_result(None)
 
 
@@ -82,8 +89,7 @@ async def ended(job: Job) -> None:
     Raises:
         The job's error if it failed.
     """
-    if job.outcome is None:
-        # `wake` runs on this thread, so it cannot have run already.
+    if job.waiter is None:
         job.waiter = asyncio.get_running_loop().create_future()
         try:
             await job.waiter

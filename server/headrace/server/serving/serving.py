@@ -168,7 +168,7 @@ class Serving:
         JOB.set(job)
         if turn is not None:
             turn.over()
-        if job.outcome is None or job.error is not None:
+        if job.waiter is None or job.error is not None:
             await ended(job)
         result = InferResult(call, job, job.outputs)
         if labels:

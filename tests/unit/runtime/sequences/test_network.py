@@ -238,6 +238,23 @@ def test_a_sequence_of_one_request_begins_and_ends(held: Held) -> None:
     assert (held.open, held.memory.taken) == (0, 0)
 
 
+def test_who_hears_that_a_sequence_has_ended_finds_it_ended(held: Held) -> None:
+    found: list[object] = []
+    job = Job(number(5.0), lambda _: found.append(held.open), sequence=start(end=True))
+    held.network.submit(job)
+    held.inner.finish(job)
+    assert found == [0]
+
+
+def test_the_next_request_begins_when_the_last_one_has_been_reported(held: Held) -> None:
+    found: list[int] = []
+    job = Job(number(5.0), lambda _: found.append(len(held.inner.started)), sequence=start())
+    held.network.submit(job)
+    after = held.submit(more())
+    held.inner.finish(job)
+    assert (found, held.inner.started) == ([0], [after])
+
+
 def test_a_request_without_inputs_only_ends_the_sequence(held: Held) -> None:
     held.run(start(), 5.0)
     job = held.end_only()

@@ -13,7 +13,7 @@ import pytest
 from headrace.runtime.errors import Cancelled, DeadlineExceeded
 from headrace.runtime.execution.job import Job
 from headrace.server.serving.completion_sink import CompletionSink, ended
-from tests.support.gate import join, run_together
+from tests.support.gate import Gate, join, run_together
 
 
 class Loop:
@@ -169,6 +169,32 @@ def test_completions_of_many_threads_are_each_delivered_once() -> None:
         return delivered
 
     assert len(asyncio.run(run())) == threads * each
+
+
+def test_nobody_hears_of_an_outcome_before_the_observers_know() -> None:
+    async def run() -> None:
+        sink, gate = CompletionSink(asyncio.get_running_loop()), Gate()
+        told: list[str] = []
+
+        def observe(_: Job) -> None:
+            gate()
+            told.append("observer")
+
+        job = Job({}, sink.wake)
+        job.observe(observe)
+        thread = threading.Thread(target=job.complete)
+        thread.start()
+        await asyncio.to_thread(gate.await_arrivals)
+        assert job.outcome is not None
+        waiting = asyncio.create_task(ended(job))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        gate.open()
+        await waiting
+        assert told == ["observer"]
+        await asyncio.to_thread(join, thread)
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
