@@ -177,7 +177,7 @@ class WorkerProcess:
             raise self._silent(method) from error
         except FutureTimeout:
             if patience is not None:
-                self._late.add(number)
+                self._is_late(number)
                 raise self._silent(method) from None
             self.kill()
             raise WorkerLost(
@@ -208,12 +208,19 @@ class WorkerProcess:
             answer.result(0.0 if self._late else patience)
         except Disconnected as error:
             raise self.lost() from error
-        except (BlockingIOError, FutureTimeout):
-            self._late.add(number)
+        except (BlockingIOError, FutureTimeout) as error:
+            if isinstance(error, FutureTimeout):
+                self._is_late(number)
             _log.warning("the process of device %s does not answer (%s)", self.device, method)
         finally:
             with self._lock:
                 self._waiting.pop(number, None)
+
+    def _is_late(self, number: int) -> None:
+        """Notes that a call's answer is late, if it has not come meanwhile."""
+        with self._lock:
+            if number in self._waiting:
+                self._late.add(number)
 
     def _check_patient(self, method: str) -> None:
         """
@@ -389,9 +396,10 @@ class WorkerProcess:
             return
         told = message.header.get("error")
         error = error_from_json(told) if told is not None else None
-        self._late.discard(message.header.get("call", 0))
+        number = message.header.get("call", 0)
         with self._lock:  # last, because a call that waits no more does not hear of a failure
-            waiting = self._waiting.pop(message.header.get("call", 0), None)
+            waiting = self._waiting.pop(number, None)
+            self._late.discard(number)
         if waiting is not None:
             if error is not None:
                 waiting.set_exception(error)

@@ -6,12 +6,13 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from headrace.ipc.link import Link, links, packed
+from headrace.runtime.errors import Unavailable
 from headrace.runtime.isolation.server import process
 from headrace.runtime.isolation.server.blame import End
 from headrace.runtime.isolation.server.launch import NewWorker, launch
@@ -78,6 +79,32 @@ def test_an_answer_without_sense_ends_the_worker_and_the_calls_that_wait(
         with pytest.raises(WorkerLost, match="the worker process of device STRANGE ended"):
             call.result()
     assert stranger.worker.ended.is_set()
+
+
+@pytest.mark.parametrize("way", ["call", "order"])
+def test_an_answer_that_comes_as_the_patience_ends_is_not_late(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    class Overtaken(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            stranger.control.send(packed({"call": 1, "result": None}))
+            super().result(PATIENCE_SECONDS)
+            raise TimeoutError
+
+    worker = stranger.worker
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "Future", Overtaken)
+        if way == "call":
+            with pytest.raises(Unavailable, match="does not answer now"):
+                worker.call("metric", patience=PATIENCE_SECONDS)
+        else:
+            worker.order("unload", {}, PATIENCE_SECONDS)
+    assert stranger.control.receive().header["call"] == 1
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(worker.call, "metric", patience=PATIENCE_SECONDS)
+        assert stranger.control.receive().header["call"] == 2
+        stranger.control.send(packed({"call": 2, "result": 7}))
+        assert call.result()[0] == 7
 
 
 def test_calls_end_even_if_it_cannot_be_judged_what_ended_the_worker(stranger: Stranger) -> None:
