@@ -405,10 +405,14 @@ def test_sessions_share_memory(sharing: Server, spied: list[bool], kind: str) ->
         assert spied[:6] == [True] * 6
         session.end()
         assert sums == [15 * (k // 6) + (k % 6) * (k % 6 + 1) // 2 for k in range(24)]
-        held = files()
-        assert 1 <= len(held) <= 6
-        client.network("fixed").infer(given[0])
-        assert files() == held, "all have come back"
+        segments: pool.RegionPool = client.pool
+
+        def all_are_back() -> bool:
+            client.network("fixed").infer(given[0])  # one more may be on its way from the server
+            return len(segments._idle) == len(segments._all)
+
+        until(all_are_back, "all segments were to come back")
+        assert 1 <= len(files()) <= 6
 
 
 @pytest.mark.parametrize("kind", KINDS)
