@@ -191,6 +191,13 @@ def test_no_packages_of_a_plugin_import_each_other(device: str) -> None:
     assert not in_cycles(needs)
 
 
+def test_the_packages_of_a_plugin_have_names_that_mean_the_same_in_every_plugin() -> None:
+    inner = {tuple(name.split(".")[2:4]) for name in MODULES if name.count(".") > 3}
+    of_plugins = {each for each in inner if each[0] in DEVICES}
+    usual = {(device, room) for device in DEVICES for room in ("backend", "claims", "running")}
+    assert of_plugins <= usual | {("cpu", "guards"), ("hetero", "planning")}
+
+
 def test_the_modules_are_found() -> None:
     assert "headrace.runtime.errors" in MODULES
     assert {package_of(name) for name in MODULES} <= set(ALLOWED)
