@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
@@ -11,12 +11,7 @@ from headrace.plugins.openvino.backend.core import Runtime
 from headrace.plugins.openvino.backend.sizes import inferred_anew, likely_shapes, sizing_inputs
 from headrace.plugins.openvino.claims.unclaimed import UNKNOWN_AXES, unclaimed
 from headrace.plugins.openvino.executable_network import OpenVinoNetwork
-from headrace.plugins.openvino.running.compiles import Compiles
-from headrace.runtime.config.schema import Configuration
-from headrace.runtime.device.services import Risks
-from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.streams_executor import StreamsExecutor
 from headrace.runtime.network.network import Network
 
 Properties = Mapping[str, object]
@@ -28,6 +23,8 @@ class Compiler:
     Args:
         runtime: OpenVINO, with at least one device.
     """
+
+    executable = OpenVinoNetwork
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -90,20 +87,3 @@ class Compiler:
         bound, data = read_stamp(native)
         model = self.runtime.restore(data, device, properties)
         return Compilation(network, model, bound, native)
-
-    def executable(
-        self,
-        network: Network,
-        config: Configuration,
-        executor: StreamsExecutor,
-        share: int,
-        compiles: Compiles,
-        compile_with: Callable[[Network], Compilation],
-        compilation: Compilation | None,
-        unclaimed: Sequence[UnsupportedLayer],
-        risks: Risks | None,
-    ) -> OpenVinoNetwork:
-        """Makes the executable network. The arguments are those of `OpenVinoNetwork`."""
-        return OpenVinoNetwork(
-            network, config, executor, share, compiles, compile_with, compilation, unclaimed, risks
-        )

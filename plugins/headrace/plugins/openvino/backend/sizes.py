@@ -42,9 +42,9 @@ _HOLDING_SIZES: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
     }
 )
 """The inputs of layers from which sizes follow."""
-_LIKELY: Final = ((2, 64), (1, 64), (2, 800), (1, 800))
-"""Sizes that first axes and others are given to find out whether a network compiles: as of images,
-and of sounds, of which some networks take one at a time."""
+_LIKELY: Final = ((2, 64), (1, 64))
+"""Sizes that first axes and others are given to find out whether a network compiles. Some networks
+take one row at a time."""
 
 
 def sizing_inputs(network: Network) -> frozenset[str]:
