@@ -105,14 +105,11 @@ class OpenClPlugin(CompiledPlugin):
         self, network: Network, config: Configuration, token: CancelToken
     ) -> OpenClNetwork:
         number = self._number(config)
-        widens = int(ir.DataType.FLOAT16) not in self._backend.devices[number].types
         example = _example(network.inputs)
 
         def make() -> OpenClSession:
             capacity = config[JIT_CACHE_CAPACITY]
-            session = OpenClSession(
-                network.model, f"CL:{number}", capacity, self._kernels, widens=widens
-            )
+            session = OpenClSession(network.model, f"CL:{number}", capacity, self._kernels)
             if example is not None and session.can_be_warmed:
                 _warm(session, example, token)
             return session

@@ -8,13 +8,10 @@ from collections.abc import Set as AbstractSet
 import onnx_ir as ir
 
 from headrace.plugins.opencl.backend import operators
-from headrace.plugins.opencl.claims import limits
+from headrace.plugins.opencl.claims import refusals
 from headrace.plugins.opencl.claims.trial import static_shape
-from headrace.plugins.opencl.running import halves
 from headrace.runtime.transform import single_layer
 from headrace.runtime.transform.trials import Trials
-
-_CONTROL = frozenset({"If", "Loop"})
 
 
 class LayerSupport:
@@ -30,25 +27,25 @@ class LayerSupport:
         self._model = model
         self._types = types
         self._trials = trials
-        self._has_halves = int(ir.DataType.FLOAT16) in types
 
     def __call__(self, node: ir.Node) -> str | None:
         """None if the device runs the node, otherwise the reason why it does not."""
         if node.op_identifier() in self._model.functions:
             return "a function that was not inlined, for DISABLE_TRANSFORMATIONS is set"
-        if not self._has_halves and halves.is_edge(node):
-            return None
         return (
             self._without_operator(node)
             or self._without_type(node)
-            or limits.reason(node)
+            or refusals.reason(node, self._opset(node))
             or self._trial(node)
         )
 
+    def _opset(self, node: ir.Node) -> int:
+        return self._model.opset_imports.get(node.domain, 1)
+
     def _without_operator(self, node: ir.Node) -> str | None:
-        if node.domain in ("", "ai.onnx") and node.op_type in _CONTROL:
+        if node.domain in ("", "ai.onnx") and node.op_type == "If":
             return None
-        opset = self._model.opset_imports.get(node.domain, 1)
+        opset = self._opset(node)
         if operators.find(node, opset) is None:
             name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
             return f"tinygrad has no {name}({opset})"
@@ -66,7 +63,7 @@ class LayerSupport:
         return None
 
     def _trial(self, node: ir.Node) -> str | None:
-        if node.op_type in _CONTROL:
+        if node.op_type == "If":
             return None
         on_host = operators.host_inputs(node)
         for at, value in enumerate(node.inputs):
@@ -81,7 +78,7 @@ class LayerSupport:
         )
 
     def _unknown_attribute(self, node: ir.Node) -> str | None:
-        function = operators.find(node, self._model.opset_imports.get(node.domain, 1))
+        function = operators.find(node, self._opset(node))
         assert function is not None, "an operator was found before"
         taken = inspect.signature(function).parameters
         if any(each.kind is each.VAR_KEYWORD for each in taken.values()):

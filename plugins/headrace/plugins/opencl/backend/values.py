@@ -17,8 +17,8 @@ from tinygrad.tensor import Tensor
 from headrace.runtime.network.constants import tensor_of
 from headrace.runtime.network.values import Array
 
-Value: TypeAlias = "Tensor | Array | list[Value] | None"
-"""A tensor on the device, an array on the host, a sequence, or None for an absent optional."""
+Value: TypeAlias = "Tensor | Array | None"
+"""A tensor on the device, an array on the host, or None for an absent optional."""
 
 _CONSTANTS: Final = 1024
 

@@ -41,7 +41,7 @@ def why_not(network: bytes, device: str) -> str | None:
         sizes = static_shape(value)
         if not value.name or sizes is None:
             continue
-        if output is None or isinstance(output, list):
+        if output is None:
             return f"tinygrad gives no {value.name}"
         if isinstance(output, Tensor) and tuple(output.shape) != sizes:
             return f"tinygrad gives {value.name} the shape {list(output.shape)}"

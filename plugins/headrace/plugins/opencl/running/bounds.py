@@ -7,34 +7,28 @@ Only indices that are inputs of the network are checked, before the network runs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidArgument
 
-_BY_AXIS = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0}
-"""Operator to the default of its axis. The second input of each operator has the indices."""
-
-_BY_ROW = frozenset({"GatherND", "ScatterND"})
-"""Operators whose indices hold coordinates along their last axis. The coordinates are those of the
-data's first axes after the batch axes."""
+_INDEXING: Final = ("Gather", "GatherElements", "ScatterElements")
+"""Operators whose second input has indices along one axis of the first."""
 
 
 class _Bound(NamedTuple):
     """The bounds of a layer's indices.
 
     Attributes:
-        axis: the data's axis that the indices refer to. If `by_row`, the first of these axes.
-        by_row: whether the last axis of the indices holds coordinates.
+        axis: the data's axis that the indices refer to.
         data: the name of the data if it is an input of the network, otherwise empty.
         sizes: the sizes of the data's axes. None: the data's shape is not known before a run.
     """
 
     layer: str
     axis: int
-    by_row: bool
     data: str
     sizes: tuple[int | None, ...] | None
 
@@ -46,17 +40,14 @@ class IndexBounds:
         self._bounds: dict[str, list[_Bound]] = {}
         inputs = set(model.graph.inputs)
         for node in model.graph:
-            by_row = node.op_type in _BY_ROW
-            if not by_row and node.op_type not in _BY_AXIS:
+            if node.op_type not in _INDEXING or node.domain:
                 continue
             data, indices = node.inputs[0], node.inputs[1]
-            if node.domain or data is None or indices not in inputs:
+            if data is None or indices not in inputs:
                 continue
-            default = _BY_AXIS.get(node.op_type, 0)
-            axis = node.attributes.get_int("batch_dims" if by_row else "axis", default)
             known = data.name or "" if data in inputs else ""
             sizes = None if data.shape is None else tuple(map(_known, data.shape))
-            bound = _Bound(node.name or "", axis, by_row, known, sizes)
+            bound = _Bound(node.name or "", node.attributes.get_int("axis", 0), known, sizes)
             self._bounds.setdefault(indices.name or "", []).append(bound)
 
     def check(self, inputs: Mapping[str, Any]) -> None:
@@ -75,20 +66,14 @@ class IndexBounds:
 
 
 def _check(name: str, indices: np.ndarray, bound: _Bound, sizes: tuple[int | None, ...]) -> None:
-    if bound.by_row:
-        columns = np.moveaxis(indices, -1, 0) if indices.ndim else ()
-        pairs = zip(columns, sizes[bound.axis :], strict=False)
-    else:
-        within = -len(sizes) <= bound.axis < len(sizes)
-        pairs = zip([indices], [sizes[bound.axis] if within else None], strict=True)
-    for each, size in pairs:
-        least, most = int(each.min()), int(each.max())
-        if size is not None and not -size <= least <= most < size:
-            raise InvalidArgument(
-                f"indices from {least} to {most} in {name!r} are out of bounds: layer "
-                f"{bound.layer!r} picks from {size} elements",
-                field=f"inputs[{name!r}]",
-            )
+    size = sizes[bound.axis] if -len(sizes) <= bound.axis < len(sizes) else None
+    least, most = int(indices.min()), int(indices.max())
+    if size is not None and not -size <= least <= most < size:
+        raise InvalidArgument(
+            f"indices from {least} to {most} in {name!r} are out of bounds: layer "
+            f"{bound.layer!r} picks from {size} elements",
+            field=f"inputs[{name!r}]",
+        )
 
 
 def _known(size: int | ir.SymbolicDim) -> int | None:

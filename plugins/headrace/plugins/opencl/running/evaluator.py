@@ -27,7 +27,6 @@ from headrace.plugins.opencl.backend.values import (
     to_host,
     wait_for,
 )
-from headrace.plugins.opencl.running import halves
 from headrace.plugins.opencl.running.on_host import HOST_ELEMENTS, HostLayers, are_known
 from headrace.runtime.errors import HeadraceError, InvalidArgument, InvalidModel, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
@@ -43,8 +42,7 @@ class Evaluation:
     """One pass over a graph: the values so far, and whether another pass may differ.
 
     Attributes:
-        varies: another run may differ, because this one read a value back from the device or drew a
-            random number.
+        varies: another run may differ, because this one read a value back from the device.
         timed: called with each node of the graph and its seconds. Each node is then computed
             separately.
     """
@@ -61,13 +59,11 @@ class TinygradEvaluator:
     Args:
         model: the transformed model. Its weights are copied to the device at once.
         device: tinygrad's name of the device, for example ``CL:0``.
-        widens: the device has no float16, and gets float32 instead.
     """
 
-    def __init__(self, model: ir.Model, device: str, *, widens: bool = False) -> None:
+    def __init__(self, model: ir.Model, device: str) -> None:
         self._graph = model.graph
         self._device = device
-        self._widens = widens
         self._opsets = model.opset_imports
         self._functions: dict[ir.Node, operators.Function] = {}
         self._attributes = Attributes(device)
@@ -106,17 +102,12 @@ class TinygradEvaluator:
         values = [None if each is None else evaluation.values[each] for each in node.inputs]
         name = f"layer {node.name!r} ({node.op_type})"
         try:
-            if self._widens and halves.is_edge(node):
-                return values
             if node.op_type == "If" and not node.domain:
                 return self._if(node, evaluation, values)
-            if node.op_type == "Loop" and not node.domain:
-                return self._loop(node, evaluation, values)
             if node.op_type == "Shape" and not node.domain:
                 return [_shape(values[0], self._attributes(node))]
             if node.op_type == "Size" and not node.domain:
                 return [np.array(_shape(values[0], {}).prod(), np.int64)]
-            evaluation.varies |= operators.varies(node)
             if are_known(values):
                 return self._on_host(node, values)
             return self._on_device(node, evaluation, values)
@@ -209,47 +200,11 @@ class TinygradEvaluator:
         self._run(body, evaluation)
         return [evaluation.values[value] for value in body.outputs]
 
-    def _loop(
-        self, node: ir.Node, evaluation: Evaluation, values: Sequence[Value]
-    ) -> Sequence[Value]:
-        body = node.attributes["body"].as_graph()
-        most, going, *carried = values
-        limit = None if most is None else int(np.asarray(self._host(evaluation, most)).item())
-        more = True if going is None else bool(np.all(self._host(evaluation, going)))
-        count = len(node.inputs) - 2
-        collected: list[list[Value]] = [[] for _ in body.outputs[count + 1 :]]
-        turn = 0
-        while more and (limit is None or turn < limit):
-            given = [np.array(turn, np.int64), np.array(True), *carried]
-            evaluation.values.update(zip(body.inputs, given, strict=True))
-            self._run(body, evaluation)
-            results = [evaluation.values[value] for value in body.outputs]
-            realize(results)  # otherwise the expression grows with every turn
-            more = bool(np.all(self._host(evaluation, results[0])))
-            carried = results[1 : count + 1]
-            for column, value in zip(collected, results[count + 1 :], strict=True):
-                column.append(value)
-            turn += 1
-        scans = zip(collected, body.outputs[count + 1 :], strict=True)
-        return [*carried, *(self._stacked(column, value) for column, value in scans)]
-
-    def _stacked(self, column: list[Value], value: ir.Value) -> Value:
-        if not column:
-            if value.dtype is None:
-                raise ValueError("a loop without iterations gives an output of unknown type")
-            sizes = [each if isinstance(each, int) else 0 for each in value.shape or ()]
-            empty: Array = np.empty((0, *sizes), value.dtype.numpy())
-            return empty
-        first, *rest = (tensor for each in column if (tensor := self._tensor(each)) is not None)
-        return first.stack(*rest)
-
     # -- values --
 
     def _typed(self, value: ir.Value, output: Any) -> Value:
         """The output in ONNX's type, because tinygrad gives some integers another width."""
         dtype = value.dtype
-        if self._widens and dtype == ir.DataType.FLOAT16:
-            dtype = ir.DataType.FLOAT
         if isinstance(output, Tensor) and dtype is not None:
             wanted = tiny_type(dtype)
             return output if output.dtype == wanted else output.cast(wanted)
@@ -261,8 +216,6 @@ class TinygradEvaluator:
     def _tensor(self, value: Value) -> Tensor | None:
         if value is None or isinstance(value, Tensor):
             return value
-        if isinstance(value, list):
-            raise TypeError("a sequence is not a tensor")
         if value.size > HOST_ELEMENTS:
             return to_device(value, self._device)
         return self._constants(value)
@@ -280,7 +233,7 @@ class TinygradEvaluator:
 
 
 def _shape(value: Value, attributes: Mapping[str, Any]) -> Array:
-    if value is None or isinstance(value, list):
+    if value is None:
         raise TypeError("only a tensor has a shape")
     sizes = tuple(int(size) for size in value.shape)
     start, end = attributes.get("start", 0), attributes.get("end", len(sizes))

@@ -15,14 +15,12 @@ from tinygrad.tensor import Tensor
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.plugins.opencl.backend.thread import ENOUGH_KERNELS, bound_kernels
 from headrace.plugins.opencl.backend.values import Value, in_memory, realize, to_device, to_host
-from headrace.plugins.opencl.running import halves
 from headrace.plugins.opencl.running.evaluator import Evaluation, Timed, TinygradEvaluator
 from headrace.plugins.opencl.running.on_host import HOST_ELEMENTS, known_inputs
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.values import Array
 
-Output: TypeAlias = "Array | list[Any] | None"
+Output: TypeAlias = "Array | None"
 
 _Key: TypeAlias = tuple[Any, ...]
 
@@ -44,30 +42,14 @@ class OpenClSession:
         device: tinygrad's name of the device, for example ``CL:0``.
         capacity: the number of combinations to keep.
         kernels: the folder that keeps kernels on disk.
-        widens: the device has no float16, and gets float32 instead.
     """
 
-    def __init__(
-        self,
-        model: ir.Model,
-        device: str,
-        capacity: int,
-        kernels: KernelFolder,
-        *,
-        widens: bool = False,
-    ) -> None:
+    def __init__(self, model: ir.Model, device: str, capacity: int, kernels: KernelFolder) -> None:
         self._kernels = kernels
-        self._evaluator = TinygradEvaluator(model, device, widens=widens)
-        self._widens = widens
-        self._narrow = [
-            value.name or ""
-            for value in model.graph.outputs
-            if widens and value.dtype == ir.DataType.FLOAT16
-        ]
+        self._evaluator = TinygradEvaluator(model, device)
         self._device = device
         self._capacity = capacity
         self._known = known_inputs(model)
-        self._loops = any(node.op_type == "Loop" for node in walk(model.graph))
         self._names = [value.name or "" for value in model.graph.outputs]
         self._jits: OrderedDict[_Key, _Captured | None] = OrderedDict()
 
@@ -83,15 +65,6 @@ class OpenClSession:
         Raises:
             As `TinygradEvaluator.evaluate`.
         """
-        if self._widens:
-            inputs = {name: halves.widened(value) for name, value in inputs.items()}
-        outputs = self._run(inputs, token, timed)
-        outputs.update((name, halves.narrowed(outputs[name])) for name in self._narrow)
-        return outputs
-
-    def _run(
-        self, inputs: Mapping[str, Any], token: CancelToken, timed: Timed | None
-    ) -> dict[str, Output]:
         known = {name for name in self._known if _is_small(inputs.get(name))}
         key = self._key(inputs, known)
         if key is None:
@@ -121,8 +94,8 @@ class OpenClSession:
     @property
     def can_be_warmed(self) -> bool:
         """Whether example inputs can warm the network. They cannot if an input's value decides a
-        shape, or if the network has a loop."""
-        return not self._known and not self._loops
+        shape."""
+        return not self._known
 
     def close(self) -> None:
         """Frees the device's memory. The session cannot run after that."""
@@ -220,8 +193,6 @@ class _Captured:
     def _compute(self, *tensors: Tensor) -> list[Tensor]:
         given = {**self._values, **dict(zip(self._names, tensors, strict=True))}
         outputs = self._evaluator.evaluate(Evaluation(CancelToken()), given)
-        if any(isinstance(each, list) for each in outputs):
-            raise JitError("a sequence cannot be captured")
         self._form = outputs
         return [_own(each, self._device) for each in outputs if isinstance(each, Tensor)]
 
@@ -233,8 +204,6 @@ def _own(tensor: Tensor, device: str) -> Tensor:
 
 
 def _given(value: Any, known: bool, device: str) -> Value:
-    if isinstance(value, list):
-        return [_given(element, False, device) for element in value]
     if value is None or known:
         given: Value = value
         return given
@@ -242,8 +211,6 @@ def _given(value: Any, known: bool, device: str) -> Value:
 
 
 def _fetch(value: Value, device: str) -> Output:
-    if isinstance(value, list):
-        return [_fetch(element, device) for element in value]
     if isinstance(value, Tensor):
         return to_host(value, device)
     return None if value is None else np.array(value)

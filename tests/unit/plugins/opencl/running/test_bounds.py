@@ -39,37 +39,12 @@ def test_the_refusal_names_the_input_and_the_layer() -> None:
     "text",
     [
         "(float[n,5] z, int64[2] at) => (float[2,5] y) { x = Neg(z) y = Gather(x, at) }",
-        "(float[n,2] z, int64[2,1] at) => (float[2,2] y) { x = Neg(z) y = GatherND(x, at) }",
         "(float[5] x) => (float[1] y) { at = Constant<value = int64[1] {4}>() y = Gather(x, at) }",
         "(float[5] x, int64[2] at) => (float[2] y) { i = Add(at, at) y = Gather(x, i) }",
     ],
 )
 def test_what_cannot_be_known_before_the_run_is_let_through(text: str) -> None:
     bounds(text).check({"at": np.array([[77], [77]])})
-
-
-BY_ROWS = (
-    "(float[3,n] x, int64[1,2] at) => (float[1] y) { y = GatherND(x, at) }",
-    "(float[3,n] x, int64[1,2] at, float[1] u) => (float[3,n] y) { y = ScatterND(x, at, u) }",
-    "(float[2,3,n] x, int64[2,1,2] at) => (float[2,1] y) { y = GatherND<batch_dims = 1>(x, at) }",
-)
-
-
-@pytest.mark.parametrize("text", BY_ROWS)
-@pytest.mark.parametrize(
-    ("row", "inside"),
-    [((2, 4), True), ((-3, -5), True), ((3, 0), False), ((0, 5), False), ((0, -6), False)],
-)
-def test_each_number_of_a_row_stays_within_its_own_axis(
-    text: str, row: tuple[int, int], inside: bool
-) -> None:
-    batch = (2,) if "batch_dims" in text else ()
-    values = {"at": np.full((*batch, 1, 2), row), "x": np.zeros((*batch, 3, 5), np.float32)}
-    if inside:
-        bounds(text).check(values)
-    else:
-        with pytest.raises(InvalidArgument, match="'at'"):
-            bounds(text).check(values)
 
 
 def test_sizes_that_only_the_request_tells_count_too() -> None:

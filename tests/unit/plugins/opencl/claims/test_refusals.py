@@ -5,16 +5,16 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from headrace.plugins.opencl.claims import limits
+from headrace.plugins.opencl.claims import refusals
 from headrace.testing.case import Case, parse
 
 _STATISTICS = "float[2] s, float[2] b, float[2] m, float[2] v"
 
 
-def reasons(text: str) -> list[str]:
+def reasons(text: str, opset: int = 21) -> list[str]:
     """Why layers of a network are refused, given its inputs, outputs and nodes."""
     graph = Case("f", parse(f"f {text}"), {}).network.model.graph
-    return [why for node in graph if (why := limits.reason(node)) is not None]
+    return [why for node in graph if (why := refusals.reason(node, opset)) is not None]
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,20 @@ def reasons(text: str) -> list[str]:
             "(float[1,1,2,2] x, float[4] s) => (float[1,1,a,b] y) { y ="
             ' Resize<coordinate_transformation_mode = "align_corners">(x, , s) }',
             "align_corners",
+        ),
+        (
+            "(float[1,1,2,2] x, int64[2] s) => (float[1,1,a,b] y)"
+            " { y = Resize<axes = [2, 3]>(x, , , s) }",
+            "other axes",
+        ),
+        ("(float[2,2] x, int64[2] s) => (float[a,b] y) { y = Resize(x, , , s) }", "other axes"),
+        (
+            "(float[2] x, float r, bool t) => (float[2] y) { y = Dropout(x, r, t) }",
+            "trains",
+        ),
+        (
+            "(float[3,n] x, int64[1,2] at) => (float[1] y) { y = GatherND(x, at) }",
+            "not checked",
         ),
         (
             "(float[1,1,4] x) => (float[1,1,3] y, int64[1,1,3] i)"
@@ -61,7 +75,7 @@ def test_what_would_be_wrong_is_refused(text: str, why: str) -> None:
 
 def test_what_trains_is_refused() -> None:
     for operator in ("Adagrad", "Adam", "Momentum"):
-        why = limits.reason(ir.node(operator, [], domain="ai.onnx.preview.training"))
+        why = refusals.reason(ir.node(operator, [], domain="ai.onnx.preview.training"), 1)
         assert why is not None
         assert "assigns" in why
 
@@ -72,7 +86,21 @@ def test_what_trains_is_refused() -> None:
         "(float[1,1,2,2] x, int64[4] s) => (float[1,1,a,b] y) { y = Resize(x, , , s) }",
         "(float[1,1,4] x) => (float[1,1,3] y) { y = MaxPool<kernel_shape = [2]>(x) }",
         "(float[2] x) => (float[2] y) { y = headrace.test.Mod(x) }",
+        "(float[2] x, float r) => (float[2] y) { y = Dropout(x, r) }",
+        "(float[3,n] x) => (float[1] y)"
+        " { at = Constant<value = int64[1,2] {0, 0}>() y = GatherND(x, at) }",
     ],
 )
 def test_what_is_right_is_not_refused(text: str) -> None:
     assert not reasons(text)
+
+
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize(
+    ("axis", "opset", "taken"), [(1, 11, False), (2, 11, True), (-1, 11, True), (1, 13, True)]
+)
+def test_before_set_13_a_softmax_is_taken_over_the_last_axis_alone(
+    operator: str, axis: int, opset: int, taken: bool
+) -> None:
+    text = f"(float[3,2,4] x) => (float[3,2,4] y) {{ y = {operator}<axis = {axis}>(x) }}"
+    assert (not reasons(text, opset)) is taken
