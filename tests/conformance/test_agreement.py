@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.plugins import cpu, template
-from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
 from headrace.testing.compare import assert_same_outputs
-from headrace.testing.infer_request import InferRequest
+from headrace.testing.infer_request import infer_once
 from headrace.testing.services import services
 
 TOLERANCE = 1e-5
@@ -42,12 +41,8 @@ def plugin(request: pytest.FixtureRequest) -> Iterator[Plugin]:
         yield CREATE[request.param](request.param, offered, {})
 
 
-def computed(plugin: Plugin, case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    network = plugin.load_network(Load(case.network))
-    try:
-        return InferRequest(network).infer(inputs)
-    finally:
-        network.close()
+def computed(plugin: Plugin, case: Case, inputs: Any) -> dict[str, Any]:
+    return infer_once(plugin, case.network, **inputs)
 
 
 def by_onnxruntime(case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:

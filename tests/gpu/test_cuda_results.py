@@ -17,9 +17,8 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
-from headrace.runtime.network.network import Network
 from headrace.testing import networks
-from headrace.testing.case import Case, parse
+from headrace.testing.case import Case, network_of, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
@@ -52,7 +51,7 @@ def device(offered: Services) -> Plugin:
 
 
 def loaded(plugin: Plugin, model: onnx.ModelProto, **config: str) -> ExecutableNetwork:
-    return plugin.load_network(Load(Network.from_bytes(model.SerializeToString()), config))
+    return plugin.load_network(Load(network_of(model), config))
 
 
 def infer(network: ExecutableNetwork, **inputs: Any) -> dict[str, Any]:

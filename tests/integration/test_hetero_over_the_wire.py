@@ -16,9 +16,8 @@ import onnx_ir as ir
 import pytest
 
 from headrace.plugins.hetero.planning.cut import is_constant
-from headrace.runtime.network.network import Network
 from headrace.testing import networks
-from headrace.testing.case import Case, parse
+from headrace.testing.case import Case, network_of, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.harness import (
@@ -133,7 +132,7 @@ def magika() -> Case:
         pytest.skip("make fetches the model")
     data = np.random.default_rng(0).integers(0, 256, (1, 2048)).astype(np.int32)
     model = onnx.load(MAGIKA)
-    (x,) = Network.from_bytes(model.SerializeToString()).inputs
+    (x,) = network_of(model).inputs
     return Case("magika", model, {x.name: data})
 
 

@@ -14,9 +14,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from headrace.runtime.network.network import Network
 from headrace.testing import networks
-from headrace.testing.case import Case, parse
+from headrace.testing.case import Case, network_of, parse
 from headrace.testing.compare import assert_same, assert_same_outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import decode_values
@@ -42,7 +41,7 @@ def magika() -> Case:
         pytest.skip("make fetches the model")
     data = np.random.default_rng(0).integers(0, 256, (3, 2048)).astype(np.int32)
     model = onnx.load(MAGIKA)
-    (x,) = Network.from_bytes(model.SerializeToString()).inputs
+    (x,) = network_of(model).inputs
     return Case("magika", model, {x.name: data})
 
 

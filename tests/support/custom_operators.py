@@ -6,13 +6,11 @@ import os
 from typing import Final
 
 import numpy as np
-import onnx
 import pytest
 
-from headrace.testing.case import Case
+from headrace.testing.case import Case, parse
 
 DOMAIN: Final = "ai.onnx.contrib"
-_HEADER: Final = f'<ir_version: 10, opset_import: ["": 21, "{DOMAIN}": 1]>\n'
 
 
 def library() -> str:
@@ -21,11 +19,6 @@ def library() -> str:
     # It sets this, and the servers of other tests would inherit it.
     os.environ.pop("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", None)
     return str(extensions.get_library_path())
-
-
-def parse(text: str) -> onnx.ModelProto:
-    """The model of a graph in ONNX's text form, which may use the operators."""
-    return onnx.parser.parse_model(_HEADER + text)
 
 
 def word_lengths() -> Case:

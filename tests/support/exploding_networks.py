@@ -23,8 +23,8 @@ from headrace.plugins.cpu import create_plugin
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import FailedPrecondition, HeadraceError
-from headrace.runtime.network.network import Network
 from headrace.runtime.transform.transform import transform_network
+from headrace.testing.case import network_of
 from headrace.testing.services import services
 from tests.support.model_zoo import FLOAT, INT64, function, graph, model, node, value
 
@@ -156,7 +156,7 @@ def main() -> None:
 
 def _look_at_all(cpu: Plugin) -> None:
     for proto in exploding():
-        network = Network.from_bytes(proto.SerializeToString())
+        network = network_of(proto)
         transform_network(network)
         with suppress(HeadraceError):
             cpu.query_network(network, {})

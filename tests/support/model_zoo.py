@@ -55,10 +55,6 @@ def function(name: str, nodes: Sequence[onnx.NodeProto], domain: str = "f") -> o
     return helper.make_function(domain, name, ["a"], ["b"], list(nodes), opsets)
 
 
-def network(proto: onnx.ModelProto) -> Network:
-    return Network.from_bytes(proto.SerializeToString())
-
-
 def run(it: Network | onnx.ModelProto, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     proto = onnx.ModelProto.FromString(it.to_bytes()) if isinstance(it, Network) else it
     evaluator = ReferenceEvaluator(proto)

@@ -18,7 +18,7 @@ from headrace.runtime.sequences.keys import SCHEMA, STATES
 from headrace.runtime.sequences.memory import StateMemory
 from headrace.runtime.sequences.network import SequenceNetwork
 from headrace.runtime.sequences.states import States
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 
 SUM = parse(
     """sum (float[n,2] x, float[n,2] total) => (float[n,2] doubled, float[n,2] next) {
@@ -42,7 +42,7 @@ TALLY = parse(
 
 
 def sum_network() -> Network:
-    return Network.from_bytes(SUM.SerializeToString())
+    return network_of(SUM)
 
 
 def number(value: float, rows: int = 1) -> dict[str, Value]:

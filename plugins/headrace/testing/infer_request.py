@@ -9,12 +9,19 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
+
+import onnx
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import Cancelled, FailedPrecondition, RequestBusy
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, LayerProfile, Outcome
+from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Value
+from headrace.testing.case import network_of
 
 
 class RequestState(enum.Enum):
@@ -151,3 +158,31 @@ class InferRequest:
             if self._state is not RequestState.STOPPED:
                 self._state = state
             self._changed.notify_all()
+
+
+def infer_once(
+    plugin: Plugin,
+    network: Network | onnx.ModelProto | str,
+    *inputs: Any,
+    config: Mapping[str, str] | None = None,
+    **named: Any,
+) -> dict[str, Any]:
+    """The outputs by name of a network that is loaded for this one inference.
+
+    Args:
+        network: or a model of it, or a text as `parse` takes it.
+        inputs: in the order of the network's.
+        config: of the load.
+        named: inputs by name.
+
+    Raises:
+        As `Plugin.load_network` and the inference do.
+    """
+    given = network if isinstance(network, Network) else network_of(network)
+    compiled = plugin.load_network(Load(given, dict(config or {})))
+    try:
+        names = [port.name for port in compiled.inputs if port.name not in named]
+        ordered = dict(zip(names, inputs, strict=True)) if inputs else {}
+        return InferRequest(compiled).infer({**ordered, **named})
+    finally:
+        compiled.close()

@@ -17,8 +17,8 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
+from headrace.testing.case import network_of
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services as real_services
 from tests.support.patience import PATIENCE_SECONDS
@@ -48,7 +48,7 @@ def load(services: Services, device: str, **affinities: str) -> ExecutableNetwor
     model.graph.initializer.append(numpy_helper.from_array(OWN, "w"))
     name = DeviceName.parse(device)
     options = NetworkOptions(members=name.members, affinities=affinities)
-    network = Network.from_bytes(model.SerializeToString())
+    network = network_of(model)
     return services.devices.plugin(name.type).load_network(Load(network, options=options))
 
 

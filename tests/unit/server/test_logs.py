@@ -15,7 +15,6 @@ import structlog
 
 from headrace.runtime.execution.trace import Span, Trace, names
 from headrace.runtime.loading.executor import LoadExecutor
-from headrace.runtime.network.network import Network
 from headrace.server.access.identity import CALLER, STRANGER, Identity, Role
 from headrace.server.logs import (
     CURRENT_REQUEST,
@@ -25,7 +24,7 @@ from headrace.server.logs import (
     new_request_id,
 )
 from headrace.server.tracing.context import CURRENT_SPAN
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from tests.support.patience import PATIENCE_SECONDS
 
 
@@ -86,7 +85,7 @@ def test_an_odd_model_is_logged_when_debugging_alone(level: str, lines: int) -> 
     )
     attribute = model.graph.node[0].attribute.add(name="tag", type=onnx.AttributeProto.STRING)
     attribute.s = b"\xff not UTF-8"
-    Network.from_bytes(model.SerializeToString())
+    network_of(model)
     assert [event["logger"] for event in events(stream)] == ["onnx_ir.serde"] * lines
 
 

@@ -40,7 +40,7 @@ from headrace.runtime.loading.auto_batching import wanted
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, NetworkOptions
 from headrace.testing import networks
-from headrace.testing.case import Case, parse
+from headrace.testing.case import Case, network_of, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.occupied import occupied
@@ -95,10 +95,6 @@ def load(
     plugin: Plugin, case: Case, device: str = "BATCH:CPU(4)", **config: str
 ) -> ExecutableNetwork:
     return plugin.load_network(Load(case.network, config, on(device)))
-
-
-def network(text: str) -> Network:
-    return Network.from_bytes(parse(text).SerializeToString())
 
 
 # -- nonsense --
@@ -212,7 +208,7 @@ MIXED = {
 def of_rows(text: str) -> Network:
     weights = {"w": np.eye(4, dtype=np.float32), "v": np.ones((2, 4), np.float32)}
     model = parse(f"m (float[N,4] x) => (float[N,4] y) {{ {text} }}", weights)
-    return Network.from_bytes(model.SerializeToString())
+    return network_of(model)
 
 
 @pytest.mark.parametrize("kind", APART)
@@ -236,12 +232,12 @@ def test_a_network_that_gives_the_same_for_all_rows_is_refused(plugin: Plugin) -
 def test_what_the_device_does_not_support_is_refused_as_by_the_device(plugin: Plugin) -> None:
     text = """m (float[N,4] x) => (float[N,4] y) { [strange] y = headrace.test.Strange(x) }"""
     with pytest.raises(UnsupportedLayers, match="strange"):
-        plugin.load_network(Load(network(text), options=on("BATCH:CPU(4)")))
+        plugin.load_network(Load(network_of(text), options=on("BATCH:CPU(4)")))
 
 
 def test_a_device_of_fixed_sizes_gets_padded_batches(plugin: Plugin) -> None:
     text = "m (float[N,4] x) => (float[N,4] y) { y = Identity(x) }"
-    loaded = plugin.load_network(Load(network(text), options=on("BATCH:FIXED(4)")))
+    loaded = plugin.load_network(Load(network_of(text), options=on("BATCH:FIXED(4)")))
     assert "padded to 4 rows" in loaded.notes[1]
     assert "sizes have to be fixed" in loaded.notes[1]
     outputs = InferRequest(loaded).infer({"x": np.ones((3, 4), np.float32)})
@@ -289,7 +285,7 @@ MEETING: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize("kind", MEETING)
 def test_a_query_says_what_a_load_refuses(plugin: Plugin, kind: str) -> None:
     text, kept = MEETING[kind]
-    network = Network.from_bytes(parse(f"g {text}").SerializeToString())
+    network = network_of(f"g {text}")
     asked = plugin.query_network(network, {}, on("BATCH:CPU(4)"))
     with pytest.raises(FailedPrecondition) as caught:
         plugin.load_network(Load(network, options=on("BATCH:CPU(4)")))
@@ -442,7 +438,7 @@ def test_sizes_that_were_chosen_for_the_measurement_are_said(
     plugin: BatchPlugin, gain: list[float]
 ) -> None:
     text = "m (float[N,T] x) => (float[N,T] y) { y = Relu(x) }"
-    loaded = hinted(plugin, network(text))
+    loaded = hinted(plugin, network_of(text))
     assert loaded.notes[0].endswith("measured in 0.5 s with x[1,64]")
     loaded.close()
 

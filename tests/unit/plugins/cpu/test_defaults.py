@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,30 +9,22 @@ import pytest
 from onnx import numpy_helper
 from onnx.parser import parse_model
 
-from headrace.plugins import cpu
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network.network import Network
+from headrace.testing.case import network_of
 from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
 
 SCALED = "g (float[n,2] x, float[m] w) => (float[n,2] y) { y = Mul(x, w) }"
 SHAPED = "g (float[n,2] x, int64[2] w) => (float[a,b] y) { y = Reshape(x, w) }"
 X = np.ones((2, 2), np.float32)
 
 
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield cpu.create_plugin("CPU", offered, {})
-
-
 def loaded(plugin: Plugin, text: str, value: Any, ir_version: int = 8) -> ExecutableNetwork:
     model = parse_model(f'<ir_version: {ir_version}, opset_import: ["": 17]> {text}')
     model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), "w"))
-    return plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
+    return plugin.load_network(Load(network_of(model)))
 
 
 def ask(network: ExecutableNetwork, **inputs: Any) -> Any:

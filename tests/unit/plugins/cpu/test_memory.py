@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from headrace.plugins.cpu.plugin import CpuPlugin
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import ResourceExhausted
 from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
 from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
 
 NETWORKS = {
     "filled": ("(int64[R] x) => (float[] y) { y = ConstantOfShape(x) }", [10, 6] * 8 + [10]),
@@ -30,12 +27,6 @@ NETWORKS = {
         [2**20, 2**20, 2**10],
     ),
 }
-
-
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield CpuPlugin("CPU", offered, {})
 
 
 def mapped_bytes() -> int:

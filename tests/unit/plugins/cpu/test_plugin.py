@@ -32,10 +32,9 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
-from headrace.runtime.network.network import Network
 from headrace.runtime.system.processors import usable_processors
 from headrace.testing import networks
-from headrace.testing.case import Case, parse
+from headrace.testing.case import Case, network_of, parse
 from headrace.testing.compare import assert_same, assert_same_outputs
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
@@ -52,9 +51,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
 
 
 def load(plugin: Plugin, text: str, config: dict[str, str] | None = None) -> ExecutableNetwork:
-    return plugin.load_network(
-        Load(Network.from_bytes(parse(text).SerializeToString()), config or {})
-    )
+    return plugin.load_network(Load(network_of(text), config or {}))
 
 
 def infer(network: ExecutableNetwork, **inputs: Any) -> dict[str, Any]:
@@ -223,7 +220,7 @@ def test_a_network_newer_than_the_backend_is_computed(plugin: Plugin) -> None:
     model = parse("n (float[2] x) => (float[2] y) { y = Abs(x) }")
     model.opset_import[0].version = onnx.defs.onnx_opset_version()
     model.ir_version = onnx.IR_VERSION
-    network = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
+    network = plugin.load_network(Load(network_of(model)))
     assert infer(network, x=np.array([-1, 2], np.float32))["y"].tolist() == [1, 2]
     network.close()
 
@@ -232,7 +229,7 @@ def test_a_network_of_operators_newer_than_the_backend_is_explained(plugin: Plug
     model = parse("n (float[2,4] x) => (float[2,2] y) { [gate] y = SwiGLU(x, x) }")
     model.opset_import[0].version = onnx.defs.onnx_opset_version()
     with pytest.raises(UnsupportedLayers, match="operator set") as caught:
-        plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
+        plugin.load_network(Load(network_of(model)))
     assert [layer.layer for layer in caught.value.layers] == ["gate"]
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from headrace.plugins.cpu import create_plugin
 from headrace.plugins.cpu.backend.session import Provider
 from headrace.plugins.cpu.support import OnnxRuntimeTrials
 from headrace.runtime.device.load import Load
@@ -22,26 +20,15 @@ from headrace.runtime.transform import single_layer
 from headrace.runtime.transform.transform import transform_network
 from headrace.testing import networks
 from headrace.testing.backend_cases.cases import node_tests
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
-
-
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield create_plugin("CPU", offered, {})
 
 
 @pytest.fixture(scope="module")
 def backend_cases() -> list[Any]:
     """onnx's cases for single operators, generated in four seconds."""
     return list(node_tests())
-
-
-def network(text: str, **weights: Any) -> Network:
-    return Network.from_bytes(parse(text, weights).SerializeToString())
 
 
 def reasons(plugin: Plugin, of: Network) -> dict[str, str]:
@@ -54,7 +41,7 @@ def test_bodies_that_capture_values_are_supported(plugin: Plugin, case: Any) -> 
 
 
 def test_a_layer_without_a_kernel_for_its_types_says_so(plugin: Plugin) -> None:
-    given = network("a (bfloat16[2] x) => (bfloat16[2] y) { [neg] y = Neg(x) }")
+    given = network_of("a (bfloat16[2] x) => (bfloat16[2] y) { [neg] y = Neg(x) }")
     assert reasons(plugin, given) == {"neg": "no kernel for Neg(13) on tensor(bfloat16)"}
 
 
@@ -65,7 +52,7 @@ def test_a_pattern_that_takes_long_to_load_says_so(
     pattern = "a" * length
     text = f'a (string[n] x) => (bool[n] y) {{ [m] y = RegexFullMatch<pattern="{pattern}">(x) }}'
     why = "the pattern has 16,385 characters; at most 16,384 are allowed"
-    assert reasons(plugin, network(text)) == ({"m": why} if refused else {})
+    assert reasons(plugin, network_of(text)) == ({"m": why} if refused else {})
 
 
 def test_an_unknown_operator_says_so(plugin: Plugin) -> None:
@@ -80,7 +67,7 @@ def test_a_constant_of_another_domain_than_onnxs_is_refused_by_query_and_load(
     text = (
         "a (float[2] x) => (float[2] y) { [made] y = headrace.test.Constant<value_ints = [1]>(x) }"
     )
-    given = network(text)
+    given = network_of(text)
     assert "takes a Constant of the domain 'headrace.test'" in reasons(plugin, given)["made"]
     with pytest.raises(UnsupportedLayers, match="takes a Constant of the domain"):
         plugin.load_network(Load(given, {}))
@@ -93,7 +80,7 @@ def test_a_constant_of_another_domain_than_onnxs_is_refused_by_query_and_load(
 def test_a_layer_of_onnx_behind_an_unknown_one_is_not_refused_for_it(
     plugin: Plugin, layer: str
 ) -> None:
-    given = network(
+    given = network_of(
         "u (float[2] x) => (float[2] y) { [strange] t, u = headrace.test.Strange(x) "
         f"[last] {layer} [keep] y = headrace.test.Stranger(z) }}"
     )
@@ -101,7 +88,7 @@ def test_a_layer_of_onnx_behind_an_unknown_one_is_not_refused_for_it(
 
 
 def test_a_layer_that_takes_its_sizes_as_an_input_is_supported(plugin: Plugin) -> None:
-    given = network(
+    given = network_of(
         "r (float[1,1,4,4] x, int64[4] s) => (float[a,b,c,d] y) "
         '{ [grow] y = Resize<mode = "nearest">(x, , , s) }'
     )
@@ -110,7 +97,7 @@ def test_a_layer_that_takes_its_sizes_as_an_input_is_supported(plugin: Plugin) -
 
 def test_a_kernel_that_wants_a_constant_gets_it(plugin: Plugin) -> None:
     text = "t (float[2,3] x) => (float[3] y, int64[3] i) { [top] y, i = ReduceTopK(x) }"
-    given = network(text.replace("ReduceTopK(x)", "TopK<axis = 0>(x, k)"), k=np.array([1]))
+    given = network_of(text.replace("ReduceTopK(x)", "TopK<axis = 0>(x, k)"), {"k": np.array([1])})
     assert not reasons(plugin, given)
 
 
@@ -125,7 +112,7 @@ def test_pools_over_more_axes_than_there_are_kernels_for_are_refused(
 ) -> None:
     sizes = ",".join(["1", "2", *["4"] * axes])
     kernel = ",".join(["2"] * axes)
-    given = network(
+    given = network_of(
         f"p (float[{sizes}] x) => (float[{','.join('abcdef'[: axes + 2])}] y) "
         f"{{ [pool] y = AveragePool<kernel_shape = [{kernel}]>(x) }}"
     )
@@ -140,10 +127,10 @@ def test_pools_over_more_axes_than_there_are_kernels_for_are_refused(
 def test_resizing_by_a_scale_that_gives_no_whole_size_is_refused_with_aligned_corners(
     plugin: Plugin, scale: float, supported: bool
 ) -> None:
-    given = network(
+    given = network_of(
         "r (float[1,1,4,4] x) => (float[a,b,c,d] y) { [resize] y = Resize"
         '<mode = "linear", coordinate_transformation_mode = "align_corners">(x, , s) }',
-        s=np.array([1, 1, scale, scale], np.float32),
+        {"s": np.array([1, 1, scale, scale], np.float32)},
     )
     assert bool(reasons(plugin, given)) != supported
 
@@ -159,7 +146,7 @@ def test_of_onnxs_own_cases_every_one_that_is_claimed_runs_and_is_right(
         (node, *others) = case.model.graph.node
         if others or node.op_type != op_type or case.name.endswith("_fp16"):
             continue  # float16 is compared with more digits than it has
-        given = Network.from_bytes(case.model.SerializeToString())
+        given = network_of(case.model)
         if reasons(plugin, given):
             continue
         loaded = plugin.load_network(Load(given))
@@ -180,7 +167,9 @@ def test_of_onnxs_own_cases_every_one_that_is_claimed_runs_and_is_right(
 
 def test_alike_layers_are_asked_about_once() -> None:
     given = transform_network(
-        network("a (float[2,3] x) => (float[2,3] z) { [first] y = Relu(x) [second] z = Relu(y) }")
+        network_of(
+            "a (float[2,3] x) => (float[2,3] z) { [first] y = Relu(x) [second] z = Relu(y) }"
+        )
     )
     asked = {
         single_layer.network_of(
@@ -195,7 +184,7 @@ def test_sizes_do_not_part_alike_layers() -> None:
     texts = (f"a (float[{n},3] x) => (float[{n},3] y) {{ y = Relu(x) }}" for n in (2, 7))
     models = []
     for text in texts:
-        given = transform_network(network(text))
+        given = transform_network(network_of(text))
         (node,) = given.nodes()
         models.append(
             single_layer.network_of(node, given.model, 10, lambda domain, version: version)
@@ -225,9 +214,7 @@ def test_sizes_that_do_not_fit_are_refused_by_a_query_as_by_a_load(
     plugin: Plugin, text: str
 ) -> None:
     def given() -> Network:
-        model = parse(text)
-        model.opset_import[0].version = 24 if "TensorScatter" in text else 13
-        return Network.from_bytes(model.SerializeToString())
+        return network_of(text, opset=24 if "TensorScatter" in text else 13)
 
     assert reasons(plugin, given())
     with pytest.raises(UnsupportedLayers):
@@ -237,17 +224,17 @@ def test_sizes_that_do_not_fit_are_refused_by_a_query_as_by_a_load(
 def test_sizes_that_are_only_declared_refuse_no_layer_of_a_network_that_loads(
     plugin: Plugin,
 ) -> None:
-    model = parse("a (float[4] x) => (float[a] y, float[b] z) { t = Relu(x) y, z = Split(t) }")
-    model.opset_import[0].version = 13
+    text = "a (float[4] x) => (float[a] y, float[b] z) { t = Relu(x) y, z = Split(t) }"
+    model = parse(text, opset=13)
     wrong = onnx.helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, [3])
     model.graph.value_info.append(wrong)
-    assert not reasons(plugin, Network.from_bytes(model.SerializeToString()))
+    assert not reasons(plugin, network_of(model))
 
 
 def test_a_network_that_the_backend_refuses_once_it_is_optimised_runs_as_it_is(
     plugin: Plugin,
 ) -> None:
-    given = network(
+    given = network_of(
         """a (int64 i) => (int64[n] y, int64 z) <int64[2] s = {3, 4}> {
             zero = Constant<value_int = 0>()
             one = Constant<value_int = 1>()
@@ -274,9 +261,7 @@ def test_the_table_of_answers_is_bounded_and_forgets_the_oldest() -> None:
     trials = OnnxRuntimeTrials(Provider(), capacity=2)
 
     def relu(opset: int) -> onnx.ModelProto:
-        model = parse("a (float[2] x) => (float[2] y) { y = Relu(x) }")
-        model.opset_import[0].version = opset
-        return model
+        return parse("a (float[2] x) => (float[2] y) { y = Relu(x) }", opset=opset)
 
     for opset in (13, 14, 13, 15):
         assert trials.reason(relu(opset)) is None

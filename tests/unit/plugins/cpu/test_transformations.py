@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx_ir as ir
 import pytest
 
-from headrace.plugins import cpu
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
 
 SPECTRUM = """spectrum (float[1,10,1] x) => (float[1,10,2] y) {
     [transform] y = DFT(x)
 }"""
 
 
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield cpu.create_plugin("CPU", offered, {})
-
-
-def network(text: str) -> Network:
-    return Network.from_bytes(parse(text).SerializeToString())
-
-
 def test_a_frequency_that_is_not_there_is_none(plugin: Plugin) -> None:
-    compiled = plugin.load_network(Load(network(SPECTRUM)))
+    compiled = plugin.load_network(Load(network_of(SPECTRUM)))
     x = np.full((1, 10, 1), 540, np.float32)
     y = InferRequest(compiled).infer({"x": x})["y"]
     compiled.close()
@@ -43,7 +28,7 @@ def test_a_frequency_that_is_not_there_is_none(plugin: Plugin) -> None:
 
 
 def test_the_transform_is_still_one_layer_to_whoever_asks(plugin: Plugin) -> None:
-    query = plugin.query_network(network(SPECTRUM), {})
+    query = plugin.query_network(network_of(SPECTRUM), {})
     assert query.supported_layers == {"transform": "CPU"}
 
 
@@ -51,9 +36,9 @@ def test_a_window_is_widened_with_its_signal_and_the_rest_is_not(plugin: Plugin)
     text = """short (float[1,128,1] x, int64 step, float[16] window) => (float[1,15,9,2] y) {
         y = STFT(x, step, window)
     }"""
-    query = plugin.query_network(network(text), {})
+    query = plugin.query_network(network_of(text), {})
     assert not query.unsupported
-    compiled = plugin.load_network(Load(network(text)))
+    compiled = plugin.load_network(Load(network_of(text)))
     casts = [each for each in compiled.network.nodes() if each.op_type == "Cast"]
     compiled.close()
     assert [each.inputs[0].name for each in casts if each.inputs[0]][:2] == ["x", "window"]
@@ -61,7 +46,7 @@ def test_a_window_is_widened_with_its_signal_and_the_rest_is_not(plugin: Plugin)
 
 
 def test_one_of_float64_stays_as_it_is(plugin: Plugin) -> None:
-    compiled = plugin.load_network(Load(network(SPECTRUM.replace("float", "double"))))
+    compiled = plugin.load_network(Load(network_of(SPECTRUM.replace("float", "double"))))
     assert [each.op_type for each in compiled.network.nodes()] == ["DFT"]
     assert compiled.outputs[0].dtype == ir.DataType.DOUBLE
     compiled.close()
@@ -78,7 +63,7 @@ def test_one_of_float64_stays_as_it_is(plugin: Plugin) -> None:
 def test_a_network_says_that_its_transforms_are_computed_in_float64(
     plugin: Plugin, given: str, config: dict[str, str], notes: int
 ) -> None:
-    compiled = plugin.load_network(Load(network(given), config))
+    compiled = plugin.load_network(Load(network_of(given), config))
     found = compiled.get_metric("NOTES")
     compiled.close()
     assert isinstance(found, list)
@@ -105,9 +90,7 @@ def test_a_reduction_of_nothing_has_the_right_shape(
         f"{'<int64[1] axes = {-1}>' if takes_input else ''}"
         f"{{ y = {layer}<{config}>(x{', axes' if takes_input else ''}) }}"
     )
-    model = parse(text)
-    model.opset_import[0].version = opset
-    compiled = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
+    compiled = plugin.load_network(Load(network_of(text, opset=opset)))
     request = InferRequest(compiled)
     shapes = [
         np.asarray(request.infer({"x": np.ones(shape, np.float32)})["y"]).shape
@@ -123,7 +106,7 @@ def test_layers_that_are_fused_into_a_layer_normalization_still_are(plugin: Plug
         m = ReduceMean(x, axes) d = Sub(x, m) p = Pow(d, two) v = ReduceMean(p, axes)
         e = Add(v, epsilon) r = Sqrt(e) n = Div(d, r) t = Mul(n, s) y = Add(t, o)
     }"""
-    compiled = plugin.load_network(Load(network(text), {"PERF_COUNT": "YES"}))
+    compiled = plugin.load_network(Load(network_of(text), {"PERF_COUNT": "YES"}))
     request = InferRequest(compiled)
     request.infer(
         {

@@ -33,10 +33,9 @@ from headrace.runtime.errors import (
     UnsupportedLayers,
 )
 from headrace.runtime.execution.job import Job
-from headrace.runtime.network.network import Network
 from headrace.runtime.system.asker import Asker, asking
 from headrace.testing import networks
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 from headrace.testing.compare import assert_same, assert_same_outputs
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
@@ -56,12 +55,8 @@ def plugin(offered: Services) -> PaperCuda:
     return PaperCuda("CUDA", offered, {}, machine())
 
 
-def network(text: str) -> Network:
-    return Network.from_bytes(parse(text).SerializeToString())
-
-
 def load(plugin: PaperCuda, text: str, **config: str) -> ExecutableNetwork:
-    return plugin.load_network(Load(network(text), config))
+    return plugin.load_network(Load(network_of(text), config))
 
 
 def infer(loaded: ExecutableNetwork, **inputs: Any) -> Mapping[str, Any]:
@@ -192,7 +187,7 @@ def test_a_stranger_s_network_is_compiled_first_where_nobody_is_served(plugin: P
 
 
 def test_a_stranger_gets_no_operators_whose_inputs_are_not_checked(plugin: PaperCuda) -> None:
-    given = Network.from_bytes(parse_model(INVERSE).SerializeToString())
+    given = network_of(parse_model(INVERSE))
     with asking(STRANGER):
         found = plugin.query_network(given, {})
         with pytest.raises(UnsupportedLayers, match="that such networks share"):

@@ -42,7 +42,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, NetworkOptions, OutputOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.testing import networks
-from headrace.testing.case import Case, parse
+from headrace.testing.case import Case, network_of, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services as real_services
@@ -369,7 +369,7 @@ def test_an_affinity_may_name_a_device_behind_one_that_runs_all(plugin: HeteroPl
 def test_a_network_that_is_kept_is_split_as_before(
     plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Network.from_bytes(CASE.model.SerializeToString())
+    kept = network_of(CASE.model)
     kept.keep()
     options, loaded = over("PICKY,TEMPLATE"), []
     usual = picky.load_network
@@ -392,7 +392,7 @@ def test_a_network_that_is_kept_is_split_as_before(
 def test_a_kept_network_is_split_as_a_query_has_said(
     plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Network.from_bytes(CASE.model.SerializeToString())
+    kept = network_of(CASE.model)
     kept.keep()
     options, loaded, usual = over("PICKY,TEMPLATE"), [], picky.load_network
     plugin.query_network(kept, ISLANDS_STAY, options)
@@ -409,7 +409,7 @@ def test_a_kept_network_is_split_as_a_query_has_said(
 def test_a_kept_network_is_split_anew_if_its_parts_do_not_load_again(
     plugin: HeteroPlugin, picky: PickyPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Network.from_bytes(CASE.model.SerializeToString())
+    kept = network_of(CASE.model)
     kept.keep()
     options, usual, refusals = over("PICKY,TEMPLATE"), picky.load_network, [True]
     plugin.load_network(Load(kept, ISLANDS_STAY, options)).close()
@@ -627,7 +627,7 @@ def test_a_note_says_that_quantising_computed_values_makes_differences_larger(
     plugin: HeteroPlugin, devices: str, noted: bool
 ) -> None:
     text = "f (float[4] x) => (uint8[4] y) { a = Abs(x) y, s, z = DynamicQuantizeLinear(a) }"
-    network = Network.from_bytes(parse(text).SerializeToString())
+    network = network_of(text)
     affinities = {"a": "PICKY"} if noted else {}
     loaded = plugin.load_network(Load(network, options=over(devices, **affinities)))
     assert any("quantises" in note for note in loaded.notes) is noted

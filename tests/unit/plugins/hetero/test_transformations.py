@@ -7,9 +7,8 @@ import pytest
 
 from headrace.plugins.hetero.transformations import name_types_of_casts
 from headrace.runtime.intake import naming
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 
 SCALED = """scaled (float16[2] x) => (float16[2] y) {
     k = Constant <value = float[1] {0.5}> ()
@@ -32,7 +31,7 @@ OF_ANOTHER_DOMAIN = """own (float[2] x, float16[2] like) => (float16[2] y) {
 
 
 def typed(text: str) -> ir.Model:
-    model = Network.from_bytes(parse(text).SerializeToString()).clone().model
+    model = network_of(text).clone().model
     infer_types(model)
     return model
 

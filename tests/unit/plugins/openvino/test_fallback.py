@@ -26,9 +26,8 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, UnsupportedLayers
 from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import NetworkCounters
-from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from headrace.testing.infer_request import InferRequest
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -46,7 +45,7 @@ class Rig:
     def __init__(
         self, plugin: Plugin, monkeypatch: pytest.MonkeyPatch, text: str, config: dict[str, str]
     ) -> None:
-        network = Network.from_bytes(parse(text).SerializeToString())
+        network = network_of(text)
         loaded = plugin.load_network(Load(network, config))
         assert isinstance(loaded, OpenVinoNetwork)
         assert isinstance(plugin, OpenVinoPlugin)
@@ -256,7 +255,7 @@ def test_then_values_that_are_none_for_openvino_are_refused(rig: Any) -> None:
 
 def test_what_cpu_does_not_run_is_refused(plugin: Plugin) -> None:
     model = parse("f (bfloat16[N] x) => (bfloat16[N] y) { y = Add(x, x) }")
-    network = Network.from_bytes(model.SerializeToString())
+    network = network_of(model)
     assert plugin.query_network(network, {}).unsupported
     with pytest.raises(UnsupportedLayers, match="Add on bfloat16, bfloat16 is not claimed"):
         plugin.load_network(Load(network))
@@ -419,7 +418,7 @@ UNCLAIMED = "f (float[N] x) => (int64[1,M] y) { a = Neg(x) b = Abs(a) y = NonZer
 
 
 def test_layers_that_openvino_does_not_claim_are_refused(plugin: Plugin) -> None:
-    network = Network.from_bytes(parse(UNCLAIMED).SerializeToString())
+    network = network_of(UNCLAIMED)
     found = plugin.query_network(network, {})
     assert [each.op_type for each in found.unsupported] == ["NonZero"]
     with pytest.raises(UnsupportedLayers, match="NonZero is not claimed"):
@@ -499,9 +498,7 @@ def test_an_unload_ends_the_runs_that_settle_its_parts(
 
 def test_batches_of_many_sizes_keep_no_more_compilations_than_asked_for(plugin: Plugin) -> None:
     options = NetworkOptions(members=(Member(DeviceName("OPENVINO"), 4),))
-    load = Load(
-        Network.from_bytes(parse(NEGATIVE).SerializeToString()), {"COMPILED_SHAPES": "2"}, options
-    )
+    load = Load(network_of(NEGATIVE), {"COMPILED_SHAPES": "2"}, options)
     batched = plugin.services.devices.plugin("BATCH").load_network(load)
     assert isinstance(batched, BatchNetwork)
     assert isinstance(plugin, OpenVinoPlugin)
@@ -530,7 +527,7 @@ def test_a_request_that_parts_cannot_run_is_answered_by_the_whole_network(
 
 
 def test_then_a_query_says_so(plugin: Plugin) -> None:
-    network = Network.from_bytes(parse(UNCLAIMED).SerializeToString())
+    network = network_of(UNCLAIMED)
     found = plugin.query_network(network, {"FALLBACK": "ALL"})
     assert not found.unsupported
     assert len(found.supported_layers) == 3
@@ -568,7 +565,7 @@ def test_a_query_and_a_load_with_free_sizes_compile_nothing(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(Runtime, "convert")
-    network = Network.from_bytes(parse(NEGATIVE).SerializeToString())
+    network = network_of(NEGATIVE)
     assert not plugin.query_network(network, {}).unsupported
     plugin.load_network(Load(network)).close()
 
@@ -578,7 +575,7 @@ def test_a_number_of_axes_that_follows_from_sizes_is_found_with_likely_ones(
 ) -> None:
     model = parse("f (float[N,1,M] x) => (float[A,B] y) { s = Squeeze(x) y = Neg(s) }")
     model.opset_import[0].version = 13
-    network = Network.from_bytes(model.SerializeToString())
+    network = network_of(model)
     assert not plugin.query_network(network, {}).unsupported
 
 
@@ -595,6 +592,6 @@ def test_a_network_whose_only_shape_does_not_compile_loads_and_says_so(rig: Any)
 
 
 def test_without_a_fallback_it_is_refused(plugin: Plugin) -> None:
-    network = Network.from_bytes(parse(NEVER).SerializeToString())
+    network = network_of(NEVER)
     with pytest.raises(UnsupportedLayers, match="not exact"):
         plugin.load_network(Load(network, {"FALLBACK": "NO"}))

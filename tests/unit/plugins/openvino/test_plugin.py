@@ -29,9 +29,8 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.runtime.execution.job import Job
-from headrace.runtime.network.network import Network
 from headrace.testing import networks
-from headrace.testing.case import Case, parse
+from headrace.testing.case import Case, network_of, parse
 from headrace.testing.compare import assert_same_outputs
 from headrace.testing.infer_request import InferRequest
 from tests.support.patience import PATIENCE_SECONDS
@@ -40,8 +39,7 @@ from tests.support.patience import PATIENCE_SECONDS
 def load(
     plugin: Plugin, model: str | onnx.ModelProto, config: dict[str, str] | None = None
 ) -> ExecutableNetwork:
-    proto = parse(model) if isinstance(model, str) else model
-    return plugin.load_network(Load(Network.from_bytes(proto.SerializeToString()), config or {}))
+    return plugin.load_network(Load(network_of(model), config or {}))
 
 
 def infer(network: ExecutableNetwork, **inputs: Any) -> dict[str, Any]:

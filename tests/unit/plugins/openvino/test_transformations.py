@@ -13,7 +13,7 @@ pytest.importorskip(
 
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.testing.case import Case, parse
+from headrace.testing.case import network_of
 from headrace.testing.infer_request import InferRequest
 
 
@@ -22,9 +22,8 @@ from headrace.testing.infer_request import InferRequest
 def test_short_vectors_are_normalised_as_long_ones(
     plugin: Plugin, opset: int, attributes: str
 ) -> None:
-    model = parse(f"g (float[2,2] x) => (float[2,2] y) {{ y = LpNormalization{attributes}(x) }}")
-    model.opset_import[0].version = opset
-    request = InferRequest(plugin.load_network(Load(Case("g", model, {}).network)))
+    text = f"g (float[2,2] x) => (float[2,2] y) {{ y = LpNormalization{attributes}(x) }}"
+    request = InferRequest(plugin.load_network(Load(network_of(text, opset=opset))))
     order, axis = (1 if "p" in attributes else 2), (0 if "axis" in attributes else 1)
     for size in (1.0, 1e-3, 1e-6, 0.0):
         x = np.array([[3, -4], [1, 2]], np.float32) * np.float32(size)
@@ -36,11 +35,10 @@ def test_short_vectors_are_normalised_as_long_ones(
 
 @pytest.mark.parametrize("bounds", ["", ", l", ", , h", ", l, h"])
 def test_a_clip_may_lack_bounds(plugin: Plugin, bounds: str) -> None:
-    model = parse(f"g (float[2,2] x, float l, float h) => (float[2,2] y) {{ y = Clip(x{bounds}) }}")
-    model.opset_import[0].version = 13
+    text = f"g (float[2,2] x, float l, float h) => (float[2,2] y) {{ y = Clip(x{bounds}) }}"
     dtype = np.dtype(np.float32)
     x, low, high = np.array([[0, 3], [7, 120]], dtype), dtype.type(2), dtype.type(9)
-    request = InferRequest(plugin.load_network(Load(Case("g", model, {}).network)))
+    request = InferRequest(plugin.load_network(Load(network_of(text, opset=13))))
     found: Any = request.infer({"x": x, "l": np.array(low), "h": np.array(high)})["y"]
     ends = (low if "l" in bounds else x.min(), high if "h" in bounds else x.max())
     np.testing.assert_array_equal(found, np.clip(x, *ends))

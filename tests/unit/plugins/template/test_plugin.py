@@ -20,10 +20,8 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network.network import Network
 from headrace.testing import networks
-from headrace.testing.case import parse
-from headrace.testing.infer_request import InferRequest
+from headrace.testing.infer_request import InferRequest, infer_once
 from headrace.testing.services import services
 
 MAX_LINES = 210
@@ -123,9 +121,7 @@ def load(plugin: Plugin) -> ExecutableNetwork:
 
 def test_an_answer_has_the_type_that_its_port_declares(plugin: Plugin) -> None:
     text = "g (int32[2] x) => (int32[a] y) { y = ReduceSumSquare(x) }"
-    compiled = plugin.load_network(Load(Network.from_bytes(parse(text).SerializeToString())))
-    found = InferRequest(compiled).infer({"x": np.array([3, 4], np.int32)})["y"]
-    compiled.close()
+    found = infer_once(plugin, text, np.array([3, 4], np.int32))["y"]
     assert isinstance(found, np.ndarray)
     assert found.dtype == np.dtype(np.int32)
     assert found.tolist() == [25]

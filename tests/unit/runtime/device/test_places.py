@@ -12,8 +12,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
 from headrace.runtime.metrics import families
-from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from headrace.testing.counted import numbers
 from headrace.testing.services import services
 from tests.support.hook_plugin import HookPlugin
@@ -34,7 +33,7 @@ def plugin(offered: Services) -> HookPlugin:
 
 def load(plugin: HookPlugin, device_id: str = "") -> ExecutableNetwork:
     model = parse("m (float[N,16] x) => (float[N,16] y) { y = MatMul(x, w) }", {"w": WEIGHT})
-    network = Network.from_bytes(model.SerializeToString())
+    network = network_of(model)
     loaded = plugin.load_network(Load(network, {"DEVICE_ID": device_id}))
     plugin.compiled.clear()
     return loaded

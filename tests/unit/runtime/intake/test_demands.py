@@ -6,8 +6,8 @@ import onnx
 import pytest
 
 from headrace.runtime.errors import InvalidModel
-from headrace.testing.case import parse
-from tests.support.model_zoo import model, network, node, value
+from headrace.testing.case import network_of, parse
+from tests.support.model_zoo import model, node, value
 
 SCAN = (
     "g (float[2] h, float[3,2] x) => (float[2] y, float[3,2] z) {{ "
@@ -36,10 +36,10 @@ def of(text: str, outputs: list[str]) -> onnx.ModelProto:
 @pytest.mark.parametrize("text", WHOLE, ids=["Scan", "Loop", "If"])
 def test_a_body_gives_what_its_layer_hands_on(text: str) -> None:
     outputs = WHOLE[text]
-    network(of(text, outputs))
+    network_of(of(text, outputs))
     for count in range(len(outputs)):
         with pytest.raises(InvalidModel) as caught:
-            network(of(text, outputs[:count]))
+            network_of(of(text, outputs[:count]))
         expected = f"of layer 'y' has {count} outputs; it needs {len(outputs)} for this"
         assert expected in caught.value.message
 
@@ -53,7 +53,7 @@ def test_a_body_gives_each_state_even_if_the_layer_does_not_hand_it_on(text: str
         layer.attribute[-1].g.input.add().CopyFrom(layer.attribute[-1].g.input[-1])
         layer.attribute[-1].g.input[-1].name = name
     with pytest.raises(InvalidModel, match="has 0 outputs; it needs"):
-        network(proto)
+        network_of(proto)
 
 
 @pytest.mark.parametrize("text", WHOLE, ids=["Scan", "Loop", "If"])
@@ -66,7 +66,7 @@ def test_a_body_takes_what_its_layer_hands_to_it(text: str) -> None:
         for at in range(count):
             body.input.append(onnx.helper.make_tensor_value_info(f"a{at}", 1, [2]))
         with pytest.raises(InvalidModel, match=f"has {count} inputs; it needs {needed} for this"):
-            network(proto)
+            network_of(proto)
 
 
 def test_a_constant_among_the_inputs_of_a_body_is_not_handed_to_it() -> None:
@@ -74,7 +74,7 @@ def test_a_constant_among_the_inputs_of_a_body_is_not_handed_to_it() -> None:
     body = proto.graph.node[0].attribute[-1].g
     body.input.append(onnx.helper.make_tensor_value_info("w", 1, [1]))
     body.initializer.append(onnx.helper.make_tensor("w", 1, [1], [1.0]))
-    network(proto)
+    network_of(proto)
 
 
 def test_the_lengths_of_an_early_scan_are_no_state() -> None:
@@ -84,9 +84,9 @@ def test_the_lengths_of_an_early_scan_are_no_state() -> None:
     del proto.graph.output[1:]
     proto.opset_import[0].version = 8
     del proto.graph.node[0].attribute[1].g.output[1:]
-    network(proto)
+    network_of(proto)
 
 
 def test_a_split_before_version_18_needs_neither_lengths_nor_a_number() -> None:
     halves = [value("y", shape=[2]), value("z", shape=[2])]
-    network(model([node("Split", ["x"], ["y", "z"])], [value("x", shape=[4])], halves, opset=17))
+    network_of(model([node("Split", ["x"], ["y", "z"])], [value("x", shape=[4])], halves, opset=17))

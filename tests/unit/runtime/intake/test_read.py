@@ -24,6 +24,7 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.mapped_files import MappedFiles
 from headrace.runtime.transform.transform import transform_network
+from headrace.testing.case import network_of
 from tests.support.model_zoo import (
     FLOAT,
     INT64,
@@ -33,7 +34,6 @@ from tests.support.model_zoo import (
     graph,
     image_network,
     model,
-    network,
     node,
     run,
     value,
@@ -321,7 +321,7 @@ def test_a_broken_model_is_refused_with_the_reason(kind: str) -> None:
 
 @pytest.mark.parametrize("shape", [(4,), ("N",), (None,), None])
 def test_a_weight_may_be_the_default_of_an_input(shape: Any) -> None:
-    network(changed(lambda p: p.graph.input.append(value("b1", shape))))
+    network_of(changed(lambda p: p.graph.input.append(value("b1", shape))))
 
 
 def test_a_body_must_produce_its_outputs_itself() -> None:
@@ -373,7 +373,7 @@ def test_what_a_model_says_of_devices_is_dropped() -> None:
     proto.configuration.add(name="two", num_devices=2)
     proto.graph.node[0].device_configurations.add()  # onnx-ir does not take an empty one
     proto.graph.node[1].device_configurations.add(configuration_id="two")
-    read = onnx.load_from_string(network(proto).to_bytes())
+    read = onnx.load_from_string(network_of(proto).to_bytes())
     assert not read.configuration
     assert not any(each.device_configurations for each in read.graph.node)
 
@@ -452,7 +452,7 @@ def test_vocabularies_and_trees_may_be_longer_up_to_a_bound(
         lengths = ("max_gram_length", "max_skip_count", "min_gram_length")
         attributes = attributes | {"ngram_counts": [0], **dict.fromkeys(lengths, 1)}
     proto = of_list(operator, domain, **attributes)
-    network(proto)
+    network_of(proto)
     assert "lists 4097 values; at most 4096" in refusal(proto, Limits(list_length=4096))
 
 
@@ -477,7 +477,7 @@ def test_graphs_may_be_nested_as_deep_as_the_limit() -> None:
         inputs = [value("x"), value("flag", (), TensorProto.BOOL)]
         return model(body.node, inputs, [value("t")])
 
-    assert len(network(deep(4)).layers) == 31
+    assert len(network_of(deep(4)).layers) == 31
     assert "nested" in refusal(deep(4), Limits(depth=3))
 
 
@@ -516,7 +516,8 @@ def test_layers_in_any_order_are_sorted() -> None:
     del proto.graph.node[:]
     proto.graph.node.extend(reversed_nodes)
     feeds = {"x": np.ones((1, 3, 8, 8), np.float32)}
-    np.testing.assert_array_equal(run(network(proto), feeds)["y"], run(image_network(), feeds)["y"])
+    found, wanted = run(network_of(proto), feeds)["y"], run(image_network(), feeds)["y"]
+    np.testing.assert_array_equal(found, wanted)
 
 
 def one_of_each_tensor() -> onnx.ModelProto:
@@ -559,7 +560,7 @@ def test_a_model_is_read_as_protobuf_reads_it_however_its_fields_are_laid_out(se
     data = scrambled(proto, chance)
     assert plain(onnx.ModelProto.FromString(data)) == plain(proto)
     read = onnx.ModelProto.FromString(Network.from_bytes(data).to_bytes())
-    expected = onnx.ModelProto.FromString(network(proto).to_bytes())
+    expected = onnx.ModelProto.FromString(network_of(proto).to_bytes())
     assert plain(read) == plain(expected)
 
 
@@ -578,7 +579,7 @@ def test_a_tensor_may_say_that_its_data_are_inline() -> None:
     for tensor in proto.graph.initializer:
         tensor.data_location = TensorProto.DEFAULT
         tensor.external_data.add(key="location", value="elsewhere")  # which then does not count
-    read = onnx.ModelProto.FromString(Network.from_bytes(proto.SerializeToString()).to_bytes())
+    read = onnx.ModelProto.FromString(network_of(proto).to_bytes())
     found = {tensor.name: tensor for tensor in read.graph.initializer}
     assert not any(tensor.external_data for tensor in found.values())
     for tensor in proto.graph.initializer:
@@ -591,7 +592,7 @@ def test_the_last_import_of_a_domain_counts(imports: list[tuple[str, int]]) -> N
     proto = changed(lambda p: p.ClearField("opset_import"))
     for domain, version in [*imports, *imports]:
         proto.opset_import.add(domain=domain, version=version)
-    assert network(proto).model.opset_imports == {"": 17}
+    assert network_of(proto).model.opset_imports == {"": 17}
 
 
 # -- external data --

@@ -8,7 +8,8 @@ import onnx
 import pytest
 
 from headrace.runtime.errors import InvalidModel
-from tests.support.model_zoo import chain, function, model, network, node, value
+from headrace.testing.case import network_of
+from tests.support.model_zoo import chain, function, model, node, value
 
 FLOAT, INT = onnx.AttributeProto.FLOAT, onnx.AttributeProto.INT
 
@@ -38,22 +39,22 @@ def called(made: onnx.FunctionProto, *, through: bool = False, **given: Any) -> 
 
 def refusal(proto: onnx.ModelProto) -> str:
     with pytest.raises(InvalidModel) as caught:
-        network(proto)
+        network_of(proto)
     return caught.value.message
 
 
 @pytest.mark.parametrize("through", [False, True])
 def test_a_call_may_give_what_a_layer_needs(through: bool) -> None:
-    network(called(referring("Constant", "value_float", FLOAT), through=through, given=2.0))
-    network(called(referring("Softmax", "axis", INT, 1), through=through))
-    network(called(referring("Unknown", "axis", INT, 1), through=through, given="a"))
+    network_of(called(referring("Constant", "value_float", FLOAT), through=through, given=2.0))
+    network_of(called(referring("Softmax", "axis", INT, 1), through=through))
+    network_of(called(referring("Unknown", "axis", INT, 1), through=through, given="a"))
 
 
 def test_a_call_may_rely_on_the_default() -> None:
     made = referring("Constant", "value_float", FLOAT)
     made.attribute.pop()
     made.attribute_proto.append(onnx.helper.make_attribute("given", 1.0))
-    network(called(made))
+    network_of(called(made))
 
 
 @pytest.mark.parametrize("through", [False, True])
@@ -104,13 +105,13 @@ def test_a_call_may_leave_out_an_input_that_a_layer_does_not_need() -> None:
     clip = function("f", [node("Clip", ["a", "low", "high"], ["b"])])
     clip.input.extend(["low", "high"])
     call = node("f", ["x", "", "x"], ["y"], domain="f")
-    network(model([call], [value("x")], [value("y")], functions=[clip], domains=["f"]))
+    network_of(model([call], [value("x")], [value("y")], functions=[clip], domains=["f"]))
     call = node("f", ["x"], ["y"], domain="f")
-    network(model([call], [value("x")], [value("y")], functions=[clip], domains=["f"]))
+    network_of(model([call], [value("x")], [value("y")], functions=[clip], domains=["f"]))
 
 
 def test_a_function_that_nobody_calls_needs_nothing() -> None:
     proto = chain()
     proto.functions.append(referring("Constant", "value_float", FLOAT))
     proto.opset_import.add(domain="f", version=1)
-    network(proto)
+    network_of(proto)

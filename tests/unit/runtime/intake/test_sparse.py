@@ -15,6 +15,7 @@ from headrace.runtime.intake import sparse as module
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
+from headrace.testing.case import network_of
 
 HEADER = '<ir_version: 8, opset_import: ["": 17]>'
 
@@ -73,7 +74,7 @@ def test_a_sparse_constant_becomes_a_dense_one() -> None:
     attribute.CopyFrom(
         helper.make_attribute("sparse_value", sparse(np.array([4], np.float32), [2], (3,)))
     )
-    network = Network.from_bytes(model.SerializeToString())
+    network = network_of(model)
     evaluator = CorrectedEvaluator(onnx.ModelProto.FromString(network.to_bytes()))
     (y,) = evaluator.run(None, {"x": np.ones(3, np.float32)})
     assert np.asarray(y).tolist() == [1, 1, 5]
@@ -116,7 +117,7 @@ def test_all_together_are_bounded() -> None:
 
 def test_an_output_that_is_listed_twice_is_given_once_and_a_note_says_so() -> None:
     text = "g (float[3] x) => (float[3] y, float[3] z, float[3] y) { y = Relu(x) z = Neg(x) }"
-    network = Network.from_bytes(parse_model(f"{HEADER} {text}").SerializeToString())
+    network = network_of(parse_model(f"{HEADER} {text}"))
     assert [port.name for port in network.outputs] == ["y", "z"]
     assert network.notes == ("output 'y' is listed twice, and given once",)
 
@@ -126,7 +127,7 @@ def test_a_branch_may_give_a_value_twice() -> None:
         y, z = If(c) <then_branch = t () => (float[3] a, float[3] a) { a = Relu(x) },
                       else_branch = e () => (float[3] b, float[3] d) { b = Neg(x) d = Abs(x) }>
     }"""
-    network = Network.from_bytes(parse_model(f"{HEADER} {text}").SerializeToString())
+    network = network_of(parse_model(f"{HEADER} {text}"))
     evaluator = CorrectedEvaluator(onnx.ModelProto.FromString(network.to_bytes()))
     x = np.array([-1, 0, 2], np.float32)
     for chosen, wanted in ((True, [[0, 0, 2]] * 2), (False, [[1, 0, -2], [1, 0, 2]])):

@@ -12,6 +12,7 @@ from headrace.runtime.errors import InvalidModel
 from headrace.runtime.intake.zip_maps import CLASSES, from_metadata
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.transform import transform_network
+from headrace.testing.case import network_of
 
 _NAMES = ["no", "yes", "perhaps"]
 
@@ -38,7 +39,7 @@ def scores(**classes: Any) -> onnx.ModelProto:
 
 
 def read(model: onnx.ModelProto) -> Network:
-    return Network.from_bytes(model.SerializeToString())
+    return network_of(model)
 
 
 def refusal(model: onnx.ModelProto) -> str:

@@ -7,9 +7,8 @@ import pytest
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.loading.batch_size import check_batch_size, with_batch
-from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Presentation
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 
 KEEPS = """m (float[n,2] x, float[2] h) => (float[n,2] y, float[2] hn) {
     y = Add(x, h)
@@ -25,12 +24,8 @@ def request(most: int, device: str = "CPU", **config: str) -> LoadRequest:
     return LoadRequest("m", DeviceName.parse(device), config, presentation=presentation)
 
 
-def network(text: str) -> Network:
-    return Network.from_bytes(parse(text).SerializeToString())
-
-
 def check(text: str, most: int = 4, **config: str) -> None:
-    check_batch_size(network(text), request(most, **config))
+    check_batch_size(network_of(text), request(most, **config))
 
 
 def test_a_first_dimension_of_any_size_is_a_batch() -> None:
@@ -65,7 +60,7 @@ def test_states_are_not_the_client_s() -> None:
 
 @pytest.mark.parametrize("device", ["BATCH:CPU(4)", "MULTI:[BATCH:CPU(4)],CPU"])
 def test_one_row_becomes_any_number_for_batch_if_the_author_says_so(device: str) -> None:
-    given, asked = network(ONE_ROW), request(4, device)
+    given, asked = network_of(ONE_ROW), request(4, device)
     check_batch_size(given, asked)
     made = with_batch(given, asked)
     (x,), (y,) = made.inputs, made.outputs
@@ -75,5 +70,5 @@ def test_one_row_becomes_any_number_for_batch_if_the_author_says_so(device: str)
 
 @pytest.mark.parametrize(("most", "device"), [(0, "BATCH:CPU(4)"), (4, "CPU")])
 def test_one_row_stays_one_otherwise(most: int, device: str) -> None:
-    given = network(ONE_ROW)
+    given = network_of(ONE_ROW)
     assert with_batch(given, request(most, device)) is given

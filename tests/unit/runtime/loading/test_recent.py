@@ -15,6 +15,7 @@ from headrace.runtime.errors import InvalidModel
 from headrace.runtime.loading.recent import RecentNetworks
 from headrace.runtime.network.network import Network
 from headrace.testing import networks
+from headrace.testing.case import network_of
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
 
@@ -186,7 +187,7 @@ def test_an_extension_makes_the_device_transform_a_kept_network_again(
     kept = network()
     kept.keep()
     plugin.query_network(kept, {})
-    given = Network.from_bytes(networks.local_function().model.SerializeToString())
+    given = network_of(networks.local_function().model)
     plugin.add_extension([*given.model.functions.values()])
     plugin.query_network(kept, {})
     assert transform.call_count == 2

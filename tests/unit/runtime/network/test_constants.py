@@ -12,9 +12,8 @@ import pytest
 from headrace.plugins import cpu
 from headrace.runtime.device.load import Load
 from headrace.runtime.network.constants import const_tensor
-from headrace.runtime.network.network import Network
 from headrace.testing import networks
-from headrace.testing.case import Case
+from headrace.testing.case import Case, network_of
 from headrace.testing.services import services
 
 
@@ -37,7 +36,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_load_looks_for_no_members_of_protocols(case: Case, compared: list[str]) -> None:
     with services() as offered:
         plugin = cpu.create_plugin("CPU", offered, {})
-        plugin.load_network(Load(Network.from_bytes(case.model.SerializeToString()), {})).close()
+        plugin.load_network(Load(network_of(case.model), {})).close()
     assert not compared
 
 
@@ -70,7 +69,7 @@ def test_a_constant_of_a_function_s_attribute_has_no_tensor() -> None:
 
 
 def test_no_tensor_of_a_network_keeps_the_message_that_it_came_in() -> None:
-    network = Network.from_bytes(networks.mlp().model.SerializeToString())
+    network = network_of(networks.mlp().model)
     tensors = [value.const_value for value in network.model.graph.initializers.values()]
     assert tensors
     assert not any(isinstance(tensor, ir.TensorProtoTensor) for tensor in tensors)

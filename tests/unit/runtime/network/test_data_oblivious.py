@@ -7,9 +7,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from headrace.runtime.network.data_oblivious import is_data_oblivious
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from tools.benchmark.mobilenet_v2 import mobilenet_v2
 
 OBLIVIOUS = {
@@ -47,7 +46,7 @@ NOT_OBLIVIOUS = {
 
 
 def found(model: onnx.ModelProto) -> bool:
-    network = Network.from_bytes(model.SerializeToString())
+    network = network_of(model)
     infer_types(network.model)
     return is_data_oblivious(network.model)
 

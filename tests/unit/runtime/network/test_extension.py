@@ -12,7 +12,8 @@ import pytest
 from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.network.extension import merge_functions, read_functions
-from tests.support.model_zoo import function, model, network, node, run, value
+from headrace.testing.case import network_of
+from tests.support.model_zoo import function, model, node, run, value
 
 
 def library(*functions: onnx.FunctionProto) -> bytes:
@@ -47,18 +48,18 @@ def test_a_model_of_functions_needs_no_graph() -> None:
 
 def test_a_network_gets_the_functions_that_it_runs_and_those_that_these_run() -> None:
     functions = read_functions(library(TWICE, FOUR_TIMES, function("other", NEGATE)))
-    merged = merge_functions(network(caller("four_times")), functions)
+    merged = merge_functions(network_of(caller("four_times")), functions)
     assert {key[1] for key in merged.model.functions} == {"twice", "four_times"}
     assert run(merged, X)["y"].tolist() == [[4.0] * 3] * 2
 
 
 def test_a_network_that_runs_none_is_returned_as_it_is() -> None:
-    it = network(caller("unknown"))
+    it = network_of(caller("unknown"))
     assert merge_functions(it, read_functions(library(TWICE))) is it
 
 
 def test_the_original_network_is_not_touched() -> None:
-    it = network(caller())
+    it = network_of(caller())
     before = it.to_bytes()
     merge_functions(it, read_functions(library(TWICE)))
     assert it.to_bytes() == before
@@ -66,14 +67,14 @@ def test_the_original_network_is_not_touched() -> None:
 
 def test_a_networks_own_function_comes_before_an_extension() -> None:
     own = function("twice", [node("Neg", ["a"], ["b"])])
-    it = network(caller(functions=[own]))
+    it = network_of(caller(functions=[own]))
     assert run(merge_functions(it, read_functions(library(TWICE))), X)["y"][0, 0] == -1
 
 
 def test_one_extension_serves_many_networks() -> None:
     functions = read_functions(library(TWICE))
     for _ in range(2):
-        assert run(merge_functions(network(caller()), functions), X)["y"][0, 0] == 2
+        assert run(merge_functions(network_of(caller()), functions), X)["y"][0, 0] == 2
 
 
 @pytest.mark.parametrize(
@@ -110,4 +111,4 @@ def test_the_byte_that_is_not_valid_is_one_of_the_extensions(data: bytes) -> Non
 def test_extensions_cannot_make_a_network_explode() -> None:
     functions = read_functions(library(TWICE, FOUR_TIMES))
     with pytest.raises(InvalidModel, match="inlined"):
-        merge_functions(network(caller("four_times")), functions, Limits(inlined_nodes=1))
+        merge_functions(network_of(caller("four_times")), functions, Limits(inlined_nodes=1))

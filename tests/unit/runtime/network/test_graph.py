@@ -9,6 +9,7 @@ import pytest
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.graph import graph_of
 from headrace.runtime.network.network import Network
+from headrace.testing.case import network_of
 
 CHAIN = """
 <ir_version: 10, opset_import: ["" : 18]>
@@ -32,7 +33,7 @@ branch (float[2] x, bool c) => (float[2] y)
 
 
 def network(text: str) -> Network:
-    return Network.from_bytes(onnx.parser.parse_model(text).SerializeToString())
+    return network_of(onnx.parser.parse_model(text))
 
 
 def test_layers_come_in_order_with_their_devices() -> None:

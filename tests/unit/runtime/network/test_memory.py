@@ -17,10 +17,11 @@ from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
 from headrace.runtime.system import garbage
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
+from headrace.testing.case import network_of
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.occupied import eventually
 from tests.support.gate import Gate
-from tests.support.model_zoo import model, network, node, value
+from tests.support.model_zoo import model, node, value
 from tests.support.patience import PATIENCE_SECONDS
 
 DEVICES = (
@@ -64,7 +65,7 @@ def large(*, last: str = "Relu") -> Network:
     """Two layers with 4 MiB of weights, in an operator set that backends may not know yet."""
     weights = {"w": np.ones((1024, 1024), np.float32)}
     nodes = [node("MatMul", ["x", "w"], ["h"], name="first"), node(last, ["h"], ["y"], name="last")]
-    return network(model(nodes, [value("x", ("N", 1024))], [value("y", ("N", 1024))], weights))
+    return network_of(model(nodes, [value("x", ("N", 1024))], [value("y", ("N", 1024))], weights))
 
 
 class Watched:

@@ -13,32 +13,23 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from headrace.runtime.network.network import Network, Port
-from tests.support.model_zoo import (
-    FLOAT,
-    branches,
-    chain,
-    image_network,
-    model,
-    network,
-    node,
-    run,
-    value,
-)
+from headrace.testing.case import network_of
+from tests.support.model_zoo import FLOAT, branches, chain, image_network, model, node, run, value
 
 
 def names(*nodes: onnx.NodeProto) -> tuple[str, ...]:
-    return network(model(nodes, [value("x")], [value("y")])).layer_names
+    return network_of(model(nodes, [value("x")], [value("y")])).layer_names
 
 
 def test_inputs_that_an_initialiser_gives_a_value_are_no_ports() -> None:
     nodes = [node("Add", ["x", "w"], ["y"])]
     weight = {"w": np.zeros((2, 3), np.float32)}
-    it = network(model(nodes, [value("x"), value("w")], [value("y")], weight))
+    it = network_of(model(nodes, [value("x"), value("w")], [value("y")], weight))
     assert [port.name for port in it.inputs] == ["x"]
 
 
 def test_a_port_tells_fixed_named_and_unknown_dimensions_apart() -> None:
-    it = network(
+    it = network_of(
         model([node("Relu", ["x"], ["y"])], [value("x", (1, "N", None))], [value("y", None)])
     )
     assert it.inputs == (Port("x", ir.DataType.FLOAT, (1, "N", None)),)
@@ -46,8 +37,8 @@ def test_a_port_tells_fixed_named_and_unknown_dimensions_apart() -> None:
 
 
 def test_minus_one_is_an_unknown_dimension() -> None:
-    it = network(model([node("Relu", ["x"], ["y"])], [value("x", (-1, 3))], [value("y", (-1, 3))]))
-    assert it.inputs[0].shape == (None, 3)
+    relu = model([node("Relu", ["x"], ["y"])], [value("x", (-1, 3))], [value("y", (-1, 3))])
+    assert network_of(relu).inputs[0].shape == (None, 3)
 
 
 def test_sequences_and_optionals_are_ports_of_their_kind() -> None:
@@ -58,7 +49,7 @@ def test_sequences_and_optionals_are_ports_of_their_kind() -> None:
         [helper.make_value_info(name, kind) for name, kind in kinds.items()],
         [helper.make_value_info(f"{name}2", kind) for name, kind in kinds.items()],
     )
-    plain, optional = network(proto).inputs
+    plain, optional = network_of(proto).inputs
     assert (plain.kind, plain.optional, plain.dtype, plain.shape) == (
         "sequence",
         False,
@@ -88,7 +79,7 @@ def test_a_name_that_is_taken_gets_a_number() -> None:
 
 
 def test_layers_in_bodies_are_called_after_the_layer_and_the_branch() -> None:
-    assert set(network(branches()).layer_names) == {
+    assert set(network_of(branches()).layer_names) == {
         "h",
         "if",
         "if/then_branch/t",
@@ -108,7 +99,7 @@ def test_every_layer_has_one_name_and_keeps_it_from_then_on(given_names: list[st
     last = f"v{len(given_names)}"
     if not nodes:
         nodes = [node("Relu", ["v0"], [last := "out"])]
-    first = network(model(nodes, [value("v0")], [value(last)]))
+    first = network_of(model(nodes, [value("v0")], [value(last)]))
     assert len(set(first.layer_names)) == len(nodes)
     assert all(first.layer_names)
     for name, own in zip(first.layer_names, given_names, strict=False):
@@ -123,7 +114,7 @@ def test_our_own_metadata_is_dropped_and_the_callers_kept() -> None:
         owner.metadata_props.add(key="headrace.origins", value="[]")
         owner.metadata_props.add(key="headrace.layout", value="NHWC")
         owner.metadata_props.add(key="affinity", value="CPU")
-    it = network(proto)
+    it = network_of(proto)
     assert it.layers[0].origins == ()
     assert it.inputs[0].layout == ""
     first = next(it.nodes())
@@ -132,7 +123,7 @@ def test_our_own_metadata_is_dropped_and_the_callers_kept() -> None:
 
 
 def test_a_clone_shares_weights_and_nothing_else() -> None:
-    it = network(image_network())
+    it = network_of(image_network())
     clone = it.clone()
     weight = clone.model.graph.initializers["w3"].const_value
     assert weight is it.model.graph.initializers["w3"].const_value
@@ -145,7 +136,7 @@ def test_bytes_hold_the_weights_inline(size: int) -> None:
     weight = np.arange(size, dtype=np.float32)
     nodes = [node("Add", ["x", "w"], ["y"])]
     proto = model(nodes, [value("x", (1,))], [value("y", (size,))], {"w": weight})
-    again = onnx.ModelProto.FromString(network(proto).to_bytes())
+    again = onnx.ModelProto.FromString(network_of(proto).to_bytes())
     onnx.checker.check_model(again)
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(again.graph.initializer[0]), weight)
 
@@ -159,7 +150,7 @@ def test_large_weights_of_every_type_survive(dtype: str) -> None:
     weight = ir.serde.serialize_tensor(ir.Tensor(array, dtype=wanted, name="w"))
     proto = model([node("Shape", ["w"], ["y"])], [], [value("y", (1,), onnx.TensorProto.INT64)])
     proto.graph.initializer.append(weight)
-    first = network(proto)
+    first = network_of(proto)
     again = Network.from_bytes(first.to_bytes())
     for it in (first, again):
         held = it.model.graph.initializers["w"].const_value
@@ -191,7 +182,7 @@ def test_large_tensors_in_attributes_and_bodies_are_found_again() -> None:
         [value("flag", (), onnx.TensorProto.BOOL)],
         [value("y", (2, 600))],
     )
-    it = network(proto)
+    it = network_of(proto)
     for flag in (True, False):
         feeds = {"flag": np.array(flag)}
         np.testing.assert_array_equal(run(it, feeds)["y"], run(proto, feeds)["y"])
@@ -200,10 +191,10 @@ def test_large_tensors_in_attributes_and_bodies_are_found_again() -> None:
 def test_a_network_computes_what_its_model_computes() -> None:
     proto = image_network()
     feeds = {"x": np.random.default_rng(2).standard_normal((2, 3, 8, 8)).astype(np.float32)}
-    np.testing.assert_array_equal(run(network(proto), feeds)["y"], run(proto, feeds)["y"])
+    np.testing.assert_array_equal(run(network_of(proto), feeds)["y"], run(proto, feeds)["y"])
 
 
 def test_the_digest_is_that_of_the_bytes() -> None:
-    it = network(image_network())
+    it = network_of(image_network())
     assert it.digest == hashlib.sha256(it.to_bytes()).hexdigest()
     assert Network.from_bytes(it.to_bytes()).digest == it.digest

@@ -15,7 +15,6 @@ from headrace.ipc.segments import write_file
 from headrace.runtime.errors import Cancelled
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network import onnx_inference, type_inference
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.onnx_inference import (
     InferenceEnded,
     InferenceProcess,
@@ -25,7 +24,7 @@ from headrace.runtime.network.onnx_inference import (
 )
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.system.interruption import interruptible
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually
 from tests.support.patience import PATIENCE_SECONDS
@@ -55,7 +54,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[InferenceProcesses]:
 
 
 def rank_of(text: str, name: str) -> int | None:
-    model = Network.from_bytes(parse(text).SerializeToString()).model
+    model = network_of(text).model
     infer_types(model)
     values = {value.name: value for node in model.graph for value in node.outputs}
     shape = values[name].shape
@@ -64,7 +63,7 @@ def rank_of(text: str, name: str) -> int | None:
 
 @pytest.mark.parametrize("text", KILLERS.values(), ids=KILLERS)
 def test_layers_that_are_known_to_end_onnx_are_not_asked_about(text: str) -> None:
-    infer_types(Network.from_bytes(parse(text).SerializeToString()).model)
+    infer_types(network_of(text).model)
 
 
 def test_types_that_another_process_infers_are_the_same(apart: InferenceProcesses) -> None:

@@ -18,14 +18,14 @@ from headrace.runtime.intake.naming import walk
 from headrace.runtime.network import type_inference
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from tests.support.exploding_networks import exploding
-from tests.support.model_zoo import branches, function, model, network, node, value
+from tests.support.model_zoo import branches, function, model, node, value
 
 
 def inferred(proto: onnx.ModelProto) -> dict[str, str]:
     """Type and shape of each value that a layer gives."""
-    it = network(proto).model
+    it = network_of(proto).model
     infer_types(it)
     return {
         f"{each.name}": f"{each.dtype}{each.shape}"
@@ -151,14 +151,14 @@ def test_onnx_is_asked_about_a_few_layers_at_a_time(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(onnx.shape_inference, "infer_shapes", infer_shapes)
     for proto in exploding():
-        infer_types(network(proto).model)
+        infer_types(network_of(proto).model)
     assert 0 < max(asked) <= 8
 
 
 def test_no_rank_is_taken_that_no_tensor_has() -> None:
     def shapes() -> Iterator[ir.Shape]:
         for proto in exploding():
-            it = network(proto).model
+            it = network_of(proto).model
             infer_types(it)
             for layer in walk(it.graph):
                 yield from (each.shape for each in layer.outputs if each.shape is not None)
@@ -196,7 +196,7 @@ def test_inference_ends_where_functions_call_functions_without_end(
     nodes = [node("f11", ["x"], ["y"], domain="f")]
     proto = model(nodes, [value("x")], [value("y")], functions=functions, domains=["f"])
     proto.graph.output[0].type.tensor_type.ClearField("shape")
-    infer_types(network(proto).model)  # of 2,048 calls
+    infer_types(network_of(proto).model)  # of 2,048 calls
 
 
 def test_a_type_that_there_is_not_is_not_known() -> None:
@@ -211,7 +211,7 @@ def test_what_is_declared_stays() -> None:
     proto = model([node("Add", ["x", "w"], ["y"])], [value("x", ("N", 3))], [], weights)
     proto.graph.output.append(value("y", ("M", "K")))
     assert inferred(proto) == {"y": "FLOAT[M,K]"}
-    assert isinstance(network(proto), Network)
+    assert isinstance(network_of(proto), Network)
 
 
 def test_two_sizes_that_nobody_named_get_no_name_in_common() -> None:

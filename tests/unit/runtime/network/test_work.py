@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.work import multiply_adds
 from headrace.runtime.transform.transform import transform_network
 from headrace.testing import networks
-from headrace.testing.case import Case, parse
+from headrace.testing.case import Case, network_of
 
 
 def work(text: str) -> int | None:
-    network = Network.from_bytes(parse(text).SerializeToString())
+    network = network_of(text)
     return multiply_adds(transform_network(network))  # with the shapes that ONNX infers
 
 

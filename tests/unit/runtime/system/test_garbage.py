@@ -18,8 +18,9 @@ from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.network.network import Network
 from headrace.runtime.system import garbage
 from headrace.runtime.transform.options import LoadRequest, NetworkOptions
+from headrace.testing.case import network_of
 from headrace.testing.occupied import eventually
-from tests.support.model_zoo import model, network, node, value
+from tests.support.model_zoo import model, node, value
 from tests.support.patience import PATIENCE_SECONDS
 
 LAYERS = 2000  # some 60,000 objects on CPU
@@ -66,7 +67,7 @@ def chain(*operators: str) -> Network:
     nodes = [
         node(next(kinds), [names[at]], [names[at + 1]], name=f"layer{at}") for at in range(LAYERS)
     ]
-    return network(model(nodes, [value("x", ("N", 4))], [value("y", ("N", 4))]))
+    return network_of(model(nodes, [value("x", ("N", 4))], [value("y", ("N", 4))]))
 
 
 def load(core: Core, name: str, device: str) -> None:

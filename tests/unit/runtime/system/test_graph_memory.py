@@ -15,8 +15,9 @@ import pytest
 from headrace.runtime.network.network import Network
 from headrace.runtime.system import graph_memory
 from headrace.runtime.system.graph_memory import free_graphs, watched
+from headrace.testing.case import network_of
 from tests.support.gate import Gate, join
-from tests.support.model_zoo import branches, image_network, network
+from tests.support.model_zoo import branches, image_network
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ def alive(references: list[weakref.ref[object]]) -> int:
 def test_a_graph_is_freed_whole_once_its_model_is_gone(
     make: Callable[[], onnx.ModelProto],
 ) -> None:
-    it = network(make())
+    it = network_of(make())
     left = parts(it.model)
     free_graphs()
     assert alive(left) == len(left)
@@ -91,7 +92,7 @@ def _begun(loop: Iterator[object]) -> Iterator[object]:
 
 @pytest.mark.parametrize("what", HOLDS)
 def test_a_graph_of_which_somebody_holds_a_part_stays_whole(what: str) -> None:
-    it = network(image_network())
+    it = network_of(image_network())
     layers = it.layers
     left = parts(it.model)
     held = HOLDS[what](it.model.graph)
@@ -108,7 +109,7 @@ def test_a_graph_of_which_somebody_holds_a_part_stays_whole(what: str) -> None:
 def test_a_part_that_is_taken_out_of_a_graph_while_it_is_looked_at_stays_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    it = network(image_network())
+    it = network_of(image_network())
     graph = weakref.ref(it.model.graph)
     it.model.graph.meta["part"] = ir.Node("", "Relu", [ir.Value(name="a")])
     taken: list[ir.Node] = []
@@ -131,7 +132,7 @@ def test_a_part_that_is_taken_out_of_a_graph_while_it_is_looked_at_stays_whole(
 
 
 def test_a_tensor_that_somebody_holds_does_not_keep_its_graph() -> None:
-    it = network(image_network())
+    it = network_of(image_network())
     tensor = next(iter(it.model.graph.initializers.values())).const_value
     assert tensor is not None
     before = tensor.tobytes()
@@ -145,7 +146,7 @@ def test_a_tensor_that_somebody_holds_does_not_keep_its_graph() -> None:
 def test_a_copy_shares_tensors_and_attributes_with_a_graph_that_is_freed_and_stays_as_it_was() -> (
     None
 ):
-    it = network(image_network())
+    it = network_of(image_network())
     copy = it.clone()
     before = it.to_bytes()
     del it
@@ -173,7 +174,7 @@ def test_a_function_that_somebody_holds_stays_and_does_not_keep_the_graph() -> N
 
 
 def test_a_graph_that_another_model_has_too_stays() -> None:
-    it = network(image_network())
+    it = network_of(image_network())
     other = watched(ir.Model(it.model.graph, ir_version=10))
     count = len(it.layers)
     del it
@@ -192,7 +193,7 @@ def test_who_does_not_wait_leaves_its_graphs_to_the_thread_that_frees_already(
 
     free_graphs()
     monkeypatch.setattr(graph_memory, "_free", slow)
-    large, small = network(image_network()), network(branches())
+    large, small = network_of(image_network()), network_of(branches())
     left = [*parts(large.model), *parts(small.model)]
     del large
     freeing = threading.Thread(target=free_graphs)
@@ -214,7 +215,7 @@ def test_no_thread_waits_while_the_values_of_a_long_list_are_looked_at(
     proto.graph.node[0].domain = "own"
     proto.graph.node[0].attribute.append(onnx.helper.make_attribute("list", list(values)))
     proto.opset_import.add(domain="own", version=1)
-    it, longest = network(proto), 0
+    it, longest = network_of(proto), 0
     left, find = parts(it.model), gc.get_referents
 
     def found(*objects: object) -> list[object]:

@@ -22,7 +22,8 @@ from headrace.runtime.system.interruption import check, current, interruptible, 
 from headrace.runtime.transform.passes import simplify
 from headrace.runtime.transform.query import query_network
 from headrace.runtime.transform.transform import transform_network
-from tests.support.model_zoo import function, model, network, node, value
+from headrace.testing.case import network_of
+from tests.support.model_zoo import function, model, node, value
 
 LAYERS = 40
 LEVELS = 6
@@ -55,7 +56,7 @@ def chain() -> Network:
     nodes.append(node(f"f{LEVELS - 1}", [f"v{LAYERS}"], ["y"], domain="f"))
     proto = model(nodes, [value("v0")], [value("y")], functions=functions, domains=["f"])
     proto.graph.output[0].type.tensor_type.ClearField("shape")
-    return network(proto)
+    return network_of(proto)
 
 
 def step(of: Callable[[Network], object]) -> Callable[[Network], Callable[[], object]]:

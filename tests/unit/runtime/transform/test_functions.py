@@ -10,9 +10,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from headrace.runtime.errors import FailedPrecondition
-from headrace.runtime.network.network import Network
 from headrace.runtime.transform.functions import inline_functions
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 
 _CALL = """g (float[2] x) => (float[m] y) {{ y = mine.f(x) }}
 <domain: "mine", opset_import: ["" : {version}]>
@@ -24,7 +23,7 @@ def network(layer: str, version: int) -> ir.Model:
     model = parse(_CALL.format(layer=layer, version=version))
     model.opset_import[0].version = 18
     model.opset_import.add(domain="mine", version=1)
-    return Network.from_bytes(model.SerializeToString()).model
+    return network_of(model).model
 
 
 @pytest.mark.parametrize("version", [14, 16, 18, 20])

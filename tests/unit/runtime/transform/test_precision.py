@@ -15,22 +15,12 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, OutputOptions
 from headrace.runtime.transform.precision import to_float32
 from headrace.runtime.transform.transform import transform_network
-from tests.support.model_zoo import (
-    FLOAT,
-    HALF,
-    chain,
-    function,
-    graph,
-    model,
-    network,
-    node,
-    run,
-    value,
-)
+from headrace.testing.case import network_of
+from tests.support.model_zoo import FLOAT, HALF, chain, function, graph, model, node, run, value
 
 
 def widened(proto: Any) -> Network:
-    return transform_network(network(proto), fp16_to_fp32=True)
+    return transform_network(network_of(proto), fp16_to_fp32=True)
 
 
 def halves(it: Network) -> set[str]:
@@ -49,7 +39,7 @@ def half_network() -> Any:
 
 
 def test_a_network_without_float16_is_returned_as_it_is() -> None:
-    it = network(chain()).model
+    it = network_of(chain()).model
     assert to_float32(it) == (it, "", False)
 
 
@@ -77,7 +67,7 @@ def test_no_note_is_made_of_float16_that_only_the_caller_has(
     inputs: dict[str, InputOptions], outputs: dict[str, OutputOptions]
 ) -> None:
     proto = model([node("Exp", ["x"], ["y"])], [value("x", (3, 3))], [value("y", (3, 3))])
-    it = transform_network(network(proto), preprocess=(inputs, outputs), fp16_to_fp32=True)
+    it = transform_network(network_of(proto), preprocess=(inputs, outputs), fp16_to_fp32=True)
     assert ir.DataType.FLOAT16 in [port.dtype for port in (*it.inputs, *it.outputs)]
     assert it.notes == ()
 
@@ -213,7 +203,7 @@ def test_layers_keep_their_origins_and_the_casts_at_the_ends_have_none() -> None
 
 
 def test_the_original_keeps_its_types_and_weights() -> None:
-    it = network(half_network())
+    it = network_of(half_network())
     before = it.to_bytes()
     transform_network(it, fp16_to_fp32=True)
     assert it.to_bytes() == before
@@ -243,7 +233,7 @@ UNSAFE = {
 
 @pytest.mark.parametrize("kind", UNSAFE)
 def test_what_cannot_be_converted_safely_stays_as_it_was(kind: str) -> None:
-    it = network(UNSAFE[kind])
+    it = network_of(UNSAFE[kind])
     converted, reason, _ = to_float32(it.model)
     assert converted is it.model
     assert reason

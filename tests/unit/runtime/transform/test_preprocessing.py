@@ -13,30 +13,21 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, OutputOptions
 from headrace.runtime.transform.transform import transform_network
-from tests.support.model_zoo import (
-    FLOAT,
-    branches,
-    chain,
-    image_network,
-    model,
-    network,
-    node,
-    run,
-    value,
-)
+from headrace.testing.case import network_of
+from tests.support.model_zoo import FLOAT, branches, chain, image_network, model, node, run, value
 
 UINT8 = ir.DataType.UINT8
 
 
 def with_input(proto: Any = None, name: str = "x", **options: Any) -> Network:
     return transform_network(
-        network(proto or image_network()), preprocess=({name: InputOptions(**options)}, {})
+        network_of(proto or image_network()), preprocess=({name: InputOptions(**options)}, {})
     )
 
 
 def with_output(proto: Any = None, name: str = "y", **options: Any) -> Network:
     return transform_network(
-        network(proto or image_network()), preprocess=({}, {name: OutputOptions(**options)})
+        network_of(proto or image_network()), preprocess=({}, {name: OutputOptions(**options)})
     )
 
 
@@ -115,7 +106,7 @@ def test_integers_may_be_resized_to_the_nearest() -> None:
 def test_a_layout_alone_is_noted_and_changes_nothing() -> None:
     it = with_input(layout="nchw")
     assert it.inputs[0].layout == "NCHW"
-    assert len(it.layers) == len(network(image_network()).layers)
+    assert len(it.layers) == len(network_of(image_network()).layers)
 
 
 def test_preprocessing_stands_for_no_original_layer() -> None:

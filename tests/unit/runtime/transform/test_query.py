@@ -16,7 +16,8 @@ from headrace.runtime.intake.provenance import origins
 from headrace.runtime.transform.options import InputOptions
 from headrace.runtime.transform.query import QueryResult, query_network
 from headrace.runtime.transform.transform import transform_network
-from tests.support.model_zoo import branches, chain, image_network, model, network, node, value
+from headrace.testing.case import network_of
+from tests.support.model_zoo import branches, chain, image_network, model, node, value
 from tests.support.random_networks import RULES, random_networks
 
 
@@ -26,7 +27,7 @@ def lacking(*ops: str) -> Callable[[ir.Node], str | None]:
 
 
 def query(proto: Any, *ops: str, rules: bool = True, **inputs: InputOptions) -> QueryResult:
-    original = network(proto)
+    original = network_of(proto)
     transformed = transform_network(
         original, preprocess=(inputs, {}), device_passes=[RULES] if rules else []
     )
@@ -35,7 +36,7 @@ def query(proto: Any, *ops: str, rules: bool = True, **inputs: InputOptions) -> 
 
 def test_a_device_that_runs_all_supports_every_layer_by_its_original_name() -> None:
     result = query(image_network())
-    names = network(image_network()).layer_names
+    names = network_of(image_network()).layer_names
     assert result.supported_layers == dict.fromkeys(names, "D")
     assert result.unsupported == []
 
@@ -111,11 +112,11 @@ def test_ends_and_weights_are_told_apart_from_layers_and_follow_their_neighbours
 def test_preprocessing_that_the_device_does_not_run_is_told() -> None:
     result = query(image_network(), "Cast", x=InputOptions(dtype=DataType.UINT8))
     assert [layer.op_type for layer in result.unsupported] == ["Cast"]
-    assert len(result.supported_layers) == len(network(image_network()).layers)
+    assert len(result.supported_layers) == len(network_of(image_network()).layers)
 
 
 def test_the_device_is_asked_once_about_each_node() -> None:
-    original = network(branches())
+    original = network_of(branches())
     transformed = transform_network(original)
     asked: list[str | None] = []
 
@@ -129,7 +130,7 @@ def test_the_device_is_asked_once_about_each_node() -> None:
 @settings(deadline=None)
 @given(random_networks(), st.sets(st.sampled_from(["Relu", "Mul", "Reciprocal", "Add", "Neg"])))
 def test_the_verdicts_part_the_layers_and_agree_with_the_device(proto: Any, ops: set[str]) -> None:
-    original = network(proto)
+    original = network_of(proto)
     transformed = transform_network(original, device_passes=[RULES])
     result = query_network(original, transformed, lacking(*ops), "D")
     refused = [layer.layer for layer in result.unsupported]

@@ -20,7 +20,7 @@ from headrace.runtime.intake.naming import walk
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.transform import origins, transform_network
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from tests.support.gate import run_together
 from tests.support.interleaving import frequent_switches
 from tests.support.model_zoo import (
@@ -33,7 +33,6 @@ from tests.support.model_zoo import (
     graph,
     image_network,
     model,
-    network,
     node,
     run,
     value,
@@ -52,7 +51,7 @@ def by_op(it: Network) -> dict[str, set[str]]:
 def inputs_of(proto: Any, seed: int = 0) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     feeds: dict[str, Any] = {}
-    for port in network(proto).inputs:
+    for port in network_of(proto).inputs:
         shape = [size if isinstance(size, int) else 2 for size in port.shape or ()]
         array = random.standard_normal(shape)
         feeds[port.name] = array > 0 if port.dtype == ir.DataType.BOOL else array.astype(np.float32)
@@ -60,25 +59,25 @@ def inputs_of(proto: Any, seed: int = 0) -> dict[str, Any]:
 
 
 def test_without_anything_to_do_each_node_stands_for_itself() -> None:
-    it = transform_network(network(image_network()), common=False)
+    it = transform_network(network_of(image_network()), common=False)
     assert all(layer.origins == (layer.name,) for layer in it.layers)
 
 
 def test_the_original_is_not_touched() -> None:
-    it = network(chain())
+    it = network_of(chain())
     before = it.to_bytes()
     transform_network(it, device_passes=[RULES])
     assert it.to_bytes() == before
 
 
 def test_an_eliminated_identity_lives_on_in_what_now_gives_its_value() -> None:
-    it = transform_network(network(chain()))
+    it = transform_network(network_of(chain()))
     assert [layer.op_type for layer in it.layers] == ["Relu", "Relu"]
     assert it.layers[0].origins == ("a", "b")
 
 
 def test_fused_layers_are_one_node_of_both_origins() -> None:
-    it = transform_network(network(chain()), device_passes=[RULES])
+    it = transform_network(network_of(chain()), device_passes=[RULES])
     assert by_op(it) == {"Relu": {"a", "b", "y"}}
     assert [port.name for port in it.outputs] == ["y"]
 
@@ -86,7 +85,7 @@ def test_fused_layers_are_one_node_of_both_origins() -> None:
 def test_rules_serve_two_threads_at_a_time() -> None:
     def transform() -> None:
         for _ in range(20):
-            it = transform_network(network(chain()), device_passes=[RULES])
+            it = transform_network(network_of(chain()), device_passes=[RULES])
             assert [layer.op_type for layer in it.layers] == ["Relu"]
 
     with frequent_switches():
@@ -94,7 +93,7 @@ def test_rules_serve_two_threads_at_a_time() -> None:
 
 
 def test_rules_keep_nothing_of_a_network_that_is_gone() -> None:
-    it = transform_network(network(chain()), device_passes=[RULES])
+    it = transform_network(network_of(chain()), device_passes=[RULES])
     gone = weakref.ref(it.model.graph)
     del it
     gc.collect()
@@ -103,7 +102,7 @@ def test_rules_keep_nothing_of_a_network_that_is_gone() -> None:
 
 def test_all_nodes_of_a_decomposed_layer_stand_for_it() -> None:
     nodes = [node("Div", ["x", "z"], ["d"]), node("Div", ["d", "z"], ["y"])]
-    it = network(model(nodes, [value("x"), value("z")], [value("y")]))
+    it = network_of(model(nodes, [value("x"), value("z")], [value("y")]))
     transformed = transform_network(it, device_passes=[RULES])
     assert sorted((layer.op_type, layer.origins) for layer in transformed.layers) == [
         ("Mul", ("d",)),
@@ -119,7 +118,8 @@ def test_a_check_sees_types_that_the_network_does_not_declare() -> None:
         node("Div", ["i", "i"], ["q"]),
         node("Cast", ["q"], ["y"], to=FLOAT),
     ]
-    it = transform_network(network(model(nodes, [value("x")], [value("y")])), device_passes=[RULES])
+    given = network_of(model(nodes, [value("x")], [value("y")]))
+    it = transform_network(given, device_passes=[RULES])
     assert "Div" in by_op(it)
 
 
@@ -128,7 +128,7 @@ def test_rules_reach_into_bodies() -> None:
     other = graph([node("Neg", ["x"], ["e"])], outputs=[value("e")])
     nodes = [node("If", ["flag"], ["y"], name="if", then_branch=then, else_branch=other)]
     inputs = [value("x"), value("flag", (), TensorProto.BOOL)]
-    it = transform_network(network(model(nodes, inputs, [value("y")])), device_passes=[RULES])
+    it = transform_network(network_of(model(nodes, inputs, [value("y")])), device_passes=[RULES])
     assert by_op(it)["Relu"] == {"if/then_branch/r", "if/then_branch/t"}
 
 
@@ -138,7 +138,7 @@ def test_inlined_functions_stand_for_their_call() -> None:
     proto = model(nodes, [value("x")], [value("y")], functions=[twice], domains=["f"])
     inline = InlinePass()
     it = transform_network(
-        network(proto), device_passes=[lambda inner: bool(inline(inner).modified)]
+        network_of(proto), device_passes=[lambda inner: bool(inline(inner).modified)]
     )
     assert by_op(it) == {"Relu": {"call"}, "Neg": {"call"}}
 
@@ -158,21 +158,21 @@ def add_cast_after(op_type: str) -> Callable[[ir.Model], bool]:
 
 def test_a_node_put_between_two_layers_stands_for_its_reader() -> None:
     nodes = [node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"])]
-    it = network(model(nodes, [value("x")], [value("y")]))
+    it = network_of(model(nodes, [value("x")], [value("y")]))
     transformed = transform_network(it, device_passes=[add_cast_after("Relu")])
     assert by_op(transformed) == {"Relu": {"a"}, "Cast": {"y"}, "Neg": {"y"}}
 
 
 def test_a_node_put_before_an_output_stands_for_what_it_reads() -> None:
     nodes = [node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"])]
-    it = network(model(nodes, [value("x")], [value("y")]))
+    it = network_of(model(nodes, [value("x")], [value("y")]))
     transformed = transform_network(it, device_passes=[add_cast_after("Neg")])
     assert by_op(transformed)["Cast"] == {"y"}
 
 
 def test_an_output_that_a_pass_gave_another_value_keeps_its_name() -> None:
     nodes = [node("Relu", ["x"], ["y"]), node("Neg", ["y"], ["z"])]
-    it = network(model(nodes, [value("x")], [value("y"), value("z")]))
+    it = network_of(model(nodes, [value("x")], [value("y"), value("z")]))
     transformed = transform_network(it, device_passes=[add_cast_after("Relu")])
     assert [port.name for port in transformed.outputs] == ["y", "z"]
     x = np.array([[-1, 2, 3]] * 2, np.float32)
@@ -185,7 +185,7 @@ def test_a_pass_that_takes_an_output_away_is_a_bug() -> None:
         return True
 
     with pytest.raises(Internal, match="outputs"):
-        transform_network(network(chain()), device_passes=[drop])
+        transform_network(network_of(chain()), device_passes=[drop])
 
 
 def test_a_layer_absorbed_by_a_changed_reader_lives_on_in_it() -> None:
@@ -198,23 +198,23 @@ def test_a_layer_absorbed_by_a_changed_reader_lives_on_in_it() -> None:
 
     nodes = [node("Transpose", ["x"], ["t"]), node("Gemm", ["t", "z"], ["y"])]
     inputs = [value("x", (3, 3)), value("z", (3, 3))]
-    it = network(model(nodes, inputs, [value("y", (3, 3))]))
+    it = network_of(model(nodes, inputs, [value("y", (3, 3))]))
     assert by_op(transform_network(it, device_passes=[absorb])) == {"Gemm": {"t", "y"}}
 
 
 def test_a_layer_that_nobody_reads_vanishes() -> None:
     nodes = [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["unread"])]
-    it = transform_network(network(model(nodes, [value("x")], [value("y")])))
+    it = transform_network(network_of(model(nodes, [value("x")], [value("y")])))
     assert by_op(it) == {"Relu": {"y"}}
 
 
 def test_origins_survive_the_trip_through_a_clone() -> None:
-    it = transform_network(network(chain()))
+    it = transform_network(network_of(chain()))
     assert [origins(each) for each in it.clone().nodes()] == [("a", "b"), ("y",)]
 
 
 def test_a_body_goes_on_producing_its_outputs_itself() -> None:
-    it = transform_network(network(branches()))
+    it = transform_network(network_of(branches()))
     Network.from_bytes(it.to_bytes())
     assert "Identity" in by_op(it)
 
@@ -222,7 +222,7 @@ def test_a_body_goes_on_producing_its_outputs_itself() -> None:
 def test_two_outputs_of_one_value_stay_two() -> None:
     nodes = [node("Relu", ["x"], ["y"]), node("Identity", ["y"], ["z"])]
     proto = model(nodes, [value("x")], [value("y"), value("z")])
-    it = transform_network(network(proto))
+    it = transform_network(network_of(proto))
     assert [port.name for port in it.outputs] == ["y", "z"]
     feeds = inputs_of(proto)
     np.testing.assert_array_equal(run(it, feeds)["z"], np.maximum(feeds["x"], 0))
@@ -231,14 +231,14 @@ def test_two_outputs_of_one_value_stay_two() -> None:
 def test_equal_small_weights_become_one() -> None:
     nodes = [node("Add", ["x", "v"], ["a"]), node("Add", ["a", "w"], ["y"])]
     weights = {"v": np.ones(3, np.float32), "w": np.ones(3, np.float32)}
-    it = transform_network(network(model(nodes, [value("x")], [value("y")], weights)))
+    it = transform_network(network_of(model(nodes, [value("x")], [value("y")], weights)))
     assert len(it.model.graph.initializers) == 1
 
 
 @pytest.mark.parametrize("make", [chain, branches, image_network, attention_network])
 def test_outputs_are_the_same_before_and_after(make: Callable[[], Any]) -> None:
     proto = make()
-    transformed = transform_network(network(proto), device_passes=[RULES])
+    transformed = transform_network(network_of(proto), device_passes=[RULES])
     for seed in range(3):
         feeds = inputs_of(proto, seed)
         expected, actual = run(proto, feeds), run(transformed, feeds)
@@ -252,7 +252,7 @@ def test_outputs_are_the_same_before_and_after(make: Callable[[], Any]) -> None:
 def test_random_networks_compute_the_same_and_account_for_every_layer(
     proto: Any, seed: int
 ) -> None:
-    original = network(proto)
+    original = network_of(proto)
     transformed = transform_network(original, device_passes=[RULES, add_cast_after("Neg")])
     feeds = {name: np.abs(array) + 0.5 for name, array in inputs_of(proto, seed).items()}
     with np.errstate(all="ignore"):

@@ -8,11 +8,11 @@ from headrace.plugins.batch.claims.mixing import check_layers, check_ports, chec
 from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.network.network import Network
 from headrace.testing import networks
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 
 
 def of(text: str) -> Network:
-    return Network.from_bytes(parse(text).SerializeToString())
+    return network_of(text)
 
 
 def check(network: Network) -> None:

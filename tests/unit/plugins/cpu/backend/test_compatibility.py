@@ -11,10 +11,10 @@ from onnx import TensorProto, helper
 
 from headrace.plugins.cpu.backend.compatibility import Compatibility
 from headrace.runtime.errors import UnsupportedLayers
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.type_names import type_text
 from headrace.runtime.transform.transform import transform_network
+from headrace.testing.case import network_of
 
 READS_IR = 11
 READS_OPSET = 26  # where BitShift, SpaceToDepth and Einsum are older than in 28
@@ -186,7 +186,7 @@ def test_layers_in_bodies_are_looked_at_too(compatibility: Compatibility) -> Non
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
     )
     proto = helper.make_model(graph, ir_version=13, opset_imports=[helper.make_opsetid("", 28)])
-    network = transform_network(Network.from_bytes(proto.SerializeToString()))
+    network = transform_network(network_of(proto))
     with pytest.raises(UnsupportedLayers) as caught:
         compatibility.lowered(network.model)
     assert {layer.layer for layer in caught.value.layers} == {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes.util
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,30 +16,19 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, UnsupportedLayers
-from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing import networks
+from headrace.testing.case import network_of
 from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
-from tests.support.custom_operators import DOMAIN, library, parse, word_lengths
+from tests.support.custom_operators import DOMAIN, library, word_lengths
 from tests.support.patience import PATIENCE_SECONDS
 
 KEY = "CUSTOM_OPS_LIBRARIES"
 
 
 @pytest.fixture
-def offered() -> Iterator[Services]:
-    with services() as made:
-        yield made
-
-
-@pytest.fixture
 def plugin(offered: Services) -> Plugin:
     return cpu.create_plugin("CPU", offered, {KEY: library()})
-
-
-def network(text: str) -> Network:
-    return Network.from_bytes(parse(text).SerializeToString())
 
 
 def refusal(offered: Services, value: str) -> str:
@@ -85,7 +73,7 @@ def test_without_it_their_layers_are_refused_with_the_domain_and_the_remedy(
 
 
 def test_an_operator_that_the_library_lacks_is_refused_and_no_other_layer(plugin: Plugin) -> None:
-    lacking = network(f"""g (string[n] x, float[n] f) => (int64[n] y, float[n] z) {{
+    lacking = network_of(f"""g (string[n] x, float[n] f) => (int64[n] y, float[n] z) {{
         [upper] u = {DOMAIN}.StringUpper(x)
         [length] y = {DOMAIN}.StringLength(u)
         [bogus] z = {DOMAIN}.Bogus(f)
@@ -96,7 +84,7 @@ def test_an_operator_that_the_library_lacks_is_refused_and_no_other_layer(plugin
 
 
 def test_a_layer_that_gets_another_type_than_the_operator_takes_is_refused(plugin: Plugin) -> None:
-    wrong = network(f"g (float[n] x) => (string[n] y) {{ [upper] y = {DOMAIN}.StringUpper(x) }}")
+    wrong = network_of(f"g (float[n] x) => (string[n] y) {{ [upper] y = {DOMAIN}.StringUpper(x) }}")
     (refused,) = plugin.query_network(wrong, {}).unsupported
     assert "tensor(float)" in refused.reason
 

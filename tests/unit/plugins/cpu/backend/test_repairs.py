@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -12,35 +11,16 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from headrace.plugins import cpu
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
-from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
+from headrace.testing.case import network_of, parse
+from headrace.testing.infer_request import infer_once
 
 
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield cpu.create_plugin("CPU", offered, {})
-
-
-def run(plugin: Plugin, text: str, *inputs: Any, opset: int = 25) -> list[Any]:
-    model = parse(text)
-    model.opset_import[0].version = opset
-    return run_model(plugin, model, *inputs)
-
-
-def run_model(plugin: Plugin, model: onnx.ModelProto, *inputs: Any) -> list[Any]:
-    network = Network.from_bytes(model.SerializeToString())
-    compiled = plugin.load_network(Load(network, {"DISABLE_TRANSFORMATIONS": "YES"}))
-    try:
-        names = [port.name for port in compiled.inputs]
-        return [*InferRequest(compiled).infer(dict(zip(names, inputs, strict=True))).values()]
-    finally:
-        compiled.close()
+def run(plugin: Plugin, given: str | onnx.ModelProto, *inputs: Any, opset: int = 25) -> list[Any]:
+    network = network_of(given, opset=opset)
+    config = {"DISABLE_TRANSFORMATIONS": "YES"}
+    return [*infer_once(plugin, network, *inputs, config=config).values()]
 
 
 @pytest.mark.parametrize("layer", ["Cast", "CastLike"])
@@ -191,7 +171,7 @@ def test_fractions_of_indices_are_cut(plugin: Plugin) -> None:
 def test_an_end_that_needs_no_repair_stays_as_it_is(plugin: Plugin) -> None:
     text = "g (float[n] x) => (float[m] y) <int64[1] s = {-1}, int64[1] e = {-6}, int64[1] a = {0}>"
     model = parse(text + "{ y = Slice(x, s, e, a, s) }")
-    compiled = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
+    compiled = plugin.load_network(Load(network_of(model)))
     assert [node.op_type for node in compiled.network.nodes()] == ["Slice"]
     compiled.close()
 
@@ -229,7 +209,7 @@ def test_the_last_of_equal_keys_counts(
     model = parse(text)
     model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 4))
     kind = object if source == "string" else np.dtype(source if source != "float" else "float32")
-    (y,) = run_model(plugin, model, np.array([given], kind))
+    (y,) = run(plugin, model, np.array([given], kind))
     assert y.tolist() == [found]
 
 
@@ -240,7 +220,7 @@ def test_not_a_number_is_one_key(plugin: Plugin) -> None:
         onnx.helper.make_attribute(name, values)
         for name, values in (("keys_floats", [np.nan, 1.0, np.nan]), ("values_int64s", [4, 5, 6]))
     )
-    (y,) = run_model(plugin, model, np.array([1, np.nan], np.float32))
+    (y,) = run(plugin, model, np.array([1, np.nan], np.float32))
     assert y.tolist() == [5, 6]
 
 
@@ -249,7 +229,7 @@ def test_a_repaired_layer_is_still_one_to_whoever_asks(plugin: Plugin) -> None:
         [norm] n = MeanVarianceNormalization(x)
         [narrow] y = Cast<to=22>(n)
     }""")
-    query = plugin.query_network(Network.from_bytes(model.SerializeToString()), {})
+    query = plugin.query_network(network_of(model), {})
     assert query.supported_layers == {"norm": "CPU", "narrow": "CPU"}
 
 

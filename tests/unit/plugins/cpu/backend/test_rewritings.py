@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,39 +9,22 @@ import onnx
 import onnxruntime
 import pytest
 
-from headrace.plugins import cpu
 from headrace.plugins.cpu.backend import rewritings
-from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
-from headrace.testing.case import parse
-from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
+from headrace.testing.case import network_of, parse
+from headrace.testing.infer_request import infer_once
 from tools.fuzz.rewritings import main
 
 NORMS = {"LayerNormFusionL1", "LayerNormFusionL2", "SimplifiedLayerNormFusion"}
 
 
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield cpu.create_plugin("CPU", offered, {})
-
-
 def model_of(text: str, **constants: Any) -> onnx.ModelProto:
-    model = parse(text, {name: np.asarray(value) for name, value in constants.items()})
-    model.opset_import[0].version = 17 if "QuantizeLinear" not in text else 19
-    return model
+    return parse(text, constants, opset=17 if "QuantizeLinear" not in text else 19)
 
 
 def answers(plugin: Plugin, model: onnx.ModelProto, feed: dict[str, Any]) -> list[Any]:
-    compiled = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
-    try:
-        found = InferRequest(compiled).infer(feed)
-    finally:
-        compiled.close()
-    return [found[port.name] for port in model.graph.output]
+    return [*infer_once(plugin, model, **feed).values()]
 
 
 def as_written(model: onnx.ModelProto, feed: dict[str, Any]) -> list[Any]:
@@ -64,7 +46,7 @@ def check(plugin: Plugin, text: str, feed: dict[str, Any], **constants: Any) -> 
 
 
 def left_out(text: str, **constants: Any) -> set[str]:
-    network = Network.from_bytes(model_of(text, **constants).SerializeToString())
+    network = network_of(model_of(text, **constants))
     infer_types(network.model)
     return rewritings.left_out(network.model) - {rewritings.BELIEVES_SYMBOLS}
 

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace.plugins import cpu
 from headrace.plugins.cpu.backend import saturation
 from headrace.plugins.cpu.backend.saturation import keeps_int8, move_operands, saturates
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
-from headrace.testing.case import parse
-from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
+from headrace.testing.case import network_of, parse
+from headrace.testing.infer_request import infer_once
 
 TYPES = (np.uint8, np.int8)
-
-
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield cpu.create_plugin("CPU", offered, {})
 
 
 def full_range(dtype: Any, *sizes: int) -> Any:
@@ -36,13 +26,9 @@ def full_range(dtype: Any, *sizes: int) -> Any:
 
 
 def run(plugin: Plugin, text: str, feed: dict[str, Any], constants: dict[str, Any]) -> Any:
-    given = Network.from_bytes(parse(text, constants).SerializeToString())
+    given = network_of(text, constants)
     assert not plugin.query_network(given, {}).unsupported
-    compiled = plugin.load_network(Load(given))
-    try:
-        (found,) = InferRequest(compiled).infer(feed).values()
-    finally:
-        compiled.close()
+    (found,) = infer_once(plugin, given, **feed).values()
     return found
 
 
@@ -191,7 +177,7 @@ def test_int8_stays_int8_only_where_it_would_saturate_as_uint8(dtype: Any, small
         "s": np.array(1, np.float32),
         "z": np.array(3, dtype),
     }
-    network = Network.from_bytes(parse(QUANTISED, constants).SerializeToString())
+    network = network_of(QUANTISED, constants)
     infer_types(network.model)
     assert keeps_int8(network.model) == (dtype is np.int8 and not small)
     assert move_operands(network.model) == (dtype is np.uint8 and not small)
@@ -204,7 +190,7 @@ def test_a_product_of_two_computed_values_is_left_to_the_backend() -> None:
         y = MatMul(d, e)
     }"""
     constants: dict[str, Any] = {"s": np.array(1, np.float32), "z": np.array(3, np.int8)}
-    network = Network.from_bytes(parse(text, constants).SerializeToString())
+    network = network_of(text, constants)
     infer_types(network.model)
     assert not keeps_int8(network.model)
     assert not move_operands(network.model)
@@ -230,7 +216,7 @@ def test_weights_that_cannot_saturate_stay_as_they_are(plugin: Plugin) -> None:
     small = np.clip(full_range(np.int8, 64, 32), -64, 64)
     for weights, changed in ((small, False), (full_range(np.int8, 64, 32), saturates())):
         model = parse(DYNAMIC, {"b": weights})
-        compiled = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
+        compiled = plugin.load_network(Load(network_of(model)))
         notes = compiled.get_metric("NOTES")
         names = list(compiled.network.model.graph.initializers)
         compiled.close()

@@ -14,15 +14,14 @@ from headrace.plugins.cpu.backend import session
 from headrace.plugins.cpu.backend.session import Provider, SessionSettings
 from headrace.runtime.errors import Cancelled, FailedPrecondition, InvalidModel, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 
 WEIGHT = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
 MATMUL = "m (float[N,64] x) => (float[N,64] y) { [product] y = MatMul(x, w) }"
 
 
 def model(text: str = MATMUL, **weights: Any) -> ir.Model:
-    return Network.from_bytes(parse(text, weights).SerializeToString()).model
+    return network_of(text, weights).model
 
 
 def run(opened: session.OnnxRuntimeSession, feed: Mapping[str, Any]) -> Any:

@@ -20,10 +20,9 @@ from headrace.runtime.errors import Unavailable, UnsupportedLayers
 from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.asker import Asker, asking
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.occupied import eventually
-from headrace.testing.services import services
 
 _MS = "com.microsoft"
 _X = np.array([[[2, 0], [0, -4]]], np.float32)
@@ -32,12 +31,6 @@ _LAYER = "g (float[1,2,2] x) => (float[1,2,2] y) {{ y = {}(x) }}"
 _FUNCTION = (
     '<domain: "{}", opset_import: ["" : 18, "com.microsoft" : 1]> {} (x) => (y) {{ y = {}(x) }}'
 )
-
-
-@pytest.fixture
-def offered() -> Iterator[Services]:
-    with services() as offered:
-        yield offered
 
 
 @pytest.fixture
@@ -56,7 +49,7 @@ def model(layer: str, *functions: str) -> onnx.ModelProto:
 
 
 def network(layer: str, *functions: str) -> Network:
-    return Network.from_bytes(model(layer, *functions).SerializeToString())
+    return network_of(model(layer, *functions))
 
 
 def load(plugin: Plugin, given: Network, **config: str) -> Any:

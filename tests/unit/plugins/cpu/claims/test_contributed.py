@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,22 +20,11 @@ from headrace.runtime.device.services import Services
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.runtime.network.network import Network
 from headrace.testing.backend_cases.cases import BackendCase
-from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
+from headrace.testing.case import network_of
+from headrace.testing.infer_request import InferRequest, infer_once
 from tools.fuzz.devices.sweep.further_cases import further_cases
 
 CASES = [case for case in further_cases() if case.operator.startswith(contributed.DOMAIN)]
-
-
-@pytest.fixture
-def offered() -> Iterator[Services]:
-    with services() as offered:
-        yield offered
-
-
-@pytest.fixture
-def plugin(offered: Services) -> Plugin:
-    return cpu.create_plugin("CPU", offered, {})
 
 
 def is_checked(case: BackendCase) -> bool:
@@ -46,11 +34,7 @@ def is_checked(case: BackendCase) -> bool:
 
 def run(plugin: Plugin, case: BackendCase, **others: Any) -> dict[str, Any]:
     model = undeclared(case) if others else case.model
-    compiled = plugin.load_network(Load(Network.from_bytes(model), {}))
-    try:
-        return InferRequest(compiled).infer({**case.data_sets[0][0], **others})
-    finally:
-        compiled.close()
+    return infer_once(plugin, Network.from_bytes(model), **{**case.data_sets[0][0], **others})
 
 
 def undeclared(case: BackendCase) -> bytes:
@@ -149,7 +133,7 @@ def test_a_scale_that_is_an_empty_constant_ends_no_process(plugin: Plugin, name:
     (port,) = (each for each in model.graph.input if each.name == name)
     model.graph.input.remove(port)
     model.graph.initializer.append(onnx.numpy_helper.from_array(value[None][:0], name))
-    given = Network.from_bytes(model.SerializeToString())
+    given = network_of(model)
     (layer,) = plugin.query_network(given, {}).unsupported
     assert layer.op_type == "QLinearConcat"
     with pytest.raises(UnsupportedLayers):

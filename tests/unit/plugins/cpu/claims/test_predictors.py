@@ -3,22 +3,19 @@ they are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from headrace.plugins import cpu
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import UnsupportedLayers
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
-from headrace.testing.case import parse
-from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
+from headrace.testing.case import network_of, parse
+from headrace.testing.infer_request import InferRequest, infer_once
 
 _TREE = """g (float[n,1] x) => (int64[n] y, float[n,c] z) {{
     y, z = ai.onnx.ml.TreeEnsembleClassifier<
@@ -30,12 +27,6 @@ _TREE = """g (float[n,1] x) => (int64[n] y, float[n,c] z) {{
     >(x)
 }}"""
 _LEFT_AND_RIGHT = np.array([[0], [1]], np.float32)
-
-
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield cpu.create_plugin("CPU", offered, {})
 
 
 def tree_text(votes: list[tuple[int, int, float]], classes: int, more: str = "") -> str:
@@ -55,11 +46,7 @@ def tree(votes: list[tuple[int, int, float]], classes: int, more: str = "") -> N
 
 
 def run(plugin: Plugin, given: Network, x: Any = _LEFT_AND_RIGHT) -> list[Any]:
-    compiled = plugin.load_network(Load(given))
-    try:
-        return [*InferRequest(compiled).infer({"x": x}).values()]
-    finally:
-        compiled.close()
+    return [*infer_once(plugin, given, x).values()]
 
 
 def labels(plugin: Plugin, given: Network) -> list[Any]:
@@ -89,8 +76,8 @@ def test_label_and_scores_are_onnx_s_where_the_backend_takes_others(
         return  # the backend wants one for each class
     values = {"none": [], "one": [0.5], "each": [0.1, 0.4, -0.3][:classes]}[base]
     more = f", base_values = {values}" if values else ""
-    model = model_of(tree_text(votes, classes, f', post_transform = "{post}"{more}'))
-    given = Network.from_bytes(model.SerializeToString())
+    model = parse(tree_text(votes, classes, f', post_transform = "{post}"{more}'))
+    given = network_of(model)
     assert not plugin.query_network(given, {}).unsupported
     label, scores = run(plugin, given)
     wanted: Any = CorrectedEvaluator(model).run(None, {"x": _LEFT_AND_RIGHT})
@@ -99,7 +86,7 @@ def test_label_and_scores_are_onnx_s_where_the_backend_takes_others(
 
 
 def test_trees_with_weights_of_64_bits_get_the_votes_that_they_lack(plugin: Plugin) -> None:
-    model = model_of(tree_text([(1, 0, 1.0), (2, 1, 1.0)], 2))
+    model = parse(tree_text([(1, 0, 1.0), (2, 1, 1.0)], 2))
     (node,) = model.graph.node
     for each in node.attribute:
         if each.name in ("class_weights", "nodes_values"):
@@ -107,7 +94,7 @@ def test_trees_with_weights_of_64_bits_get_the_votes_that_they_lack(plugin: Plug
             each.name, each.type = f"{each.name}_as_tensor", onnx.AttributeProto.TENSOR
             each.ClearField("floats")
     model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
-    given = Network.from_bytes(model.SerializeToString())
+    given = network_of(model)
     label, scores = run(plugin, given, _LEFT_AND_RIGHT.astype(np.float64))
     assert label.tolist() == [0, 1]
     assert scores.tolist() == [[1, 0], [0, 1]]
@@ -190,14 +177,8 @@ _LINEAR = """g (float[n,3] x) => (int64[n] y, float[n,c] z) {{
 }}"""
 
 
-def model_of(text: str) -> onnx.ModelProto:
-    model = parse(text)
-    model.opset_import.add(domain="ai.onnx.ml", version=3)
-    return model
-
-
 def predictor(text: str) -> Network:
-    return Network.from_bytes(model_of(text).SerializeToString())
+    return network_of(text)
 
 
 _OPEN = [

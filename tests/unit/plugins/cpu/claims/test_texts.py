@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,20 +18,12 @@ from headrace.plugins.cpu.backend.session import Provider, SessionSettings, open
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import UnsupportedLayers
-from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
-from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
+from headrace.testing.case import network_of, parse
+from headrace.testing.infer_request import InferRequest, infer_once
 from tests.support.long_lists import encoder, labels, network, terms, tree, words
 
 MOST = 100_000
 STRING, INT64 = onnx.TensorProto.STRING, onnx.TensorProto.INT64
-
-
-@pytest.fixture
-def offered() -> Iterator[Services]:
-    with services() as offered:
-        yield offered
 
 
 def in_tensors(count: int) -> onnx.ModelProto:
@@ -150,9 +142,9 @@ MODELS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_network_keeps_no_more_texts_than_are_freed_at_once(offered: Services, name: str) -> None:
     plugin = cpu.create_plugin("CPU", offered, {"ISOLATION": "NONE"})
-    most = Network.from_bytes(MODELS[name](MOST).SerializeToString())
+    most = network_of(MODELS[name](MOST))
     assert not plugin.query_network(most, {}).unsupported
-    more = Network.from_bytes(MODELS[name](MOST + 80).SerializeToString())
+    more = network_of(MODELS[name](MOST + 80))
     unsupported = plugin.query_network(more, {}).unsupported
     assert {layer.reason for layer in unsupported} == {
         "the network's layers keep 100,080 texts and n-grams, and freeing them would stop the "
@@ -166,9 +158,7 @@ def test_a_network_keeps_no_more_texts_than_are_freed_at_once(offered: Services,
 def test_a_network_that_keeps_more_runs_in_a_process_of_its_own(offered: Services) -> None:
     plugin = cpu.create_plugin("CPU", offered, {})
     try:
-        compiled = plugin.load_network(
-            Load(Network.from_bytes(labels(MOST + 1).SerializeToString()))
-        )
+        compiled = plugin.load_network(Load(network_of(labels(MOST + 1))))
         assert compiled.process == "worker"
         compiled.close()
     finally:
@@ -177,10 +167,8 @@ def test_a_network_that_keeps_more_runs_in_a_process_of_its_own(offered: Service
 
 def test_in_a_process_of_its_own_the_device_keeps_any_number(offered: Services) -> None:
     plugin = cpu.create_plugin("CPU", replace(offered, isolated=True), {})
-    given = Network.from_bytes(labels(MOST + 1).SerializeToString())
-    compiled = plugin.load_network(Load(given))
-    found = InferRequest(compiled).infer({"x": np.array(words(MOST + 1)[-1:], object)})
-    compiled.close()
+    given = network_of(labels(MOST + 1))
+    found = infer_once(plugin, given, np.array(words(MOST + 1)[-1:], object))
     assert np.asarray(found["y"]).tolist() == [MOST]
 
 
@@ -195,7 +183,7 @@ def test_the_activations_of_a_recurrent_layer_are_no_texts(offered: Services) ->
     many.graph.initializer.extend(recurrent.graph.initializer)
     many.graph.input.extend(recurrent.graph.input)
     many.graph.output.extend(recurrent.graph.output)
-    assert not plugin.query_network(Network.from_bytes(many.SerializeToString()), {}).unsupported
+    assert not plugin.query_network(network_of(many), {}).unsupported
 
 
 def test_a_function_that_keeps_texts_may_have_another_operator_set(offered: Services) -> None:
@@ -211,7 +199,7 @@ def test_a_function_that_keeps_texts_may_have_another_operator_set(offered: Serv
     opsets = [helper.make_opsetid("ai.onnx.ml", 2)]
     function = helper.make_function("own", "Map", ["x"], ["y"], [layer], opsets)
     call = helper.make_node("Map", ["x"], ["y"], domain="own")
-    given = Network.from_bytes(network([call], STRING, INT64, [function]).SerializeToString())
+    given = network_of(network([call], STRING, INT64, [function]))
     compiled = cpu.create_plugin("CPU", offered, {}).load_network(Load(given))
     found = InferRequest(compiled).infer({"x": np.array(["b", "a"], object)})
     compiled.close()
@@ -233,7 +221,7 @@ def test_a_function_may_call_another_that_is_named_as_an_operator_is() -> None:
         opsets,
     )
     call = helper.make_node("Encode", ["x"], ["y"], domain="own")
-    given = Network.from_bytes(network([call], STRING, INT64, [inner, outer]).SerializeToString())
+    given = network_of(network([call], STRING, INT64, [inner, outer]))
     assert open_model(given.model, Provider(), SessionSettings())
 
 
@@ -255,7 +243,7 @@ def test_no_texts_are_made_of_constants_before_the_first_run(name: str, tmp_path
         "o": np.ones(1, np.int64),
         "n": np.array([700_000]),
     }
-    given = Network.from_bytes(parse(GROWN[name], weights).SerializeToString())
+    given = network_of(GROWN[name], weights)
     rewritten = tmp_path / "rewritten.onnx"
     open_model(given.model, Provider(), SessionSettings(optimized_path=rewritten))
     kept = onnx.load(rewritten).graph
@@ -265,5 +253,5 @@ def test_no_texts_are_made_of_constants_before_the_first_run(name: str, tmp_path
 def test_the_nodes_of_a_tree_are_no_texts(offered: Services) -> None:
     """Their kinds are texts, which are kept as numbers."""
     plugin = cpu.create_plugin("CPU", offered, {})
-    given = Network.from_bytes(tree(MOST + 1).SerializeToString())
+    given = network_of(tree(MOST + 1))
     assert not plugin.query_network(given, {}).unsupported

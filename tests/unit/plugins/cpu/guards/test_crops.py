@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace.plugins import cpu
-from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network.network import Network
 from headrace.testing.case import parse
-from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
+from headrace.testing.infer_request import infer_once
 
 _IMAGE = np.arange(12, dtype=np.float32).reshape(1, 1, 4, 3)
 _SIZES = """g (float[a,b,c,d] x, float[n] r) => (float[e,f,g,h] y) {
@@ -24,21 +19,9 @@ _SIZES = """g (float[a,b,c,d] x, float[n] r) => (float[e,f,g,h] y) {
 _SCALES = _SIZES.replace("r, , s", "r, s")
 
 
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield cpu.create_plugin("CPU", offered, {})
-
-
 def resized(plugin: Plugin, text: str, mode: str, region: list[float], sizes: Any) -> Any:
-    model = parse(text.replace("MODE", mode), {"s": sizes})
-    model.opset_import[0].version = 13
-    compiled = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
-    try:
-        given = np.array(region, np.float32)
-        return InferRequest(compiled).infer({"x": _IMAGE, "r": given})["y"]
-    finally:
-        compiled.close()
+    model = parse(text.replace("MODE", mode), {"s": sizes}, opset=13)
+    return infer_once(plugin, model, _IMAGE, np.array(region, np.float32))["y"]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

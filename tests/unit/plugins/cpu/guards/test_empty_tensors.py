@@ -18,9 +18,8 @@ from headrace.plugins import cpu
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.reference.evaluator import CorrectedEvaluator
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.services import services
 
@@ -74,9 +73,9 @@ def plugin() -> Iterator[Plugin]:
 def test_a_sum_of_nothing_is_right_or_refused(
     plugin: Plugin, layer: str, shapes: Shapes, ranked: bool
 ) -> None:
-    model = network_of(layer, shapes, ranked)
+    model = model_of(layer, shapes, ranked)
     dtype: Any = np.uint8 if "Integer" in layer or "QLinear" in layer else np.float32
-    compiled = plugin.load_network(Load(Network.from_bytes(model.SerializeToString())))
+    compiled = plugin.load_network(Load(network_of(model)))
     request = InferRequest(compiled)
     evaluator: Any = CorrectedEvaluator(model)
 
@@ -100,7 +99,7 @@ def test_a_sum_of_nothing_is_right_or_refused(
         compiled.close()
 
 
-def network_of(layer: str, shapes: Shapes, ranked: bool) -> onnx.ModelProto:
+def model_of(layer: str, shapes: Shapes, ranked: bool) -> onnx.ModelProto:
     """A network of the layer, whose inputs may have any sizes, and any ranks if not `ranked`."""
     quantised = "Integer" in layer or "QLinear" in layer
     ports = []
@@ -109,9 +108,8 @@ def network_of(layer: str, shapes: Shapes, ranked: bool) -> onnx.ModelProto:
         ports.append(f"{'uint8' if quantised else 'float'}[{sizes if ranked else ''}] {name}")
     output = "int32" if "Integer" in layer else "uint8" if quantised else "float"
     constants = "<float one = {1}, uint8 zero = {0}>" if "QLinear" in layer else ""
-    model = parse(f"g ({', '.join(ports)}) => ({output}[] y) {constants} {{ {layer} }}")
-    model.opset_import[0].version = 23
-    return model
+    text = f"g ({', '.join(ports)}) => ({output}[] y) {constants} {{ {layer} }}"
+    return parse(text, opset=23)
 
 
 def emptied(shapes: Shapes) -> Iterator[Shapes]:

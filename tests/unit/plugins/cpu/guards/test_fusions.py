@@ -6,20 +6,16 @@ fuzzer's sweep of ranks found them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace.plugins import cpu
-from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
-from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
+from headrace.testing.case import network_of
+from headrace.testing.infer_request import infer_once
 
 _BEHIND_A_TRANSPOSE = """g (float[a,b,c,d] x, INPUTS) => (float[e,f,g,h] y) {
     t = Transpose<perm = [0, 3, 1, 2]>(x)
@@ -28,33 +24,12 @@ _BEHIND_A_TRANSPOSE = """g (float[a,b,c,d] x, INPUTS) => (float[e,f,g,h] y) {
 }"""
 
 
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield cpu.create_plugin("CPU", offered, {})
-
-
-def network(text: str, opset: int = 21, **weights: Any) -> Network:
-    model = parse(text, weights)
-    model.opset_import[0].version = opset
-    return Network.from_bytes(model.SerializeToString())
-
-
-def rankless(text: str, **weights: Any) -> Network:
-    model = parse(text, weights)
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.ClearField("shape")
-    model.opset_import[0].version = 21
-    return Network.from_bytes(model.SerializeToString())
+def network(text: str, opset: int = 21, rankless: bool = False, **weights: Any) -> Network:
+    return network_of(text, weights, opset=opset, ranks=not rankless)
 
 
 def run(plugin: Plugin, given: Network, *inputs: Any) -> Any:
-    compiled = plugin.load_network(Load(given, {}))
-    try:
-        names = [port.name for port in compiled.inputs]
-        return InferRequest(compiled).infer(dict(zip(names, inputs, strict=True)))["y"]
-    finally:
-        compiled.close()
+    return infer_once(plugin, given, *inputs)["y"]
 
 
 def test_a_quantised_convolution_of_a_scalar_ends_no_process(plugin: Plugin) -> None:
@@ -64,7 +39,7 @@ def test_a_quantised_convolution_of_a_scalar_ends_no_process(plugin: Plugin) -> 
         m = Conv(a, c)
         y = QuantizeLinear(m, s, z)
     }"""
-    given = rankless(text, w=np.ones((2, 2, 3, 3), np.uint8))
+    given = network(text, rankless=True, w=np.ones((2, 2, 3, 3), np.uint8))
     image = np.ones((1, 2, 4, 4), np.uint8)
     assert (run(plugin, given, image) == 9).all()  # 18 products of 0.5 * 0.5, in steps of 0.5
     for wrong in (np.array(1, np.uint8), image.ravel(), image[0, 0]):
@@ -126,7 +101,9 @@ def test_a_dropout_gives_its_data_and_not_its_ratio(plugin: Plugin, inputs: str)
         y = Neg(d)
     }}"""
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    result = run(plugin, rankless(text), x, np.array(-0.0, np.float32), np.array(False))
+    result = run(
+        plugin, network(text, rankless=True), x, np.array(-0.0, np.float32), np.array(False)
+    )
     assert np.array_equal(result, -x)
 
 
@@ -217,7 +194,7 @@ def test_a_layer_that_does_not_load_is_said_to_be_refused(
     plugin: Plugin, layer: str, weights: Any, reason: str
 ) -> None:
     text = f"g (float x) => (float y) {{ y = {layer} }}"
-    (found,) = plugin.query_network(rankless(text, w=weights), {}).unsupported
+    (found,) = plugin.query_network(network(text, rankless=True, w=weights), {}).unsupported
     assert reason in found.reason
 
 
@@ -243,7 +220,7 @@ def test_a_product_takes_no_transpose_of_other_axes(plugin: Plugin) -> None:
         y = MatMul(t, z)
     }"""
     matrix = np.ones((1, 2, 3), np.float32)
-    given = rankless(text)
+    given = network(text, rankless=True)
     assert (run(plugin, given, matrix, np.ones((1, 2, 4), np.float32)) == 2).all()
     with pytest.raises(InvalidArgument, match="layer 't'"):
         run(plugin, given, np.ones((1, 2, 0, 3), np.float32), np.ones((1, 0, 1), np.float32))
@@ -279,7 +256,7 @@ def test_a_normalisation_has_the_epsilon_and_the_power_of_its_network(
     plugin: Plugin, text: str, known: str, small: float, two: float
 ) -> None:
     values = {"small": np.float32(small), "two": np.float32(two)}
-    constants = {name: np.array(values[name]) for name in values if name in known}
+    constants: Any = {name: np.array(values[name]) for name in values if name in known}
     for name in constants:
         text = text.replace(f", float {name}", "")
     x = np.array([[1, 2, 4, 8], [3, 0, 0, 1]], np.float32)

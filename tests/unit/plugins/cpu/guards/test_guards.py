@@ -6,49 +6,29 @@ Each of these did so before it was guarded, and ended this test run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace.plugins import cpu
 from headrace.plugins.cpu.backend.guard_reasons import SUFFIX
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
-from headrace.testing.infer_request import InferRequest
-from headrace.testing.services import services
+from headrace.testing.case import network_of, parse
+from headrace.testing.infer_request import InferRequest, infer_once
 
 FAILS = "an input is empty, has too few axes, or gives a length of 0"
 LEAST = {np.int32: -(2**31), np.int64: -(2**63)}
 
 
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield cpu.create_plugin("CPU", offered, {})
-
-
 def network(text: str, opset: int = 23, rankless: bool = False, **weights: Any) -> Network:
-    model = parse(text, weights)
-    model.opset_import[0].version = opset
-    if rankless:
-        for value in (*model.graph.input, *model.graph.output):
-            value.type.tensor_type.ClearField("shape")
-    return Network.from_bytes(model.SerializeToString())
+    return network_of(text, weights, opset=opset, ranks=not rankless)
 
 
-def run(plugin: Plugin, given: Network, *inputs: Any) -> dict[str, Any]:
-    """What the network makes of these inputs, in their order."""
-    compiled = plugin.load_network(Load(given, {"DISABLE_TRANSFORMATIONS": "YES"}))
-    try:
-        names = [port.name for port in compiled.inputs]
-        return InferRequest(compiled).infer(dict(zip(names, inputs, strict=True)))
-    finally:
-        compiled.close()
+run = partial(infer_once, config={"DISABLE_TRANSFORMATIONS": "YES"})
 
 
 def ones(*sizes: int) -> Any:
@@ -174,7 +154,7 @@ def test_samples_of_many_rows_are_not_drawn(plugin: Plugin) -> None:
     for opset in (7, 21):
         model = parse(text)
         model.opset_import[0].version = opset
-        given = Network.from_bytes(model.SerializeToString())
+        given = network_of(model)
         assert run(plugin, given, ones(2, 3))["y"].shape == (2, 8_388_608)
         with pytest.raises(InvalidArgument, match="too many rows"):
             run(plugin, given, ones(3, 3))
@@ -504,7 +484,7 @@ def test_a_shape_that_is_only_declared_is_not_believed(plugin: Plugin) -> None:
         {"w": ones(1, 1, 3, 3)},
     )
     assert [info.name for info in model.graph.value_info] == ["t"]
-    given = Network.from_bytes(model.SerializeToString())
+    given = network_of(model)
     with pytest.raises(InvalidArgument, match=FAILS):
         run(plugin, given, ones(1), np.array([1, 1, 0, 5]))
 
@@ -534,7 +514,7 @@ def test_a_layer_that_lacks_an_input_is_refused(
     model = parse("g (float[2] x) => (float[2] y) { y = Max(x) }")
     model.graph.node[0].op_type = op_type
     model.graph.node[0].input[:] = inputs
-    given = Network.from_bytes(model.SerializeToString())
+    given = network_of(model)
     (layer,) = plugin.query_network(given, {}).unsupported
     assert layer.reason.endswith("is missing, and ONNX requires it")
     with pytest.raises(UnsupportedLayers, match="is missing"):
@@ -555,7 +535,7 @@ def test_optional_inputs_that_end_the_list_may_be_left_out(plugin: Plugin, text:
     while len(node.input) < 3:
         node.input.append("")
     model.opset_import[0].version = 20
-    given = Network.from_bytes(model.SerializeToString())
+    given = network_of(model)
     x = ones(*(dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim))
     assert run(plugin, given, x)
 

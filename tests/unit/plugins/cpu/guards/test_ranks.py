@@ -6,7 +6,6 @@ ranks found them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -18,32 +17,13 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayers
 from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
-from headrace.testing.infer_request import InferRequest
+from headrace.testing.case import network_of, parse
+from headrace.testing.infer_request import infer_once
 from headrace.testing.services import services
 
 
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with services() as offered:
-        yield cpu.create_plugin("CPU", offered, {})
-
-
-def network(text: str, opset: int = 23, **weights: Any) -> Network:
-    model = parse(text, weights)
-    model.opset_import[0].version = opset
-    if "com.microsoft" in text:
-        model.opset_import.add(domain="com.microsoft", version=1)
-    return Network.from_bytes(model.SerializeToString())
-
-
-def run(plugin: Plugin, given: Network, *inputs: Any) -> dict[str, Any]:
-    compiled = plugin.load_network(Load(given, {}))
-    try:
-        names = [port.name for port in compiled.inputs]
-        return InferRequest(compiled).infer(dict(zip(names, inputs, strict=True)))
-    finally:
-        compiled.close()
+def network(text: str, opset: int = 23, rankless: bool = False, **weights: Any) -> Network:
+    return network_of(text, weights, opset=opset, ranks=not rankless)
 
 
 def ones(*sizes: int) -> Any:
@@ -62,14 +42,6 @@ _ROTARY = """g (float x, float c, float s) => (float y) {
 }"""
 _LOSS = "g (float x, int64 t, float w) => (float y) { y = LOSS(x, t, w) }"
 _TARGET = np.array([0, 3, 2])
-
-
-def rankless(text: str, **weights: Any) -> Network:
-    model = parse(text, weights)
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.ClearField("shape")
-    model.opset_import[0].version = 23
-    return Network.from_bytes(model.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -137,8 +109,8 @@ def test_a_tensor_of_another_rank_or_length_is_refused(
     plugin: Plugin, text: str, wrong: list[Any], right: list[Any]
 ) -> None:
     with pytest.raises(InvalidArgument, match="layer 'y"):
-        run(plugin, rankless(text), *wrong)
-    assert run(plugin, rankless(text), *right)
+        infer_once(plugin, network(text, rankless=True), *wrong)
+    assert infer_once(plugin, network(text, rankless=True), *right)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +144,7 @@ def test_a_constant_of_a_wrong_rank_ends_no_process(plugin: Plugin, text: str, w
     model = parse(text, {"w": weight})
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.ClearField("shape")
-    given = Network.from_bytes(model.SerializeToString())
+    given = network_of(model)
     assert plugin.query_network(given, {}).unsupported
     with pytest.raises(UnsupportedLayers, match="axes; it must have"):
         plugin.load_network(Load(given))
@@ -183,7 +155,7 @@ def test_a_scalar_of_two_bits_is_an_array() -> None:
     model.opset_import[0].version, model.ir_version = 25, 13
     with services() as offered:
         plugin = cpu.create_plugin("CPU", offered, {})
-        found = run(plugin, Network.from_bytes(model.SerializeToString()), ones())["y"]
+        found = infer_once(plugin, network_of(model), ones())["y"]
     assert isinstance(found, np.ndarray)
     assert (found.shape, found.dtype) == ((), ml_dtypes.int2)
 
@@ -209,28 +181,26 @@ def test_a_normalised_sum_is_that_of_onnx_if_its_operands_only_say_that_they_are
         constants |= {"two": np.array(2, np.float32), "small": np.array(1e-5, np.float32)}
     given = network(_NORMALIZED.replace("LAYERS", layers), 17, **constants)
     for first, second in ((1, 1), (1, 0), (0, 1), (3, 1), (1, 3)):
-        result = run(plugin, given, ones(first, 2, 4), ones(second, 2, 4))["y"]
+        result = infer_once(plugin, given, ones(first, 2, 4), ones(second, 2, 4))["y"]
         assert result.shape == (second if first == 1 else first, 2, 4)
         assert (result == 1).all()  # the bias; the layer takes the mean away
     for first, second in ((2, 3), (2, 0)):
         with pytest.raises(InvalidArgument, match="layer 't'"):
-            run(plugin, given, ones(first, 2, 4), ones(second, 2, 4))
+            infer_once(plugin, given, ones(first, 2, 4), ones(second, 2, 4))
 
 
 def vectorizer(*lengths: int) -> Network:
-    model = parse(
+    return network_of(
         "g (float[a,b] x, float[c,d] z) => (float[e,f] y) "
         f"{{ y = ai.onnx.ml.FeatureVectorizer<inputdimensions = {[*lengths]}>(x, z) }}"
     )
-    model.opset_import.add(domain="ai.onnx.ml", version=3)
-    return Network.from_bytes(model.SerializeToString())
 
 
 def test_features_without_columns_end_no_process(plugin: Plugin) -> None:
     given = vectorizer(2, 3)
-    assert run(plugin, given, ones(2, 2), ones(2, 3))["y"].shape == (2, 5)
+    assert infer_once(plugin, given, ones(2, 2), ones(2, 3))["y"].shape == (2, 5)
     with pytest.raises(InvalidArgument, match="layer 'y'"):
-        run(plugin, given, ones(0, 0), ones(0, 3))
+        infer_once(plugin, given, ones(0, 0), ones(0, 3))
 
 
 def test_features_of_a_negative_length_end_no_process(plugin: Plugin) -> None:

@@ -12,8 +12,7 @@ from headrace.plugins.cpu.backend.session import Provider, SessionSettings
 from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.running.runs import HostRuns
 from headrace.runtime.execution.job import Job
-from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 
 TWO = "n (float[2,3] x) => (float[2,3] y, float[3,2] z) { y = Neg(x) z = Transpose(y) }"
 VARIES = "n (float[N,3] x) => (float[1,3] y) { y = Neg(x) }"
@@ -21,7 +20,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def run(text: str, certain: tuple[str, ...], room: dict[str, Any], **inputs: Any) -> dict[str, Any]:
-    network = Network.from_bytes(parse(text).SerializeToString())
+    network = network_of(text)
     opened = session.open_model(network.model, Provider(), SessionSettings())
     job = Job(inputs, lambda _: None, output_names=tuple(port.name for port in network.outputs))
     job.room = room

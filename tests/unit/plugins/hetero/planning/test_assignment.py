@@ -14,6 +14,7 @@ from headrace.plugins.hetero.planning.layers import TopLayer, edges_between, lay
 from headrace.plugins.hetero.planning.partition import Part
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument
 from headrace.runtime.network.network import Network
+from headrace.testing.case import network_of
 
 Edges = list[tuple[int, int]]
 
@@ -427,7 +428,7 @@ def network() -> Network:
     """
     model = onnx.parser.parse_model(text)
     model.graph.node[1].metadata_props.add(key="affinity", value="CPU")
-    return Network.from_bytes(model.SerializeToString())
+    return network_of(model)
 
 
 def test_a_layer_with_bodies_is_one_and_reads_what_they_read() -> None:

@@ -21,7 +21,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.transform.transform import transform_network
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 from headrace.testing.services import services as real_services
 
 
@@ -86,7 +86,7 @@ def services() -> Iterator[Services]:
 
 
 def network(after: str) -> Network:
-    return Network.from_bytes(parse(STRANGE.format(*AFTER[after])).SerializeToString())
+    return network_of(STRANGE.format(*AFTER[after]))
 
 
 def asked(services: Services, device: str) -> tuple[Plugin, NetworkOptions]:

@@ -14,8 +14,7 @@ from headrace.plugins.opencl.backend import values
 from headrace.plugins.opencl.running import evaluator
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 
 DEVICE = "PYTHON"
 
@@ -33,7 +32,7 @@ def test_a_layer_whose_kernels_had_to_be_made_is_computed_once_more_and_only_tha
     monkeypatch.setattr(evaluator, "wait_for", lambda device: events.append(f"wait for {device}"))
     # No other test has a layer of these sizes, whose kernels were there already.
     text = "any (float[3,5,7] x) => (float[3,5,7] y) { a = Exp(x) y = Softplus(a) }"
-    watched = Watched(Network.from_bytes(parse(text).SerializeToString()).model, DEVICE)
+    watched = Watched(network_of(text).model, DEVICE)
     x = np.linspace(-1, 1, 105, dtype=np.float32).reshape(3, 5, 7)
 
     def profile() -> list[str]:
@@ -53,9 +52,7 @@ def test_a_layer_whose_kernels_had_to_be_made_is_computed_once_more_and_only_tha
 @pytest.mark.parametrize("axes", [[0, 0], [1, -2]])
 def test_an_axis_is_put_in_once(axes: list[int]) -> None:
     text = "g (float[2] x, int64[2] axes) => (float[a,b,c] y) { y = Unsqueeze(x, axes) }"
-    made = evaluator.TinygradEvaluator(
-        Network.from_bytes(parse(text).SerializeToString()).model, DEVICE
-    )
+    made = evaluator.TinygradEvaluator(network_of(text).model, DEVICE)
     given = {
         "x": values.to_device(np.zeros(2, np.float32), DEVICE),
         "axes": values.to_device(np.array(axes), DEVICE),

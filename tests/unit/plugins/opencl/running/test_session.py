@@ -14,8 +14,7 @@ from headrace.plugins.opencl.backend import thread
 from headrace.plugins.opencl.backend.kernel_folder import KernelFolder
 from headrace.plugins.opencl.running import session
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.network.network import Network
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 
 KERNELS = 4
 
@@ -52,7 +51,7 @@ class Watched(session.OpenClSession):
 
     def __init__(self, folder: Path, *, capacity: int = 2, varies: bool = False) -> None:
         text = "any (float[N] x) => (float[N] y) { y = Neg(x) }"
-        model = Network.from_bytes(parse(text).SerializeToString()).model
+        model = network_of(text).model
         super().__init__(model, "CL:0", capacity, KernelFolder(folder))
         self.events: list[str] = []
         self.varies = varies

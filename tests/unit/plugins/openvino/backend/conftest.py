@@ -13,9 +13,8 @@ from headrace.plugins.openvino.backend.compilation import Compilation
 from headrace.plugins.openvino.backend.sizes import key_of, of_key, sizing_inputs
 from headrace.plugins.openvino.compiler import Compiler
 from headrace.runtime.execution.job import Job
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Array, Value
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 
 Compile: TypeAlias = Callable[..., Compilation]
 
@@ -32,7 +31,7 @@ def compile_for(compiler: Compiler) -> Compile:
         properties: dict[str, object] | None = None,
     ) -> Compilation:
         proto = parse(model) if isinstance(model, str) else model
-        network = Network.from_bytes(proto.SerializeToString())
+        network = network_of(proto)
         key = key_of(network, inputs, sizing_inputs(network))
         assert key is not None
         given = {**EXACT, **(properties or {})}

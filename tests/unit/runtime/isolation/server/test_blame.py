@@ -20,7 +20,7 @@ from headrace.runtime.isolation.server.blame import (
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.system.asker import Asker
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 
 OPERATORS = {"a": "Relu", "b": "Abs", "c": "Neg"}
 
@@ -29,7 +29,7 @@ def network(name: str) -> Network:
     """A model of a structure of its own."""
     operator = OPERATORS.get(name, "Exp")
     model = parse(f"{name} (float[n] x) => (float[n] y) {{ y = {operator}(x) }}")
-    return Network.from_bytes(model.SerializeToString())
+    return network_of(model)
 
 
 def work(name: str, verb: str = "loaded", place: str = "0") -> Work:
@@ -94,7 +94,7 @@ def test_a_model_is_known_again_under_other_names() -> None:
         )
     )
     for each, known in ((first, True), (renamed, True), (other, False)):
-        one = Work(Network.from_bytes(each.SerializeToString()), "0", "loaded")
+        one = Work(network_of(each), "0", "loaded")
         if each is first:
             blamed.judge(end(one))
         assert is_blamed(blamed, one) is known
@@ -187,7 +187,7 @@ def test_a_model_is_known_again_when_a_virtual_device_has_inferred_its_types() -
     blamed = Blame("CPU", Clock())
     blamed.judge(end(work("a")))
     model = "a (float[n] x) => (float[n] y) { t = Relu(x) y = Relu(t) }"
-    plain = Network.from_bytes(parse(model).SerializeToString())
+    plain = network_of(model)
     inferred = plain.clone()
     infer_types(inferred.model)
     inferred.model.graph[0].metadata_props["affinity"] = "CPU"

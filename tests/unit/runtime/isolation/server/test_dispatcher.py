@@ -30,7 +30,7 @@ from headrace.runtime.isolation.server.exchange import NetworkExchange
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.backoff import Backoff
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually, occupied
 from headrace.testing.services import services as real_services
@@ -350,9 +350,7 @@ def test_answers_that_may_take_long_to_read_are_read_on_the_threads_of_streams(
     plugin: IsolatedPlugin, readers: ThreadReaders, outputs: str, nodes: str
 ) -> None:
     model = parse(f"g (float[N] x) => ({outputs}) {{ {nodes} }}")
-    requests = Requests(
-        plugin.load_network(Load(Network.from_bytes(model.SerializeToString()), {}))
-    )
+    requests = Requests(plugin.load_network(Load(network_of(model), {})))
     for _ in range(3):
         requests.start(1.0, 2.0)
         job, thread = requests.next()

@@ -46,7 +46,7 @@ from headrace.runtime.metrics import families
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.backoff import Backoff
 from headrace.testing import networks
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from headrace.testing.counted import number, numbers
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.leaks import no_leaks
@@ -266,7 +266,7 @@ def layer_called(name: str) -> Network:
     operator = "Identity" if name in deadly else "Abs" if name == "other" else "Relu"
     model = parse(f"g (float[n] x) => (float[n] y) {{ y = {operator}(x) }}")
     model.graph.node[0].name = name
-    return Network.from_bytes(model.SerializeToString())
+    return network_of(model)
 
 
 @pytest.mark.parametrize(

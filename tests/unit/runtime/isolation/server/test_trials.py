@@ -19,7 +19,7 @@ from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.asker import Asker, asking
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
@@ -40,7 +40,7 @@ def services() -> Iterator[Services]:
 def layer_called(name: str, operator: str = "Relu") -> Network:
     model = parse(f"g (float[n] x) => (float[n] y) {{ y = {operator}(x) }}")
     model.graph.node[0].name = name
-    return Network.from_bytes(model.SerializeToString())
+    return network_of(model)
 
 
 def test_a_strangers_models_end_no_worker_that_serves_and_then_the_stranger_is_refused(

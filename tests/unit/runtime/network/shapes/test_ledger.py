@@ -9,15 +9,14 @@ import onnx_ir as ir
 import pytest
 
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.shapes import ledger
 from headrace.runtime.network.shapes.ledger import AT_LEAST, EQUAL, Ledger, Requirement
 from headrace.runtime.network.shapes.sizes import Sizes
-from headrace.testing.case import parse
+from headrace.testing.case import network_of
 
 
 def values_of(text: str) -> tuple[Sizes, dict[str, ir.Value]]:
-    model = Network.from_bytes(parse(text).SerializeToString()).model
+    model = network_of(text).model
     values = {value.name or "": value for node in model.graph for value in node.outputs}
     return Sizes(model), values
 

@@ -11,18 +11,17 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from headrace.runtime.network.network import Network
 from headrace.runtime.network.shapes import formulas
 from headrace.runtime.network.shapes.formulas import Misfit, Program, Term, number_of
 from headrace.runtime.network.shapes.sizes import Sizes
 from headrace.testing.backend_cases.cases import node_tests
-from headrace.testing.case import parse
+from headrace.testing.case import network_of, parse
 
 MOST = 64  # elements of an input that may be a list of sizes
 
 
 def sizes_of(text: str, **weights: Any) -> tuple[Sizes, Mapping[str, ir.Value]]:
-    model = Network.from_bytes(parse(text, weights).SerializeToString()).model
+    model = network_of(text, weights).model
     values = {value.name or "": value for node in model.graph for value in node.outputs}
     return Sizes(model), values
 
