@@ -227,7 +227,7 @@ def test_a_cancelled_run_ends_between_layers(
 
 
 def until(condition: Callable[[], bool]) -> None:
-    clock, end = threading.Event(), time.monotonic() + 30
+    clock, end = threading.Event(), time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < end
         clock.wait(0.001)

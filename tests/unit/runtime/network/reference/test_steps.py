@@ -58,10 +58,10 @@ def test_terms_are_counted_as_by_onnx() -> None:
 def test_terms_that_would_never_be_counted_are_refused_before_a_run(
     changes: dict[str, Any], why: str
 ) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(ValueError, match=why):
         CorrectedEvaluator(terms(**changes))
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(
