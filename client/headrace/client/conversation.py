@@ -247,7 +247,9 @@ class Conversation:
             self._pack()
         waits = size < MAX_COPIED_BYTES
         if waits:
-            attachments = [bytes(each) for each in attachments]  # their arrays may change meanwhile
+            attachments = [
+                bytes(attachment) for attachment in attachments
+            ]  # their arrays may change meanwhile
         self._waiting.append(stream.StreamRequest(message, attachments))
         self._waiting_bytes += size
         if not waits or len(self._waiting) >= MAX_COALESCED_REQUESTS:

@@ -153,10 +153,10 @@ def map_files(descriptors: Sequence[int]) -> list[memoryview]:
         Disconnected: one is not such a file, or its bytes can still change.
     """
     try:
-        return [_mapped(each) for each in descriptors]
+        return [_mapped(descriptor) for descriptor in descriptors]
     finally:
-        for each in descriptors:
-            os.close(each)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _mapped(descriptor: int) -> memoryview:

@@ -105,8 +105,8 @@ class Convergence:
         """Leaves the cluster. What is loaded stays loaded."""
         following = [self._following] if self._following else []
         tasks = [*self._tasks.values(), *self._reporting, *following]
-        for each in tasks:
-            each.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(HeadraceError):
             await self._keeper.leave(self.member.name)

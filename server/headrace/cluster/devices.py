@@ -26,7 +26,7 @@ def with_devices(
         accelerators: Ray's accelerator ids by resource.
         cpus: the replica's share of processors; less than 1 if it reserves none.
     """
-    plugins = {each.name: each for each in settings.plugins}
+    plugins = {plugin.name: plugin for plugin in settings.plugins}
     if not accelerators.get(_GPU) and _CUDA not in settings.devices:
         plugins.setdefault(_CUDA, PluginSettings(_CUDA, enabled=False))
     if cpus >= 1:

@@ -119,7 +119,7 @@ class Members:
 
     def staying(self) -> set[str]:
         """The names of the live replicas that take requests and are not about to leave."""
-        return {name for name, each in self._statuses.items() if each.ready} - self._leaving
+        return {name for name, status in self._statuses.items() if status.ready} - self._leaving
 
     def leaving(self) -> set[str]:
         """The names of the live replicas that are about to leave."""
@@ -130,7 +130,7 @@ class Members:
 
     def behind(self, key: str, revision: int) -> list[str]:
         """The names of the replicas of which `is_behind` is true."""
-        return [each for each in self._members if self.is_behind(each, key, revision)]
+        return [member for member in self._members if self.is_behind(member, key, revision)]
 
     def is_behind(self, name: str, key: str, revision: int) -> bool:
         """Whether a live replica takes requests and has not dealt with a key's revision yet."""

@@ -57,7 +57,7 @@ class LoadMeter:
                 streams += value
             elif each.family is DEVICE_STREAMS_BUSY:
                 busy += value
-        count, total = sum(each.count for each in waits), sum(each.sum for each in waits)
+        count, total = sum(wait.count for wait in waits), sum(wait.sum for wait in waits)
         new, waited = count - self._count, total - self._sum
         self._count, self._sum = count, total
         mean = waited / new if new > 0 else 0.0

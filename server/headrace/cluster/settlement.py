@@ -54,5 +54,5 @@ async def settle(commits: list[Commit], keeper: KeeperClient) -> None:
                 f"the cluster has taken {shown!r}, but {len(problems)} of its replicas do not "
                 f"serve it: {told}",
                 field="name",
-                metadata={each.member.name: each.reason for each in problems[:8]},
+                metadata={problem.member.name: problem.reason for problem in problems[:8]},
             )

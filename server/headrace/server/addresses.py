@@ -37,7 +37,7 @@ def check_address(setting: str, host: str, port: int) -> None:
         ) from error
     tried = [_refusal(family, address) for family, *_, address in addresses]
     refusals = [each for each in tried if each is not None]
-    taken = [each for each in refusals if each.errno == errno.EADDRINUSE]
+    taken = [refusal for refusal in refusals if refusal.errno == errno.EADDRINUSE]
     # A name may also resolve to an address that this machine lacks, for example an IPv6 one.
     if taken or len(refusals) == len(addresses):
         first = (taken or refusals)[0]

@@ -250,7 +250,7 @@ class Listeners:
     async def lost(self) -> None:
         """Waits until a port of gRPC takes no more calls although nobody has stopped it."""
         fronts = [each for each in (self._unix, self._front_end) if each]
-        waiting = [asyncio.ensure_future(each.lost()) for each in fronts]
+        waiting = [asyncio.ensure_future(front.lost()) for front in fronts]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -153,7 +153,7 @@ def steps(have: Have, want: Want | None) -> list[Step]:
     for version in sorted(want.versions, key=int):
         needed += _towards(version, have.loads.get(version), want.versions[version], want.retry)
     whole = _will_be_whole(have, want, needed)
-    settled = not any(each.condition is Condition.LOADING for each in have.loads.values())
+    settled = not any(load.condition is Condition.LOADING for load in have.loads.values())
     if taking_over:
         if settled:
             needed += [TakeOver()] if whole else [UnloadVersion(each) for each in _loaded(have)]
@@ -185,13 +185,13 @@ def _towards(version: str, last: LastLoad | None, wanted: WantedVersion, retry: 
 
 def _will_be_whole(have: Have, want: Want, found: list[Step]) -> bool:
     """Whether all wanted versions are ready after these steps."""
-    ready = {v for v, each in have.loads.items() if each.condition is Condition.READY}
+    ready = {v for v, load in have.loads.items() if load.condition is Condition.READY}
     ready |= {step.version for step in found if isinstance(step, LoadVersion)}
     return want.versions.keys() <= ready
 
 
 def _loaded(have: Have) -> list[str]:
-    there = (v for v, each in have.loads.items() if each.condition is not Condition.UNLOADED)
+    there = (v for v, load in have.loads.items() if load.condition is not Condition.UNLOADED)
     return sorted(there, key=int)
 
 

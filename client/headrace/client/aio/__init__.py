@@ -147,7 +147,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
         if names and not self.calls.is_closed:
             forget = partial(self.calls.ask, "UnregisterSharedMemory")
             requests = transport.unregistrations(names)
-            calls = [forget(each, transport.FORGET_SECONDS) for each in requests]
+            calls = [forget(request, transport.FORGET_SECONDS) for request in requests]
             # An error does no harm: the server forgets removed files by itself later.
             await asyncio.gather(*calls, return_exceptions=True)
         self.calls.is_closed = True

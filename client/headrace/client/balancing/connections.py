@@ -73,7 +73,9 @@ class Servers(Generic[C]):
         if self.name is None:
             addresses = listed(target)
             # The token must not travel in plain text to any of them.
-            strictest = next((each for each in addresses if not parse(each).is_local), addresses[0])
+            strictest = next(
+                (address for address in addresses if not parse(address).is_local), addresses[0]
+            )
             self.endpoint = Endpoint(strictest, **security)
             self.endpoint.address = ",".join(addresses)
         else:

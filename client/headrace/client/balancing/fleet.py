@@ -120,7 +120,9 @@ class Picker:
         if self._round_robin:
             self._turn += 1
             return servers[self._turn % count]
-        last = next((n for n, each in enumerate(servers) if each is self._last), self._turn % count)
+        last = next(
+            (n for n, server in enumerate(servers) if server is self._last), self._turn % count
+        )
         one, other = servers[last], servers[(last + 1 + self._below(count - 1)) % count]
         chosen = other if other.load(now) < one.load(now) else one
         self._last = chosen
@@ -253,7 +255,7 @@ class Fleet:
     def has_other(self, tried: Collection[Server]) -> bool:
         """Whether there is a server that has not been tried and is not known to be down."""
         with self._lock:
-            return any(each.health.up and each not in tried for each in self._servers)
+            return any(server.health.up and server not in tried for server in self._servers)
 
     def may_repeat(self) -> bool:
         """Whether the budget allows one more repeat, which then counts."""

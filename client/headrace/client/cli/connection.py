@@ -106,7 +106,9 @@ def before_commands(callback: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(callback)
     def run(**parameters: Any) -> Any:
         own = {each.name for each in _OPTIONS}
-        return callback(**{name: each for name, each in parameters.items() if name not in own})
+        return callback(
+            **{name: parameter for name, parameter in parameters.items() if name not in own}
+        )
 
     return _extended(run, callback, from_environment=False)
 
@@ -118,11 +120,11 @@ def _extended(
     keyword = inspect.Parameter.KEYWORD_ONLY
     signature = inspect.signature(command, eval_str=True)
     parameters = [
-        *(each.replace(kind=keyword) for each in signature.parameters.values()),
+        *(parameter.replace(kind=keyword) for parameter in signature.parameters.values()),
         *(each.parameter(from_environment=from_environment) for each in _OPTIONS),
     ]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 

@@ -214,7 +214,7 @@ class InferenceSession:
     def get_providers(self) -> list[str]:
         """The providers of ONNX Runtime that do what the network's devices do."""
         devices = (each.partition(".")[0] for each in self._network.info.execution_devices)
-        found = [_PROVIDERS[each] for each in devices if each in _PROVIDERS]
+        found = [_PROVIDERS[device] for device in devices if device in _PROVIDERS]
         return [*dict.fromkeys(found), CPU_PROVIDER]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:

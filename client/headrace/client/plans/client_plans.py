@@ -183,7 +183,7 @@ def repository(*, timeout: float | None = None) -> Plan[list[RepositoryVersion]]
     reply: pb.ListRepositoryReply = yield CallMethod(
         "ListRepository", pb.ListRepositoryRequest(), timeout
     )
-    return [replies.repository_version(each) for each in reply.versions]
+    return [replies.repository_version(version) for version in reply.versions]
 
 
 def networks(*, timeout: float | None = None) -> Plan[list[NetworkInfo]]:

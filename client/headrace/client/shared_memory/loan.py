@@ -125,7 +125,7 @@ class Loan:
             part = self._segment.memory[place.offset : place.offset + place.bytes]
             attach(tensor, part.data, attachments)
         # A stream serialises it later, when the segment may serve another request.
-        return request, [bytes(each) for each in attachments]
+        return request, [bytes(attachment) for attachment in attachments]
 
     def _end(self, how: Callable[[ClientSegment], None]) -> None:
         segment, self._segment = self._segment, None

@@ -187,7 +187,7 @@ class RegionPool:
 
 
 def _remove(segments: set[ClientSegment], handover: Handover | None) -> None:
-    for each in segments:
-        each.remove()
+    for segment in segments:
+        segment.remove()
     if handover is not None:
         handover.close()

@@ -53,14 +53,15 @@ class HeteroNetwork(ExecutableNetwork):
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
         self._counters = tuple(
-            SubgraphCounters(counters.series, each.number, each.device) for each in self._subgraphs
+            SubgraphCounters(counters.series, subgraph.number, subgraph.device)
+            for subgraph in self._subgraphs
         )
 
     def set_config(self, changes: Mapping[str, str]) -> None:
         """Changes the subgraphs' keys too."""
         super().set_config(changes)
-        for each in self._subgraphs:
-            for executable in (each.executable, *each.others.loaded()):
+        for subgraph in self._subgraphs:
+            for executable in (subgraph.executable, *subgraph.others.loaded()):
                 set_known(executable, changes)
 
     def compute(self, job: Job) -> None:
@@ -94,22 +95,24 @@ class HeteroNetwork(ExecutableNetwork):
         return copied(job.inputs[name] if name in job.inputs else self._constants[name])
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
-        makers = {name: each.number for each in self._subgraphs for name in each.ends.outputs}
+        makers = {
+            name: subgraph.number for subgraph in self._subgraphs for name in subgraph.ends.outputs
+        }
         return tuple(
             RunningSubgraph(
-                each.number,
-                each.device,
-                each.layers,
-                dict(sorted(Counter(makers.get(name, 0) for name in each.ends.inputs).items())),
+                subgraph.number,
+                subgraph.device,
+                subgraph.layers,
+                dict(sorted(Counter(makers.get(name, 0) for name in subgraph.ends.inputs).items())),
             )
-            for each in self._subgraphs
+            for subgraph in self._subgraphs
         )
 
     def shapes(self) -> tuple[RunningShape, ...]:
         return tuple(
-            shape._replace(shape=f"subgraph {each.number}: {shape.shape}")
-            for each in self._subgraphs
-            for shape in each.executable.shapes()
+            shape._replace(shape=f"subgraph {subgraph.number}: {shape.shape}")
+            for subgraph in self._subgraphs
+            for shape in subgraph.executable.shapes()
         )
 
     # -- hooks --
@@ -120,16 +123,16 @@ class HeteroNetwork(ExecutableNetwork):
         HeteroRequest(job, self._subgraphs, flow, self._constants, self._counters).start()
 
     def _export(self) -> bytes:
-        return write_frames(each.export() for each in self._subgraphs)
+        return write_frames(subgraph.export() for subgraph in self._subgraphs)
 
     def _close(self) -> None:
-        for each in self._subgraphs:
-            each.executable.close()
-            each.others.close()
+        for subgraph in self._subgraphs:
+            subgraph.executable.close()
+            subgraph.others.close()
         self._constants = {}
 
     def _layers(self) -> tuple[Layer, ...]:
-        return tuple(layer for each in self._subgraphs for layer in each.executed())
+        return tuple(layer for subgraph in self._subgraphs for layer in subgraph.executed())
 
     def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
         return {
@@ -141,23 +144,25 @@ class HeteroNetwork(ExecutableNetwork):
         """The number of requests that the devices together run at once, because each device may
         work on another request."""
         most: dict[str, int] = {}
-        for each in self._subgraphs:
-            most[each.device] = max(optimal_requests(each.executable), most.get(each.device, 1))
+        for subgraph in self._subgraphs:
+            most[subgraph.device] = max(
+                optimal_requests(subgraph.executable), most.get(subgraph.device, 1)
+            )
         return max(1, sum(most.values()))
 
     def _execution_devices(self) -> list[str]:
-        return execution_devices(each.executable for each in self._subgraphs)
+        return execution_devices(subgraph.executable for subgraph in self._subgraphs)
 
     # -- inside --
 
     def _flow_to(self, names: Sequence[str]) -> SubgraphFlow:
-        return flow([each.ends for each in self._subgraphs], names)
+        return flow([subgraph.ends for subgraph in self._subgraphs], names)
 
 
 def _defaults(subgraphs: Sequence[LoadedSubgraph]) -> Iterable[Port]:
     """The inputs with a value in the network that each subgraph that reads them can replace."""
-    ports = {port.name: port for each in subgraphs for port in each.executable.defaults}
-    for each in subgraphs:
-        for name in each.defaults - taken_by(each.executable):
+    ports = {port.name: port for subgraph in subgraphs for port in subgraph.executable.defaults}
+    for subgraph in subgraphs:
+        for name in subgraph.defaults - taken_by(subgraph.executable):
             ports.pop(name, None)
     return ports.values()

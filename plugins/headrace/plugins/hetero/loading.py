@@ -67,10 +67,10 @@ def load(
             subgraphs.append(_subgraph(number, piece, target, executable, stands_for, others))
         loaded = HeteroNetwork(network, config, subgraphs, _constants(network))
     except BaseException:
-        for each in subgraphs:
-            each.executable.close()
+        for subgraph in subgraphs:
+            subgraph.executable.close()
         raise
-    from_cache = any(each.executable.loaded_from_cache for each in subgraphs)
+    from_cache = any(subgraph.executable.loaded_from_cache for subgraph in subgraphs)
     return LoadResult(loaded, tuple(notes), from_cache=from_cache)
 
 
@@ -83,7 +83,7 @@ def parts_of(
         InvalidArgument: the frames do not fit this network, or name other devices.
     """
     places = {node.name: index for index, node in enumerate(network.model.graph)}
-    known = {each.name for each in targets}
+    known = {target.name for target in targets}
     parts = []
     for number, frame in enumerate(frames, 1):
         if frame.device not in known:

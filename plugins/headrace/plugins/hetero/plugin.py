@@ -242,7 +242,9 @@ def _load(load: Load, planned: Plan, resolved: _Resolved) -> LoadResult:
 def _as_given(layers: Sequence[UnsupportedLayer], network: Network) -> tuple[UnsupportedLayer, ...]:
     """The layers with the operators that `network` has. Its transformation changes some of them."""
     operators = {node.name: node.op_type for node in network.nodes()} if layers else {}
-    return tuple(each._replace(op_type=operators.get(each.layer, each.op_type)) for each in layers)
+    return tuple(
+        layer._replace(op_type=operators.get(layer.layer, layer.op_type)) for layer in layers
+    )
 
 
 def _check_config(target: Target) -> None:

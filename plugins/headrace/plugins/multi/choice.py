@@ -95,7 +95,7 @@ class Choice:
         all_of_them: bool = False,
         fallback: bool = True,
     ) -> None:
-        self._devices = {each: _Device() for each in candidates}
+        self._devices = {candidate: _Device() for candidate in candidates}
         self._others = {each.device: each for each in failures if each.device not in self._devices}
         self._all = all_of_them
         self._fallback = fallback
@@ -107,8 +107,8 @@ class Choice:
                 self._note(failure, now)
         self._order = [
             name
-            for name, each in self._devices.items()
-            if not all_of_them or each.has_it or each.may_pass
+            for name, device in self._devices.items()
+            if not all_of_them or device.has_it or device.may_pass
         ]
 
     # -- the present state --
@@ -121,7 +121,7 @@ class Choice:
     @property
     def failures(self) -> dict[str, Failure]:
         """The failures of devices that do not have the network, by name."""
-        known = {name: each.failure for name, each in self._devices.items()}
+        known = {name: device.failure for name, device in self._devices.items()}
         return {name: each for name, each in known.items() if each is not None} | self._others
 
     @property
@@ -137,7 +137,7 @@ class Choice:
     @property
     def wake_at(self) -> float:
         """When to call `look`; infinite if no device that failed is due."""
-        return min((each.due for each in self._devices.values()), default=math.inf)
+        return min((device.due for device in self._devices.values()), default=math.inf)
 
     def knows(self, name: str) -> bool:
         """Whether the device has the network, or may get it."""
@@ -207,7 +207,7 @@ class Choice:
     def _next(self, serving: Collection[str]) -> str | None:
         """The first device that may load the network. It must be better than all loaded devices,
         unless all are wanted or none of the loaded devices serves."""
-        has_it = {name for name, each in self._devices.items() if each.has_it}
+        has_it = {name for name, device in self._devices.items() if device.has_it}
         any_one = self._all or (self._fallback and not has_it & set(serving))
         is_better = True
         for name in self._order:

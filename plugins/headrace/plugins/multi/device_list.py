@@ -101,7 +101,7 @@ def find(
         if "HETERO" in kinds and "HETERO" not in member.device.types():
             own = replace(own, affinities={})  # only devices that split the network use them
         candidates.append(Candidate(replace(target, options=own), member.count))
-    started = [each.target for each in candidates]
+    started = [candidate.target for candidate in candidates]
     return DeviceList(tuple(candidates), tuple(failures), own_config(schema, config, started))
 
 

@@ -101,17 +101,17 @@ class PooledNetwork(ExecutableNetwork):
         super().__init__(first.network, config)
         # Each device has preprocessed and transformed the network by itself.
         self.inputs, self.outputs = first.inputs, first.outputs
-        for each in members:
-            self._take_defaults_of(each)
+        for member in members:
+            self._take_defaults_of(member)
         self.label = ""
         self._original: Network | None = original
-        self._candidates = {each.name: each for each in candidates}
+        self._candidates = {candidate.name: candidate for candidate in candidates}
         self._ports = ports_of(first)
         self._services = services
         self._way = way
         self._lock = threading.Lock()
-        self._members = {each.name: each for each in members}
-        self._counts = {each.name: each.count for each in candidates}
+        self._members = {member.name: member for member in members}
+        self._counts = {candidate.name: candidate.count for candidate in candidates}
         self._choice = Choice(
             [*self._candidates],
             [*self._members],
@@ -214,7 +214,8 @@ class PooledNetwork(ExecutableNetwork):
         """The members that serve, in order, with the numbers of requests that the list gives."""
         with self._lock:
             return [
-                (self._members[each], self._counts[each]) for each in self._choice.serve.devices
+                (self._members[device], self._counts[device])
+                for device in self._choice.serve.devices
             ]
 
     def _members_changed(self) -> None:
@@ -400,7 +401,7 @@ class PooledNetwork(ExecutableNetwork):
         return _lines(
             self.pool.availabilities()
             | {name: "loading" if name == loading else "not loaded" for name in missing}
-            | {name: f"failed: {each.reason}" for name, each in failures.items()}
+            | {name: f"failed: {failure.reason}" for name, failure in failures.items()}
         )
 
     def _failures(self) -> dict[str, Failure]:

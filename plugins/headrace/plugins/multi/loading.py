@@ -172,14 +172,14 @@ def none_serves(device: str, failures: Sequence[Failure]) -> HeadraceError:
     If the list has one device, it is that device's error. Otherwise it is an error of the class
     that all errors have in common, with all the reasons.
     """
-    errors = [each.error for each in failures]
+    errors = [failure.error for failure in failures]
     if not errors:
         return Unavailable(f"{device} has no device that works")
     if len(errors) == 1:
         return errors[0]
     if all(isinstance(error, UnsupportedLayers) for error in errors):
         return UnsupportedLayers(device, _unsupported(failures))
-    reasons = "; ".join(f"{each.device}: {each.reason}" for each in failures)
+    reasons = "; ".join(f"{failure.device}: {failure.reason}" for failure in failures)
     text = f"no device of {device} loads the network: {reasons}"
     for kind in (InvalidModel, Unavailable, ResourceExhausted, Internal):
         if all(isinstance(error, kind) for error in errors):
@@ -215,8 +215,8 @@ def export(members: Iterable[DeviceNetwork]) -> bytes:
     """The devices' own bytes of the network. A device that exports none will compile the network
     again."""
     return _FORMAT.write(
-        ([each.name, each.architecture, each.backend_version], each.executable.export())
-        for each in members
+        ([member.name, member.architecture, member.backend_version], member.executable.export())
+        for member in members
     )
 
 

@@ -102,7 +102,7 @@ class SpreadPlugin(VirtualPlugin):
             load = replace(load, notes=(*load.notes, f"compiled anew: {error.message}"))
         members = self._members(load.network, load.options, load.config)
         listed = self._find(members, load.config, load.options)
-        check_owners(load.config, (each.device for each in members))
+        check_owners(load.config, (member.device for member in members))
         listed = self._checked(listed, load.config)
         own = self._configuration(listed.own)
         self.device_id(own)
@@ -128,7 +128,7 @@ class SpreadPlugin(VirtualPlugin):
             options,
         )
         self.schema.refuse_server_keys(listed.own, self.name)
-        for target in (each.target for each in listed.candidates):
+        for target in (candidate.target for candidate in listed.candidates):
             target.plugin.schema.refuse_server_keys(target.config, target.plugin.name)
         return listed
 
@@ -143,15 +143,15 @@ class SpreadPlugin(VirtualPlugin):
         common = {f"config[{key!r}]" for key in config if "." not in key} if self.chooses else ()
         candidates: list[Candidate] = []
         failures = [*listed.failures]
-        for each in listed.candidates:
+        for candidate in listed.candidates:
             try:
-                device_list.check_candidate(each)
+                device_list.check_candidate(candidate)
             except InvalidArgument as error:
                 if error.field not in common:
                     raise
-                failures.append(Failure(each.name, error))
+                failures.append(Failure(candidate.name, error))
                 continue
-            candidates.append(each)
+            candidates.append(candidate)
         if not candidates and listed.candidates:
             raise failures[-1].error
         return DeviceList(tuple(candidates), tuple(failures), listed.own)
@@ -195,7 +195,7 @@ class SpreadPlugin(VirtualPlugin):
     def _sum(self, what: str) -> int:
         with self._lock:
             networks = [*self._networks]
-        return sum(getattr(each.pool, what) for each in networks if not each._closed)
+        return sum(getattr(network.pool, what) for network in networks if not network._closed)
 
     # -- hooks of the two --
 
@@ -275,8 +275,8 @@ class AutoPlugin(SpreadPlugin):
     def _members(
         self, network: Network, options: NetworkOptions, config: Mapping[str, str]
     ) -> Sequence[Member]:
-        excluded = {str(each.device) for each in options.members if each.excluded}
-        listed = [each for each in options.members if not each.excluded]
+        excluded = {str(member.device) for member in options.members if member.excluded}
+        listed = [member for member in options.members if not member.excluded]
         members = listed or [
             Member(device)
             for device in self._physical()
@@ -284,7 +284,7 @@ class AutoPlugin(SpreadPlugin):
         ]
         if not members:
             raise InvalidArgument(f"{self.name} has no device left to choose", field="device")
-        facts = [self._facts(each.device) for each in members]
+        facts = [self._facts(member.device) for member in members]
         order = ranked(facts, needs(network), in_order=bool(listed))
         return [members[place] for place in order]
 
@@ -304,10 +304,10 @@ class AutoPlugin(SpreadPlugin):
     ) -> list[Candidate]:
         """The order in which to try the devices that the network may start on: the device that
         exported the network, or else a processor, and then the others, the best first."""
-        first = [each for each in candidates if each.name in frames]
+        first = [candidate for candidate in candidates if candidate.name in frames]
         if not first and config[STARTUP_FALLBACK]:
-            first = [each for each in candidates if self._is_processor(each)][:1]
-        return [*first, *(each for each in candidates if each not in first)]
+            first = [candidate for candidate in candidates if self._is_processor(candidate)][:1]
+        return [*first, *(candidate for candidate in candidates if candidate not in first)]
 
     def _physical(self) -> Iterator[DeviceName]:
         """All installed physical devices. A user may expect each of them to serve."""
@@ -315,12 +315,12 @@ class AutoPlugin(SpreadPlugin):
         for kind, ids in sorted(devices.available().items()):
             if kind not in VIRTUAL_TYPES and kind not in devices.not_installed():
                 names = ids if len(ids) > 1 else [""]
-                yield from (DeviceName(kind, each) for each in names)
+                yield from (DeviceName(kind, name) for name in names)
 
     def _facts(self, name: DeviceName) -> DeviceFacts | None:
         """What is known about a device. For a device with a list, what all its devices share."""
         facts = [self._facts_of_one(each) for each in name.physical()]
-        known = [each for each in facts if each is not None]
+        known = [fact for fact in facts if fact is not None]
         if not known:
             return None
         capabilities = frozenset.intersection(*(each.capabilities for each in known))
@@ -341,7 +341,9 @@ class AutoPlugin(SpreadPlugin):
     def _slow(self, listed: DeviceList) -> frozenset[str]:
         """The devices that are there to compare others with. Nobody expects them to serve, except a
         caller who lists one first, or no other."""
-        facts = {each.name: self._facts(each.target.device) for each in listed.candidates}
+        facts = {
+            candidate.name: self._facts(candidate.target.device) for candidate in listed.candidates
+        }
         slow = [
             name for name, found in facts.items() if found and found.type is DeviceType.REFERENCE
         ]

@@ -49,7 +49,9 @@ class LayerSupport:
         if operators.find(node, opset) is None:
             name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
             return f"tinygrad has no {name}({opset})"
-        bodies = any(each.type == ir.AttributeType.GRAPH for each in node.attributes.values())
+        bodies = any(
+            attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()
+        )
         return f"{node.op_type} with a body" if bodies else None
 
     def _without_type(self, node: ir.Node) -> str | None:

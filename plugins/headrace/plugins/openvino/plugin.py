@@ -312,7 +312,7 @@ class OpenVinoPlugin(CompiledPlugin):
                 raise
             _log.info("a network is not split: %s", error)
             return None
-        if any(each.device == str(mine) for each in parts.subgraphs()):
+        if any(subgraph.device == str(mine) for subgraph in parts.subgraphs()):
             return parts
         parts.close()
         return None
@@ -329,7 +329,9 @@ class OpenVinoPlugin(CompiledPlugin):
         """The weights, which CPU has, and what the compilations were measured to take."""
         device = f"{self.name}.{device_id}"
         networks = (each for each in [*self._networks] if each.place.device == device)
-        return super()._memory_bytes(device_id) + sum(each.compiled_bytes for each in networks)
+        return super()._memory_bytes(device_id) + sum(
+            network.compiled_bytes for network in networks
+        )
 
     def _close(self) -> None:
         self._compiles.stop()

@@ -112,18 +112,18 @@ class Expectation:
         """A line for each of these results whose outcome is another one, but for a pass; reasons
         may change."""
         return [
-            self._told(each)
-            for each in results
-            if label(each) not in (self._expected(each)[0], CaseOutcome.PASSED.value)
+            self._told(result)
+            for result in results
+            if label(result) not in (self._expected(result)[0], CaseOutcome.PASSED.value)
         ]
 
     def unexpected_passes(self, results: Iterable[Result]) -> list[str]:
         """A line for each of these results that passed and was not expected to. None is a fault:
         the backend or the processor is better than the earlier one."""
         return [
-            self._told(each)
-            for each in results
-            if label(each) == CaseOutcome.PASSED.value != self._expected(each)[0]
+            self._told(result)
+            for result in results
+            if label(result) == CaseOutcome.PASSED.value != self._expected(result)[0]
         ]
 
     def _expected(self, result: Result) -> tuple[str, str]:

@@ -46,10 +46,10 @@ class Directory:
 
     def meet(self, members: Iterable[ReplicaAddress]) -> list[str]:
         """Takes over the live replicas. Returns the networks that this may concern."""
-        addresses = {each.name: each.address for each in members}
+        addresses = {member.name: member.address for member in members}
         changed = {name for name, _ in addresses.items() ^ self._addresses.items()}
         self._addresses = addresses
-        return [name for name, each in self._holders.items() if not changed.isdisjoint(each)]
+        return [name for name, holder in self._holders.items() if not changed.isdisjoint(holder)]
 
     def is_for(self, name: str) -> bool:
         """Whether this replica is to have a network."""
@@ -88,7 +88,7 @@ class Directory:
             if self.here.serving(name):
                 break
             if holders := self._holders.get(name):
-                return tuple(each for each in holders if each != self._own)
+                return tuple(holder for holder in holders if holder != self._own)
             if self.here.has(name):
                 break
         return ()

@@ -93,8 +93,8 @@ class Forwarder:
         for closing in self._closing:
             closing.cancel()
         channels, self._channels = self._channels, {}
-        for each in channels.values():
-            await each.close()
+        for channel in channels.values():
+            await channel.close()
 
     def find(self, names: Iterable[str], context: Any, sequence: str = "") -> str:
         name = self.directory.find(names, sequence)
@@ -246,7 +246,7 @@ class Forwarder:
 
     def _close_lost(self) -> None:
         """Closes the channels to replicas that have gone, when their calls have ended."""
-        lost = [each for each in self._channels if not self.directory.is_live(each)]
+        lost = [channel for channel in self._channels if not self.directory.is_live(channel)]
         for address in lost:
             closing = asyncio.ensure_future(self._channels.pop(address).close(_CLOSE_SECONDS))
             self._closing.add(closing)

@@ -290,8 +290,8 @@ def _put_back(share: Share, passages: Collection[_Passage]) -> None:
     try:
         share.executor.put_back(passages)
     except HeadraceError as error:
-        for each in passages:
-            each.fail(error)
+        for passage in passages:
+            passage.fail(error)
         return
-    for each in passages:
-        each.leave_if_cancelled()
+    for passage in passages:
+        passage.leave_if_cancelled()

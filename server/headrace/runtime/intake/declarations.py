@@ -113,14 +113,14 @@ class Declarations:
                 function, which may pass them to such an operator.
         """
         most = self._limits.short_list if short else self._limits.list_length
-        for each in attributes:
-            field = _LISTS.get(each.type)
-            if field is not None and (count := len(getattr(each, field))) > most:
+        for attribute in attributes:
+            field = _LISTS.get(attribute.type)
+            if field is not None and (count := len(getattr(attribute, field))) > most:
                 raise invalid(
-                    f"attribute {each.name[:80]!r} of {label[:80]} lists {count} values; at most "
-                    f"{most} are allowed there"
+                    f"attribute {attribute.name[:80]!r} of {label[:80]} lists {count} values; "
+                    f"at most {most} are allowed there"
                 )
-            self.texts += len(each.strings)
+            self.texts += len(attribute.strings)
 
     def name(self, name: str, what: str) -> None:
         """Checks that a name is not too long."""

@@ -119,9 +119,9 @@ def check_numbers(nodes: Iterable[ir.Node]) -> None:
     for node in nodes:
         if node.domain not in ("", "ai.onnx.ml"):
             continue
-        for name, each in node.attributes.items():
-            if each.type == ir.AttributeType.INT and not each.is_ref():
-                wrong = wrong_number(name, each.as_int(), len(node.inputs))
+        for name, attribute in node.attributes.items():
+            if attribute.type == ir.AttributeType.INT and not attribute.is_ref():
+                wrong = wrong_number(name, attribute.as_int(), len(node.inputs))
                 if wrong is not None:
                     raise InvalidModel(
                         f"attribute {name!r} of layer {node.name!r} {wrong}", field="model"

@@ -100,9 +100,9 @@ def from_metadata(text: str) -> Classes:
         return ()
     if not isinstance(names, list) or len(names) > MOST_TOLD:
         return ()
-    if all(isinstance(each, str) for each in names):
+    if all(isinstance(name, str) for name in names):
         return tuple(names)
-    numbers = all(type(each) is int and -(2**63) <= each < 2**63 for each in names)
+    numbers = all(type(name) is int and -(2**63) <= name < 2**63 for name in names)
     return tuple(names) if numbers else ()
 
 
@@ -149,7 +149,7 @@ def _classes(node: onnx.NodeProto) -> Classes:
         return tuple(numbers.ints)
     if names is not None and numbers is None:
         try:
-            return tuple(each.decode() for each in names.strings)
+            return tuple(string.decode() for string in names.strings)
         except UnicodeDecodeError:
             return ()
     return ()

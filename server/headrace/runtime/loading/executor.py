@@ -328,11 +328,13 @@ def together(futures: Sequence[Future[None]]) -> Future[None]:
 
     def one_ended(_: Future[None]) -> None:
         if next(ended) == len(futures):
-            failed = next((each for each in futures if each.exception() is not None), futures[0])
+            failed = next(
+                (future for future in futures if future.exception() is not None), futures[0]
+            )
             pass_on(result, failed)
 
-    for each in futures:
-        each.add_done_callback(one_ended)
+    for future in futures:
+        future.add_done_callback(one_ended)
     if not futures:
         result.set_result(None)
     return result

@@ -107,7 +107,7 @@ class NetworkTable:
         return self.versions(name).shown() or next(reversed(entries.values()), None)
 
     def all(self) -> list[NetworkEntry]:
-        current = [each for versions in self.names.values() for each in versions.entries.values()]
+        current = [entry for versions in self.names.values() for entry in versions.entries.values()]
         return [*current, *self.loading.values(), *self.draining.values()]
 
     def check_free(self, name: str, version: str, owner: object, *, replace: bool) -> None:
@@ -194,7 +194,7 @@ class NetworkTable:
         """Removes a name's versions that are ready or have failed, and returns them. The versions
         that `but` selects stay."""
         versions = self.versions(name)
-        leaving = [each for each in versions.entries.values() if but is None or not but(each)]
+        leaving = [entry for entry in versions.entries.values() if but is None or not but(entry)]
         versions.take([each.key.version for each in leaving])
         if not versions.entries:
             self.names.pop(name, None)

@@ -134,7 +134,7 @@ class Versions:
 
     def ready(self) -> dict[str, NetworkEntry]:
         ready = NetworkState.READY
-        return {version: each for version, each in self.entries.items() if each.state is ready}
+        return {version: entry for version, entry in self.entries.items() if entry.state is ready}
 
     def shown(self) -> NetworkEntry | None:
         """The version that represents the name: the highest version that serves. If none serves, it

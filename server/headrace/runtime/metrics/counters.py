@@ -203,7 +203,9 @@ class Counters:
                 SeriesSnapshot(families.REFUSED_CALLERS, (reason,), count)
                 for reason, count in reasons.items()
             ]
-        counted = [each.snapshot() for each in devices] + [each.snapshot() for each in networks]
+        counted = [device.snapshot() for device in devices] + [
+            network.snapshot() for network in networks
+        ]
         if self._cache is not None:
             counted.append(self._cache.snapshot())
         return (*chain.from_iterable(counted), *calls)

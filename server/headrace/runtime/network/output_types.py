@@ -35,7 +35,7 @@ def output_types(node: ir.Node, version: int) -> list[ir.TypeProtocol | None]:
         return [ir.TensorType(tensor_of(given).dtype)]
     domain = "" if node.domain == "ai.onnx" else node.domain
     sources = _sources(domain, node.op_type, version, len(node.outputs))
-    return [_input_type(node, each) if isinstance(each, int) else each for each in sources]
+    return [_input_type(node, source) if isinstance(source, int) else source for source in sources]
 
 
 def _input_type(node: ir.Node, index: int) -> ir.TypeProtocol | None:

@@ -80,20 +80,21 @@ class States:
         preprocessed: Iterable[str] = (),
     ) -> None:
         states = declarations(text)
-        kept_inputs = _ports("input", [each.input for each in states], inputs)
-        kept_outputs = _ports("output", [each.output for each in states], outputs)
+        kept_inputs = _ports("input", [state.input for state in states], inputs)
+        kept_outputs = _ports("output", [state.output for state in states], outputs)
         for name in preprocessed:
             if name in kept_inputs or name in kept_outputs:
                 raise _refusal(f"{name!r} is a state, so it can have no options; leave them out")
-        self.outputs_by_input = {each.input: each.output for each in states}
+        self.outputs_by_input = {state.input: state.output for state in states}
         self.inputs = tuple(port for port in inputs if port.name not in kept_inputs)
         self.outputs = tuple(port for port in outputs if port.name not in kept_outputs)
         self._states = tuple(
-            self._state(each, kept_inputs[each.input], kept_outputs[each.output]) for each in states
+            self._state(state, kept_inputs[state.input], kept_outputs[state.output])
+            for state in states
         )
-        sources = {size: None for each in self._states for size in each.shape}
+        sources = {size: None for state in self._states for size in state.shape}
         self._sources = tuple(size for size in sources if isinstance(size, _Source))
-        self.output_names = tuple(each.output for each in self._states)
+        self.output_names = tuple(state.output for state in self._states)
         self._sized: Callable[[Sizes], _Sized] = lru_cache(_SIZES_KEPT)(self._shapes)
 
     def sizes(self, inputs: Mapping[str, Value]) -> Sizes:
@@ -156,8 +157,8 @@ class States:
     def _shapes(self, sizes: Sizes) -> _Sized:
         given = dict(zip(self._sources, sizes, strict=True))
         return tuple(
-            (each, tuple(size if isinstance(size, int) else given[size] for size in each.shape))
-            for each in self._states
+            (state, tuple(size if isinstance(size, int) else given[size] for size in state.shape))
+            for state in self._states
         )
 
     def _state(self, said: Declaration, port: Port, output: Port) -> _State:

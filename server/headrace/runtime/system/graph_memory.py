@@ -184,10 +184,10 @@ def _reached(objects: Iterable[object], within: Mapping[int, int]) -> set[int]:
     while ahead:
         now, ahead = ahead[:_AT_ONCE], ahead[_AT_ONCE:]
         referents: list[object] = gc.get_referents(*now)
-        for each in referents:
-            if id(each) not in met and id(each) in within and _is_followed(each):
-                met.add(id(each))
-                ahead.append(each)
+        for referent in referents:
+            if id(referent) not in met and id(referent) in within and _is_followed(referent):
+                met.add(id(referent))
+                ahead.append(referent)
     return met
 
 

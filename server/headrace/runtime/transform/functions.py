@@ -46,7 +46,7 @@ def _follow(model: ir.Model, function: ir.Function) -> None:
             for node in walk(function)
             if node.domain == domain and node.op_identifier() not in model.functions
         )
-        if wanted != own and all(_are_same(each, domain, own, wanted) for each in layers):
+        if wanted != own and all(_are_same(layer, domain, own, wanted) for layer in layers):
             function.opset_imports[domain] = wanted
 
 

@@ -136,7 +136,7 @@ class Presentation:
         labels = facts.get("labels", {})
         return cls(
             int(facts.get("max_batch_size", 0)),
-            {str(name): tuple(map(str, each)) for name, each in labels.items()},
+            {str(name): tuple(map(str, label)) for name, label in labels.items()},
             dict(facts.get("version_policy", {})),
         )
 
@@ -228,11 +228,11 @@ def options_to_json(options: NetworkOptions) -> dict[str, Any]:
         },
         "outputs": {
             name: {
-                "dtype": _dtype_name(each.dtype),
-                "layout": each.layout,
-                "network_layout": each.network_layout,
+                "dtype": _dtype_name(output.dtype),
+                "layout": output.layout,
+                "network_layout": output.network_layout,
             }
-            for name, each in options.outputs.items()
+            for name, output in options.outputs.items()
         },
         "affinities": dict(options.affinities),
     }

@@ -29,20 +29,20 @@ def add_preprocessing(model: ir.Model, options: Mapping[str, InputOptions]) -> N
     inputs = {
         value.name or "": value for value in model.graph.inputs if value.name not in initializers
     }
-    for name, each in options.items():
+    for name, option in options.items():
         end = _End(model, "inputs", name, inputs)
-        if each != InputOptions():
-            _Input(end, each).apply()
+        if option != InputOptions():
+            _Input(end, option).apply()
 
 
 def add_postprocessing(model: ir.Model, options: Mapping[str, OutputOptions]) -> None:
     """Changes `model` in place so that it gives outputs as `options` say. Raises as
     `add_preprocessing`."""
     outputs = {value.name or "": value for value in model.graph.outputs}
-    for name, each in options.items():
+    for name, option in options.items():
         end = _End(model, "outputs", name, outputs)
-        if each != OutputOptions():
-            _give(end, each)
+        if option != OutputOptions():
+            _give(end, option)
 
 
 class _End:

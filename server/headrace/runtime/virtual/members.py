@@ -117,7 +117,7 @@ def ask(target: Target, network: Network) -> QueryResult:
 
 def listed(targets: Iterable[Target]) -> str:
     """The list as it is written in a device name."""
-    return ",".join(f"[{each.name}]" if ":" in each.name else each.name for each in targets)
+    return ",".join(f"[{target.name}]" if ":" in target.name else target.name for target in targets)
 
 
 def own_config(
@@ -129,7 +129,7 @@ def own_config(
         key: text
         for key, text in config.items()
         if "." not in key
-        and (key in schema or not any(key in each.plugin.schema for each in targets))
+        and (key in schema or not any(key in target.plugin.schema for target in targets))
     }
 
 

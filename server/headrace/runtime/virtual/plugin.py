@@ -51,7 +51,7 @@ class VirtualPlugin(Device):
         own = own_config(self.schema, config, targets)
         self.schema.refuse_server_keys(own, self.name)
         if not ignore_unknown:
-            check_owners(config, (each.device for each in targets))
+            check_owners(config, (target.device for target in targets))
             self.schema.refuse_device_keys(own, self.name)
         own.update(decided)
         resolved = self.schema.resolve(self.settings(), own, ignore_unknown=ignore_unknown)

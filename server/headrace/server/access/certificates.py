@@ -56,4 +56,4 @@ def _alternative(certificate: x509.Certificate) -> list[str]:
     except x509.ExtensionNotFound:
         return []
     plain = (x509.DNSName, x509.RFC822Name, x509.UniformResourceIdentifier, x509.IPAddress)
-    return [str(each.value) for each in names if isinstance(each, plain)]
+    return [str(name.value) for name in names if isinstance(name, plain)]

@@ -63,10 +63,10 @@ def list_(tokens: _File, *, json_output: _Json = False) -> None:
     with _errors():
         entries = list_tokens(tokens)
     if json_output:
-        typer.echo(json.dumps([each._asdict() for each in entries]))
+        typer.echo(json.dumps([entry._asdict() for entry in entries]))
         return
-    for each in entries:
-        typer.echo(f"{each.kind} {each.name}: {', '.join(each.roles)}")
+    for entry in entries:
+        typer.echo(f"{entry.kind} {entry.name}: {', '.join(entry.roles)}")
 
 
 @app.command()

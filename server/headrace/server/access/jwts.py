@@ -51,11 +51,11 @@ def parse_keys(data: bytes) -> tuple[PublicKey, ...]:
         entries = json.loads(data)["keys"]
     except (ValueError, KeyError, TypeError, RecursionError):
         entries = None
-    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError('this is not a JSON Web Key Set; it starts with {"keys": [')
     if len(entries) > _MAX_KEYS:
         raise ValueError(f"there are {len(entries)} keys; remove old ones, {_MAX_KEYS} are allowed")
-    keys = [key for number, each in enumerate(entries, 1) if (key := _key(number, each))]
+    keys = [key for number, entry in enumerate(entries, 1) if (key := _key(number, entry))]
     if not keys:
         raise ValueError("no key here can verify a signature; give RSA, EC or OKP keys")
     return tuple(keys)

@@ -109,7 +109,7 @@ class Networks:
 
     def entries(self) -> list[NetworkEntry]:
         """As `NetworkRegistry.entries`, without the networks that the caller does not see."""
-        return [each for each in self._registry.entries() if self.sees(each.key.name)]
+        return [entry for entry in self._registry.entries() if self.sees(entry.key.name)]
 
     def failed(self) -> list[tuple[str, str]]:
         """As `NetworkRegistry.failed`, without the networks that the caller does not see."""

@@ -121,12 +121,12 @@ class WatchedFiles(Generic[T]):
     def _look_marks(self) -> tuple[_Mark, ...] | None:
         """The marks of the files. None if a file is so new that it may change within its mark."""
         statuses = [path.stat() for path in self._paths]
-        newest = max(each.st_mtime_ns for each in statuses)
+        newest = max(status.st_mtime_ns for status in statuses)
         if time.time_ns() - newest < _SETTLED_NANOSECONDS:
             return None
         return tuple(
-            (each.st_mtime_ns, each.st_ctime_ns, each.st_size, each.st_ino, each.st_dev)
-            for each in statuses
+            (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev)
+            for status in statuses
         )
 
     def _read(self) -> tuple[bytes, ...]:
@@ -167,8 +167,8 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._seconds):
-            for each in self._files:
+            for file in self._files:
                 try:
-                    each.look()
+                    file.look()
                 except Exception as error:  # noqa: BLE001 - the next look may succeed
                     log_internal_error(error, where="looking at a watched file")

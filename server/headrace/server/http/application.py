@@ -68,11 +68,11 @@ class Application:
         self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
         paths = [each.path for each in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
-        self._probes = frozenset(each.path for each in probes)
+        self._probes = frozenset(probe.path for probe in probes)
         self._tracing = tracing
         self._untraced = self._open | self._probes
         self._ended = {path: counters.http(path) for path in (*paths, _UNKNOWN_PATH)}
-        known = [each.path for each in probes if not is_rest(each.path)]
+        known = [probe.path for probe in probes if not is_rest(probe.path)]
         self._known = ", ".join(known)
         self._working: set[asyncio.Task[None]] = set()
         self.draining = False  # then new work is refused; any thread may set it

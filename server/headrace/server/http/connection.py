@@ -159,9 +159,14 @@ class HttpConnection(HttpToolsProtocol):
         """Closes the longest idle connection, preferably one of this client's address."""
         address = self._peer.rpartition(":")[0]
         idle = [
-            (each._peer.rpartition(":")[0] != address, each._idle_since, id(each), each)
-            for each in self.connections
-            if isinstance(each, HttpConnection) and each._idle_since < math.inf
+            (
+                connection._peer.rpartition(":")[0] != address,
+                connection._idle_since,
+                id(connection),
+                connection,
+            )
+            for connection in self.connections
+            if isinstance(connection, HttpConnection) and connection._idle_since < math.inf
         ]
         if idle:
             longest = min(idle)[-1]

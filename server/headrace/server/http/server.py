@@ -190,8 +190,8 @@ class _Uvicorn(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         now = time.monotonic()
-        for each in list(self._connections()):
-            each.check(now)
+        for connection in list(self._connections()):
+            connection.check(now)
         return await super().on_tick(counter)
 
     def end(self) -> None:
@@ -201,11 +201,15 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._acceptor is not None:
             await self._acceptor.close()
-        for each in list(self._connections()):
-            each.transport.abort()
+        for connection in list(self._connections()):
+            connection.transport.abort()
         for task in list(self.server_state.tasks):
             task.cancel()
         await super().shutdown(sockets)
 
     def _connections(self) -> Any:
-        return (each for each in self.server_state.connections if isinstance(each, HttpConnection))
+        return (
+            connection
+            for connection in self.server_state.connections
+            if isinstance(connection, HttpConnection)
+        )

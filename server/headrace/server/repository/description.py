@@ -114,7 +114,7 @@ def read_description(name: str, folder: Path) -> Description:
     config, outputs = _table(facts, "config"), _table(facts, "outputs")
     options = NetworkOptions(
         {key: _input(each, key) for key, each in _table(facts, "inputs").items()},
-        {key: _output(each, key) for key, each in outputs.items()},
+        {key: _output(output, key) for key, output in outputs.items()},
         {key: str(each) for key, each in _table(facts, "affinities").items()},
     )
     texts = {key: as_text(value) for key, value in config.items()}
@@ -284,7 +284,7 @@ def _numbers(facts: Mapping[str, Any], key: str, where: str) -> tuple[float, ...
     if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
         message = f"must be a list of numbers, as [0.5], not {numbers!r}"
         raise InvalidArgument(message, field=f"{FILE}: {where}.{key}")
-    return tuple(float(each) for each in numbers)
+    return tuple(float(number) for number in numbers)
 
 
 def _is_number(value: object) -> bool:

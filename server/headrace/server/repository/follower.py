@@ -237,7 +237,7 @@ class Follower:
 
     def _have(self, name: str, status: RepositoryStatus) -> Have:
         entries = self._core.networks.versions(name)
-        own = {each.key.version: each for each in entries if each.owner == REPOSITORY}
+        own = {entry.key.version: entry for entry in entries if entry.owner == REPOSITORY}
         loads = {
             version: LastLoad(
                 status.tried.get(version),

@@ -66,7 +66,7 @@ def parse_policy(policy: Any, field: str) -> VersionPolicy:
             versions = value.get("versions") if isinstance(value, dict) else value
             if isinstance(versions, list) and len(versions) <= _MAX_VERSIONS:
                 return VersionPolicy(
-                    specific=frozenset(check_version(str(each), field) for each in versions)
+                    specific=frozenset(check_version(str(version), field) for version in versions)
                 )
     raise InvalidArgument(
         f'{str(policy)[:200]} is not a version policy: "all", {{latest = N}} or '

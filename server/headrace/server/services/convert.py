@@ -54,11 +54,11 @@ def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> 
         },
         outputs={
             name: OutputOptions(
-                dtype=_dtype(each.dtype, f"outputs[{name!r}].dtype"),
-                layout=each.layout,
-                network_layout=each.network_layout,
+                dtype=_dtype(output.dtype, f"outputs[{name!r}].dtype"),
+                layout=output.layout,
+                network_layout=output.network_layout,
             )
-            for name, each in request.outputs.items()
+            for name, output in request.outputs.items()
         },
         affinities=dict(request.affinities),
     )
@@ -120,7 +120,8 @@ def query_reply(result: QueryResult) -> pb.QueryNetworkReply:
             for each in result.unsupported
         ],
         subgraphs=[
-            pb.Subgraph(device=each.device, layers=each.layers) for each in result.subgraphs
+            pb.Subgraph(device=subgraph.device, layers=subgraph.layers)
+            for subgraph in result.subgraphs
         ],
         graph=None if result.graph is None else _graph(result.graph),
         notes=result.notes,

@@ -105,7 +105,7 @@ class Servicer:
 
     async def list_networks(self, _request: Any, _: Any) -> pb.ListNetworksReply:
         entries = self._networks.entries()
-        return pb.ListNetworksReply(networks=[self._info(each, listed=True) for each in entries])
+        return pb.ListNetworksReply(networks=[self._info(entry, listed=True) for entry in entries])
 
     async def get_network(self, request: pb.GetNetworkRequest, _: Any) -> pb.GetNetworkReply:
         entry = self._networks.find(request.name, request.version)

@@ -74,9 +74,9 @@ class HealthService:
         networks = self._networks
         statuses = {
             name if name in OWN else networks.shown(name): health_pb2.HealthCheckResponse(
-                status=each
+                status=status
             )
-            for name, each in self._statuses.items()
+            for name, status in self._statuses.items()
             if name in OWN or networks.sees(name)
         }
         return health_pb2.HealthListResponse(statuses=statuses)
@@ -111,7 +111,7 @@ class HealthService:
         return (service,) if service in OWN else self._networks.names(service)
 
     def _status(self, names: tuple[str, ...]) -> int | None:
-        return next((self._statuses[each] for each in names if each in self._statuses), None)
+        return next((self._statuses[name] for name in names if name in self._statuses), None)
 
 
 def _check_caller(service: str) -> None:

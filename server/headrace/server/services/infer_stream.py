@@ -209,7 +209,7 @@ class _Stream(InferenceStream):
         if notice not in results:
             return serialize_infer_stream_reply(results)
         limits, notice.limits, notice.waits = notice.limits, None, False
-        encoded = [each for each in results if each is not notice]
+        encoded = [result for result in results if result is not notice]
         return serialize_infer_stream_reply(encoded, limits, notice.messages_read)
 
 

@@ -311,7 +311,7 @@ def _give_back(refused: RefusedDescriptors, descriptors: Sequence[int]) -> None:
     Raises:
         OSError: too many descriptors wait to be closed, so this connection ends.
     """
-    for each in descriptors:
-        refused.take(each)
+    for descriptor in descriptors:
+        refused.take(descriptor)
     if descriptors and refused.is_full:
         raise ConnectionAbortedError

@@ -133,8 +133,8 @@ class Regions:
                 regions = [self._regions[self._key(caller, name)]]
             else:
                 whose = caller.user, caller.owner
-                regions = [each for place, each in self._regions.items() if place[:2] == whose]
-            return [each.status for each in regions]
+                regions = [region for place, region in self._regions.items() if place[:2] == whose]
+            return [region.status for region in regions]
 
     def close(self) -> None:
         """Forgets all regions. Requests that already use some may continue."""

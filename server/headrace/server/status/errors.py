@@ -80,7 +80,7 @@ class RecentErrors:
             if networks.owner:
                 seen = list(self._by_caller.get(CALLER.get().name, ()))
             else:
-                seen = [each for errors in self._by_caller.values() for each in errors]
+                seen = [error for errors in self._by_caller.values() for error in errors]
         seen.sort(reverse=True)
         return [
             {**each.facts, "network": networks.shown(each.network)} for each in seen[:MAX_ERRORS]

@@ -100,7 +100,7 @@ def _about(entry: NetworkEntry, share: int) -> dict[str, Any]:
         "share": share,
         "from_cache": executable is not None and executable.loaded_from_cache,
         "load_seconds": entry.load_seconds,
-        "notes": [short(each, _TEXT) for each in notes[:MAX_NOTES]],
+        "notes": [short(note, _TEXT) for note in notes[:MAX_NOTES]],
         "notes_left_out": max(0, len(notes) - MAX_NOTES),
     }
 
@@ -120,7 +120,7 @@ def _numbers(own: Numbers) -> dict[str, Any]:
 def _subgraphs(executable: ExecutableNetwork | None) -> dict[str, Any]:
     subgraphs = executable.subgraphs() if executable is not None else ()
     return {
-        "subgraphs": [_subgraph(each) for each in subgraphs[:MAX_SUBGRAPHS]],
+        "subgraphs": [_subgraph(subgraph) for subgraph in subgraphs[:MAX_SUBGRAPHS]],
         "subgraphs_left_out": max(0, len(subgraphs) - MAX_SUBGRAPHS),
     }
 

@@ -49,7 +49,7 @@ class Numbers:
     def histogram(self, family: Family) -> dict[str, Any]:
         """The sum of a family's histograms."""
         snapshots = [each.value for each in self.of(family)]
-        histograms = [each for each in snapshots if isinstance(each, HistogramSnapshot)]
+        histograms = [snapshot for snapshot in snapshots if isinstance(snapshot, HistogramSnapshot)]
         if not histograms:
             return histogram(HistogramSnapshot(family.bounds, (0,) * (len(family.bounds) + 1), 0.0))
         return histogram(sum(histograms[1:], histograms[0]))

@@ -173,7 +173,7 @@ class StatusReport:
     def _repository_rows(self) -> dict[str, Any]:
         networks = self._networks
         versions, fault = self._look()
-        seen = [each for each in versions if networks.sees(each.name)]
+        seen = [version for version in versions if networks.sees(version.name)]
         return {
             "versions": [
                 {

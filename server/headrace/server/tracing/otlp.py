@@ -152,4 +152,4 @@ def _trace_state(text: str) -> TraceState:
 
 
 def _pairs(members: Iterable[str]) -> list[tuple[str, str]]:
-    return [(key, value) for key, _, value in (each.partition("=") for each in members)]
+    return [(key, value) for key, _, value in (member.partition("=") for member in members)]

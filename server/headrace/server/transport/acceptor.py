@@ -81,8 +81,8 @@ class Acceptor:
     async def close(self) -> None:
         """Accepts no further connection, and ends the handshakes in progress."""
         listeners, self._listeners = self._listeners, []
-        for each in listeners:
-            asyncio.get_running_loop().remove_reader(each)
+        for listener in listeners:
+            asyncio.get_running_loop().remove_reader(listener)
         while self._waiting:
             for waiting in self._waiting.popitem()[1]:
                 self._turn_away(waiting)

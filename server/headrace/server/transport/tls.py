@@ -134,7 +134,7 @@ def read_certificate(contents: Sequence[bytes], names: Sequence[object]) -> Cert
     if _public_key(own) != _public_key_of(key, names[1]):
         raise ValueError(f"{names[1]} is not the key of the certificate in {names[0]}")
     now = datetime.now(UTC)
-    expires = min(each.not_valid_after_utc for each in certificates)
+    expires = min(certificate.not_valid_after_utc for certificate in certificates)
     if expires <= now:
         raise ValueError(f"{names[0]} expired on {expires:%Y-%m-%d %H:%M} UTC; renew it")
     if own.not_valid_before_utc > now:

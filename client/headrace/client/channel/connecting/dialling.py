@@ -234,8 +234,8 @@ def _place_of(family: int, address: Any) -> Location:
 
 def _interleaved(candidates: Sequence[_Candidate]) -> list[_Candidate]:
     """The families in turn, beginning with the first one's."""
-    first = [each for each in candidates if each.family == candidates[0].family]
-    others = [each for each in candidates if each.family != candidates[0].family]
+    first = [candidate for candidate in candidates if candidate.family == candidates[0].family]
+    others = [candidate for candidate in candidates if candidate.family != candidates[0].family]
     pairs: Iterable[Any] = zip_longest(first, others)
     return [each for pair in pairs for each in pair if each is not None]
 

@@ -114,9 +114,9 @@ async def _all_done(futures: Sequence[concurrent.futures.Future[Any]]) -> None:
         with suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(one.set)
 
-    for each in futures:
-        each.add_done_callback(note)
-    while not all(each.done() for each in futures):
+    for future in futures:
+        future.add_done_callback(note)
+    while not all(future.done() for future in futures):
         await one.wait()
         one.clear()
 

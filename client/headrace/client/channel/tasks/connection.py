@@ -110,7 +110,7 @@ class LoopConnection(ChannelConnection):
     def _on_time(self) -> None:
         self._timer, self._wakes_at = None, math.inf
         now, due = time.monotonic(), math.inf
-        calls: list[Any] = [each.owner for each in self._wire.streams.values()]
+        calls: list[Any] = [stream.owner for stream in self._wire.streams.values()]
         for call in (*calls, *self._line):
             if call is None or call.due is None:
                 continue

@@ -140,5 +140,7 @@ class BenchmarkRun:
         )
 
     def _results(self) -> Results:
-        measured: Sequence[RequestResult] = [each for each in self._answers if each.start >= 0]
+        measured: Sequence[RequestResult] = [
+            answer for answer in self._answers if answer.start >= 0
+        ]
         return Results(self._seconds, measured)

@@ -70,9 +70,12 @@ def print_report(report: Report, path: Path | None) -> None:
             [
                 (
                     name,
-                    *(f"{1e3 * x:.3f}" for x in (each.mean, *each.percentiles.values(), each.most)),
+                    *(
+                        f"{1e3 * x:.3f}"
+                        for x in (spread.mean, *spread.percentiles.values(), spread.most)
+                    ),
                 )
-                for name, each in spreads.items()
+                for name, spread in spreads.items()
             ],
             what="times",
         )

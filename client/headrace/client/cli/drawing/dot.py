@@ -146,8 +146,8 @@ def _heading(picture: Picture, paints: dict[str, Paint]) -> Iterator[str]:
 def _listed(picture: Picture) -> Sequence[str]:
     layers = picture.unsupported
     texts = [
-        f"{visible(each.layer, 50)} ({visible(each.op_type, 30)}): {each.reason}"
-        for each in layers[:LISTED]
+        f"{visible(layer.layer, 50)} ({visible(layer.op_type, 30)}): {layer.reason}"
+        for layer in layers[:LISTED]
     ]
     rest = len(layers) - LISTED
     return [*texts, f"… and {rest:,} more, which the command lists"] if rest > 0 else texts

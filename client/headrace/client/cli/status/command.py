@@ -66,18 +66,18 @@ def _print_devices(found: Figures) -> None:
         ("DEVICE", "STATE", "STREAMS", "QUEUE", "WAIT", "EXECUTION", "PER S", "ERR/S", "REASON"),
         [
             (
-                visible(each.name, MAX_TEXT),
-                each.state,
-                of_text(each.busy, each.streams),
-                of_text(each.queued, each.capacity),
-                times_text(each.wait)[0],
-                times_text(each.execution)[0],
-                rate_text(each.rate),
-                rate_text(each.failures),
-                visible(each.reason, MAX_TEXT),
+                visible(device.name, MAX_TEXT),
+                device.state,
+                of_text(device.busy, device.streams),
+                of_text(device.queued, device.capacity),
+                times_text(device.wait)[0],
+                times_text(device.execution)[0],
+                rate_text(device.rate),
+                rate_text(device.failures),
+                visible(device.reason, MAX_TEXT),
             )
-            for each in found.devices
-            if each.state != _NOT_WORTH_A_ROW
+            for device in found.devices
+            if device.state != _NOT_WORTH_A_ROW
         ],
         what="devices",
     )
@@ -99,16 +99,16 @@ def _print_networks(document: Document, found: Figures, match: str) -> None:
         ),
         [
             (
-                visible(each.name, MAX_TEXT),
-                visible(each.device, MAX_TEXT),
-                each.state,
-                str(each.in_flight),
-                rate_text(each.rate),
-                rate_text(each.failures),
-                *times_text(each.times),
-                visible(each.reason, MAX_TEXT),
+                visible(network.name, MAX_TEXT),
+                visible(network.device, MAX_TEXT),
+                network.state,
+                str(network.in_flight),
+                rate_text(network.rate),
+                rate_text(network.failures),
+                *times_text(network.times),
+                visible(network.reason, MAX_TEXT),
             )
-            for each in found.networks
+            for network in found.networks
         ],
         what=networks_text(match),
     )

@@ -202,7 +202,7 @@ def _times(now: Document, before: Document, name: str, bounds: list[float]) -> T
 
 
 def _by(rows: Iterable[Document], *keys: str) -> dict[tuple[Any, ...], Document]:
-    return {tuple(each[key] for key in keys): each for each in rows}
+    return {tuple(row[key] for key in keys): row for row in rows}
 
 
 def _device_load(each: DeviceFigures) -> tuple[Any, ...]:

@@ -78,8 +78,8 @@ def _print_once(now: Document, before: Document, match: str, *, as_json: bool) -
         console.print_json(
             {
                 "seconds": found.seconds,
-                "devices": [_facts(each) for each in found.devices],
-                "networks": [_facts(each) for each in found.networks],
+                "devices": [_facts(device) for device in found.devices],
+                "networks": [_facts(network) for network in found.networks],
             }
         )
         return
@@ -171,7 +171,7 @@ class _Screen:
         head.append(self._state())
         for each in head:
             each.truncate(width, overflow="ellipsis")
-        devices = [each for each in found.devices if each.state != _NOT_SHOWN]
+        devices = [device for device in found.devices if device.state != _NOT_SHOWN]
         room = max(height - len(head) - 4, 2)  # the tables' headers, and the lines between
         of_devices = min(len(devices), max(room // 2, room - len(found.networks)))
         of_networks = max(room - of_devices, 1)

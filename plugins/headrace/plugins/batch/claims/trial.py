@@ -88,7 +88,7 @@ def sample(inputs: Sequence[Port], apart: Run, count: int = ROWS) -> Sample:
                 if not trials:
                     break  # another size may do
                 continue
-            new = all(_differ(row, each) for each in trials)
+            new = all(_differ(row, trial) for trial in trials)
             (trials if new else others).append(row)
             if len(trials) == count:
                 return Sample(trials, count)
@@ -147,7 +147,7 @@ def _beside(
     network does not take that row."""
     pairs = {name: (array, _filled(array, extreme)) for name, array in row.inputs.items()}
     try:
-        outputs = together({name: np.concatenate(each) for name, each in pairs.items()})
+        outputs = together({name: np.concatenate(pair) for name, pair in pairs.items()})
         found = part(outputs, [1, 1], shared, 2)[0]
     except (Cancelled, Unavailable):
         raise

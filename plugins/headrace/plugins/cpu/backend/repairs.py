@@ -154,7 +154,7 @@ def _elements(attribute: ir.Attr) -> list[Any]:
     if attribute.type != ir.AttributeType.TENSOR:
         return [*attribute.value]
     elements = tensor_of(attribute).numpy().ravel().tolist()
-    return [each.decode() if isinstance(each, bytes) else each for each in elements]
+    return [element.decode() if isinstance(element, bytes) else element for element in elements]
 
 
 def _one_hot(node: ir.Node, before: LayerInserter) -> None:
@@ -261,7 +261,7 @@ def _split_texts(node: ir.Node, before: LayerInserter) -> None:
         return
     kinds = [ir.TensorType(_TYPES.STRING), ir.TensorType(_TYPES.INT64)]
     found = [
-        ir.Value(name=before.names.fresh(f"{node.name}{_SUFFIX}"), type=each) for each in kinds
+        ir.Value(name=before.names.fresh(f"{node.name}{_SUFFIX}"), type=kind) for kind in kinds
     ]
     before.place(
         ir.node("StringSplit", [texts], node.attributes, outputs=found, name=found[0].name)

@@ -32,7 +32,7 @@ and the end of its session frees them one by one, with the interpreter held."""
 
 def left_out(model: ir.Model) -> set[str]:
     """The rewritings that the backend must not make of the model."""
-    inner = (node for each in model.functions.values() for node in each.all_nodes())
+    inner = (node for function in model.functions.values() for node in function.all_nodes())
     nodes = [*walk(model.graph), *inner]
     wrong = {
         name
@@ -54,20 +54,20 @@ def are_safe(model: ir.Model) -> bool:
 
 def _has_texts(model: ir.Model) -> bool:
     """Whether a layer may make texts of constants."""
-    weights = (each.dtype for each in model.graph.initializers.values())
+    weights = (initializer.dtype for initializer in model.graph.initializers.values())
     made = (value.dtype for node in walk(model.graph) for value in node.outputs)
-    inner = (node for each in model.functions.values() for node in each.all_nodes())
+    inner = (node for function in model.functions.values() for node in function.all_nodes())
     return ir.DataType.STRING in chain(weights, made) or any(map(_may_make_texts, inner))
 
 
 def _may_make_texts(node: ir.Node) -> bool:
     """The same of a node in a function, where types are not known."""
     return any(
-        each.is_ref()
-        or (each.name == "to" and each.value == ir.DataType.STRING)  # a cast's
-        or each.type == ir.AttributeType.STRINGS
-        or (each.type == ir.AttributeType.TENSOR and tensor_of(each).dtype.is_string())
-        for each in node.attributes.values()
+        attribute.is_ref()
+        or (attribute.name == "to" and attribute.value == ir.DataType.STRING)  # a cast's
+        or attribute.type == ir.AttributeType.STRINGS
+        or (attribute.type == ir.AttributeType.TENSOR and tensor_of(attribute).dtype.is_string())
+        for attribute in node.attributes.values()
     )
 
 
@@ -194,7 +194,7 @@ def _does_not_fit(node: ir.Node) -> bool:
     fitting = [(), (1,), (weights.numpy().shape[1],)]
     scaled = [after for cast in node.successors() for after in cast.successors()]
     factors = [before for each in scaled for before in each.predecessors() if each.op_type == "Mul"]
-    return not all(_has_one_of(each, fitting) for each in factors if each.op_type == "Mul")
+    return not all(_has_one_of(factor, fitting) for factor in factors if factor.op_type == "Mul")
 
 
 def _has_one_of(node: ir.Node, shapes: Collection[tuple[int, ...]]) -> bool:
@@ -271,7 +271,7 @@ def _has_floats(node: ir.Node, before: ir.Node, made: Mapping[ir.Value, ir.Node]
     steps = [constant(each.inputs[1]) if each.inputs[1] else None for each in (before, weights)]
     if added is None or steps[0] is None or steps[1] is None:
         return bias is not None and bias not in made
-    one, other = (each.numpy() for each in steps if each is not None)
+    one, other = (step.numpy() for step in steps if step is not None)
     with np.errstate(all="ignore"):
         counted = np.abs(added.numpy().ravel() / (one.ravel() * other.ravel()).astype(np.float64))
     return not bool((counted < 2**31 - 1).all())

@@ -65,7 +65,9 @@ def multiply_exactly(model: ir.Model) -> bool:
 def move_operands(model: ir.Model) -> bool:
     """Gives both operands of each integer product one type if it may saturate otherwise. Functions
     with such products are inlined, because nothing is known about the values in a function."""
-    if any(_multiplies(node) for each in model.functions.values() for node in each.all_nodes()):
+    if any(
+        _multiplies(node) for function in model.functions.values() for node in function.all_nodes()
+    ):
         inline_functions(model)
         infer_types(model)
     movable = [(node, each) for node in walk(model.graph) for each in _mixed(node)]

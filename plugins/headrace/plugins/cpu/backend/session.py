@@ -281,9 +281,13 @@ def _foldable(model: ir.Model) -> int:
     """The most bytes that a layer of the model may make of constants. A layer of some bytes can
     make gigabytes of them, and there can be many layers. Weights are turned and unpacked so."""
     nodes = list(walk(model.graph))
-    constants = [const_tensor(each.outputs[0]) for each in nodes if each.op_type == "Constant"]
+    constants = [const_tensor(node.outputs[0]) for node in nodes if node.op_type == "Constant"]
     constants += [value.const_value for value in model.graph.initializers.values()]
-    known = (each for each in constants if each is not None and not each.dtype.is_string())
+    known = (
+        constant
+        for constant in constants
+        if constant is not None and not constant.dtype.is_string()
+    )
     largest = max((each.nbytes for each in known), default=0)
     return max(_FOLDED_BYTES, _ALL_FOLDED_BYTES // (len(nodes) + 1), _UNPACKED * largest)
 

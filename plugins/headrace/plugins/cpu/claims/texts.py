@@ -101,7 +101,7 @@ def _texts(attribute: ir.Attr) -> int:
         texts = attribute.as_strings()
     elif attribute.type == ir.AttributeType.TENSOR and tensor_of(attribute).dtype.is_string():
         texts = cast(ir.StringTensor, tensor_of(attribute)).string_data()
-    return sum(1 + len(each) // _LONG for each in texts)
+    return sum(1 + len(text) // _LONG for text in texts)
 
 
 def _tf_idf(node: ir.Node) -> str | None:

@@ -33,6 +33,6 @@ def guard_texts(model: ir.Model, network: GuardContext) -> None:
         most = guard.constant(np.array(MOST_TEXTS + 1))
         guarded = guard.only_if(value, guard.layer("Less", count, most, type=truth), "count")
         value.name, guarded.name = guarded.name, value.name
-        for at, each in enumerate(outputs):
-            if each is value:
+        for at, output in enumerate(outputs):
+            if output is value:
                 outputs[at] = guarded

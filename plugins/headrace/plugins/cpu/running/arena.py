@@ -47,8 +47,8 @@ class Arena:
 
     def shrink(self) -> None:
         """Gives back what no tensor uses. For 600 MB it takes half a second."""
-        for each in self._sessions:
-            each.shrink()
+        for session in self._sessions:
+            session.shrink()
 
     def used(self, job: Job) -> None:
         """Notes what a job has used that has just run."""
@@ -69,7 +69,7 @@ class Arena:
             self._sessions = ()
 
     def _in_use(self) -> int:
-        self._replies = [each for each in self._replies if each[0]() is not None]
+        self._replies = [reply for reply in self._replies if reply[0]() is not None]
         return sum(size for _, size in self._replies)
 
     def _look_later(self) -> None:

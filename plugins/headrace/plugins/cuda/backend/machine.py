@@ -125,7 +125,7 @@ def needed(path: Path) -> list[str]:
 
     with path.open("rb") as file:
         sections = ELFFile(file).iter_sections()
-        tags = [each.iter_tags() for each in sections if isinstance(each, DynamicSection)]
+        tags = [section.iter_tags() for section in sections if isinstance(section, DynamicSection)]
         names = [getattr(tag, "needed", "") for tag in chain.from_iterable(tags)]
     return [name for name in names if name]
 

@@ -45,7 +45,7 @@ def layer_of(node: ir.Node) -> TopLayer:
         if AFFINITY in each.metadata_props
     }
     if len({device.casefold() for device in affinities}) > 1:
-        one, other, *_ = (f"{each.name} on {device}" for device, each in affinities.items())
+        one, other, *_ = (f"{affinity.name} on {device}" for device, affinity in affinities.items())
         raise InvalidArgument(
             f"layer {node.name!r} is not split, but its metadata names {one} and {other}",
             field="model",

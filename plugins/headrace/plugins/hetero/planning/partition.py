@@ -118,7 +118,7 @@ def _divisions(devices: int, size: int) -> list[tuple[tuple[int, ...], bool]]:
         ring = tuple(range(devices))
         turns = [ring[first:] + ring[:first] for first in ring]
     tries = max(2, min(_TRIES, _WORK // max(1, size)))
-    both = ((each, backwards) for each in turns for backwards in (True, False))
+    both = ((turn, backwards) for turn in turns for backwards in (True, False))
     return list(islice(both, tries))
 
 
@@ -181,7 +181,7 @@ def _cost(
     sizes: list[list[int]] = [[] for _ in range(devices)]
     for nodes in groups:
         sizes[colours[nodes[0]]].append(-len(nodes))
-    return len(groups), [sorted(each) for each in sizes]
+    return len(groups), [sorted(size) for size in sizes]
 
 
 def _order(graph: _Graph, groups: Sequence[Sequence[int]]) -> list[int]:

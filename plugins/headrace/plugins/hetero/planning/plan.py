@@ -72,7 +72,7 @@ class Answers:
         together with others. If it refuses only what it has added itself, as a conversion of an
         input, it has refused the part. Returns whether this is news."""
         known = self.later.setdefault(device, {})
-        refused = {each.layer: each.reason for each in layers}
+        refused = {layer.layer: layer.reason for layer in layers}
         if refused.keys().isdisjoint(node.name or "" for node in self.network.nodes()):
             why = next(iter(refused.values()), "it does not take the subgraph")
             refused = {node.name or "": why for node in part}

@@ -45,7 +45,7 @@ def flow(subgraphs: Sequence[Ends], results: Iterable[str]) -> SubgraphFlow:
     Args:
         subgraphs: each comes after the subgraphs whose outputs it takes.
     """
-    source = {name: at for at, each in enumerate(subgraphs) for name in each.outputs}
+    source = {name: at for at, subgraph in enumerate(subgraphs) for name in subgraph.outputs}
     reads = Counter(name for name in results if name in source)
     needed = {source[name] for name in reads}
     handed: list[tuple[str, ...]] = [()] * len(subgraphs)
@@ -64,7 +64,9 @@ def flow(subgraphs: Sequence[Ends], results: Iterable[str]) -> SubgraphFlow:
         first=tuple(at for at in sorted(needed) if not waits[at]),
         waits=tuple(waits),
         followers=tuple(map(tuple, followers)),
-        outputs=tuple(tuple(name for name in each.outputs if name in reads) for each in subgraphs),
+        outputs=tuple(
+            tuple(name for name in subgraph.outputs if name in reads) for subgraph in subgraphs
+        ),
         handed=tuple(handed),
         reads=dict(reads),
     )

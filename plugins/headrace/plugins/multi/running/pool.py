@@ -64,9 +64,9 @@ class DevicePool:
         self._changed = changed
         self._counters = MemberCounters()
         self._lock = threading.Lock()
-        self._members = {each.name: each for each in members}
-        self._counts = {each.name: each.count for each in members}
-        limits = [(each.name, _limit(each, each.count)) for each in members]
+        self._members = {member.name: member for member in members}
+        self._counts = {member.name: member.count for member in members}
+        limits = [(member.name, _limit(member, member.count)) for member in members]
         self._schedule: Schedule[Job] = Schedule(limits, time.monotonic(), spill=spill)
         self._trampoline: Trampoline[_Instruction] = Trampoline()
         self._leaving: dict[str, Callable[[], object]] = {}
@@ -95,42 +95,42 @@ class DevicePool:
     def running(self) -> int:
         """The number of requests that a device has."""
         with self._lock:
-            return sum(each.running for each in self._schedule.devices)
+            return sum(device.running for device in self._schedule.devices)
 
     @property
     def members(self) -> tuple[DeviceNetwork, ...]:
         """The members in the list, the preferred one first."""
         with self._lock:
-            return tuple(self._members[each.name] for each in self._schedule.devices)
+            return tuple(self._members[device.name] for device in self._schedule.devices)
 
     @property
     def serving(self) -> tuple[DeviceNetwork, ...]:
         """The members that take requests."""
         with self._lock:
             return tuple(
-                self._members[each.name]
-                for each in self._schedule.devices
-                if each.availability is Availability.SERVING
+                self._members[device.name]
+                for device in self._schedule.devices
+                if device.availability is Availability.SERVING
             )
 
     def limits(self) -> dict[str, int]:
         """For each device, how many requests it runs at once, in order of preference."""
         with self._lock:
-            return {each.name: each.limit for each in self._schedule.devices}
+            return {device.name: device.limit for device in self._schedule.devices}
 
     def completed(self) -> dict[str, int]:
         """For each device, how many requests it has completed."""
         with self._lock:
-            return {each.name: each.completed for each in self._schedule.devices}
+            return {device.name: device.completed for device in self._schedule.devices}
 
     def availabilities(self) -> dict[str, str]:
         """For each device, whether it serves, and if not, why."""
         with self._lock:
             return {
-                each.name: f"{each.availability.value}: {each.reason}"
-                if each.reason
-                else each.availability.value
-                for each in self._schedule.devices
+                device.name: f"{device.availability.value}: {device.reason}"
+                if device.reason
+                else device.availability.value
+                for device in self._schedule.devices
             }
 
     # -- events --
@@ -168,10 +168,10 @@ class DevicePool:
 
     def follow(self) -> None:
         """Gives members without a number as many requests as they run at this moment."""
-        optimal = {each.name: optimal_requests(each.executable) for each in self.members}
+        optimal = {member.name: optimal_requests(member.executable) for member in self.members}
 
         def arrange(now: float) -> list[_Instruction]:
-            limits = {each.name: each.limit for each in self._schedule.devices}
+            limits = {device.name: device.limit for device in self._schedule.devices}
             limits.update((name, n) for name, n in optimal.items() if not self._counts.get(name, 1))
             return self._schedule.arrange(limits.items(), now)
 

@@ -51,7 +51,11 @@ def computed(function: Function, arguments: Sequence[Any], options: Mapping[str,
         RuntimeError: the function assigns to an argument. That would change a weight for good.
             Captured kernels would write to their input, and later return another request's data.
     """
-    given = [each for each in arguments if isinstance(each, Tensor) and each.uop.base.is_realized]
+    given = [
+        argument
+        for argument in arguments
+        if isinstance(argument, Tensor) and argument.uop.base.is_realized
+    ]
     before = [each.uop for each in given]
     outputs = function(*arguments, **options)
     if any(each.uop is not uop for each, uop in zip(given, before, strict=True)):

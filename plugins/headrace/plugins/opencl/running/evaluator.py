@@ -185,9 +185,9 @@ class TinygradEvaluator:
             self._functions[node] = function
         outputs = operators.computed(function, arguments, options)
         results = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
-        for each in results:
-            if isinstance(each, Tensor):
-                _ = each.shape  # infers the shape, and raises if the inputs do not fit
+        for result in results:
+            if isinstance(result, Tensor):
+                _ = result.shape  # infers the shape, and raises if the inputs do not fit
         return results
 
     # -- control flow --

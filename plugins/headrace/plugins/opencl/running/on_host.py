@@ -43,7 +43,7 @@ class HostLayers:
         with np.errstate(all="ignore"):
             outputs = reference.run(None, feeds)
         named = dict(zip(reference.output_names, outputs, strict=True))
-        return [np.asarray(named[each.name]) if each.name else None for each in node.outputs]
+        return [np.asarray(named[output.name]) if output.name else None for output in node.outputs]
 
     def _reference(self, node: ir.Node) -> CorrectedEvaluator:
         proto = ir.to_proto(node)

@@ -194,7 +194,7 @@ class _Captured:
         given = {**self._values, **dict(zip(self._names, tensors, strict=True))}
         outputs = self._evaluator.evaluate(Evaluation(CancelToken()), given)
         self._form = outputs
-        return [_own(each, self._device) for each in outputs if isinstance(each, Tensor)]
+        return [_own(output, self._device) for output in outputs if isinstance(output, Tensor)]
 
 
 def _own(tensor: Tensor, device: str) -> Tensor:

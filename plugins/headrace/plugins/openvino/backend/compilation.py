@@ -57,7 +57,7 @@ class Compilation:
         self._model = model
         self._native = native
         self.bound = bound
-        self._is_guarded = any(NAME in each.get_names() for each in model.outputs)
+        self._is_guarded = any(NAME in output.get_names() for output in model.outputs)
         self._inputs = _inputs(network, model)
         self._outputs = _outputs(network, model, len(model.outputs) - self._is_guarded)
         self._synchronous = int(model.get_property("NUM_STREAMS")) > 1

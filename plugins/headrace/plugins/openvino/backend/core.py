@@ -232,8 +232,8 @@ def _write(model: ir.Model, folder: Path) -> Path:
     path of the network."""
     data, weights = onnx_bytes.serialize_apart(model, "weights")
     with (folder / "weights").open("wb") as file:
-        for each in weights:
-            file.write(each)
+        for weight in weights:
+            file.write(weight)
     path = folder / "model.onnx"
     path.write_bytes(data)
     return path

@@ -170,7 +170,7 @@ def constants(model: openvino.Model) -> set[str]:
     found: set[str] = set()
     for operation in model.get_ordered_ops():
         kind, sources = operation.get_type_name(), operation.input_values()
-        known = all(each.get_node().get_name() in found for each in sources)
+        known = all(source.get_node().get_name() in found for source in sources)
         if kind == "Constant" or (known and sources and kind != "Result"):
             found.add(operation.get_name())
     return found
@@ -221,5 +221,5 @@ def _is_list_of_axes(output: openvino.Output) -> bool:
     A Broadcast to no axes ends the process."""
     readers = output.get_target_inputs()
     constant = output.get_node().get_type_name() == "Constant"
-    broadcast = any(each.get_node().get_type_name() == "Broadcast" for each in readers)
+    broadcast = any(reader.get_node().get_type_name() == "Broadcast" for reader in readers)
     return constant and not broadcast and not any(map(is_data, readers))

@@ -39,7 +39,7 @@ def graph(runtime_model: openvino.Model, network: Network) -> dict[str, Layer]:
                 for port in operation.inputs()
             ),
             outputs=(name,),
-            origins=tuple(dict.fromkeys(each for layer in made_of for each in layer.origins)),
+            origins=tuple(dict.fromkeys(origin for layer in made_of for origin in layer.origins)),
         )
     return found
 

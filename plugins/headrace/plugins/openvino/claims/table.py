@@ -88,7 +88,7 @@ class Claims:
         elif form.rank not in row.ranks:
             what = f"of tensors of {form.rank} axes"
         elif not covers(row.constants, form.constants):
-            places = [str(at) for at, each in enumerate(form.constants) if each == "1"]
+            places = [str(at) for at, constant in enumerate(form.constants) if constant == "1"]
             told = f"constants as inputs {', '.join(places)}" if places else "no constant inputs"
             what = f"with {told}"
         return None if what is None else f"{form.operator} {what} is not claimed"

@@ -102,7 +102,7 @@ def fixed_values(graph: ir.Graph, given: Collection[str] = ()) -> set[ir.Value]:
 def opset_of(model: ir.Model, node: ir.Node) -> int:
     """The version of the operator set that the layer belongs to."""
     names = ("", "ai.onnx") if node.domain in ("", "ai.onnx") else (node.domain,)
-    return next((model.opset_imports[each] for each in names if each in model.opset_imports), 1)
+    return next((model.opset_imports[name] for name in names if name in model.opset_imports), 1)
 
 
 def _reason(node: ir.Node, version: int, claims: Claims, fixed: set[ir.Value]) -> str | None:

@@ -243,7 +243,7 @@ class ShapeTable(Generic[_K, _C]):
     def taken_bytes(self) -> int:
         """The memory of all compilations."""
         with self._lock:
-            return sum(each.taken_bytes for each in self._shapes.values())
+            return sum(shape.taken_bytes for shape in self._shapes.values())
 
     def clear(self) -> None:
         """Drops all compilations."""

@@ -180,8 +180,8 @@ class NetworkExchange:
             pool.give(offered)
         made = facts.segment != 0 and segment is None
         if len(reply.descriptors) != made or (made and facts.segment != request.number):
-            for each in reply.descriptors:
-                os.close(each)
+            for descriptor in reply.descriptors:
+                os.close(descriptor)
             raise Disconnected("an answer names unknown shared memory")
         if made:
             segment = Segment.attach(request.number, reply.descriptors[0])

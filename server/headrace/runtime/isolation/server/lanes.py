@@ -209,8 +209,8 @@ class _WatchedLane:
                     take = self.waiting.popleft() if self.waiting else None
                     idle = not self.waiting
                 if take is None:
-                    for each in message.descriptors:
-                        os.close(each)
+                    for descriptor in message.descriptors:
+                        os.close(descriptor)
                     raise Disconnected("an answer came to no request")
                 if idle:
                     self._idle.append(self)  # first, because `take` may send the next requests

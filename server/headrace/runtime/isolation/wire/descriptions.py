@@ -125,7 +125,7 @@ def query_to_json(result: QueryResult) -> dict[str, Any]:
     return {
         "supported": result.supported_layers,
         "unsupported": [list(layer) for layer in result.unsupported],
-        "subgraphs": [[each.device, list(each.layers)] for each in result.subgraphs],
+        "subgraphs": [[subgraph.device, list(subgraph.layers)] for subgraph in result.subgraphs],
         "housekeeping": result.housekeeping,
         "notes": list(result.notes),
     }

@@ -160,10 +160,10 @@ class WorkerLane:
         key = None if job.layers else key_of(outputs)
         if room and (key is None or self._forms.known.get(key) is not self._likely.get(network)):
             # The outputs may go where the device has computed others of them.
-            outputs, room = {name: _apart(each, room) for name, each in outputs.items()}, {}
+            outputs, room = {name: _apart(output, room) for name, output in outputs.items()}, {}
         writer = self._forms.known.get(key) if key is not None else None
         if writer is None:
-            profile = {"layers": [profile_to_json(each) for each in job.layers]}
+            profile = {"layers": [profile_to_json(layer) for layer in job.layers]}
             writer = self._forms.writer(key, outputs, "outputs", profile if job.layers else {})
         size = writer.segment_bytes
         if not size:

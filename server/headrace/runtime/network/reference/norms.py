@@ -38,7 +38,7 @@ class BatchNormalization(BatchNormalization_14):
         given = [each.astype(_wide(each)) for each in inputs]
         results: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
         types = (inputs[0].dtype, inputs[3].dtype, inputs[3].dtype)
-        return tuple(each.astype(dtype) for each, dtype in zip(results, types, strict=False))
+        return tuple(result.astype(dtype) for result, dtype in zip(results, types, strict=False))
 
 
 class LayerNormalization(OpLayerNormalization):
@@ -53,7 +53,7 @@ class LayerNormalization(OpLayerNormalization):
         options = {name: options.get(name) for name in ("axis", "epsilon", "stash_type")}
         given = [None if each is None else each.astype(_wide(x)) for each in (x, scale, bias)]
         results: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
-        statistics = (each.astype(np.float32) for each in results[1:])
+        statistics = (result.astype(np.float32) for result in results[1:])
         return (results[0].astype(x.dtype), *statistics)[: len(self.output)]
 
 

@@ -65,7 +65,7 @@ class OneHotEncoder(OpRunAiOnnxMl):
     ) -> tuple[Any, ...]:
         categories = cats_int64s or cats_strings
         values = x if x.dtype.kind in "OSU" else x.astype(np.int64)
-        places = {each: at for at, each in enumerate(categories)}
+        places = {category: at for at, category in enumerate(categories)}
         columns = np.array([places.get(each, -1) for each in values.ravel().tolist()], np.int64)
         if not zeros and (columns < 0).any():
             raise ValueError("an element has none of the categories")
@@ -130,7 +130,7 @@ class TreeEnsembleClassifier(OpTreeEnsembleClassifier):
         transform = options.get("post_transform") or "NONE"
         bases = (options.get(each) for each in ("base_values", "base_values_as_tensor"))
         if transform not in ("NONE", "LOGISTIC") or any(
-            each is not None and len(each) == len(labels) for each in bases
+            base is not None and len(base) == len(labels) for base in bases
         ):
             raise NotImplementedError("a transformed score, or base values, of one of two classes")
         given = {**options, "post_transform": "NONE"}

@@ -143,7 +143,7 @@ class StringNormalizer(OpRun):
         compare: Callable[[str], str] = str if is_case_sensitive else str.lower
         dropped = {compare(each) for each in stopwords or ()}
         texts = map(str, x.reshape(-1).tolist())
-        kept = [change(each) for each in texts if compare(each) not in dropped] or [""]
+        kept = [change(text) for text in texts if compare(text) not in dropped] or [""]
         return (np.array(kept, object).reshape((*x.shape[:-1], len(kept))),)
 
 

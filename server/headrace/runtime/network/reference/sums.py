@@ -87,8 +87,8 @@ def _wide(base: Any) -> Any:
             if narrow is None:
                 return results
             return tuple(
-                each.astype(narrow) if getattr(each, "dtype", None) == np.float32 else each
-                for each in results
+                result.astype(narrow) if getattr(result, "dtype", None) == np.float32 else result
+                for result in results
             )
 
     Wide.__name__ = base.__name__  # the evaluator finds the operator's schema by this name

@@ -240,7 +240,7 @@ def _refuse_labels(count: int, options: Mapping[str, Any]) -> None:
 def _texts_of(options: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     given = (options[name] for name in names if options.get(name) is not None)
     texts = (each for value in given for each in np.asarray(value, object).reshape(-1).tolist())
-    return [each for each in texts if isinstance(each, str)]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _in_pieces(
@@ -262,5 +262,5 @@ def _in_pieces(
     starts = range(0, flat.size, _PIECE)
     pieces = [run(flat[at : at + _PIECE], *more, **options)[0] for at in starts]
     if are_texts(pieces[0]):
-        pieces = [each.astype(object) for each in pieces]
+        pieces = [piece.astype(object) for piece in pieces]
     return (np.concatenate(pieces).reshape(x.shape),)

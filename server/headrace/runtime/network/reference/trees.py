@@ -112,6 +112,6 @@ def _check_lengths(lists: Mapping[str, Any], names: Sequence[str], count: int) -
 
 
 def _check_places(places: Sequence[int], count: int) -> None:
-    wrong = next((each for each in places if not 0 <= each < count), None)
+    wrong = next((place for place in places if not 0 <= place < count), None)
     if wrong is not None:
         raise ValueError(f"its trees have {count} nodes, but a root or branch is at {wrong}")

@@ -68,7 +68,7 @@ class Formulas:
 
     def apply(self, function: Callable[..., int], *arguments: Unsure) -> Unsure:
         """The function of the arguments. None if one is not known, or if no run takes them."""
-        known = tuple(each for each in arguments if each is not None)
+        known = tuple(argument for argument in arguments if argument is not None)
         if len(known) < len(arguments):
             return None
         if all(type(each) is int for each in known):
@@ -148,9 +148,9 @@ class Program:
             term = waiting.pop()
             if term.number not in found:
                 found[term.number] = term
-                waiting += [each for each in term.arguments if isinstance(each, Term)]
+                waiting += [argument for argument in term.arguments if isinstance(argument, Term)]
         self._steps = [found[number] for number in sorted(found)]
-        sources = (each.source for each in self._steps if each.source is not None)
+        sources = (step.source for step in self._steps if step.source is not None)
         self.inputs = tuple(dict.fromkeys(name for name, _ in sources))
 
     def __call__(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[Term, int]:
@@ -167,7 +167,7 @@ class Program:
                 continue
             assert term.function is not None
             try:
-                made = term.function(*[number_of(each, found) for each in term.arguments])
+                made = term.function(*[number_of(argument, found) for argument in term.arguments])
             except Misfit as error:
                 raise Misfit(f"layer {term.layer!r}: {error}") from None
             if not -LARGEST < made < LARGEST:

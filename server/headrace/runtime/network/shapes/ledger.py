@@ -54,7 +54,7 @@ class Ledger:
 
     def __init__(self, requirements: tuple[Requirement, ...]) -> None:
         self._requirements = requirements
-        self._program = Program(size for each in requirements for size in each[3:])
+        self._program = Program(size for requirement in requirements for size in requirement[3:])
         self._lock = threading.Lock()
         self._verdicts: OrderedDict[_Key, str | None] = OrderedDict()
 
@@ -87,7 +87,9 @@ class Ledger:
             numbers = self._program(named)
         except Misfit as misfit:
             return str(misfit)
-        for each in self._requirements:
-            if not each.holds(number_of(each.one, numbers), number_of(each.other, numbers)):
-                return f"layer {each.layer!r}: {each.reason}"
+        for requirement in self._requirements:
+            if not requirement.holds(
+                number_of(requirement.one, numbers), number_of(requirement.other, numbers)
+            ):
+                return f"layer {requirement.layer!r}: {requirement.reason}"
         return None

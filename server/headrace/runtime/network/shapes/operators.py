@@ -599,7 +599,7 @@ def _sliced(given: LayerInputs) -> Shape | None:
     if data is None or starts is None or ends is None or steps is None:
         return None
     bounds = [*starts, *ends, *steps]
-    whole = [each for each in bounds if isinstance(each, int)]
+    whole = [bound for bound in bounds if isinstance(bound, int)]
     if len(whole) != 3 or len(bounds) != 3 or whole[2] == 0:
         return None
     return data[whole[0] : whole[1] : whole[2]]

@@ -56,7 +56,7 @@ class Pieces(Response):
 
 def _joined(pieces: Iterable[memoryview]) -> Buffer:
     # Not `bytes.join`, which would hold the interpreter.
-    return np.concatenate([np.frombuffer(each, np.uint8) for each in pieces]).data
+    return np.concatenate([np.frombuffer(piece, np.uint8) for piece in pieces]).data
 
 
 def accepted_encoding(request: Request) -> str | None:

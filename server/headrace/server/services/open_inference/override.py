@@ -126,7 +126,7 @@ def read_override(text: str, name: str) -> Override:
         raise _bad("default_model_filename", f"is not {MODEL_FILE}")
     if config.max_batch_size < 0:
         raise _bad("max_batch_size", f"is {config.max_batch_size}; give 0 or more")
-    keys = {key: each.string_value for key, each in config.parameters.items()}
+    keys = {key: parameter.string_value for key, parameter in config.parameters.items()}
     device = keys.pop("DEVICE", None) or _device(config, facts)
     for group in config.instance_group:
         if group.count:

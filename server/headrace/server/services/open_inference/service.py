@@ -141,4 +141,4 @@ class OpenInferenceService:
         return self._models.log_settings(plain(request.settings, "settings"))
 
     async def trace_setting(self, request: Any, _: Any) -> Any:
-        return trace_settings({name: each.value for name, each in request.settings.items()})
+        return trace_settings({name: setting.value for name, setting in request.settings.items()})

@@ -129,7 +129,7 @@ class ResultSizes:
             return None
         free = [size for size in port.shape if not isinstance(size, int)]
         dimensions = [self._symbols.get(size) if size is not None else None for size in free]
-        found = tuple(each for each in dimensions if each is not None)
+        found = tuple(dimension for dimension in dimensions if dimension is not None)
         if len(found) < len(dimensions):
             return None
         sizes = [size for size in port.shape if isinstance(size, int)]

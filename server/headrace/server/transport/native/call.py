@@ -412,8 +412,8 @@ class NativeCall:
         self.stream.owner = None  # otherwise both would wait for the collector of garbage
         self._free_unpacked()
         callbacks, self._callbacks = self._callbacks, []
-        for each in callbacks:
-            each()
+        for callback in callbacks:
+            callback()
 
     @staticmethod
     def _wake(waiting: asyncio.Future[None] | None) -> None:

@@ -83,8 +83,8 @@ class NativeFrontEnd:
         listener.listen()
 
     async def start(self) -> None:
-        for each in self._listeners:
-            self._acceptor.open(each)
+        for listener in self._listeners:
+            self._acceptor.open(listener)
 
     async def lost(self) -> None:
         """Never returns."""
@@ -92,6 +92,6 @@ class NativeFrontEnd:
 
     async def stop(self, seconds: float) -> None:
         await self._acceptor.close()
-        for each in self._listeners:
-            each.close()
+        for listener in self._listeners:
+            listener.close()
         await self._connections.close(seconds)
