@@ -295,10 +295,13 @@ class Heard:
         if (status := fields.get(b":status")) not in (None, b"200"):
             self.said[f"HTTP {int(status or b'0')}"] += 1
         if (code := fields.get(b"grpc-status")) is not None:
-            self.said[f"status {int(code):2}"] += 1
             text = unquote(fields.get(b"grpc-message", b"").decode(errors="replace"))
-            if int(code) in (2, 13) and any(each in text for each in OWN_ERRORS):
-                self.faults.append(f"status {int(code)}: {text!r}")
+            why = ""
+            if int(code) in (2, 13):
+                why = f" {text.partition(':')[0]}"
+                if any(each in text for each in OWN_ERRORS):
+                    self.faults.append(f"status {int(code)}: {text!r}")
+            self.said[f"status {int(code):2}{why}"] += 1
 
 
 @dataclass
