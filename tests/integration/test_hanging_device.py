@@ -27,6 +27,7 @@ from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.integration.child_processes import children
 from tests.integration.harness import Server, infer_request
+from tests.support.patience import PATIENCE_SECONDS
 
 CALL_SECONDS = 8.0
 """Less than a thread waits for a worker that hangs, so a wait on the event loop is found."""
@@ -224,6 +225,11 @@ def test_while_a_worker_hangs_no_method_holds_up_calls_of_other_devices(server: 
             assert is_free(call_all, threads_are_free)
             for method, request in requests_over():
                 assert is_free(partial(call, method, request), calm_by_grpc), method.name
+            later = pb.LoadNetworkRequest(name="later", device="CPU")
+            later.model.data = _RELU.SerializeToString()
+            # Callers who have left took all loading threads.
+            server.stub.LoadNetwork(later, timeout=PATIENCE_SECONDS)
+            assert worker.is_running()  # the load did not wait for the worker's end
         codes = {call.code() for call in calls}
     finally:
         os.kill(worker.pid, signal.SIGCONT)

@@ -168,7 +168,7 @@ class WorkerHost:
             The errors of `query`.
         """
         work = worker_network.loading
-        self._admit(work, worker_network.attempt, token)
+        self._admit(work, worker_network.attempt)
         with self._blaming(work):
             worker = self.worker()
             with worker.doing(work, self._seconds):
@@ -222,12 +222,7 @@ class WorkerHost:
 
     # -- inside --
 
-    def _admit(
-        self,
-        work: Work,
-        attempt: Callable[[WorkerProcess], object],
-        token: CancelToken | None = None,
-    ) -> None:
+    def _admit(self, work: Work, attempt: Callable[[WorkerProcess], object]) -> None:
         """Refuses a model that is blamed, and first tries a suspected or a stranger's model in a
         separate worker.
 
@@ -237,7 +232,7 @@ class WorkerHost:
         """
         self._blame.check(work)
         if not work.asker.trusted or self._blame.suspects(work):
-            self.trials.run(work, attempt, token)
+            self.trials.run(work, attempt)
             self._blame.acquit(work)
 
     @contextmanager

@@ -11,10 +11,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeAlias
 
 from headrace.ipc.link import Disconnected, Link, Message, links, packed
@@ -42,6 +41,11 @@ _PROMPT_SECONDS = 2.0
 """While a call takes longer, no other call is made that has patience."""
 _MOST_PATIENT = 16
 """How many threads may wait for a worker's answers to calls that have patience."""
+_GRACE_SECONDS = 2.0
+"""How long a thread waits for an answer that nobody wants any more. Most work ends by itself at its
+next layer."""
+_MOST_LEFT = 4
+"""How many such answers a worker may owe before it gets no more work that may be left."""
 
 Answer: TypeAlias = "tuple[Any, list[memoryview]]"
 """A call's result, and the bytes that came with it."""
@@ -49,6 +53,20 @@ Answer: TypeAlias = "tuple[Any, list[memoryview]]"
 
 class WorkerLost(Unavailable):
     """The worker ended before it answered."""
+
+
+class Left(Exception):
+    """Whoever wanted a call's answer has left, and the worker has not answered.
+
+    Attributes:
+        error: says why, as the token of the call does.
+        answer: what the worker will answer, if it ever does.
+    """
+
+    def __init__(self, error: HeadraceError, answer: Future[Answer]) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.answer = answer
 
 
 class WorkerProcess:
@@ -93,6 +111,7 @@ class WorkerProcess:
         self._waiting: dict[int, Future[Answer]] = {}
         self._patient: dict[int, float] = {}  # when each began; single operations are atomic
         self._late: set[int] = set()
+        self._left: set[int] = set()
         self.lanes = Lanes(self.connect)
         self._closing = False
         launched = launch()
@@ -119,21 +138,33 @@ class WorkerProcess:
     @contextmanager
     def doing(self, work: Work, seconds: float = math.inf) -> Iterator[None]:
         """Records `work` as under way. If the worker ends inside the context, `work` may be why.
+        Work whose caller has left is under way until the worker answers.
 
         Args:
             seconds: after how long the worker is killed because of the work, at its next pulse.
+
+        Raises:
+            The error of `Left`, in its place.
         """
         bound = (time.monotonic() + seconds, work)
         self._bounds.append(bound)
         self.under_way.append(work)
-        try:
-            yield
-        except WorkerLost:
-            self.ended.wait()
-            raise
-        finally:
+
+        def over(_: object = None) -> None:
             self.under_way.remove(work)
             self._bounds.remove(bound)
+
+        with ExitStack() as stack:
+            stack.callback(over)
+            try:
+                yield
+            except WorkerLost:
+                self.ended.wait()
+                raise
+            except Left as left:
+                stack.pop_all()
+                left.answer.add_done_callback(over)
+                raise left.error from None
 
     def call(
         self,
@@ -149,27 +180,42 @@ class WorkerProcess:
 
         Args:
             files: descriptors of files to pass on; the caller still owns them.
-            token: if it is cancelled, the worker's call is too.
+            token: if it is cancelled, the worker's call is too, and soon nobody waits for it.
             timeout: seconds after which the worker is killed.
             patience: seconds after which nobody waits any more. While such a call is late, no other
                 one is made, so that a worker that hangs holds few threads.
 
         Raises:
             WorkerLost: the worker has ended.
-            Unavailable: the worker does not answer within `patience`.
+            Unavailable: the worker does not answer within `patience`, or owes too many answers to
+                callers who have left.
+            Left: the token is cancelled, and the worker goes on nevertheless.
             Any error that the worker raised.
         """
         if patience is not None:
             self._check_patient(method)
+        if token is not None and len(self._left) >= _MOST_LEFT:
+            raise self._silent(method)
         number, answer = self._expect()
         if patience is not None:
             self._patient[number] = time.monotonic()
-        cancel = partial(self.cancel, number)
+        unwanted: Future[Any] = Future()
+
+        def leave() -> None:
+            self.cancel(number)
+            unwanted.set_result(None)
+
         try:
             header = {"call": number, "method": method, "arguments": arguments or {}}
             self._control.send(packed(header, (), len(files)), files, within=patience)
             if token is not None:
-                token.attach(cancel)
+                token.attach(leave)
+                wait([answer, unwanted], return_when=FIRST_COMPLETED)
+                wait((answer,), _GRACE_SECONDS)
+                if token.error is not None and not answer.done():
+                    self._left.add(number)
+                    answer.add_done_callback(lambda _: self._left.discard(number))
+                    raise Left(token.error, answer)
             return answer.result(timeout if patience is None else patience)
         except Disconnected as error:
             raise self.lost() from error
@@ -185,10 +231,21 @@ class WorkerProcess:
             ) from None
         finally:
             if token is not None:
-                token.detach(cancel)
+                token.detach(leave)
             self._patient.pop(number, None)
             with self._lock:
-                self._waiting.pop(number, None)
+                if number not in self._left:
+                    self._waiting.pop(number, None)
+
+    def tell(self, method: str, arguments: Mapping[str, Any]) -> None:
+        """Has the worker do something of which nobody wants to hear; does not block."""
+        header = {"call": next(self.numbers), "method": method, "arguments": arguments}
+        try:
+            self._control.send(packed(header), within=0.0)
+        except BlockingIOError:
+            _log.warning("the worker of %s takes no calls (%s)", self.device, method)
+        except Disconnected:
+            pass  # the worker has ended
 
     def order(self, method: str, arguments: Mapping[str, Any], patience: float) -> None:
         """Has the worker do something that has to be done, even if it answers late.

@@ -18,10 +18,9 @@ from typing import Final, TypeVar
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
-from headrace.runtime.execution.cancel import CancelToken, current_token
 from headrace.runtime.isolation.server.blame import Blame, Work
-from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
-from headrace.runtime.isolation.server.worker_network import ask_about, ask_to_load
+from headrace.runtime.isolation.server.process import Left, WorkerLost, WorkerProcess
+from headrace.runtime.isolation.server.worker_network import ask_about, try_load
 from headrace.runtime.isolation.server.workers import Workers
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.memory_limit import memory_limit
@@ -30,8 +29,6 @@ from headrace.runtime.transform.query import QueryResult
 
 T = TypeVar("T")
 
-_GRACE_SECONDS: Final = 2.0
-"""How long work may go on that nobody waits for. Most of it ends by itself at its next layer."""
 _MEMORY_PART: Final = 0.5
 """The part of the server's memory that such a worker may take."""
 _FIRST: Final = "1000"  # see proc(5)
@@ -59,31 +56,27 @@ class WorkerTrials:
         self._idle_until = 0.0
         self._stale: set[WorkerProcess] = set()
 
-    def run(
-        self, work: Work, attempt: Callable[[WorkerProcess], T], token: CancelToken | None = None
-    ) -> T:
-        """Has a worker that serves nobody do the work.
-
-        Args:
-            token: ends the work; if it is None, the token of the thread's work does. A worker that
-                goes on nevertheless is killed.
+    def run(self, work: Work, attempt: Callable[[WorkerProcess], T]) -> T:
+        """Has a worker that serves nobody do the work. If whoever wants it leaves, and the worker
+        goes on nevertheless, the worker is killed.
 
         Raises:
             EndedWorker: the model has ended a worker, now or before.
             ResourceExhausted: models of whoever asks have ended too many workers lately.
             Unavailable: no worker starts, or somebody has killed it.
-            Any error that `attempt` raises, and the token's.
+            Any error that `attempt` raises.
         """
-        token = token or current_token()
         self._blame.check(work)
         with (
             self._blame.told(work),
             self._worker(work) as worker,
-            self._ended_by(token, work),
             worker.doing(work, self._seconds),
         ):
             try:
                 return attempt(worker)
+            except Left:
+                self._blame.offended(work.asker)
+                raise
             except WorkerLost:
                 if worker.end.risks:  # nobody else's, because the worker serves nobody
                     self._blame.offended(work.asker)
@@ -115,7 +108,7 @@ class WorkerTrials:
     def _give_back(self, worker: WorkerProcess) -> None:
         with self._lock:
             del self._busy[worker]
-            if worker in self._stale or worker.ended.is_set():
+            if worker in self._stale or worker.under_way or worker.ended.is_set():
                 self._stale.discard(worker)
                 worker.discard()
                 return
@@ -133,35 +126,6 @@ class WorkerTrials:
         if self._idle is not None:
             self._idle.discard()
             self._idle = None
-
-    @contextmanager
-    def _ended_by(self, token: CancelToken | None, work: Work) -> Iterator[None]:
-        if token is None:
-            yield
-            return
-
-        def end() -> None:
-            self._timer.schedule(time.monotonic() + _GRACE_SECONDS, partial(self._end, work))
-
-        token.attach(end)
-        try:
-            if token.error is not None:
-                raise token.error
-            yield
-        except WorkerLost:
-            if token.error is not None:
-                raise token.error from None
-            raise
-        finally:
-            token.detach(end)
-
-    def _end(self, work: Work) -> None:
-        """Ends a worker that is still at work for nobody."""
-        with self._lock:
-            for worker, each in self._busy.items():
-                if each is work:
-                    self._blame.offended(work.asker)
-                    worker.discard()
 
 
 def _bound_memory(pid: int) -> None:
@@ -209,11 +173,9 @@ class PluginTrials:
     def load(self, load: Load) -> None:
         """Compiles the network, and forgets it. Raises as `WorkerTrials.run`."""
 
-        def attempt(worker: WorkerProcess) -> None:
-            facts = ask_to_load(worker, load, load.config, load.token)
-            worker.call("unload", {"number": facts["number"]})
-
-        self._trials.run(Work(load.network, "", "loaded"), attempt, load.token)
+        self._trials.run(
+            Work(load.network, "", "loaded"), lambda worker: try_load(worker, load, load.config)
+        )
 
     def extend(self, functions: bytes) -> None:
         """Gives later trials the operators that the device has got."""

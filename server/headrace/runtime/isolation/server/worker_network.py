@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, Final
 
 from headrace.ipc.segments import write_file
@@ -15,7 +17,7 @@ from headrace.runtime.execution.cancel import CancelToken, current_token
 from headrace.runtime.intake import onnx_bytes
 from headrace.runtime.isolation.server.blame import RUN, Work
 from headrace.runtime.isolation.server.exchange import NetworkExchange
-from headrace.runtime.isolation.server.process import WorkerProcess
+from headrace.runtime.isolation.server.process import Answer, Left, WorkerProcess
 from headrace.runtime.isolation.wire.descriptions import query_from_json
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions, options_to_json
@@ -82,12 +84,17 @@ class WorkerNetwork:
         return exchange
 
     def load(self, worker: WorkerProcess, token: CancelToken | None = None) -> Mapping[str, Any]:
-        """Has the worker compile the network.
+        """Has the worker compile the network. If nobody wants it any more when it is compiled, the
+        worker forgets it.
 
         Raises:
             The errors of `WorkerProcess.call`.
         """
-        facts = ask_to_load(worker, self._load, self.config(), token)
+        try:
+            facts = ask_to_load(worker, self._load, self.config(), token)
+        except Left as left:
+            left.answer.add_done_callback(partial(_forget, worker))
+            raise
         with self._lock:
             self.loaded = NetworkExchange(worker, facts["number"])
             unwanted = self._unloaded
@@ -97,8 +104,7 @@ class WorkerNetwork:
 
     def attempt(self, worker: WorkerProcess) -> None:
         """Has a worker that serves nobody compile the network, and forget it. Raises as `load`."""
-        facts = ask_to_load(worker, self._load, self.config(), self._load.token)
-        worker.call("unload", {"number": facts["number"]})
+        try_load(worker, self._load, self.config())
 
     def kill(self) -> None:
         """Kills the network's worker, because a run does not end."""
@@ -138,6 +144,18 @@ def ask_to_load(
             files.append(stack.enter_context(write_file((load.native,))))
         facts, _ = worker.call("load", arguments, files, token=token)
     return dict(facts)
+
+
+def try_load(worker: WorkerProcess, load: Load, config: Mapping[str, str]) -> None:
+    """Has a worker compile a network, and forget it. Raises as `ask_to_load`."""
+    facts = ask_to_load(worker, load, config, load.token)
+    worker.call("unload", {"number": facts["number"]}, token=load.token)
+
+
+def _forget(worker: WorkerProcess, answer: Future[Answer]) -> None:
+    if answer.exception() is None:
+        facts, _ = answer.result()
+        worker.tell("unload", {"number": facts["number"]})
 
 
 def ask_about(

@@ -433,6 +433,29 @@ def test_a_worker_that_stands_still_for_good_is_replaced(
         network.close()
 
 
+def test_whoever_leaves_a_worker_that_stands_still_waits_no_more(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.0)
+    with isolated(services) as plugin:
+        worker, token = plugin._host.worker(), CancelToken()
+        os.kill(worker.pid, signal.SIGSTOP)
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                load = pool.submit(plugin.load_network, Load(layer_called("left"), token=token))
+                eventually(lambda: bool(worker.under_way), "a load under way")
+                token.cancel(Cancelled("the caller has left"))
+                with pytest.raises(Cancelled, match="the caller has left"):
+                    load.result(PATIENCE_SECONDS)
+        finally:
+            os.kill(worker.pid, signal.SIGCONT)
+        eventually(lambda: not worker.under_way, "nothing under way")
+        network = relu(plugin)
+        assert infer(network, 3) == [3]
+        assert plugin._host.worker() is worker
+        network.close()
+
+
 def test_a_worker_that_stands_still_while_it_gets_its_networks_back_is_replaced(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

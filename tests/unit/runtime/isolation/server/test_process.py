@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from headrace.ipc.link import Link, links, packed
-from headrace.runtime.errors import Unavailable
+from headrace.runtime.device.load import Load
+from headrace.runtime.errors import Cancelled, Unavailable
+from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.isolation.server import process
-from headrace.runtime.isolation.server.blame import End
+from headrace.runtime.isolation.server.blame import End, Work
 from headrace.runtime.isolation.server.launch import NewWorker, launch
 from headrace.runtime.isolation.server.process import WorkerLost, WorkerProcess
+from headrace.runtime.isolation.server.worker_network import WorkerNetwork
+from headrace.testing.case import network_of
 from headrace.testing.leaks import no_leaks
+from headrace.testing.occupied import eventually
 from tests.support.patience import PATIENCE_SECONDS
 
 
@@ -49,6 +54,33 @@ def stranger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stranger]:
         made = Stranger(monkeypatch)
         yield made
         made.close()
+
+
+NETWORK = network_of("g (float[n] x) => (float[n] y) { y = Relu(x) }")
+
+
+def leave(stranger: Stranger, ask: Callable[[CancelToken], object]) -> int:
+    """Has a thread ask for something, and leaves before there is an answer. Returns the number of
+    the call."""
+    token = CancelToken()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, token)
+        message = stranger.control.receive()
+        for each in message.descriptors:
+            os.close(each)
+        token.cancel(Cancelled("the caller has left"))
+        with pytest.raises(Cancelled, match="the caller has left"):
+            asked.result(PATIENCE_SECONDS)
+    number: int = message.header["call"]
+    return number
+
+
+def ask_for(worker: WorkerProcess, work: Work) -> Callable[[CancelToken], object]:
+    def ask(token: CancelToken) -> None:
+        with worker.doing(work):
+            worker.call("query", token=token)
+
+    return ask
 
 
 def loose_file() -> int:
@@ -119,6 +151,63 @@ def test_calls_end_even_if_it_cannot_be_judged_what_ended_the_worker(stranger: S
         stranger.control.shutdown()
         with pytest.raises(WorkerLost, match=r"ended \(SIGKILL\)"):
             call.result()
+
+
+def test_whoever_leaves_waits_no_more_and_the_work_is_under_way_until_the_worker_answers(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.0)
+    worker, work = stranger.worker, Work(NETWORK, "", "queried")
+    number = leave(stranger, ask_for(worker, work))
+    assert worker.under_way == [work]
+    stranger.control.send(packed({"call": number, "result": None}))
+    eventually(lambda: not worker.under_way, "nothing under way")
+
+
+def test_work_that_was_left_may_be_why_the_worker_ends(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.0)
+    worker, work = stranger.worker, Work(NETWORK, "", "queried")
+    leave(stranger, ask_for(worker, work))
+    worker.kill()
+    stranger.control.shutdown()
+    worker.join()
+    assert worker.end.works == (work,)
+    assert not worker.under_way
+
+
+def test_a_worker_that_owes_answers_to_many_who_have_left_gets_no_more_such_work(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(process, "_MOST_LEFT", 2)
+    worker = stranger.worker
+    works = [Work(NETWORK, "", "queried") for _ in range(2)]
+    numbers = [leave(stranger, ask_for(worker, work)) for work in works]
+    with pytest.raises(Unavailable, match="does not answer now"):
+        worker.call("query", token=CancelToken())
+    stranger.control.send(packed({"call": numbers[0], "result": None}))
+    eventually(lambda: worker.under_way == works[1:], "one answer")
+    leave(stranger, ask_for(worker, works[0]))
+
+
+def test_a_network_that_is_loaded_after_its_caller_has_left_is_unloaded(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.0)
+    worker = stranger.worker
+    loading = WorkerNetwork(Load(NETWORK, {}), "")
+
+    def ask(token: CancelToken) -> None:
+        with worker.doing(loading.loading):
+            loading.load(worker, token)
+
+    number = leave(stranger, ask)
+    stranger.control.send(packed({"call": number, "result": {"number": 7}}))
+    told = stranger.control.receive().header
+    assert (told["method"], told["arguments"]) == ("unload", {"number": 7})
+    assert loading.loaded is None
 
 
 @pytest.mark.parametrize("pipes", [0, 1, 2])

@@ -14,7 +14,7 @@ from headrace.runtime.device.plugin_source import factory_source
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import Cancelled, EndedWorker, ResourceExhausted, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.isolation.server import trials
+from headrace.runtime.isolation.server import process, trials
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.network.network import Network
@@ -82,7 +82,7 @@ def test_strangers_whose_loads_end_workers_by_what_they_can_do_without_are_refus
 def test_whoever_has_left_holds_no_thread_and_no_worker(
     services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.0)
     file, token = tmp_path / "held", CancelToken()
     file.touch()
 
