@@ -150,6 +150,8 @@ class IsolatedPlugin(Device):
         with self._setting:
             self._changes = dict(changes)
             super().set_config(changes)
+        if changes:
+            self._host.trials.renew()  # not before, because workers start with what is set
 
     def query_network(
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
@@ -265,7 +267,6 @@ class IsolatedPlugin(Device):
         if self._open and self._facts and self._changes:  # it was created with what was set
             facts, _ = self._host.call("set_config", {"changes": dict(self._changes)})
             self._changed(facts)
-            self._host.trials.renew()
 
     def _device_ids(self) -> list[str]:
         self._used_host()

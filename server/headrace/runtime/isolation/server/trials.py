@@ -55,6 +55,7 @@ class WorkerTrials:
         self._idle: WorkerProcess | None = None
         self._idle_until = 0.0
         self._stale: set[WorkerProcess] = set()
+        self._renewals = 0
 
     def run(self, work: Work, attempt: Callable[[WorkerProcess], T]) -> T:
         """Has a worker that serves nobody do the work. If whoever wants it leaves, and the worker
@@ -86,6 +87,7 @@ class WorkerTrials:
         """Uses no worker again that has been started before now, because the device's configuration
         or operators have changed."""
         with self._lock:
+            self._renewals += 1
             self._stale |= self._busy.keys()
             self._drop_idle()
 
@@ -93,13 +95,18 @@ class WorkerTrials:
     def _worker(self, work: Work) -> Iterator[WorkerProcess]:
         with self._lock:
             worker, self._idle = self._idle, None
-            if worker is not None and not worker.ended.is_set():
+            if worker is not None and worker.ended.is_set():
+                worker = None
+            if worker is not None:
                 self._busy[worker] = work
-        if worker is None or worker.ended.is_set():
+            renewals = self._renewals
+        if worker is None:
             worker = self._workers.start()
             _bound_memory(worker.pid)
             with self._lock:
                 self._busy[worker] = work
+                if renewals != self._renewals:  # it may have started as the device was before
+                    self._stale.add(worker)
         try:
             yield worker
         finally:

@@ -16,6 +16,7 @@ from headrace.runtime.errors import Cancelled, EndedWorker, ResourceExhausted, U
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.isolation.server import process, trials
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
+from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.asker import Asker, asking
@@ -142,6 +143,25 @@ def test_a_changed_device_is_tried_anew(services: Services) -> None:
         plugin.set_config({"PERF_COUNT": "YES"})
         assert before.ended.wait(PATIENCE_SECONDS)
         plugin.query_network(layer_called("good"), {})
+
+
+def test_a_worker_that_starts_while_the_device_changes_is_not_used_again(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(IsolatedPlugin("FRAGILE", services, {}, _PATH)) as plugin:
+        workers, started = plugin._host.trials._workers, []
+        start = workers.start
+
+        def start_and_change() -> WorkerProcess:
+            started.append(start())
+            plugin.set_config({"PERF_COUNT": "YES"})
+            return started[-1]
+
+        monkeypatch.setattr(workers, "start", start_and_change)
+        with asking(EVE):
+            for name in ("one", "other"):
+                plugin.query_network(layer_called(name), {})
+        assert len(started) == 2
 
 
 def test_an_idle_worker_is_not_kept_for_ever(
