@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from headrace.plugins.hetero.config import TARGET_FALLBACK
 from headrace.plugins.hetero.running.flow import SubgraphFlow, flow
 from headrace.plugins.hetero.running.request import HeteroRequest, copied
-from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphCounters, write_frames
+from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphCounters, write_exports
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job, nobody_waits
@@ -123,7 +123,7 @@ class HeteroNetwork(ExecutableNetwork):
         HeteroRequest(job, self._subgraphs, flow, self._constants, self._counters).start()
 
     def _export(self) -> bytes:
-        return write_frames(subgraph.export() for subgraph in self._subgraphs)
+        return write_exports(subgraph.export() for subgraph in self._subgraphs)
 
     def _close(self) -> None:
         for subgraph in self._subgraphs:

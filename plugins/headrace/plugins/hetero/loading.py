@@ -9,7 +9,7 @@ from headrace.plugins.hetero.planning.cut import Piece, cut
 from headrace.plugins.hetero.planning.partition import Part
 from headrace.plugins.hetero.running.flow import Ends
 from headrace.plugins.hetero.running.others import Others
-from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphFrame, named
+from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphExport, named
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, LoadResult
@@ -29,14 +29,14 @@ def load(
     targets: Sequence[Target],
     config: Configuration,
     token: CancelToken,
-    frames: Sequence[SubgraphFrame] = (),
+    exports: Sequence[SubgraphExport] = (),
 ) -> LoadResult:
     """Loads every part on its device. If a part fails, the parts that are loaded are closed.
 
     Args:
         network: transformed, with its types.
         parts: in execution order; their affinities are the targets' names.
-        frames: the frames of an import, one for each part that has a result.
+        exports: the exports of an import, one for each part that has a result.
 
     Raises:
         What the devices raise, naming the subgraph.
@@ -52,8 +52,8 @@ def load(
                 raise token.error
             target = by_name[piece.affinity]
             native = b""
-            if frames:
-                native, note = frames[number - 1].usable_by(target.plugin)
+            if exports:
+                native, note = exports[number - 1].usable_by(target.plugin)
                 notes += [_ANEW.format(number, note)] if note else []
             try:
                 executable = _load(piece, target, native, token)
@@ -75,24 +75,24 @@ def load(
 
 
 def parts_of(
-    network: Network, frames: Sequence[SubgraphFrame], targets: Sequence[Target]
+    network: Network, exports: Sequence[SubgraphExport], targets: Sequence[Target]
 ) -> list[Part]:
     """The parts that an export was made of.
 
     Raises:
-        InvalidArgument: the frames do not fit this network, or name other devices.
+        InvalidArgument: the exports do not fit this network, or name other devices.
     """
     places = {node.name: index for index, node in enumerate(network.model.graph)}
     known = {target.name for target in targets}
     parts = []
-    for number, frame in enumerate(frames, 1):
-        if frame.device not in known:
-            raise _mismatch(f"subgraph {number} was on {frame.device}")
-        if not places.keys() >= set(frame.layers):
+    for number, exported in enumerate(exports, 1):
+        if exported.device not in known:
+            raise _mismatch(f"subgraph {number} was on {exported.device}")
+        if not places.keys() >= set(exported.layers):
             raise _mismatch(f"subgraph {number} has other layers")
-        parts.append(Part(frame.device, tuple(sorted(places[name] for name in frame.layers))))
+        parts.append(Part(exported.device, tuple(sorted(places[name] for name in exported.layers))))
     ends_now = [_ends(piece.network) for piece in cut(network, parts)]
-    if ends_now != [frame.ends for frame in frames]:
+    if ends_now != [exported.ends for exported in exports]:
         raise _mismatch("they have other inputs or outputs")
     made = {value.name for value in network.model.graph.inputs}
     made.update(network.model.graph.initializers)

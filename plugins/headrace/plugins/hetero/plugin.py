@@ -12,7 +12,7 @@ from types import MappingProxyType
 from headrace.plugins.hetero import loading
 from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
 from headrace.plugins.hetero.planning.plan import Answers, Plan, plan
-from headrace.plugins.hetero.running.subgraph import read_frames
+from headrace.plugins.hetero.running.subgraph import read_exports
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.schema import Configuration
@@ -165,13 +165,15 @@ class HeteroPlugin(VirtualPlugin):
         """Loads the subgraphs that were exported, or splits the network again."""
         whole = self._transformed(load, resolved)
         try:
-            frames = read_frames(load.native)
-            parts = loading.parts_of(whole, frames, resolved.targets)
+            exports = read_exports(load.native)
+            parts = loading.parts_of(whole, exports, resolved.targets)
         except InvalidArgument as error:
             loaded = self._split(load, resolved)
             return replace(loaded, notes=(f"split anew: {error.message}", *loaded.notes))
         try:
-            return loading.load(whole, parts, resolved.targets, resolved.config, load.token, frames)
+            return loading.load(
+                whole, parts, resolved.targets, resolved.config, load.token, exports
+            )
         except EndedWorker as error:
             return self._split(load, resolved, {error.metadata["device"]: error.message})
 

@@ -27,11 +27,11 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.network.network import Network, Port
-from headrace.runtime.virtual.frames import BlobFrame, FrameFormat
+from headrace.runtime.virtual.exports import ExportFormat, MemberExport
 from headrace.runtime.virtual.networks import taken_by
 
 _log = logging.getLogger(__name__)
-_FORMAT: Final = FrameFormat(b"\x89MULTI\r\n\x1a\n", 2, "the devices'")
+_FORMAT: Final = ExportFormat(b"\x89MULTI\r\n\x1a\n", 2, "the devices'")
 
 Ports = tuple[tuple[Port, ...], tuple[Port, ...]]
 
@@ -77,20 +77,20 @@ def load_member(
     network: Network,
     candidate: Candidate,
     token: CancelToken,
-    frame: BlobFrame | None = None,
+    exported: MemberExport | None = None,
     ports: Ports | None = None,
 ) -> tuple[DeviceNetwork, tuple[str, ...]]:
     """The network on one device, and the notes about it.
 
     Args:
-        frame: the device's frame of an import, if there is one.
+        exported: the device's export of an import, if there is one.
         ports: the network's ports on the devices that have loaded it before.
 
     Raises:
         What the device raises; Internal if the network has other inputs and outputs on this device.
     """
     target, plugin = candidate.target, candidate.target.plugin
-    native, why = frame.usable_by(plugin) if frame is not None else (b"", "")
+    native, why = exported.usable_by(plugin) if exported is not None else (b"", "")
     notes = [f"compiled anew: {why}"] if why else []
     load = Load(network, target.config, target.options, native, token)
     executable = auto_batching.load(target.device, load, plugin.services.devices)
@@ -116,7 +116,7 @@ def load_some(
     network: Network,
     candidates: Sequence[Candidate],
     token: CancelToken,
-    frames: Mapping[str, BlobFrame],
+    exports: Mapping[str, MemberExport],
     *,
     all_of_them: bool,
     strict: bool,
@@ -125,7 +125,7 @@ def load_some(
     of the others, and the notes.
 
     Args:
-        frames: of an import, by device.
+        exports: of an import, by device.
         strict: raise the first failure.
 
     Raises:
@@ -137,12 +137,12 @@ def load_some(
     notes: list[str] = []
     try:
         for candidate in candidates:
-            frame = frames.get(candidate.name)
+            exported = exports.get(candidate.name)
             ports = ports_of(members[0].executable) if members else None
             try:
                 if token.error is not None:
                     raise token.error
-                member, said = load_member(network, candidate, token, frame, ports)
+                member, said = load_member(network, candidate, token, exported, ports)
             except HeadraceError as error:
                 if token.error is not None or strict or _is_callers(error):
                     raise
@@ -220,11 +220,11 @@ def export(members: Iterable[DeviceNetwork]) -> bytes:
     )
 
 
-def read_frames(native: bytes) -> dict[str, BlobFrame]:
-    """Reads the frames that `export` wrote, by device. Raises as `FrameFormat.read`."""
-    return {frame.device: frame for frame in _FORMAT.read(native, _frame)}
+def read_exports(native: bytes) -> dict[str, MemberExport]:
+    """Reads the exports that `export` wrote, by device. Raises as `ExportFormat.read`."""
+    return {exported.device: exported for exported in _FORMAT.read(native, _export)}
 
 
-def _frame(facts: Any, native: bytes) -> BlobFrame:
+def _export(facts: Any, native: bytes) -> MemberExport:
     device, architecture, backend_version = map(str, facts)
-    return BlobFrame(device, architecture, backend_version, native)
+    return MemberExport(device, architecture, backend_version, native)

@@ -25,7 +25,7 @@ from headrace.plugins.multi.config import (
 )
 from headrace.plugins.multi.device_list import Candidate, DeviceList, Failure, read_priorities
 from headrace.plugins.multi.executable_network import PooledNetwork, Way
-from headrace.plugins.multi.loading import load_some, none_serves, read_frames
+from headrace.plugins.multi.loading import load_some, none_serves, read_exports
 from headrace.plugins.multi.ranking import (
     DeviceFacts,
     DeviceType,
@@ -47,7 +47,7 @@ from headrace.runtime.metrics.families import DEVICE_QUEUE_DEPTH
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
-from headrace.runtime.virtual.frames import BlobFrame
+from headrace.runtime.virtual.exports import MemberExport
 from headrace.runtime.virtual.members import check_owners, withheld_keys
 from headrace.runtime.virtual.plugin import VirtualPlugin
 
@@ -95,9 +95,9 @@ class SpreadPlugin(VirtualPlugin):
     def load_network(self, load: Load) -> ExecutableNetwork:
         """Loads the network on devices of the list. A device that cannot use its exported bytes
         compiles the network again, and a note says why."""
-        frames: Mapping[str, BlobFrame] = {}
+        exports: Mapping[str, MemberExport] = {}
         try:
-            frames = read_frames(load.native) if load.native else {}
+            exports = read_exports(load.native) if load.native else {}
         except InvalidArgument as error:
             load = replace(load, notes=(*load.notes, f"compiled anew: {error.message}"))
         members = self._members(load.network, load.options, load.config)
@@ -106,7 +106,7 @@ class SpreadPlugin(VirtualPlugin):
         listed = self._checked(listed, load.config)
         own = self._configuration(listed.own)
         self.device_id(own)
-        made = self._opened(load, own, partial(self._spread, load, listed, own, frames))
+        made = self._opened(load, own, partial(self._spread, load, listed, own, exports))
         assert isinstance(made, PooledNetwork)
         with self._lock:
             self._networks.add(made)
@@ -157,20 +157,24 @@ class SpreadPlugin(VirtualPlugin):
         return DeviceList(tuple(candidates), tuple(failures), listed.own)
 
     def _spread(
-        self, load: Load, listed: DeviceList, config: Configuration, frames: Mapping[str, BlobFrame]
+        self,
+        load: Load,
+        listed: DeviceList,
+        config: Configuration,
+        exports: Mapping[str, MemberExport],
     ) -> LoadResult:
         """
         Args:
-            frames: for an import, the bytes that each device exported.
+            exports: for an import, the bytes that each device exported.
         """
         strict, way = config.get(STRICT), self._way(listed, config)
         if strict and listed.failures:
             raise listed.failures[0].error
         members, failures, notes = load_some(
             load.network,
-            self._sequence(listed.candidates, config, frames),
+            self._sequence(listed.candidates, config, exports),
             load.token,
-            frames,
+            exports,
             all_of_them=way.all_of_them,
             strict=strict,
         )
@@ -213,7 +217,7 @@ class SpreadPlugin(VirtualPlugin):
         self,
         candidates: Sequence[Candidate],
         config: Configuration,
-        frames: Mapping[str, BlobFrame],
+        exports: Mapping[str, MemberExport],
     ) -> Sequence[Candidate]:
         """The order in which they load the network."""
         return candidates
@@ -300,11 +304,11 @@ class AutoPlugin(SpreadPlugin):
         self,
         candidates: Sequence[Candidate],
         config: Configuration,
-        frames: Mapping[str, BlobFrame],
+        exports: Mapping[str, MemberExport],
     ) -> list[Candidate]:
         """The order in which to try the devices that the network may start on: the device that
         exported the network, or else a processor, and then the others, the best first."""
-        first = [candidate for candidate in candidates if candidate.name in frames]
+        first = [candidate for candidate in candidates if candidate.name in exports]
         if not first and config[STARTUP_FALLBACK]:
             first = [candidate for candidate in candidates if self._is_processor(candidate)][:1]
         return [*first, *(candidate for candidate in candidates if candidate not in first)]

@@ -29,7 +29,7 @@ import onnx_ir as ir
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Port
 from headrace.runtime.system.buffers import Buffer, joined, pieces
-from headrace.runtime.virtual.frames import differences
+from headrace.runtime.virtual.exports import differences
 
 FORMAT_VERSION = 1
 _MAGIC = b"\x89headrace\r\n\x1a\n"  # not text; converting line ends would damage it

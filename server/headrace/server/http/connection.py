@@ -65,7 +65,7 @@ class HttpConnection(HttpToolsProtocol):
     Args:
         config, server_state, app_state, _loop: the same as in uvicorn.
         bounds: the bounds of this connection.
-        places: the places that all connections of the server share.
+        slots: the slots that all connections of the server share.
         refused: makes the reply to what cannot be read as a request. Its arguments are the status,
             what is wrong, and the client's host and port.
 
@@ -81,12 +81,12 @@ class HttpConnection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         bounds: ConnectionBounds,
-        places: ConnectionLimit,
+        slots: ConnectionLimit,
         refused: Callable[[HTTPStatus, str, tuple[str, int]], Response],
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._bounds = bounds
-        self._places = places
+        self._slots = slots
         self._answer = refused
         self._held: Shares | None = None
         self._peer = ""
@@ -115,11 +115,11 @@ class HttpConnection(HttpToolsProtocol):
         self._peer = f"{host}:{port}"
         self._user = UserLookup((host, port), self.server or ("", 0))
         self._read_due = time.monotonic() + self._bounds.seconds
-        places = self._places
-        if self._take(places.usual):
+        slots = self._slots
+        if self._take(slots.usual):
             return
         self._close_an_idle_one()
-        if not (self._take(places.usual) or self._take(places.spare)):
+        if not (self._take(slots.usual) or self._take(slots.spare)):
             transport.close()
 
     async def user(self) -> int | None:
@@ -129,7 +129,7 @@ class HttpConnection(HttpToolsProtocol):
     @property
     def is_spare(self) -> bool:
         """Whether the connection is beyond the usual number."""
-        return self._held is self._places.spare
+        return self._held is self._slots.spare
 
     @property
     def is_behind(self) -> bool:
@@ -145,9 +145,9 @@ class HttpConnection(HttpToolsProtocol):
             cycle.message_event.set()
         super().connection_lost(exc)
 
-    def _take(self, places: Shares) -> bool:
-        if places.take(self._peer):
-            self._held = places
+    def _take(self, slots: Shares) -> bool:
+        if slots.take(self._peer):
+            self._held = slots
         return self._held is not None
 
     def _give_back(self) -> None:

@@ -59,7 +59,7 @@ class HttpServer:
         self._host = host
         self._port = port
         self._application = application
-        self._places = ConnectionLimit(max_connections)
+        self._slots = ConnectionLimit(max_connections)
         self._bounds = bounds or ConnectionBounds()
         self._tls = tls
         self._server: _Uvicorn | None = None
@@ -136,7 +136,7 @@ class HttpServer:
         protocol = partial(
             HttpConnection,
             bounds=self._bounds,
-            places=self._places,
+            slots=self._slots,
             refused=self._application.refused,
         )
         config = uvicorn.Config(

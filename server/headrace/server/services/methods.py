@@ -43,7 +43,7 @@ class Method(NamedTuple):
     Attributes:
         message: the type that a request is parsed as. None if the handler takes serialised
             messages or reads its stream.
-        lane: the lane whose places the method's calls take.
+        lane: the lane whose slots the method's calls take.
         role: the role that callers need.
         names_request: whether the reply itself contains the id of its request.
     """
@@ -82,7 +82,7 @@ def all_methods(
 ) -> list[Method]:
     """The table of methods.
 
-    Calls that callers can keep open have places of their own. Probes and watches do too.
+    Calls that callers can keep open have slots of their own. Probes and watches do too.
 
     Args:
         registration: the role that the registration of shared memory needs.

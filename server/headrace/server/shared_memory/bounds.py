@@ -23,7 +23,7 @@ class Bounds:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._places = Shares(MAX_REGIONS)
+        self._slots = Shares(MAX_REGIONS)
         self._registered = Shares(max_bytes)
         self._copied = Shares(max_bytes)
 
@@ -33,14 +33,14 @@ class Bounds:
         Raises:
             ResourceExhausted: there are as many regions or bytes as allowed.
         """
-        if not self._places.take(region.holder):
+        if not self._slots.take(region.holder):
             raise ResourceExhausted(
-                f"{self._places.taken} of at most {MAX_REGIONS} shared memory regions are "
+                f"{self._slots.taken} of at most {MAX_REGIONS} shared memory regions are "
                 "registered. A connection that has more regions than are left gets no more; "
                 "unregister some"
             )
         if not self._registered.take(region.holder, region.byte_size):
-            self._places.give_back(region.holder)
+            self._slots.give_back(region.holder)
             raise ResourceExhausted(
                 f"the region has {region.byte_size} bytes, and {self._registered.taken} of at most "
                 f"{self._registered.capacity} bytes of shared memory are registered "
@@ -50,7 +50,7 @@ class Bounds:
             )
 
     def give_back(self, region: Region) -> None:
-        self._places.give_back(region.holder)
+        self._slots.give_back(region.holder)
         self._registered.give_back(region.holder, region.byte_size)
 
     def take_bytes(self, holder: str, size: int, field: str) -> None:

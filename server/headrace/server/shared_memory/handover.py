@@ -59,7 +59,7 @@ class HandoverSocket:
         self._regions = regions
         self._entrance = entrance
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._places = Shares(MAX_CONNECTIONS)
+        self._slots = Shares(MAX_CONNECTIONS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._refused = RefusedDescriptors()
 
@@ -100,7 +100,7 @@ class HandoverSocket:
             connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
         peer = f"unix:{user}:{process}"
-        if self._refused.is_full or not self._places.take(peer):
+        if self._refused.is_full or not self._slots.take(peer):
             connection.close()
             return
         connection.setblocking(False)
@@ -124,7 +124,7 @@ class HandoverSocket:
             pass  # the client is too slow, has left, or has broken the protocol
         finally:
             link.close()
-            self._places.give_back(peer)
+            self._slots.give_back(peer)
 
     async def _let_in(self, link: Link, peer: str, holder: str, hello: Mapping[str, Any]) -> None:
         """Serves a client if its credential is valid, for as long as it is."""

@@ -44,7 +44,7 @@ class Caller(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """The name to count bytes and places under, for each connection, and for each user and
+        """The name to count bytes and slots under, for each connection, and for each user and
         identity."""
         return f"{self.identity} {self.user} {self.peer}"
 

@@ -1,1 +1,1 @@
-"""The transport of calls: gRPC's connections, places for calls, and statuses."""
+"""The transport of calls: gRPC's connections, slots for calls, and statuses."""

@@ -45,7 +45,7 @@ class Acceptor:
 
     While there are as many handshakes as allowed, 1,024 further connections wait in line. One
     address gets at most seven eighths of the handshakes and of the line, and takes turns with the
-    others. A connection that finds no place in the line is closed.
+    others. A connection for which the line has no room is closed.
 
     Args:
         connect: makes the protocol of an accepted socket, when its handshake has succeeded. None
@@ -65,7 +65,7 @@ class Acceptor:
         self._connect = connect
         self._context = context
         self._seconds = seconds
-        self._places = Shares(handshakes)
+        self._slots = Shares(handshakes)
         self._line = Shares(_WAITING)
         self._waiting: OrderedDict[str, deque[_Accepted]] = OrderedDict()  # by address, in turn
         self._listeners: list[socket.socket] = []
@@ -115,7 +115,7 @@ class Acceptor:
             if accepted.family != socket.AF_UNIX:
                 peer = f"{address[0]}:{address[1]}"
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._places.take(peer):
+            if self._slots.take(peer):
                 self._begin(accepted, peer)
             elif self._line.take(peer):
                 until = asyncio.get_running_loop().time() + self._seconds
@@ -125,21 +125,21 @@ class Acceptor:
                 accepted.close()
 
     def _begin(self, accepted: socket.socket, peer: str) -> None:
-        """Begins the handshake of a connection that has its place."""
+        """Begins the handshake of a connection that has its slot."""
         task = asyncio.get_running_loop().create_task(self._enter(accepted, peer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _go_on(self) -> None:
-        """Gives the free places to connections that wait, of one address after the other."""
+        """Gives the free slots to connections that wait, of one address after the other."""
         now = asyncio.get_running_loop().time()
         for _ in range(len(self._waiting)):
-            if not self._places.left:
+            if not self._slots.left:
                 return
             address, line = self._waiting.popitem(last=False)
             while line and line[0].until <= now:
                 self._turn_away(line.popleft())
-            if line and self._places.take(line[0].peer):
+            if line and self._slots.take(line[0].peer):
                 accepted, peer, _ = line.popleft()
                 self._line.give_back(peer)
                 self._begin(accepted, peer)
@@ -168,5 +168,5 @@ class Acceptor:
             _log.debug("no connection with %s: %s", peer, error)
             accepted.close()
         finally:
-            self._places.give_back(peer)
+            self._slots.give_back(peer)
             self._go_on()

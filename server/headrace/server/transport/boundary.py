@@ -37,17 +37,17 @@ from headrace.server.transport.unread import UnreadReplies
 
 
 class CallLane(NamedTuple):
-    """Calls that share places. Calls of one kind cannot take the places of another kind.
+    """Calls that share slots. Calls of one kind cannot take the slots of another kind.
 
     Attributes:
         name: the name of the calls in a refusal.
-        places: how many calls may be open at a time.
+        slots: how many calls may be open at a time.
         work: whether the calls are work. While the server stops, it refuses new work and waits for
             work that has begun.
     """
 
     name: str
-    places: Shares
+    slots: Shares
     work: bool
 
 
@@ -77,12 +77,12 @@ class _OpenCalls(set[IncomingCall]):
 class Boundary:
     """Wraps the methods of all services. Belongs to the event loop's thread.
 
-    A method reads its message itself. A caller that does not read the reply holds a place in its
-    lane, and gets only a fair share of the places: a call ends when its status has been sent.
+    A method reads its message itself. A caller that does not read the reply holds a slot in its
+    lane, and gets only a fair share of the slots: a call ends when its status has been sent.
 
     Args:
         max_calls: the most calls at a time. Streams, watches and probes each have the same limit.
-            So calls that callers keep open do not take the places of others, and a busy server does
+            So calls that callers keep open do not take the slots of others, and a busy server does
             not look like a broken one.
         entrance: what callers go through before their messages are read. None lets everybody in.
         log: gets the requests that have ended.
@@ -202,7 +202,7 @@ class Boundary:
             reads: whether the handler takes a message before the context.
         """
         active = active and lane.work
-        places, calls = lane.places, self._active if active else self._open
+        slots, calls = lane.slots, self._active if active else self._open
         may_be_slow = active and role is not Role.MANAGE
         ended = self._counters.grpc(method)
         entrance, log, unread = self.entrance, self.log, self.unread
@@ -210,7 +210,7 @@ class Boundary:
 
         def over(holder: str, context: IncomingCall) -> None:
             calls.discard(context)
-            places.give_back(holder)
+            slots.give_back(holder)
 
         async def call(context: IncomingCall) -> Any:
             code, said, network = "OK", "", ""
@@ -222,7 +222,7 @@ class Boundary:
             error: BaseException | None = None
             try:
                 try:
-                    # First, so that strangers take no places and learn nothing of the load.
+                    # First, so that strangers take no slots and learn nothing of the load.
                     if entrance is not None:
                         names = partial(names_of_call, context)
                         headers = context.invocation_metadata()
@@ -233,7 +233,7 @@ class Boundary:
                         headers = context.invocation_metadata()
                         span = tracing.begin(context.method[1:], headers, started)
                     holder = holder_of(peer)
-                    taken = not (self.draining and lane.work) and places.take(holder)
+                    taken = not (self.draining and lane.work) and slots.take(holder)
                     if not taken:
                         self._refuse(lane)
                     calls.add(context)
@@ -309,7 +309,7 @@ class Boundary:
         """
         if lane.work:
             self.refuse_if_draining()
-        taken, capacity = lane.places.taken, lane.places.capacity
+        taken, capacity = lane.slots.taken, lane.slots.capacity
         raise ResourceExhausted(
             f"{taken} of at most {capacity} {lane.name} are open (--max-concurrent-rpcs), and one "
             "connection gets no more of them than are left; try again later, or send requests over "

@@ -107,7 +107,7 @@ class BoundMethod(NamedTuple):
             without a task until it has to wait.
         gives_one: whether it gives one reply.
         begins_early: whether a call begins before its message has come, because its caller has to
-            show a credential first. Otherwise it takes no place until then.
+            show a credential first. Otherwise it takes no slot until then.
     """
 
     handle: Callable[[Any], Awaitable[Reply | None]]

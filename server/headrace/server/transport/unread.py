@@ -10,7 +10,7 @@ from headrace.server.transport.call import IncomingCall, Reply
 from headrace.server.transport.shares import Shares, release_soon
 
 _SMALL_BYTES: Final = 4096
-"""The places for calls bound the number of replies, so small ones need no count of their bytes."""
+"""The slots for calls bound the number of replies, so small ones need no count of their bytes."""
 
 
 class UnreadReplies:

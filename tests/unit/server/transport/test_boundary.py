@@ -174,11 +174,11 @@ def test_a_stranger_is_refused_as_such_however_busy_the_server_is(
     context = FakeCall()
 
     async def calls() -> None:
-        assert boundary.calls.places.take("ipv4:10.0.0.1:1")
+        assert boundary.calls.slots.take("ipv4:10.0.0.1:1")
         with pytest.raises(Aborted):
             await boundary.unary("LoadNetwork", succeed)(context)
-        boundary.calls.places.give_back("ipv4:10.0.0.1:1")
-        assert boundary.calls.places.taken == 0
+        boundary.calls.slots.give_back("ipv4:10.0.0.1:1")
+        assert boundary.calls.slots.taken == 0
 
     asyncio.run(calls())
     log.close()

@@ -10,7 +10,7 @@ _BLACK, _WHITE = "#000000", "#FFFFFF"
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """The colours of a box, of its text, and of the frame around such boxes, as ``#RRGGBB``."""
+    """The colours of a box, of its text, and of the group around such boxes, as ``#RRGGBB``."""
 
     fill: str
     text: str

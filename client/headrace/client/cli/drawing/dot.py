@@ -12,7 +12,7 @@ from typing import Final
 
 from headrace.client.cli.drawing import colours
 from headrace.client.cli.drawing.colours import Paint
-from headrace.client.cli.drawing.picture import Box, Frame, Line, Picture
+from headrace.client.cli.drawing.picture import Box, Group, Line, Picture
 from headrace.client.cli.texts import visible
 
 LISTED: Final = 12
@@ -78,13 +78,13 @@ def _lines(picture: Picture) -> Iterator[str]:
     yield "digraph headrace {"
     yield f"  graph [{_fields(charset='UTF-8', rankdir='TB', labelloc='t', labeljust='l')}];"
     yield f"  graph [{_fields(fontname=_FONT, nodesep='0.3', ranksep='0.45')}];"
-    if sum(len(frame.boxes) for frame in picture.frames) > _QUICK_BOXES:
+    if sum(len(group.boxes) for group in picture.groups) > _QUICK_BOXES:
         yield '  graph [nslimit="1", nslimit1="1"];'
     yield f"  node [{_fields(fontname=_FONT, fontsize='11', margin='0.12,0.05')}];"
     yield f"  edge [{_fields(fontname=_FONT, fontsize='10', color=_GREY, arrowsize='0.7')}];"
     yield f"  label=<{''.join(_heading(picture, paints))}>;"
-    for frame in picture.frames:
-        yield from _frame(frame, paints)
+    for group in picture.groups:
+        yield from _group(group, paints)
     for box in picture.boxes:
         yield f"  {_box(box, paints)}"
     for line in picture.lines:
@@ -92,15 +92,15 @@ def _lines(picture: Picture) -> Iterator[str]:
     yield "}"
 
 
-def _frame(frame: Frame, paints: dict[str, Paint]) -> Iterator[str]:
-    paint = paints.get(frame.device, colours.UNKNOWN)
+def _group(group: Group, paints: dict[str, Paint]) -> Iterator[str]:
+    paint = paints.get(group.device, colours.UNKNOWN)
     look = {"style": "rounded,filled", "color": paint.fill, "fillcolor": paint.tint}
-    name = f"subgraph{frame.number}"
-    yield f"  subgraph cluster_{frame.number} {{"
+    name = f"subgraph{group.number}"
+    yield f"  subgraph cluster_{group.number} {{"
     yield f"    graph [{_fields(id=name, penwidth='2', fontsize='13', **look)}];"
-    yield f"    graph [{_fields(**{'class': 'subgraph'})}, tooltip={quote_tooltip(frame.heading)}];"
-    yield f"    label={quote(frame.heading)};"
-    for box in frame.boxes:
+    yield f"    graph [{_fields(**{'class': 'subgraph'})}, tooltip={quote_tooltip(group.heading)}];"
+    yield f"    label={quote(group.heading)};"
+    for box in group.boxes:
         yield f"    {_box(box, paints)}"
     yield "  }"
 

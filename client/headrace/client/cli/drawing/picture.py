@@ -1,6 +1,6 @@
 """The boxes and lines in the picture of a query, independent of the file format.
 
-A small network has a box for each layer and a frame around each subgraph. A large one has a box for
+A small network has a box for each layer and a group around each subgraph. A large one has a box for
 each subgraph, which lists its most frequent operators, so that the cut stays readable.
 """
 
@@ -47,7 +47,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Group:
     """The layers of one subgraph; `number` is its place in execution order, from 1."""
 
     number: int
@@ -69,12 +69,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Frames and boxes are in execution order; `devices` are in the legend's order."""
+    """Groups and boxes are in execution order; `devices` are in the legend's order."""
 
     title: str
     summary: str
     devices: tuple[str, ...]
-    frames: tuple[Frame, ...]
+    groups: tuple[Group, ...]
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
     unsupported: tuple[UnsupportedLayer, ...]
@@ -96,7 +96,7 @@ def picture(query: QueryResult, graph: Graph, title: str, *, full: bool = False)
         title=title,
         summary=", ".join(summary),
         devices=tuple(device for device in devices if device),
-        frames=tuple(scene.frames),
+        groups=tuple(scene.groups),
         boxes=tuple(scene.boxes),
         lines=tuple(scene.lines()),
         unsupported=tuple(query.unsupported),
@@ -121,7 +121,7 @@ class _Scene:
         for layer in query.unsupported:
             self.reasons.setdefault(layer.layer, []).append(layer.reason)
         self.parts = list(_parts(query, graph))
-        self.frames: list[Frame] = []
+        self.groups: list[Group] = []
         self.boxes: list[Box] = []
         self._home: dict[int, str] = {}  # layer to the key of its box
         self._part = {layer: part.number for part in self.parts for layer in part.layers}
@@ -144,7 +144,7 @@ class _Scene:
             self._home.update(dict.fromkeys(part.layers, key))
         else:
             boxes = tuple(map(self._layer, part.layers))
-            self.frames.append(Frame(part.number, part.device, heading, boxes))
+            self.groups.append(Group(part.number, part.device, heading, boxes))
 
     def _place_others(self, layers: list[int]) -> None:
         """Places the layers in no subgraph, most of all those that no device runs."""

@@ -14,9 +14,9 @@ from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.metrics.families import REQUEST_SECONDS
 from headrace.runtime.metrics.series import Family, SeriesTable
 from headrace.runtime.network.network import Layer
-from headrace.runtime.virtual.frames import BlobFrame, FrameFormat
+from headrace.runtime.virtual.exports import ExportFormat, MemberExport
 
-_FORMAT: Final = FrameFormat(b"\x89HETERO\r\n\x1a\n", 2, "the subgraphs'")
+_FORMAT: Final = ExportFormat(b"\x89HETERO\r\n\x1a\n", 2, "the subgraphs'")
 
 EXECUTION_SECONDS = Family(
     "subgraph_execution_seconds",
@@ -37,7 +37,7 @@ labelled ``more``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphFrame(BlobFrame):
+class SubgraphExport(MemberExport):
     """What an export keeps of a subgraph.
 
     If its device exports nothing, `layers` and `ends` say how to cut the subgraph's network out of
@@ -92,8 +92,8 @@ class LoadedSubgraph:
             for layer in self.executable.layers()
         ]
 
-    def export(self) -> SubgraphFrame:
-        return SubgraphFrame(
+    def export(self) -> SubgraphExport:
+        return SubgraphExport(
             self.device,
             self.architecture,
             self.backend_version,
@@ -106,29 +106,29 @@ class LoadedSubgraph:
         return tuple(origin for name in names for origin in self.origins.get(name, ()))
 
 
-def write_frames(frames: Iterable[SubgraphFrame]) -> bytes:
-    """The bytes of the frames in their order, for an export."""
-    return _FORMAT.write((_facts(frame), frame.native) for frame in frames)
+def write_exports(exports: Iterable[SubgraphExport]) -> bytes:
+    """The bytes of the subgraphs' exports in their order."""
+    return _FORMAT.write((_facts(exported), exported.native) for exported in exports)
 
 
-def read_frames(native: bytes) -> tuple[SubgraphFrame, ...]:
-    """Reads the frames that `write_frames` wrote. Raises as `FrameFormat.read`."""
-    return _FORMAT.read(native, _frame)
+def read_exports(native: bytes) -> tuple[SubgraphExport, ...]:
+    """Reads the exports that `write_exports` wrote. Raises as `ExportFormat.read`."""
+    return _FORMAT.read(native, _export)
 
 
-def _facts(frame: SubgraphFrame) -> dict[str, Any]:
+def _facts(exported: SubgraphExport) -> dict[str, Any]:
     return {
-        "device": frame.device,
-        "layers": frame.layers,
-        "inputs": frame.ends.inputs,
-        "outputs": frame.ends.outputs,
-        "architecture": frame.architecture,
-        "backend_version": frame.backend_version,
+        "device": exported.device,
+        "layers": exported.layers,
+        "inputs": exported.ends.inputs,
+        "outputs": exported.ends.outputs,
+        "architecture": exported.architecture,
+        "backend_version": exported.backend_version,
     }
 
 
-def _frame(facts: Mapping[str, Any], native: bytes) -> SubgraphFrame:
-    return SubgraphFrame(
+def _export(facts: Mapping[str, Any], native: bytes) -> SubgraphExport:
+    return SubgraphExport(
         device=str(facts["device"]),
         layers=tuple(map(str, facts["layers"])),
         ends=Ends(tuple(map(str, facts["inputs"])), tuple(map(str, facts["outputs"]))),

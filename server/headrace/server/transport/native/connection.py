@@ -199,7 +199,7 @@ class NativeConnection(asyncio.BufferedProtocol):
 
         Calls begin last. By then new ones mostly have their message, so that they run to their end
         without a task. Those that were reset meanwhile do not run at all. One whose message has
-        still to come begins when it has; until then it takes no place of a call.
+        still to come begins when it has; until then it takes no slot.
         """
         new: list[NativeCall] = []
         whole: list[NativeCall] = []

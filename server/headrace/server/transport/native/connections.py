@@ -42,7 +42,7 @@ class Connections:
     """The connections of one port or Unix socket. Belongs to the event loop's thread.
 
     Looks at them once a second while there are any: a client that does not begin, that never shows
-    a credential or that has vanished gives its place back.
+    a credential or that has vanished gives its slot back.
 
     Args:
         methods: what calls find.
@@ -82,7 +82,7 @@ class Connections:
         self.count = 0
 
     def connect(self, accepted: socket.socket) -> NativeConnection | None:
-        """The protocol of an accepted socket. None if there is no place for it."""
+        """The protocol of an accepted socket. None if there is no slot for it."""
         if self.count >= self._most:
             return None
         user: Callable[[], Awaitable[int | None]]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.client import UnsupportedLayer
 from headrace.client.cli.drawing import colours
 from headrace.client.cli.drawing.dot import LISTED, html_text, quote, quote_tooltip, to_dot
-from headrace.client.cli.drawing.picture import Box, Frame, Line, Picture
+from headrace.client.cli.drawing.picture import Box, Group, Line, Picture
 from tests.support.dot_text import parse, shown
 
 HOSTILE = (
@@ -42,7 +42,7 @@ def of_names(*texts: str) -> Picture:
         title=" ".join(texts)[:200],
         summary="2 subgraphs",
         devices=("A", "B"),
-        frames=(Frame(1, "A", "one", first), Frame(2, "B", "two", (second,))),
+        groups=(Group(1, "A", "one", first), Group(2, "B", "two", (second,))),
         boxes=(bad,),
         lines=(
             Line("layer0", "last", tooltip, tooltip, is_cut=True),
@@ -108,8 +108,8 @@ def test_the_heading_lists_the_first_of_many_unsupported_layers() -> None:
 def test_a_very_large_layout_is_told_to_hurry() -> None:
     for count, hurried in ((1500, False), (1501, True)):
         boxes = tuple(Box(f"layer{i}", "layer", ("a",), (), "A") for i in range(count))
-        frame = Frame(1, "A", "one", boxes)
-        dot = parse(to_dot(Picture("t", "s", ("A",), (frame,), (), (), ())))
+        group = Group(1, "A", "one", boxes)
+        dot = parse(to_dot(Picture("t", "s", ("A",), (group,), (), (), ())))
         assert ("nslimit" in dot.attributes) is hurried
 
 

@@ -1,4 +1,4 @@
-"""What a picture of a query shows: boxes, frames, lines and what is written on them."""
+"""What a picture of a query shows: boxes, groups, lines and what is written on them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def names(length: int, start: int = 0) -> list[str]:
 
 
 def boxes(found: Picture) -> Mapping[str, Box]:
-    inside = [box for frame in found.frames for box in frame.boxes]
+    inside = [box for group in found.groups for box in group.boxes]
     return {box.key: box for box in (*inside, *found.boxes)}
 
 
@@ -66,24 +66,29 @@ def lines(found: Picture) -> Mapping[tuple[str, str], Line]:
 
 def test_subgraphs_are_frames_in_execution_order() -> None:
     found = picture(split([("B", ["l0"]), ("A", ["l1", "l2"]), ("B", ["l3"])]), chain(4), "title")
-    assert [frame.heading for frame in found.frames] == [
+    assert [group.heading for group in found.groups] == [
         "subgraph 1 · B · 1 layer",
         "subgraph 2 · A · 2 layers",
         "subgraph 3 · B · 1 layer",
     ]
-    assert [[box.lines for box in frame.boxes] for frame in found.frames] == [
+    assert [[box.lines for box in group.boxes] for group in found.groups] == [
         [("l0", "Relu")],
         [("l1", "Relu"), ("l2", "Relu")],
         [("l3", "Relu")],
     ]
-    assert [box.device for frame in found.frames for box in frame.boxes] == ["B", "A", "A", "B"]
+    assert [box.device for group in found.groups for box in group.boxes] == [
+        "B",
+        "A",
+        "A",
+        "B",
+    ]
     assert (found.title, found.summary) == ("title", "3 subgraphs, 4 layers")
     assert found.devices == ("B", "A")
 
 
 def test_a_plain_device_is_one_subgraph() -> None:
     found = picture(QueryResult({"l0": "CPU", "l1": "CPU"}, [], []), chain(2), "t")
-    assert [frame.heading for frame in found.frames] == ["subgraph 1 · CPU · 2 layers"]
+    assert [group.heading for group in found.groups] == ["subgraph 1 · CPU · 2 layers"]
     assert found.summary == "1 subgraph, 2 layers"
 
 
@@ -141,7 +146,7 @@ def test_inputs_and_outputs_are_drawn_and_initialisers_are_not() -> None:
 def test_a_layer_in_no_answer_is_drawn_outside_of_every_subgraph() -> None:
     found = picture(split([("A", ["l0"])]), chain(2), "t")
     assert boxes(found)["layer1"].kind == "layer"
-    assert [box.key for frame in found.frames for box in frame.boxes] == ["layer0"]
+    assert [box.key for group in found.groups for box in group.boxes] == ["layer0"]
 
 
 def test_an_operator_of_another_domain_shows_it() -> None:
@@ -161,7 +166,7 @@ def test_a_network_without_layers_is_a_picture_too() -> None:
 def test_many_layers_are_a_box_for_each_subgraph() -> None:
     query = split([("A", names(40)), ("B", names(100, start=40))])
     found = picture(query, chain(100), "t")
-    assert found.frames == ()
+    assert found.groups == ()
     assert list(boxes(found)) == ["input0", "subgraph1", "subgraph2", "output0"]
     assert boxes(found)["subgraph2"].lines == ("subgraph 2 · B", "60 layers", "60 Relu")
     cut = lines(found)["subgraph1", "subgraph2"]
@@ -173,12 +178,12 @@ def test_many_layers_are_a_box_for_each_subgraph() -> None:
 def test_all_layers_are_drawn_where_that_is_asked_for() -> None:
     query = split([("A", names(40)), ("B", names(100, start=40))])
     found = picture(query, chain(100), "t", full=True)
-    assert [len(frame.boxes) for frame in found.frames] == [40, 60]
+    assert [len(group.boxes) for group in found.groups] == [40, 60]
 
 
 def test_sixty_layers_are_few() -> None:
-    assert picture(split([("A", names(60))]), chain(60), "t").frames
-    assert not picture(split([("A", names(61))]), chain(61), "t").frames
+    assert picture(split([("A", names(60))]), chain(60), "t").groups
+    assert not picture(split([("A", names(61))]), chain(61), "t").groups
 
 
 def test_a_box_shows_the_most_frequent_operators() -> None:

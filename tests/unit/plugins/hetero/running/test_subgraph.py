@@ -6,25 +6,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.plugins.hetero.running.flow import Ends
-from headrace.plugins.hetero.running.subgraph import SubgraphFrame, read_frames, write_frames
+from headrace.plugins.hetero.running.subgraph import SubgraphExport, read_exports, write_exports
 
-FRAMES = (
-    SubgraphFrame(
+EXPORTS = (
+    SubgraphExport(
         "CPU", "x86_64", "1.2", b"native bytes", layers=("a", "b"), ends=Ends(("x",), ("t",))
     ),
-    SubgraphFrame("MULTI:[BATCH:CPU(8)]", "TEMPLATE", "", layers=("ü",), ends=Ends(("t",), ("y",))),
+    SubgraphExport(
+        "MULTI:[BATCH:CPU(8)]", "TEMPLATE", "", layers=("ü",), ends=Ends(("t",), ("y",))
+    ),
 )
 NAMES = st.lists(st.text(), max_size=3).map(tuple)
 
 
 def test_what_was_written_is_read() -> None:
-    assert read_frames(write_frames(FRAMES)) == FRAMES
+    assert read_exports(write_exports(EXPORTS)) == EXPORTS
 
 
 @given(
     st.lists(
         st.builds(
-            SubgraphFrame,
+            SubgraphExport,
             st.text(),
             st.text(),
             st.text(),
@@ -35,5 +37,5 @@ def test_what_was_written_is_read() -> None:
         max_size=4,
     )
 )
-def test_whatever_was_written_is_read(frames: list[SubgraphFrame]) -> None:
-    assert read_frames(write_frames(frames)) == tuple(frames)
+def test_whatever_was_written_is_read(exports: list[SubgraphExport]) -> None:
+    assert read_exports(write_exports(exports)) == tuple(exports)

@@ -1,8 +1,8 @@
 """Joins several devices' own bytes of a network into one piece, with facts about each.
 
     magic, format version, length of header     fixed size, big-endian
-    header                                      JSON: facts and size of each frame
-    native                                      the frames' bytes, one after the other
+    header                                      JSON: facts and size of each export
+    native                                      the exports' bytes, one after the other
     SHA-256                                     of everything before it
 
 The piece is part of the blob of an exported network, beside the network and under the same MAC.
@@ -36,7 +36,7 @@ def differences(*facts: tuple[str, str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BlobFrame:
+class MemberExport:
     """A device's own bytes of a network.
 
     Attributes:
@@ -59,7 +59,7 @@ class BlobFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameFormat:
+class ExportFormat:
     """
     Attributes:
         magic: the bytes at the beginning.
@@ -71,26 +71,26 @@ class FrameFormat:
     version: int
     whose: str
 
-    def write(self, frames: Iterable[tuple[Any, bytes]]) -> bytes:
+    def write(self, exports: Iterable[tuple[Any, bytes]]) -> bytes:
         """
         Args:
-            frames: facts, made of JSON's types, and bytes.
+            exports: facts, made of JSON's types, and bytes.
         """
-        kept = tuple(frames)
+        kept = tuple(exports)
         facts = [[facts, len(native)] for facts, native in kept]
         header = json.dumps(facts, separators=(",", ":")).encode()
         prefix = self.magic + _NUMBERS.pack(self.version, len(header))
         body = b"".join((prefix, header, *(native for _, native in kept)))
         return body + hashlib.sha256(body).digest()
 
-    def read(self, data: bytes, frame: Callable[[Any, bytes], F]) -> tuple[F, ...]:
+    def read(self, data: bytes, make: Callable[[Any, bytes], F]) -> tuple[F, ...]:
         """
         Args:
-            frame: makes a frame from its facts and bytes. It raises ValueError, KeyError or
+            make: makes an export from its facts and bytes. It raises ValueError, KeyError or
                 TypeError if it cannot.
 
         Raises:
-            InvalidArgument: the bytes are not frames, have another format, or are damaged.
+            InvalidArgument: the bytes are not exports, have another format, or are damaged.
         """
         start = len(self.magic) + _NUMBERS.size
         if len(data) < start + _DIGEST_BYTES or not data.startswith(self.magic):
@@ -104,16 +104,16 @@ class FrameFormat:
         if hashlib.sha256(memoryview(data)[:end]).digest() != data[end:]:
             raise self._refusal("they are damaged: their SHA-256 does not match")
         position = start + header_size
-        frames = []
+        exports = []
         try:
             for facts, size in json.loads(data[start:position]):
-                frames.append(frame(facts, data[position : position + int(size)]))
+                exports.append(make(facts, data[position : position + int(size)]))
                 position += int(size)
         except (ValueError, KeyError, TypeError) as error:
             raise self._refusal("their header cannot be read") from error
         if position != end:
             raise self._refusal("their lengths do not add up")
-        return tuple(frames)
+        return tuple(exports)
 
     def _refusal(self, why: str) -> InvalidArgument:
         return InvalidArgument(f"{self.whose} bytes cannot be read: {why}", field="blob")
