@@ -44,6 +44,7 @@ _MOST_PATIENT = 16
 _GRACE_SECONDS = 2.0
 """How long a thread waits for an answer that nobody wants any more. Most work ends by itself at its
 next layer."""
+_TELL_SECONDS = 0.1
 _MOST_LEFT = 4
 """How many such answers a worker may owe before it gets no more work that may be left."""
 
@@ -238,10 +239,11 @@ class WorkerProcess:
                     self._waiting.pop(number, None)
 
     def tell(self, method: str, arguments: Mapping[str, Any]) -> None:
-        """Has the worker do something of which nobody wants to hear; does not block."""
+        """Has the worker do something of which nobody wants to hear. It waits for a moment, as
+        another thread may be sending."""
         header = {"call": next(self.numbers), "method": method, "arguments": arguments}
         try:
-            self._control.send(packed(header), within=0.0)
+            self._control.send(packed(header), within=_TELL_SECONDS)
         except BlockingIOError:
             _log.warning("the worker of %s takes no calls (%s)", self.device, method)
         except Disconnected:
