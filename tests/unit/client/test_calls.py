@@ -6,7 +6,7 @@ import inspect
 import math
 import socketserver
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -27,18 +27,6 @@ from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import KINDS, Fake, connected, running
 
 X = np.array([[1, 2], [3, 4]], np.float32)
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture(params=KINDS)
-def client(request: pytest.FixtureRequest, fake: Fake) -> Iterator[Any]:
-    with connected(request.param, fake.target) as made:
-        yield made
 
 
 def refused(code: grpc.StatusCode, **details: Any) -> ErrorDetails:

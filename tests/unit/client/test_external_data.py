@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,10 @@ from onnx import TensorProto, numpy_helper
 
 from headrace.client import errors
 from headrace.client.model import CHUNK_BYTES, INLINE_BYTES, read_model
-from tests.support.client_fake import KINDS, Fake, connected, running
+from tests.support.client_fake import Fake
 from tests.support.model_zoo import FLOAT, graph, model, node, value
 
 WEIGHTS = np.arange(INLINE_BYTES, dtype=np.float32)
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture(params=KINDS)
-def client(request: pytest.FixtureRequest, fake: Fake) -> Iterator[Any]:
-    with connected(request.param, fake.target) as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import grpc
 import numpy as np
@@ -11,15 +10,9 @@ import pytest
 
 from headrace.client import Client, aio, conversation, errors
 from headrace.wire.errors import ErrorDetails
-from tests.support.client_fake import ENDLESS, Fake, running
+from tests.support.client_fake import ENDLESS, Fake
 
 X = {"x": np.array([[1.0, 2.0]], np.float32)}
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
 
 
 def test_threads_call_over_the_users_channel_which_stays_open(fake: Fake) -> None:

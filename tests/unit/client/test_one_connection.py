@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,18 +17,6 @@ from headrace.client import Client, errors
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
 from tests.support.patience import PATIENCE_SECONDS
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture(params=KINDS)
-def client(request: pytest.FixtureRequest, fake: Fake) -> Iterator[Any]:
-    with connected(request.param, fake.target) as made:
-        yield made
 
 
 @pytest.fixture

@@ -17,14 +17,8 @@ from headrace.client.aio import infer_many as aio_infer_many
 from headrace.client.outputs import Outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
-from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
+from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually
 from tests.support.patience import PATIENCE_SECONDS
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture(params=KINDS)

@@ -16,14 +16,8 @@ from headrace.client.conversation import Conversation, ConversationPlace
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from headrace.wire.stream import EncodedResult, serialize_infer_stream_reply
-from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually, running
+from tests.support.client_fake import ENDLESS, KINDS, REFUSED, Fake, connected, eventually
 from tests.support.patience import PATIENCE_SECONDS
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture(params=KINDS)

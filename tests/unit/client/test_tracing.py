@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -21,29 +20,15 @@ from headrace.client import aio, errors
 from headrace.client.tracing.calls import begin
 from tests.support.client_fake import (
     ENDLESS,
-    KINDS,
     REFUSED,
     Fake,
     connected,
     eventually,
-    running,
 )
 from tests.support.patience import PATIENCE_SECONDS
 
 X = np.array([[1, 2], [3, 4]], np.float32)
 SERVICE = "headrace.v1.InferenceEngine"
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture(params=KINDS)
-def client(request: pytest.FixtureRequest, fake: Fake) -> Iterator[Any]:
-    with connected(request.param, fake.target) as made:
-        yield made
 
 
 class Traces:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import EntryPoint, version
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,6 @@ from headrace.client.outputs import Outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.errors import ErrorDetails
 from tests.support.client_fake import Fake, running
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from headrace.client.info import Port, Ports
 from headrace.client.outputs import Outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from tests.support import client_fake
-from tests.support.client_fake import REFUSED, Fake, running
+from tests.support.client_fake import REFUSED, Fake
 from tests.support.manual_clock import ManualClock
 
 NO_CHANCE = np.random.default_rng(0)
@@ -239,12 +239,6 @@ def test_an_svg_is_one_whatever_there_is_to_show(
 
 
 # -- the command --
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import shutil
 import stat
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,10 @@ from typer.testing import CliRunner, Result
 
 from headrace.client.cli.app import make_app
 from headrace.client.cli.drawing import render
-from tests.support.client_fake import Fake, running
+from tests.support.client_fake import Fake
 from tests.support.dot_text import parse, shown
 
 needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture

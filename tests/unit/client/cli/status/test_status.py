@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -15,16 +14,10 @@ from typer.testing import CliRunner, Result
 from headrace.client.cli.app import make_app
 from headrace.client.cli.status.top import _Screen
 from headrace.wire.errors import ErrorDetails
-from tests.support.client_fake import Fake, running
+from tests.support.client_fake import Fake
 from tests.support.status_document import device, network, outcomes, times
 
 HOSTILE = "m\n\x1b[2Jforged" + "x" * 300
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture
