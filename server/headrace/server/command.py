@@ -19,6 +19,7 @@ from headrace.runtime.errors import HeadraceError, exhausted
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.garbage import look_seldom
 from headrace.server.logs import configure_logging
+from headrace.server.loop import LastingLoop
 from headrace.server.settings.option import flag
 from headrace.server.settings.settings import Settings, options
 from headrace.server.settings.sources import REMOVED, load_settings
@@ -40,7 +41,7 @@ def serve(*, json_output: bool, **arguments: Any) -> None:
         configure_logging(settings.log_level, settings.log_format, sys.stderr)
         tune_allocator()
         allow_open_files()
-        uvloop.run(_serve(settings, json_output=json_output))
+        uvloop.run(_serve(settings, json_output=json_output), loop_factory=LastingLoop)
     except (HeadraceError, RuntimeError, OSError, MemoryError) as error:
         known = exhausted(error) or error
         if not isinstance(known, HeadraceError):

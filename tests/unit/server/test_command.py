@@ -60,7 +60,7 @@ def test_so_it_is_where_the_file_says_so_and_what_is_wrong_is_found_later(
     file = tmp_path / "headrace.toml"
     file.write_text("log_format = 'json'", "utf-8")
 
-    def run(serving: Coroutine[object, object, None]) -> None:
+    def run(serving: Coroutine[object, object, None], *, loop_factory: object) -> None:
         serving.close()
         raise InvalidArgument("it is taken", field="port")
 

@@ -19,11 +19,11 @@ from ssl import SSLContext
 from typing import Any, cast
 
 import uvicorn
-import uvloop
 
 from headrace.server.addresses import shown_address
 from headrace.server.http.application import Application
 from headrace.server.http.connection import ConnectionBounds, ConnectionLimit, HttpConnection
+from headrace.server.loop import LastingLoop
 from headrace.server.transport.acceptor import Acceptor
 
 _log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class HttpServer:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(function(), self._loop))
 
     def _run(self, listener: socket.socket, running: Future[None]) -> None:
-        with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with listener, asyncio.Runner(loop_factory=LastingLoop) as runner:
             try:
                 runner.run(self._serve(listener, running))
             except BaseException as error:  # noqa: BLE001 - uvicorn raises SystemExit too

@@ -43,9 +43,7 @@ class CompletionSink:
             deliver(job)
             return
         self._ready.append((deliver, job))
-        if not self._armed:
-            self._armed = True
-            self._loop.call_soon_threadsafe(self._drain)
+        self._arm()
 
     def wake(self, job: Job) -> None:
         """Wakes the task that waits for the job in `ended`. Tasks on this thread are woken at once.
@@ -61,9 +59,24 @@ class CompletionSink:
         elif not waiter.done():
             waiter.set_result(None)
 
+    def _arm(self) -> None:
+        if self._armed:
+            return
+        self._armed = True
+        try:
+            self._loop.call_soon_threadsafe(self._drain)
+        except BaseException:  # for example no memory
+            self._armed = False
+            raise
+
     def _drain(self) -> None:
         self._armed = False
-        self._deliver_ready()
+        try:
+            self._deliver_ready()
+        except BaseException:  # one that cannot be delivered holds up no other
+            if self._ready:
+                self._arm()
+            raise
 
     def _deliver_ready(self) -> None:
         while self._ready:

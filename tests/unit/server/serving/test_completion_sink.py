@@ -214,3 +214,42 @@ def test_a_job_whose_caller_is_gone_has_expired_if_its_deadline_has_passed(
         assert isinstance(job.token.error, error)
 
     asyncio.run(run())
+
+
+def fail(_: Job) -> None:
+    raise MemoryError
+
+
+def test_a_completion_that_cannot_be_delivered_holds_up_no_other(
+    loop: Loop, sink: CompletionSink
+) -> None:
+    delivered: list[Job] = []
+    job = Job({}, lambda _: None)
+    elsewhere(lambda: sink.put(fail, job))
+    elsewhere(lambda: sink.put(delivered.append, job))
+    with pytest.raises(MemoryError):
+        loop.run()
+    loop.run()
+    assert delivered == [job]
+    assert not loop.wakeups
+
+
+def test_a_loop_that_could_not_be_woken_is_woken_by_the_next_completion(
+    loop: Loop, sink: CompletionSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivered: list[int] = []
+    job = Job({}, lambda _: None)
+
+    def refuse(_: object) -> None:
+        raise MemoryError
+
+    def put_in_vain() -> None:
+        with pytest.raises(MemoryError):
+            sink.put(lambda _: delivered.append(1), job)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "call_soon_threadsafe", refuse)
+        elsewhere(put_in_vain)
+    elsewhere(lambda: sink.put(lambda _: delivered.append(2), job))
+    loop.run()
+    assert delivered == [1, 2]

@@ -530,3 +530,28 @@ def test_a_call_whose_connection_is_lost_before_its_turn_does_not_begin() -> Non
         await owner.close(0)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_connection_whose_turn_meets_a_want_of_memory_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def handle(_: IncomingCall) -> None:
+        pass
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        owner, transport = connections(OneCall(handle)), Transport()
+        connection = NativeConnection(owner, "ipv4:10.0.0.1:1", nobody)
+        connection.connection_made(transport)
+        send(connection, many_calls("ab"))
+        assert not transport.closed
+        monkeypatch.setattr(connection, "_run", fail)
+        await asyncio.sleep(0)
+        assert transport.closed
+        connection.connection_lost(None)
+
+    asyncio.run(scenario())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.http2.calls import UNIMPLEMENTED, RequestHead, plain_block, trailers_block
@@ -50,6 +51,21 @@ _HTTP1: Final = (
     f"HTTP/1.1 415 Unsupported Media Type\r\ncontent-type: text/plain; charset=utf-8\r\n"
     f"content-length: {len(_SENTENCE)}\r\nconnection: close\r\n\r\n{_SENTENCE}"
 ).encode()
+
+
+def _or_ends(step: Callable[[NativeConnection], None]) -> Callable[[NativeConnection], None]:
+    """A step that is taken in a turn of the loop. A connection whose step fails, for example
+    because memory has run out, ends: nothing else would go on with it."""
+
+    @wraps(step)
+    def taken(connection: NativeConnection) -> None:
+        try:
+            step(connection)
+        except BaseException:
+            connection.abort()
+            raise
+
+    return taken
 
 
 class NativeConnection(asyncio.BufferedProtocol):
@@ -181,6 +197,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
             self.loop.call_soon(self._go_on)
 
+    @_or_ends
     def _go_on(self) -> None:
         self._rests = False
         if self._transport is None or self._transport.is_closing():
@@ -321,6 +338,7 @@ class NativeConnection(asyncio.BufferedProtocol):
             self._flushing = True
             self.loop.call_soon(self._flush_now)
 
+    @_or_ends
     def _flush_now(self) -> None:
         self._flushing = False
         self._flush()
