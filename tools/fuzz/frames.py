@@ -215,8 +215,9 @@ def owed(data: bytes) -> tuple[set[int], bool]:
     reset: set[int] = set()
     opened: set[int] = set()
     at = len(frames.PREFACE)
-    pinged, open_block = False, False
+    pinged, open_block, has_room = False, False, False
     while at + frames.HEAD_BYTES <= len(data):
+        has_room |= data.startswith(TAIL, at)
         high, low, kind, flags, stream = frames.HEAD.unpack_from(data, at)
         stream &= frames.MAX_WINDOW
         payload = data[at + 9 : at + 9 + (high << 8 | low)]
@@ -232,8 +233,10 @@ def owed(data: bytes) -> tuple[set[int], bool]:
         if kind == frames.RST_STREAM:
             reset.add(stream)
         pinged |= kind == frames.PING and payload == LAST and not flags & frames.ACK
-    # Without the tail, replies may wait for room.
-    return ((ended & opened) - reset, True) if pinged and not open_block else (set(), False)
+    if not pinged or open_block:
+        return set(), False
+    # Where a frame that was changed swallows the beginning of the tail, replies may wait for room.
+    return (ended & opened) - reset if has_room else set(), True
 
 
 class Heard:
