@@ -12,7 +12,6 @@ _CHUNK = {"input.1": (576,), "sequence": (576,)}  # of speech, as silero's netwo
 _STATE = {"state.1": (1, 2)}  # the axis of the batch, which the input has at another place
 _RATE = {"sr": always(_SECOND)}
 _PICTURE = {"x": picture}
-_HEIGHT_AND_WIDTH = {"DynamicDimension.1": (64, 160), "DynamicDimension.2": (96, 128)}
 _WAVEFORM = {"waveforms_lens": lengths_of("N")}
 
 # The first pattern that fits. Sizes are those of the first request, the second one, and so on.
