@@ -241,6 +241,12 @@ def _is_shown(node: ir.Node) -> bool:
     )
 
 
+def _adds_a_result(node: ir.Node) -> bool:
+    """An Add of a value that is a result of the network, too. The backend adds within the Conv that
+    makes the other operand, and drops the Conv that makes this one."""
+    return any(value is not None and value.is_graph_output() for value in node.inputs)
+
+
 def _of_quantized(nodes: Sequence[ir.Node], made: Mapping[ir.Value, ir.Node]) -> set[str]:
     """The rewritings that would change numbers of quantised layers.
 
@@ -285,6 +291,7 @@ _Rule: TypeAlias = tuple[tuple[str, ...], Callable[[ir.Node], bool]]
 
 _WRONG: Final[Mapping[str, tuple[_Rule, ...]]] = MappingProxyType(
     {
+        "Add": ((("ConvAddActivationFusion",), _adds_a_result),),
         "CenterCropPad": ((_MOVES, _takes_some_axes),),
         "Clip": ((("ClipQuantRewrite",), _clips),),
         "Div": ((("DivMulFusion",), _divides_one),),
@@ -295,6 +302,7 @@ _WRONG: Final[Mapping[str, tuple[_Rule, ...]]] = MappingProxyType(
         "Relu": ((("ReluQuantRewrite",), _clips),),
         "Resize": ((_MOVES, _takes_some_axes),),
         "Sqrt": ((_NORMS, _is_no_norm),),
+        "Sum": ((("ConvAddActivationFusion",), _adds_a_result),),
         "Transpose": ((("GemmTransposeFusion",), _is_shown),),
     }
 )

@@ -204,6 +204,18 @@ def test_a_transposed_operand_that_is_a_result_stays_one(plugin: Plugin) -> None
     check(plugin, text, {"x": numbers(4, 3), "z": numbers(5, 4)})
 
 
+@pytest.mark.parametrize("add", ["Add(c, d)", "Add(d, c)", "Sum(c, d)"])
+@pytest.mark.parametrize("first", ["c = Conv(x, w, b)", "a = Conv(x, w, b) c = Relu(a)"])
+def test_an_operand_of_an_addition_that_is_a_result_stays_one(
+    plugin: Plugin, first: str, add: str
+) -> None:
+    text = f"""g (float[1,2,4,4] x, float[n] b) => (float[1,2,2,2] y, float[1,2,2,2] c) {{
+        {first} d = Conv(z, w, b) y = {add}
+    }}"""
+    feed = {"x": numbers(1, 2, 4, 4), "b": numbers(2)}
+    check(plugin, text, feed, w=numbers(2, 2, 3, 3), z=numbers(1, 2, 4, 4))
+
+
 def test_a_resize_of_some_axes_stays_between_transposes(plugin: Plugin) -> None:
     text = """g (float[1,4,3,2] x, int64[2] s) => (float[1,8,6,2] y) {
         t = Transpose<perm = [0,3,1,2]>(x) m = Resize<axes = [2,3]>(t, , , s)
