@@ -30,6 +30,7 @@ _ELSEWHERE = "assigned to the default CPU EP"  # a provider leaves a layer to an
 _INFERENCE = "InferenceError]"  # of types or of shapes
 _NO_OPERATOR = re.compile(r"(\S+):(\w+)\(-?\d+\) is not a registered function/op")
 _NO_KERNEL = re.compile(r"(?:Could not find an implementation|Failed to find kernel) for (\S+)")
+_LIKELY = (ir.DataType.FLOAT, ir.DataType.STRING, ir.DataType.INT64)
 
 
 class OnnxRuntimeTrials(trials.Trials):
@@ -97,10 +98,12 @@ class LayerSupport:
         if not unknown:
             return self._try(node, known)
         # Another layer keeps the network from loading, and hides the types of the values after it.
-        # A layer of ONNX is taken then: nothing is loaded before that other layer is gone.
+        # A layer of ONNX is taken then: nothing is loaded before that other layer is gone. A custom
+        # one is taken if it exists for any likely type.
         if self._loads_whole or defs.has(node.op_type, node.domain):
             return None
-        return self._try(node, known, ir.TensorType(ir.DataType.FLOAT))
+        reasons = [self._try(node, known, ir.TensorType(each)) for each in _LIKELY]
+        return None if None in reasons else reasons[0]
 
     def _try(
         self,
