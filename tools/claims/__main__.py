@@ -12,27 +12,29 @@ from __future__ import annotations
 import argparse
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 
 import onnx
 import onnxruntime
 
 from headrace.plugins.openvino import claims
+from headrace.plugins.openvino.claims.forms import QUANTITIES
 from headrace.plugins.openvino.claims.table import Claims, written
 from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.start import installed_version
 from headrace.testing.command_line import say
 from tools.claims.layer import Layer
-from tools.claims.neighbours import masked, neighbours, pool_of
+from tools.claims.neighbours import in_sets, masked, neighbours, pool_of
 from tools.claims.pool import try_all
+from tools.claims.reference import Reference
 from tools.claims.seeds import seeds
 from tools.claims.summary import rows
 from tools.claims.trial import Trial, Verdict
 
-_MOST_SEEDS = 20
-_MOST = 60
+_REFUSALS = 12
 _BATCH = 32
 _SAID = 2000
 _HEAD = '''\
@@ -56,40 +58,70 @@ ALLOWED: Final = """
 
 def layers(patterns: Sequence[str] = ()) -> Iterator[list[Layer]]:
     """The layers to try, or those of the operators that match a pattern, in batches that can share
-    a network. Each operator has some hundred in each of its sets, as different as possible."""
+    a network."""
+    with Reference() as reference:
+        yield from _chosen(patterns, reference.is_valid)
+
+
+def _chosen(patterns: Sequence[str], is_valid: Callable[[Layer], bool]) -> Iterator[list[Layer]]:
     known = seeds()
     pools = pool_of(known)
     for operator in sorted({seed.operator for seed in known}):
         if _matches(operator, patterns):
             mine = [seed for seed in known if seed.operator == operator]
-            step = -(-len(mine) // _MOST_SEEDS)
-            made = (each for seed in mine[::step] for each in neighbours(seed, pools[operator]))
-            always = [each for seed in mine for each in masked(seed)]
-            for chosen in _chosen(always, made):
-                for start in range(0, len(chosen), _BATCH):
-                    yield chosen[start : start + _BATCH]
+            others = chain(
+                (each for seed in mine for older in in_sets(seed) for each in masked(older)),
+                (
+                    each
+                    for seed in telling(mine, lambda _: None, 1, lambda _: True)
+                    for each in neighbours(seed, pools[operator])
+                ),
+            )
+            chosen = [
+                *(each for seed in mine for each in masked(seed)),
+                *telling(others, types_of, 2, is_valid),
+            ]
+            for opset in sorted({layer.opset for layer in chosen}, reverse=True):
+                alike = [layer for layer in chosen if layer.opset == opset]
+                for start in range(0, len(alike), _BATCH):
+                    yield alike[start : start + _BATCH]
 
 
-def _chosen(always: Sequence[Layer], candidates: Iterable[Layer]) -> Iterator[list[Layer]]:
-    """The layers to try in each operator set: those that always are, and some of the others."""
-    alike: Counter[object] = Counter()
-    sets: dict[int, list[tuple[int, bool, int, Layer]]] = {}
-    for order, layer in enumerate(candidates):
-        kind = _kind(layer)
-        alike[kind] += 1
-        typed = "types" in layer.way
-        sets.setdefault(layer.opset, []).append((alike[kind], typed, order, layer))
-    for opset in sorted({layer.opset for layer in always} | sets.keys(), reverse=True):
-        found = sorted(sets.get(opset, ()), key=lambda each: each[:3])[:_MOST]
-        yield [layer for layer in always if layer.opset == opset]
-        yield [layer for *_, layer in found if layer.way]
+def telling(
+    candidates: Iterable[Layer],
+    kind_of: Callable[[Layer], object],
+    times: int,
+    is_valid: Callable[[Layer], bool],
+) -> Iterator[Layer]:
+    """The valid layers that have something that few of their kind before them have: in each kind,
+    each set, each choice of constants, of attributes, of numbers of axes and of outputs, and each
+    way to make a layer from another is there so many times."""
+    tried: Counter[object] = Counter()
+    refused: Counter[object] = Counter()
+    for layer in candidates:
+        kind = kind_of(layer)
+        traits = {(kind, each) for each in _traits(layer)}
+        if any(tried[each] < times and refused[each] < _REFUSALS for each in traits):
+            valid = is_valid(layer)
+            (tried if valid else refused).update(traits)
+            if valid:
+                yield layer
 
 
-def _kind(layer: Layer) -> object:
-    """What layers have in common of which others are tried first."""
-    types = tuple(None if value is None else value.dtype for value in layer.inputs)
-    chosen = tuple(map(layer.attribute, ("to", "dtype")))
-    return layer.opset, types, chosen, layer.constants, layer.way.rpartition(" ")[2]
+def types_of(layer: Layer) -> object:
+    """The types of the inputs, and those that attributes choose for outputs."""
+    inputs = tuple(None if value is None else value.dtype for value in layer.inputs)
+    return inputs, layer.attribute("to"), layer.attribute("dtype")
+
+
+def _traits(layer: Layer) -> Iterator[tuple[str, object]]:
+    attributes = (each for each in layer.node.attribute if each.name not in QUANTITIES)
+    yield "set", layer.opset
+    yield "constants", layer.constants
+    yield "attributes", frozenset(each.SerializeToString() for each in attributes)
+    yield "axes", tuple(None if value is None else value.ndim for value in layer.inputs)
+    yield "outputs", tuple(map(bool, layer.node.output))
+    yield "way", layer.way.rpartition(" ")[2]
 
 
 def path_of(kind: str) -> Path:

@@ -16,9 +16,9 @@ import onnx
 from headrace.plugins.openvino.claims.forms import QUANTITIES, schema_of
 from tools.claims.layer import Array, Layer
 
-_LEAST_SET: Final = 7
+_LEAST_SET: Final = 1
 _MOST_TYPES: Final = 40
-_MOST_RANK: Final = 6
+_MOST_RANK: Final = 7
 _TYPES: Final = tuple(
     f"tensor({name})"
     for name in (
@@ -38,18 +38,19 @@ _NUMPY: Final[Mapping[str, np.dtype[Any]]] = {
 }
 _AXES: Final = ("axis", "axes", "perm")
 _CHOSEN_TYPES: Final = ("to", "dtype")
+_COUNT: Final = "num_outputs"  # it fits the outputs, or ONNX Runtime reads beyond them
 _MOST_FLAG: Final = 1
 _FLOAT_BYTES: Final = 4
 _FINE: Final = 1e-9
 
 
 def neighbours(seed: Layer, others: Mapping[str, Sequence[Any]]) -> Iterator[Layer]:
-    """The seed and all that is made from it.
+    """Layers with other types than the seed's, and what is made of them and of the seed.
 
     Args:
         others: the values that the attributes of the operator have in other seeds, by name.
     """
-    for at, older in enumerate(_sets(seed)):
+    for at, older in enumerate(in_sets(seed)):
         for typed in _typed(older):
             yield from masked(typed)
             # All that differs in more than types is tried in the newest set, and for the types that
@@ -72,7 +73,8 @@ def _alike(layer: Layer, others: Mapping[str, Sequence[Any]]) -> Iterator[Layer]
 
 
 def masked(layer: Layer) -> Iterator[Layer]:
-    """The layer with other inputs constant: none, all but the first, sizes, the first, all."""
+    """The layer with other inputs constant: none, all but the first, sizes, the first. Nobody asks
+    whether a layer is claimed all inputs of which are constants."""
     present = frozenset(at for at, value in enumerate(layer.inputs) if value is not None)
     first = frozenset(sorted(present)[:1])
     masks = {
@@ -80,9 +82,10 @@ def masked(layer: Layer) -> Iterator[Layer]:
         _tail(layer): "tail",
         _settled(layer).constants: "sizes",
         first: "first",
-        present: "all",
     }
     for mask, name in masks.items():
+        if mask and mask == present:
+            continue
         if mask == layer.constants and mask == frozenset():
             yield layer
         else:
@@ -107,7 +110,7 @@ def _settled(layer: Layer) -> Layer:
 # ---- operator sets ----
 
 
-def _sets(layer: Layer) -> Iterator[Layer]:
+def in_sets(layer: Layer) -> Iterator[Layer]:
     """The layer in each set in which the operator changed, the newest first."""
     yield layer
     domain, operator = layer.node.domain, layer.node.op_type
@@ -115,7 +118,7 @@ def _sets(layer: Layer) -> Iterator[Layer]:
     if current is None:
         return
     done = {current.since_version}
-    for opset in range(layer.opset - 1, (_LEAST_SET if not domain else 1) - 1, -1):
+    for opset in range(layer.opset - 1, _LEAST_SET - 1, -1):
         schema = schema_of(domain, operator, opset)
         if schema is not None and schema.since_version not in done:
             done.add(schema.since_version)
@@ -197,15 +200,9 @@ def _typed(layer: Layer) -> Iterator[Layer]:
     schema = schema_of(layer.node.domain, layer.node.op_type, layer.opset)
     if schema is None or not layer.inputs:
         return
-    variables = _variables(layer, schema)
     places = [name for name in _CHOSEN_TYPES if name in schema.attributes]
-    allowed = {
-        each.type_param_str: [text for text in _TYPES if text in each.allowed_type_strs]
-        for each in schema.type_constraints
-        if each.type_param_str in variables
-    }
-    choices: list[list[tuple[str, Any]]] = [
-        [(name, _NUMPY[text]) for text in texts] for name, texts in allowed.items()
+    choices: list[list[tuple[Sequence[int] | str, Any]]] = [
+        [(inputs, _NUMPY[text]) for text in texts] for inputs, texts in _alike_typed(layer, schema)
     ]
     choices += [
         [(name, onnx.helper.np_dtype_to_tensor_dtype(_NUMPY[text])) for text in _TYPES]
@@ -215,25 +212,32 @@ def _typed(layer: Layer) -> Iterator[Layer]:
     for chosen in islice(product(*choices), limit):
         inputs = list(layer.inputs)
         node = layer.node
-        for name, kind in chosen:
-            if name in places:
-                node = layer.with_attribute(name, kind)
+        for place, kind in chosen:
+            if isinstance(place, str):
+                node = layer.with_attribute(place, kind)
                 continue
-            for at in variables[name]:
+            for at in place:
                 value = inputs[at]
                 assert value is not None
                 inputs[at] = converted(value, kind)
         yield layer.changed("types", inputs=tuple(inputs), node=node)
 
 
-def _variables(layer: Layer, schema: onnx.defs.OpSchema) -> dict[str, list[int]]:
-    """The places of the inputs of each type variable."""
-    found: dict[str, list[int]] = {}
+def _alike_typed(
+    layer: Layer, schema: onnx.defs.OpSchema
+) -> Iterator[tuple[Sequence[int], Sequence[str]]]:
+    """The places of inputs that have one type, with the types that they may have. What has one type
+    in the seed keeps one: few networks mix, and seeds are there for what they mix."""
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
+    found: dict[np.dtype[Any], list[int]] = {}
+    fitting: dict[np.dtype[Any], Sequence[str]] = {}
     for at, value in enumerate(layer.inputs):
-        port = schema.inputs[min(at, len(schema.inputs) - 1)]
-        if value is not None and not port.type_str.startswith("tensor("):
-            found.setdefault(port.type_str, []).append(at)
-    return found
+        port = schema.inputs[min(at, len(schema.inputs) - 1)].type_str
+        if value is not None and port in allowed:
+            found.setdefault(value.dtype, []).append(at)
+            known = fitting.get(value.dtype, _TYPES)
+            fitting[value.dtype] = [text for text in known if text in allowed[port]]
+    yield from ((places, fitting[dtype]) for dtype, places in found.items())
 
 
 def converted(value: Array, dtype: np.dtype[Any]) -> Array:
@@ -409,12 +413,14 @@ def _attributes(layer: Layer, others: Mapping[str, Sequence[Any]]) -> Iterator[L
             values += [0, 1]
         if name == "axis" and layer.inputs and layer.inputs[0] is not None:
             values += range(-layer.inputs[0].ndim, layer.inputs[0].ndim)
-        if name in _CHOSEN_TYPES:
+        if name in (*_CHOSEN_TYPES, _COUNT):
             continue
         now = layer.attribute(name)
         tried = [now]
         for value in values:
-            if value not in tried:
+            # A list of another length belongs to other sizes. ONNX Runtime reads beyond some.
+            fits = not isinstance(value, list) or len(value) == len(now or ())
+            if fits and value not in tried:
                 tried.append(value)
                 yield layer.changed(f"{name}={value}", node=layer.with_attribute(name, value))
         if now is not None and not declared.required:

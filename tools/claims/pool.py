@@ -12,6 +12,9 @@ from tools.claims.trial import Trial, Verdict, run_worker
 
 _SECONDS = 120.0
 _ANSWERS = 2
+_MOST_BATCHES = 20
+"""Batches that a process tries. After thousands of compiles it cannot map memory for code any more,
+which would look as if OpenVINO took no layer."""
 
 
 def try_all(
@@ -27,13 +30,19 @@ def try_all(
 
     def work() -> None:
         process: GuardedProcess | None = None
+        asked = 0
         try:
             while True:
                 with lock:
                     batch = alone.pop() if alone else next(batches, None)
                 if batch is None:
                     return
-                process = process or GuardedProcess(run_worker, (device,))
+                if process is not None and asked == _MOST_BATCHES:
+                    process.end()
+                    process = None
+                if process is None:
+                    process, asked = GuardedProcess(run_worker, (device,)), 0
+                asked += 1
                 trials, alive = _ask(process, batch)
                 if not alive:
                     process.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import resource
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,6 +31,8 @@ from tools.claims.layer import Array, Layer, dtype_of
 _TOLERANCES: Final = {"float64": (1e-10, 1e-12), "float16": (1e-2, 2e-3), "bfloat16": (4e-2, 2e-2)}
 _USUAL: Final = (1e-3, 1e-5)
 _MEMORY_BYTES: Final = 2**30
+_EXHAUSTED: Final = ("can't alloc", "Broken promise", "bad_alloc")
+"""What OpenVINO says when the process has no memory left, which tells nothing about a layer."""
 _PROPERTIES: Final[Mapping[str, object]] = MappingProxyType(
     {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
 )
@@ -80,6 +83,15 @@ def run_worker(device: str, connection: Connection) -> None:
             connection.send([next(found) if each else Trial(Verdict.INVALID) for each in ready])
     except (EOFError, BrokenPipeError):
         return
+
+
+def run_judge(connection: Connection) -> None:
+    """Answers each layer that arrives with whether it is valid."""
+    onnxruntime.set_default_logger_severity(4)
+    _limit_memory()
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            connection.send(_prepared(connection.recv()) is not None)
 
 
 def _limit_memory() -> None:
@@ -140,10 +152,22 @@ def _refusal(runtime: Runtime, each: _Ready) -> str | None:
     try:
         runtime.convert(_network(_joined([each])[0]).model)
     except HeadraceError as error:
-        return str(error)[-300:]
+        return _told(error)
     except Exception:  # noqa: BLE001 - it fails in a network of its own as well, which tells how
         return None
     return None
+
+
+def _told(error: HeadraceError) -> str:
+    """Why a layer is refused.
+
+    Raises:
+        MemoryError: not for what it is. The process has to end, and another one tries it.
+    """
+    reason = str(error)
+    if any(each in reason for each in _EXHAUSTED):
+        raise MemoryError(reason)
+    return reason[-300:]
 
 
 def _network(data: bytes) -> Network:
@@ -239,7 +263,7 @@ def _verdict(
         compiled = runtime.compile(converted.model, device, properties)
         compilation = Compilation(network, compiled, converted.bound)
     except HeadraceError as error:
-        return Verdict.REFUSED, str(error)[-300:]
+        return Verdict.REFUSED, _told(error)
     except Exception as error:  # noqa: BLE001 - as below
         return Verdict.FAILED, f"{type(error).__name__}: {error}"[-300:]
     try:

@@ -545,8 +545,19 @@ def _as_deep(given: LayerInputs) -> OutputShapes:
 
 
 def _frames(given: LayerInputs) -> OutputShapes:
-    data = given.shape()
-    return [(data[0] if data else None, None, None, 2)]
+    """The spectrum of each frame. onnx takes the length of a frame for the number of frequencies,
+    also where one side of them is left out."""
+    data, window, formulas = given.shape(), given.shape(2), given.formulas
+    steps, lengths = given.elements(1), given.elements(3) or window
+    step = steps[0] if steps else None
+    length = lengths[0] if lengths else None
+    frames: Unsure = None
+    if data is not None and len(data) > 1 and isinstance(step, int) and step > 0:
+        frames = formulas.windows(data[1], length, step)
+    bins = length
+    if given.whole("onesided", 1):
+        bins = formulas.plus(formulas.apply(quotient, length, 2), 1)
+    return [(data[0] if data else None, frames, bins, 2)]
 
 
 def _shape(given: LayerInputs) -> OutputShapes:

@@ -9,10 +9,11 @@ import pytest
 from headrace.plugins.openvino.claims.allowed import ALLOWED
 from headrace.plugins.openvino.claims.forms import LayerForm
 from headrace.plugins.openvino.claims.table import Claims
-from tools.claims.__main__ import layers
+from tools.claims.__main__ import layers, telling, types_of
 from tools.claims.layer import Layer
 from tools.claims.neighbours import converted, neighbours
 from tools.claims.pool import try_all
+from tools.claims.reference import Reference
 from tools.claims.seeds import seed
 from tools.claims.summary import row, rows
 from tools.claims.trial import Trial, Verdict
@@ -28,12 +29,48 @@ def test_a_sample_of_the_list_is_made_again_as_it_is() -> None:
 
 
 def test_neighbours_are_of_other_sets_types_ranks_and_constants() -> None:
-    relu = seed("(float[2,3]) => (y) Relu @14")
-    found = [*neighbours(relu, {})]
-    assert {each.opset for each in found} == {14, 13, 12}
+    added = seed("(float[2,3]; float[2,3]) => (y) Add @14")
+    found = [*neighbours(added, {})]
+    assert {each.opset for each in found} >= {14, 13, 12}
     assert len({each.inputs[0].dtype for each in found if each.inputs[0] is not None}) > 3
     assert {each.inputs[0].ndim for each in found if each.inputs[0] is not None} >= {0, 1, 2, 6}
-    assert {each.constants for each in found} == {frozenset(), frozenset([0])}
+    assert {each.constants for each in found} == {*map(frozenset, ((), (0,), (1,)))}
+
+
+def test_inputs_of_one_type_keep_one() -> None:
+    raised = seed("(float[2]; float[2]) => (y) Pow @15")
+    assert all(
+        one is not None and other is not None and one.dtype == other.dtype
+        for one, other in (each.inputs for each in neighbours(raised, {}))
+    )
+
+
+def test_a_scalar_in_another_type_is_an_array() -> None:
+    for name in ("int32", "float16", "float64", "bool"):
+        assert isinstance(converted(np.array(2.5, np.float32), np.dtype(name)), np.ndarray)
+
+
+def test_of_layers_that_have_nothing_new_two_are_tried() -> None:
+    line, other = "(float[2,3]) => (y) Relu @14", seed("(float[2,3,4]) => (y) Relu @14")
+    alike = [seed(line) for _ in range(5)]
+    assert [*telling([*alike, other], types_of, 2, lambda _: True)] == [*alike[:2], other]
+
+
+def test_layers_that_are_not_valid_do_not_keep_others_from_a_trial() -> None:
+    alike = [seed("(float[2,3]) => (y) Relu @14") for _ in range(3)]
+    assert [*telling(alike, types_of, 1, lambda layer: layer is not alike[0])] == [alike[1]]
+
+
+@pytest.mark.parametrize(
+    ("line", "valid"),
+    [
+        ("(float[2,3]; float[3,2]) => (y) MatMul @13", True),
+        ("(float[2,3]; float[2,3]) => (y) MatMul @13", False),
+    ],
+)
+def test_what_onnx_runtime_does_not_run_is_not_tried(line: str, valid: bool) -> None:
+    with Reference() as reference:
+        assert reference.is_valid(seed(line)) is valid
 
 
 def test_what_became_an_input_is_an_attribute_in_older_sets() -> None:
@@ -42,11 +79,6 @@ def test_what_became_an_input_is_an_attribute_in_older_sets() -> None:
     assert older
     assert all(len(each.inputs) == 1 for each in older)
     assert [1] in [each.attribute("axes") for each in older]
-
-
-def test_a_scalar_in_another_type_is_an_array() -> None:
-    for name in ("int32", "float16", "float64", "bool"):
-        assert isinstance(converted(np.array(2.5, np.float32), np.dtype(name)), np.ndarray)
 
 
 def test_a_layer_of_a_type_that_the_device_does_not_take_does_not_end_the_process() -> None:

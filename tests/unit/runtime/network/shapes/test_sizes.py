@@ -128,6 +128,16 @@ def test_a_size_that_follows_from_shapes_is_known_where_a_network_computes_it() 
     assert numbers(sizes, values["y"], x=(3, 8, 6)) == [3, 4, 12]
 
 
+@pytest.mark.parametrize(("sides", "bins"), [(0, 16), (1, 9)])
+def test_a_spectrum_has_the_frames_and_the_frequencies_that_fit(sides: int, bins: int) -> None:
+    text = (
+        "g (float[1,n] x) => (float[a,b,c,d] y) <int64 step = {8}, float[16] window> "
+        f"{{ y = STFT<onesided = {sides}>(x, step, window) }}"
+    )
+    sizes, values = sizes_of(text, window=np.ones(16, np.float32))
+    assert numbers(sizes, values["y"], x=(1, 128)) == [1, 15, bins, 2]
+
+
 def test_a_size_that_follows_from_values_is_not_known() -> None:
     sizes, values = sizes_of("g (float[n] x, int64[2] s) => (float[a, b] y) { y = Reshape(x, s) }")
     assert sizes.of(values["y"]) == (None, None)
