@@ -548,10 +548,10 @@ def test_a_connection_whose_turn_meets_a_want_of_memory_is_ended(
         connection = NativeConnection(owner, "ipv4:10.0.0.1:1", nobody)
         connection.connection_made(transport)
         send(connection, many_calls("ab"))
-        assert not transport.closed
+        before = transport.closed
         monkeypatch.setattr(connection, "_run", fail)
         await asyncio.sleep(0)
-        assert transport.closed
+        assert (before, transport.closed) == (False, True)
         connection.connection_lost(None)
 
     asyncio.run(scenario())
