@@ -66,7 +66,7 @@ def test_without_the_extra_the_start_refuses_and_says_what_to_install(
 
 @pytest.mark.parametrize("ratio", ["1.5", "-0.1", "nan", "many"])
 def test_a_ratio_outside_its_range_is_refused(ratio: str) -> None:
-    with pytest.raises(InvalidArgument, match="is not a number from 0 to 1"):
+    with pytest.raises(InvalidArgument, match="allowed: a finite number from 0 to 1"):
         load_settings({"trace_sample_ratio": ratio}, {})
 
 
