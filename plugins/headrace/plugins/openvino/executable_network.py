@@ -242,13 +242,15 @@ class OpenVinoNetwork(ExecutableNetwork):
         theirs = time.monotonic() - began
         if job.token.error is not None:
             return
-        why, is_first = "", self._parts is None and self._shapes.best(key) == (0.0, 0.0)
+        why, is_first = "", self._parts is None and self._shapes.runs_first(key)
         before = proportional_bytes() if is_first else 0  # the first run takes memory, too
         began = time.monotonic()
         try:
             found = compilation.run(job, self.place.device, trial=True)
-        except InvalidArgument:
-            return  # the values are none for OpenVINO, which says nothing about others
+        except InvalidArgument as error:  # the values are none for OpenVINO
+            if self._shapes.misfit(key, compilation):
+                self._tell(key, f"{VALUES}: {error}")
+            return
         except Exception as error:  # noqa: BLE001 - the job has its answer
             if job.token.cancelled:
                 return

@@ -26,6 +26,8 @@ axis, is slower, cannot be compiled, or holds values that OpenVINO may get wrong
 
 TRIALS: Final = 4
 """How many requests of a shape run on both."""
+MISFITS: Final = 8
+"""So many requests in a row that hold values which OpenVINO may get wrong leave a shape to CPU."""
 _REMEMBERED: Final = 4096
 """The most shapes of a network that are remembered."""
 _SHARE: Final = 0.25
@@ -73,6 +75,8 @@ class _Shape(Generic[_C]):
     compilation: _C | None = None
     taken_bytes: int = 0
     why: str = ""  # CPU runs it for good
+    has_run: bool = False
+    misfits: int = 0
     trials: list[tuple[float, float]] = field(default_factory=list)
 
     def drop(self) -> None:
@@ -112,7 +116,8 @@ class ShapeTable(Generic[_K, _C]):
 
     Args:
         most: how many compilations are kept. The one that was used least recently goes first.
-        budget: the time for compiles; None for no limit. Then a slower compilation stays, too.
+        budget: the time for compiles; None for no limit. Then every compilation stays that
+            answers as CPU does.
     """
 
     def __init__(self, most: int, budget: CompileBudget | None) -> None:
@@ -162,6 +167,7 @@ class ShapeTable(Generic[_K, _C]):
             self._ended(seconds)
             shape = self._shape(key)
             shape.compilation, shape.trials = compilation, []
+            shape.has_run, shape.misfits = False, 0
             kept = [each for each in self._shapes.values() if each.compilation is not None]
             left = kept[: -self._most]
             given_back = sum(each.taken_bytes for each in left)
@@ -182,6 +188,30 @@ class ShapeTable(Generic[_K, _C]):
             self._ended(seconds)
             self._shape(key).why = UNCLAIMED
 
+    def runs_first(self, key: _K) -> bool:
+        """Whether the run of the shape that begins now is its compilation's first."""
+        with self._lock:
+            shape = self._shape(key)
+            is_first, shape.has_run = not shape.has_run, True
+            return is_first
+
+    def misfit(self, key: _K, compilation: _C) -> bool:
+        """A trial could not be made, because the request holds values that OpenVINO may get wrong.
+
+        Returns:
+            Whether CPU runs the shape from now on: so many requests in a row held such values.
+        """
+        with self._lock:
+            shape = self._shapes.get(key)
+            if shape is None or shape.compilation is not compilation:
+                return False
+            shape.misfits += 1
+            if shape.misfits < MISFITS or self._budget is None:
+                return False
+            shape.why = VALUES
+            shape.drop()
+            return True
+
     def tried(self, key: _K, compilation: _C, seconds: tuple[float, float], *, equal: bool) -> str:
         """A request has run on both.
 
@@ -197,6 +227,7 @@ class ShapeTable(Generic[_K, _C]):
             if shape is None or shape.compilation is not compilation:
                 return ""
             shape.trials.append(seconds)
+            shape.misfits = 0
             if not equal:
                 shape.why = DIFFERED
             elif len(shape.trials) == TRIALS and self._budget is not None:

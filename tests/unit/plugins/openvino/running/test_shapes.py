@@ -7,9 +7,11 @@ import pytest
 from headrace.plugins.openvino.running.shapes import (
     COMPILING,
     DIFFERED,
+    MISFITS,
     SLOWER,
     TRIALS,
     UNCLAIMED,
+    VALUES,
     CompileBudget,
     ShapeTable,
 )
@@ -93,6 +95,44 @@ def test_one_answer_that_differs_ends_it() -> None:
     assert shapes.tried("a", compilation, (1, 2), equal=False) == DIFFERED
     assert shapes.ask("a") == (None, DIFFERED, False)
     assert list(shapes.left_to_cpu()) == [("a", DIFFERED)]
+
+
+def misfits(shapes: Table, times: int) -> list[bool]:
+    compilation = shapes.ask("a").compilation
+    assert compilation is not None
+    return [shapes.misfit("a", compilation) for _ in range(times)]
+
+
+def test_a_shape_of_values_that_openvino_may_get_wrong_stays_on_cpu() -> None:
+    shapes = table()
+    compiled(shapes, "a")
+    assert misfits(shapes, MISFITS) == [False] * (MISFITS - 1) + [True]
+    assert shapes.ask("a") == (None, VALUES, False)
+
+
+def test_one_request_that_can_be_tried_shows_that_not_all_have_such_values() -> None:
+    shapes = table()
+    compiled(shapes, "a")
+    misfits(shapes, MISFITS - 1)
+    tried(shapes, "a", 1)
+    assert misfits(shapes, MISFITS - 1) == [False] * (MISFITS - 1)
+    assert shapes.ask("a").trial
+
+
+def test_without_a_budget_such_a_shape_keeps_its_compilation() -> None:
+    shapes = Table(2, None)
+    compiled(shapes, "a")
+    assert not any(misfits(shapes, 2 * MISFITS))
+    assert shapes.ask("a").compilation is not None
+
+
+def test_a_compilation_runs_once_for_the_first_time() -> None:
+    shapes = table(most=1)
+    compiled(shapes, "a")
+    assert [shapes.runs_first("a") for _ in range(3)] == [True, False, False]
+    compiled(shapes, "b")  # which takes the place of a
+    compiled(shapes, "a")
+    assert shapes.runs_first("a")
 
 
 def test_a_late_report_of_an_earlier_compilation_counts_nothing() -> None:
