@@ -69,6 +69,7 @@ def _chosen(patterns: Sequence[str], is_valid: Callable[[Layer], bool]) -> Itera
     for operator in sorted({seed.operator for seed in known}):
         if _matches(operator, patterns):
             mine = [seed for seed in known if seed.operator == operator]
+            # Seeds need not be valid: few sizes are known before their inputs become constants.
             others = chain(
                 (each for seed in mine for older in in_sets(seed) for each in masked(older)),
                 (

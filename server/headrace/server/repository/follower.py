@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -252,7 +252,7 @@ class Follower:
         self, name: str, status: RepositoryStatus, *, retry: bool = False, strict: bool = False
     ) -> list[Future[NetworkEntry]]:
         """Takes the steps towards what is wanted that wait for no load, and returns the loads."""
-        begun: list[tuple[Future[NetworkEntry], LoadRequest]] = []
+        begun: list[Future[NetworkEntry]] = []
         waits = False  # for a load, or because one could not begin
         have = self._have(name, status)
         there = status.seen.versions if status.seen is not None else {}
@@ -262,7 +262,8 @@ class Follower:
             retry=retry,
             take_over=status.takes_over,
         )
-        try:
+        # The end of a load asks for steps, so nobody hears of it before these are taken.
+        with ExitStack() as afterwards:
             for step in steps(have, want):
                 if waits and isinstance(step, UnloadVersion | TakeOver):
                     break  # the end of the load, or the next look, asks again
@@ -276,8 +277,10 @@ class Follower:
                             if strict:
                                 raise
                             self._failed(name, status, stamp[1], error)
-                        else:
-                            begun.append((load, stamp[1]))
+                            continue
+                        begun.append(load)
+                        ended = partial(self._ended, name, status, stamp[1])
+                        afterwards.callback(load.add_done_callback, ended)
                     case AwaitFiles(version):
                         status.reasons[version] = COPYING
                     case ShareRequests(shares):
@@ -288,11 +291,7 @@ class Follower:
                         self.unload(name, lambda entry: entry.owner != REPOSITORY)
                         self._core.forget_kept(name)
             status.takes_over &= bool(status.loading)
-        finally:
-            # Not before: the end of a load asks for steps, and a load may already have ended.
-            for load, request in begun:
-                load.add_done_callback(partial(self._ended, name, status, request))
-        return [load for load, _ in begun]
+        return begun
 
     def _begin(
         self,

@@ -48,16 +48,12 @@ class CompletionSink:
     def wake(self, job: Job) -> None:
         """Wakes the task that waits for the job in `ended`. Tasks on this thread are woken at once.
 
-        It is `put` with `wake`, in one call for a job that ends where it was submitted.
+        It is `put` with `wake`, and shorter for a job that ends where it was submitted.
         """
         if self._ready or threading.get_ident() != self._thread:
             self.put(wake, job)
-            return
-        waiter = job.waiter
-        if waiter is None:
-            job.waiter = TOLD
-        elif not waiter.done():
-            waiter.set_result(None)
+        else:
+            wake(job)
 
     def _arm(self) -> None:
         if self._armed:

@@ -82,7 +82,7 @@ class Connections:
         self.count = 0
 
     def connect(self, accepted: socket.socket) -> NativeConnection | None:
-        """The protocol of an accepted socket. None if there is no slot for it."""
+        """What reads and writes an accepted socket. None if no slot is free for its connection."""
         if self.count >= self._most:
             return None
         user: Callable[[], Awaitable[int | None]]
