@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import TARGET_FALLBACK
-from headrace.plugins.hetero.running.flow import SubgraphFlow, flow
-from headrace.plugins.hetero.running.request import HeteroRequest, copied
+from headrace.plugins.hetero.running.request import HeteroRequest
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphCounters, write_exports
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -17,12 +16,14 @@ from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network, Port
 from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.flow import PartsFlow, flow
 from headrace.runtime.virtual.networks import (
     execution_devices,
     optimal_requests,
     set_known,
     taken_by,
 )
+from headrace.runtime.virtual.parts_request import copied
 
 
 class HeteroNetwork(ExecutableNetwork):
@@ -155,7 +156,7 @@ class HeteroNetwork(ExecutableNetwork):
 
     # -- inside --
 
-    def _flow_to(self, names: Sequence[str]) -> SubgraphFlow:
+    def _flow_to(self, names: Sequence[str]) -> PartsFlow:
         return flow([subgraph.ends for subgraph in self._subgraphs], names)
 
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.hetero.planning.cut import Piece, cut
 from headrace.plugins.hetero.planning.partition import Part
-from headrace.plugins.hetero.running.flow import Ends
 from headrace.plugins.hetero.running.others import Others
-from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphExport, named
+from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphExport
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, LoadResult
@@ -18,7 +17,9 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.provenance import origins
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.flow import Ends
 from headrace.runtime.virtual.members import Target
+from headrace.runtime.virtual.parts_request import named
 
 _ANEW = "subgraph {} compiled anew: {}"
 

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from headrace.plugins.hetero.running.flow import Ends
 from headrace.plugins.hetero.running.others import Others
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, InvalidArgument
+from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument
 from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.metrics.families import REQUEST_SECONDS
 from headrace.runtime.metrics.series import Family, SeriesTable
 from headrace.runtime.network.network import Layer
 from headrace.runtime.virtual.exports import ExportFormat, MemberExport
+from headrace.runtime.virtual.flow import Ends
 
 _FORMAT: Final = ExportFormat(b"\x89HETERO\r\n\x1a\n", 2, "the subgraphs'")
 
@@ -151,28 +151,6 @@ class SubgraphCounters:
     def observe(self, execution_seconds: float, cut_bytes: int) -> None:
         self._seconds.add(execution_seconds)
         self._bytes.add(cut_bytes)
-
-
-def named(error: BaseException, place: str, **facts: str) -> HeadraceError:
-    """A copy of the error that also says where it happened. It has the same class; an error that
-    is not a HeadraceError becomes an Internal.
-
-    Args:
-        place: for example ``subgraph 2 of 3 on CPU.0``.
-        facts: the place as metadata, for programs to read.
-    """
-    if isinstance(error, Internal) or not isinstance(error, HeadraceError):
-        text = error.message if isinstance(error, HeadraceError) else repr(error)
-        copy: HeadraceError = Internal(f"{place}: {text}", metadata={"place": place, **facts})
-    else:
-        # The constructor cannot make the copy: each class has its own parameters.
-        copy = type(error).__new__(type(error))
-        copy.__dict__.update(error.__dict__)
-        copy.message = f"{place}: {error.message}"
-        copy.args = (copy.message,)
-        copy.metadata = {**error.metadata, "place": place, **facts}
-    copy.__cause__ = error
-    return copy
 
 
 def not_the_callers(error: HeadraceError, passed_on: Iterable[str]) -> HeadraceError:

@@ -10,7 +10,6 @@ import pytest
 
 from headrace.plugins.hetero.config import SCHEMA
 from headrace.plugins.hetero.executable_network import HeteroNetwork
-from headrace.plugins.hetero.running.flow import Ends
 from headrace.plugins.hetero.running.others import Other, Others
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -18,6 +17,7 @@ from headrace.runtime.errors import HeadraceError, Internal, InvalidArgument, In
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Outcome
 from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.flow import Ends
 from tests.support.fake_device import FakeDevice, Outcomes, fake_device, identity_network
 from tests.support.gate import Gate
 from tests.support.patience import PATIENCE_SECONDS

@@ -16,7 +16,6 @@ import pytest
 from headrace.plugins.hetero import executable_network
 from headrace.plugins.hetero.config import SCHEMA
 from headrace.plugins.hetero.executable_network import HeteroNetwork
-from headrace.plugins.hetero.running.flow import Ends
 from headrace.plugins.hetero.running.request import HeteroRequest
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -33,6 +32,7 @@ from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, LayerProfile, Outcome
 from headrace.runtime.metrics import families
 from headrace.runtime.network.values import Array, Value
+from headrace.runtime.virtual.flow import Ends
 from headrace.testing.case import Case, parse
 from headrace.testing.counted import number
 from headrace.testing.occupied import eventually
@@ -297,7 +297,7 @@ def test_many_subgraphs_in_a_row_run_inline_without_recursion(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many as would exhaust the stack if each ran inside of the one before."""
-    monkeypatch.setattr("headrace.plugins.hetero.running.request.LIMIT_SECONDS", 60.0)
+    monkeypatch.setattr("headrace.runtime.virtual.parts_request.LIMIT_SECONDS", 60.0)
     count = 400
     layers = " ".join(f"t{k + 1} = Neg(t{k})" for k in range(count))
     text = f"n (float[2] t0) => (float[2] t{count}) {{ {layers} }}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins.hetero.running.flow import Ends
 from headrace.plugins.hetero.running.subgraph import SubgraphExport, read_exports, write_exports
+from headrace.runtime.virtual.flow import Ends
 
 EXPORTS = (
     SubgraphExport(

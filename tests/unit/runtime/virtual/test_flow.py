@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins.hetero.running.flow import Ends, flow
+from headrace.runtime.virtual.flow import Ends, flow
 
 DIAMOND = (
     Ends(("x",), ("a",)),
