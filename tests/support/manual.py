@@ -17,7 +17,6 @@ from headrace.client import errors
 from headrace.client.cli.app import make_app
 from headrace.client.cli.connection import FLAGS
 from headrace.plugins.cpu.backend.custom_ops import CUSTOM_OPS_LIBRARIES
-from headrace.plugins.hetero.running import subgraph as hetero
 from headrace.plugins.multi.running import counters as multi
 from headrace.runtime.config.replicas import SCHEMA as REPLICAS_SCHEMA
 from headrace.runtime.config.schema import ConfigSchema
@@ -25,6 +24,7 @@ from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.metrics.series import NOTES
 from headrace.runtime.sequences import network as sequences
 from headrace.runtime.sequences.keys import SCHEMA as SEQUENCE_SCHEMA
+from headrace.runtime.virtual import subgraph_counters
 from headrace.server.http.metrics import metrics_table
 from headrace.server.repository.description import keys_table
 from headrace.server.settings.settings import settings_table
@@ -39,8 +39,8 @@ PAGES = (
 _DEVICES_WITH_KEYS = ("CPU", "TEMPLATE", "OPENCL", "CUDA", "HETERO", "MULTI", "AUTO")
 OWN_SERIES = (
     NOTES,
-    hetero.EXECUTION_SECONDS,
-    hetero.CUT_BYTES,
+    subgraph_counters.EXECUTION_SECONDS,
+    subgraph_counters.CUT_BYTES,
     multi.REQUESTS,
     multi.OUTAGES,
     multi.NOT_LOADED,

@@ -57,6 +57,7 @@ RUNTIME = (
     "intake",
     "network",
     "transform",
+    "pipelines",
     "execution",
     "metrics",
     "cache",

@@ -117,6 +117,7 @@ class Core:
             readers,
             max_load_seconds=max_load_seconds,
             loads=self._loads,
+            networks=self.networks,
         )
         try:
             self.plugins.start(sources, services, isolate=isolate_devices)
@@ -364,7 +365,15 @@ class Core:
             own = checked_for(config, request.device)
             given: Network = entry.record.given
             beside = (*given.notes, *notes, *told)
-            load = Load(with_batch(given, request), own, options, native, entry.token, beside)
+            load = Load(
+                with_batch(given, request),
+                own,
+                options,
+                native,
+                entry.token,
+                beside,
+                entry.key.name,
+            )
             return auto_batching.load(device, load, self.plugins)
 
         return load_with_states(said, (*options.inputs, *options.outputs), self._state_memory, load)

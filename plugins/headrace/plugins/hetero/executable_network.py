@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.plugins.hetero.config import TARGET_FALLBACK
 from headrace.plugins.hetero.running.request import HeteroRequest
-from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, SubgraphCounters, write_exports
+from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, write_exports
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.job import Job, nobody_waits
@@ -24,6 +24,7 @@ from headrace.runtime.virtual.networks import (
     taken_by,
 )
 from headrace.runtime.virtual.parts_request import copied
+from headrace.runtime.virtual.subgraph_counters import SubgraphCounters
 
 
 class HeteroNetwork(ExecutableNetwork):

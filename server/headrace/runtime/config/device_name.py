@@ -25,7 +25,8 @@ MAX_DEPTH = 4
 MAX_MEMBERS = 64
 MAX_COUNT = 65536
 
-VIRTUAL_TYPES = ("HETERO", "MULTI", "AUTO", "BATCH")
+VIRTUAL_TYPES = ("HETERO", "MULTI", "AUTO", "BATCH", "PIPELINE")
+_LISTED = ("HETERO", "MULTI", "AUTO", "BATCH")
 _COUNTED = ("MULTI", "BATCH")
 
 _ALSO_CALLED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -180,10 +181,10 @@ class _Parser:
             return device
         if device.id:
             raise self._error("no list: a device with an id takes none")
-        if device.type not in VIRTUAL_TYPES:
+        if device.type not in _LISTED:
             raise self._error(
                 f"no list after {device.type}{_meant(device.type)}: only "
-                f"{', '.join(VIRTUAL_TYPES)} take one"
+                f"{', '.join(_LISTED)} take one"
             )
         if depth > MAX_DEPTH:
             self._at = start
@@ -270,7 +271,7 @@ class _Parser:
 
 
 def _meant(name: str) -> str:
-    close = difflib.get_close_matches(name, VIRTUAL_TYPES, 1)
+    close = difflib.get_close_matches(name, _LISTED, 1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 

@@ -28,7 +28,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.execution.job import Job, LayerProfile
+from headrace.runtime.execution.job import Job, LayerProfile, Outcome
 from headrace.runtime.execution.pipeline import Dispatcher, Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
@@ -186,6 +186,8 @@ class ExecutableNetwork:
             place.counters.accept()
         else:
             job.observe(self._part_settled)
+            if self._network_counters is not None:  # a step of a pipeline runs it by its name
+                self._network_counters.accept()
             place.counters.accept_part()
         if self._perf_count:
             job.profile = True
@@ -195,6 +197,15 @@ class ExecutableNetwork:
                 self._start(job)
         except Exception as error:  # noqa: BLE001 - an accepted job has an outcome, whatever happens
             job.fail(error)
+
+    def check(self, job: Job) -> None:
+        """Checks that a part's inputs and outputs are as the network declares. `submit` does so
+        only for whole requests.
+
+        Raises:
+            InvalidArgument: one is not.
+        """
+        self._check(job)
 
     def compute(self, job: Job) -> None:
         """Computes the outputs of another network's job on the calling thread. The job stays the
@@ -223,24 +234,30 @@ class ExecutableNetwork:
         place.admission.release(job)
         exemplar = None if job.span is None else self._record(job, job.span, part=False)
         if self._network_counters is not None:
-            rows, counts = self._check.batch_size(job), self.counts_rows
-            seconds = job.finished - job.queued
-            self._network_counters.observe(outcome, seconds, rows if counts else None, exemplar)
-            self.statistics.observe(job, rows, is_run=counts)
+            self._count(self._network_counters, job, outcome, exemplar)
         execution_seconds = job.execution_seconds if job.started else None
         place.counters.observe(outcome, job.queue_seconds, execution_seconds, False, exemplar)
         if job.layers:
             self.last_profile = tuple(job.layers)
 
     def _part_settled(self, job: Job) -> None:
-        assert job.outcome is not None
+        outcome = job.outcome
+        assert outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
         exemplar = None if job.span is None else self._record(job, job.span, part=True)
-        self.place.counters.observe(
-            job.outcome, job.queue_seconds, execution_seconds, True, exemplar
-        )
+        if self._network_counters is not None:
+            self._count(self._network_counters, job, outcome, exemplar)
+        self.place.counters.observe(outcome, job.queue_seconds, execution_seconds, True, exemplar)
         if job.layers:
             self.last_profile = tuple(job.layers)
+
+    def _count(
+        self, counters: NetworkCounters, job: Job, outcome: Outcome, exemplar: Exemplar | None
+    ) -> None:
+        """Counts a request to the network, or a part that a pipeline gave it."""
+        rows, counts = self._check.batch_size(job), self.counts_rows
+        counters.observe(outcome, job.finished - job.queued, rows if counts else None, exemplar)
+        self.statistics.observe(job, rows, is_run=counts)
 
     def _record(self, job: Job, span: Span, *, part: bool) -> Exemplar:
         where = self.name, self.place.device

@@ -23,6 +23,7 @@ class Load:
             use for them, the network is compiled.
         token: if it is cancelled during the load, nothing is left of the load.
         notes: notes for the caller, before those of the load itself.
+        name: the full name that the network will have; empty for a part of another network.
     """
 
     network: Network
@@ -31,6 +32,7 @@ class Load:
     native: bytes = field(default=b"", repr=False)
     token: CancelToken = field(default_factory=CancelToken)
     notes: tuple[str, ...] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

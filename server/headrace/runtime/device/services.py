@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.device.state import DeviceStates
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.executor_manager import ExecutorManager
+from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.system.asker import Asker
 
 if TYPE_CHECKING:
+    from headrace.runtime.device.executable_network import ExecutableNetwork
     from headrace.runtime.device.plugin import Plugin
 
 T = TypeVar("T")
@@ -53,6 +55,29 @@ class Loads(Protocol):
         self, task: Callable[[], T], token: CancelToken | None = None, asker: Asker | None = None
     ) -> Future[T]:
         """Runs a task on one of the threads. Raises as `LoadExecutor.submit`."""
+
+
+class LoadedEntry(Protocol):
+    """A loaded network that somebody holds a reference to."""
+
+    key: Any
+    device: str
+    executable: ExecutableNetwork | None
+
+
+class LoadedNetworks(Protocol):
+    """The networks of the server by name, for a device whose networks run others.
+
+    Names are full names. `NetworkRegistry` has the contract.
+    """
+
+    def first(self, names: Sequence[str]) -> str: ...
+
+    def acquire(self, name: str, version: str = "") -> LoadedEntry: ...
+
+    def release(self, entry: Any) -> None: ...
+
+    def submit(self, entry: Any, job: Job) -> None: ...
 
 
 class Risks(Protocol):
@@ -94,6 +119,7 @@ class Services:
         max_load_seconds: for how long a device's process may load or query one network.
         loads: for virtual devices; None in a process of a device.
         risks: in a process of a device; None in the server.
+        networks: the server's networks; None in a process of a device.
     """
 
     executors: ExecutorManager
@@ -108,3 +134,4 @@ class Services:
     max_load_seconds: float = math.inf
     loads: Loads | None = None
     risks: Risks | None = None
+    networks: LoadedNetworks | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import onnx
 
@@ -36,6 +36,8 @@ from headrace.runtime.system.interruption import wanted
 Outer: TypeAlias = tuple[tuple[set[str], set[str]], ...]
 """For each graph around a body, the values produced so far and all values."""
 
+PIPELINE_DOMAIN: Final = "headrace.pipeline"
+"""The domain of the layers that are the steps of a pipeline."""
 _MIN_IR_VERSION = 3
 _INT = onnx.AttributeProto.INT
 _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
@@ -71,7 +73,7 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
     if not proto.graph.output:
         raise invalid("the network has no output, so there is nothing to infer")
     for value in (*proto.graph.input, *proto.graph.output):
-        if not has_type(value.type):
+        if not has_type(value.type) and not _is_pipeline(proto):
             raise invalid(f"{value.name!r} has no type; inputs and outputs need one")
     check.graph(proto.graph, scope, "")
     if (texts := declared.texts + tensors.texts) > limits.texts:
@@ -80,6 +82,11 @@ def check_model(proto: onnx.ModelProto, limits: Limits, tensors: TensorData) -> 
             f"node; at most {limits.texts} are allowed; use several models"
         )
     return check.sorted
+
+
+def _is_pipeline(proto: onnx.ModelProto) -> bool:
+    """Whether the types follow from other networks, when a device loads it."""
+    return all(node.domain == PIPELINE_DOMAIN for node in proto.graph.node)
 
 
 @dataclass(slots=True)

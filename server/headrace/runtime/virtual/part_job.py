@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
-from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Internal
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
@@ -78,7 +77,14 @@ class PartJob(Job):
             self._request.started = seconds
 
 
-def submit(part: Job, network: ExecutableNetwork) -> None:
+class TakesJobs(Protocol):
+    """A network, or what stands for one."""
+
+    def submit(self, job: Job) -> None:
+        """Accepts the job. Raises as `ExecutableNetwork.submit`."""
+
+
+def submit(part: Job, network: TakesJobs) -> None:
     """Submits a part, which may be cancelled already. If the device raises, the part fails."""
     try:
         if part.token.error is not None:

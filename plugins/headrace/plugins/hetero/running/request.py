@@ -7,11 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from headrace.plugins.hetero.running.others import Other
-from headrace.plugins.hetero.running.subgraph import (
-    LoadedSubgraph,
-    SubgraphCounters,
-    not_the_callers,
-)
+from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, not_the_callers
 from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
@@ -20,6 +16,7 @@ from headrace.runtime.virtual.flow import PartsFlow
 from headrace.runtime.virtual.networks import taken_by
 from headrace.runtime.virtual.part_job import PartJob, submit
 from headrace.runtime.virtual.parts_request import PartsRequest, named
+from headrace.runtime.virtual.subgraph_counters import SubgraphCounters
 
 
 class SubgraphJob(PartJob):

@@ -10,31 +10,11 @@ from headrace.plugins.hetero.running.others import Others
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument
 from headrace.runtime.execution.job import LayerProfile
-from headrace.runtime.metrics.families import REQUEST_SECONDS
-from headrace.runtime.metrics.series import Family, SeriesTable
 from headrace.runtime.network.network import Layer
 from headrace.runtime.virtual.exports import ExportFormat, MemberExport
 from headrace.runtime.virtual.flow import Ends
 
 _FORMAT: Final = ExportFormat(b"\x89HETERO\r\n\x1a\n", 2, "the subgraphs'")
-
-EXECUTION_SECONDS = Family(
-    "subgraph_execution_seconds",
-    "histogram",
-    ("subgraph", "device"),
-    "Time of a subgraph on a stream, in a network that HETERO split.",
-    REQUEST_SECONDS,
-)
-CUT_BYTES = Family(
-    "subgraph_cut_bytes_total",
-    "counter",
-    ("subgraph", "device"),
-    "Bytes that a subgraph read from others, in a network that HETERO split.",
-)
-MOST_NUMBERED = 32
-"""How many subgraphs have series of their own. The other subgraphs of a device share a series,
-labelled ``more``."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphExport(MemberExport):
@@ -136,21 +116,6 @@ def _export(facts: Mapping[str, Any], native: bytes) -> SubgraphExport:
         backend_version=str(facts["backend_version"]),
         native=native,
     )
-
-
-class SubgraphCounters:
-    """The counters of one subgraph."""
-
-    __slots__ = ("_bytes", "_seconds")
-
-    def __init__(self, table: SeriesTable, number: int, device: str) -> None:
-        label = str(number) if number <= MOST_NUMBERED else "more"
-        self._seconds = table.get(EXECUTION_SECONDS, label, device)
-        self._bytes = table.get(CUT_BYTES, label, device)
-
-    def observe(self, execution_seconds: float, cut_bytes: int) -> None:
-        self._seconds.add(execution_seconds)
-        self._bytes.add(cut_bytes)
 
 
 def not_the_callers(error: HeadraceError, passed_on: Iterable[str]) -> HeadraceError:

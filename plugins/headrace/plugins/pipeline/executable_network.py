@@ -1,0 +1,146 @@
+"""A pipeline whose networks are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from headrace.plugins.pipeline.config import WINDOW
+from headrace.plugins.pipeline.running.request import LoadedStep, PipelineRequest
+from headrace.plugins.pipeline.running.window import WaitingRequest, Window
+from headrace.runtime.config.schema import Configuration, ParameterValue
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import HeadraceError
+from headrace.runtime.execution.job import Job
+from headrace.runtime.metrics.counters import NetworkCounters
+from headrace.runtime.network.graph import RunningShape, RunningSubgraph
+from headrace.runtime.network.network import Layer, Network
+from headrace.runtime.virtual.flow import PartsFlow, flow
+from headrace.runtime.virtual.networks import execution_devices, optimal_requests, set_known
+from headrace.runtime.virtual.subgraph_counters import SubgraphCounters
+
+_LEAST_WINDOW = 16
+
+
+class PipelineNetwork(ExecutableNetwork):
+    """A pipeline. It owns no streams: each step runs on the streams of its network's device.
+
+    Args:
+        network: the pipeline's, with types.
+        steps: in execution order. What belongs to them alone is closed with the pipeline.
+
+    Attributes:
+        names: the full names of the networks that the steps name.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: Configuration,
+        steps: Sequence[LoadedStep],
+        names: frozenset[str],
+    ) -> None:
+        super().__init__(network, config)
+        self.names = names
+        self._steps = tuple(steps)
+        self._all = tuple(port.name for port in self.outputs)
+        self._flow = self._flow_to(self._all)
+        self._counters: tuple[SubgraphCounters, ...] = ()
+        self._window = Window(self._limit())
+
+    def count_as(self, name: str, counters: NetworkCounters) -> None:
+        super().count_as(name, counters)
+        self._counters = tuple(
+            SubgraphCounters(counters.series, each.number, each.device) for each in self._steps
+        )
+
+    def set_config(self, changes: Mapping[str, str]) -> None:
+        """Changes the keys of the steps' own models too."""
+        super().set_config(changes)
+        for each in self._steps:
+            if each.step.model:
+                with each.network.held() as executable:
+                    set_known(executable, changes)
+        self._window.resize(self._limit())
+
+    def subgraphs(self) -> tuple[RunningSubgraph, ...]:
+        """The steps, as the parts of a network that is split over devices."""
+        makers = {tensor: each.number for each in self._steps for tensor in each.step.outputs}
+        found = []
+        for each in self._steps:
+            reads: dict[int, int] = {}
+            for tensor in each.step.reads:
+                maker = makers.get(tensor, 0)
+                reads[maker] = reads.get(maker, 0) + 1
+            ordered = dict(sorted(reads.items()))
+            found.append(RunningSubgraph(each.number, each.device, (each.step.name,), ordered))
+        return tuple(found)
+
+    def shapes(self) -> tuple[RunningShape, ...]:
+        return tuple(
+            shape._replace(shape=f"step {each.step.name}: {shape.shape}")
+            for each in self._steps
+            if each.step.model
+            for executable in _held(each)
+            for shape in executable.shapes()
+        )
+
+    # -- hooks --
+
+    def _start(self, job: Job) -> None:
+        names = job.output_names
+        flow = self._flow if names == self._all else self._flow_to(names)
+        request = PipelineRequest(job, self._steps, flow, self._counters)
+        self._window.enter(WaitingRequest(job, request.start))
+
+    def _close(self) -> None:
+        for each in self._steps:
+            each.network.close()
+
+    def _layers(self) -> tuple[Layer, ...]:
+        layers = {layer.name: layer for layer in self.network.layers}
+        found: list[Layer] = []
+        for each in self._steps:
+            name = each.step.name
+            found.append(replace(layers[name], device=each.device, origins=(name,)))
+            for executable in _held(each):
+                found += [
+                    replace(layer, name=f"{name}/{layer.name}", origins=(name,))
+                    for layer in executable.layers()
+                ]
+        return tuple(found)
+
+    def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
+        return {
+            "PIPELINE_STEPS": lambda: [each.step.name for each in self._steps],
+            WINDOW.name: lambda: self._window.limit,
+        }
+
+    def _optimal_number_of_infer_requests(self) -> int:
+        """The number of requests that the devices together run at once, because each device may
+        work on another request."""
+        most: dict[str, int] = {}
+        for each in self._steps:
+            for executable in _held(each):
+                most[each.device] = max(optimal_requests(executable), most.get(each.device, 1))
+        return max(1, sum(most.values()))
+
+    def _execution_devices(self) -> list[str]:
+        return execution_devices(network for each in self._steps for network in _held(each))
+
+    # -- inside --
+
+    def _limit(self) -> int:
+        return self.config[WINDOW] or max(
+            _LEAST_WINDOW, 2 * self._optimal_number_of_infer_requests()
+        )
+
+    def _flow_to(self, names: Sequence[str]) -> PartsFlow:
+        return flow([each.ends for each in self._steps], names)
+
+
+def _held(step: LoadedStep) -> Iterator[ExecutableNetwork]:
+    """The network of a step, while the caller uses it. Nothing if it is not loaded now."""
+    with suppress(HeadraceError), step.network.held() as executable:
+        yield executable

@@ -1,0 +1,103 @@
+"""The PIPELINE device: networks whose layers are other networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from headrace.plugins.pipeline import loading
+from headrace.plugins.pipeline.config import SCHEMA
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import AS_IT_IS
+from headrace.runtime.errors import HeadraceError, InvalidArgument, UnsupportedLayer
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.loading.entry import owner_of
+from headrace.runtime.network.network import Network
+from headrace.runtime.pipelines.description import PipelineStep
+from headrace.runtime.pipelines.model import plan_in
+from headrace.runtime.system.buffers import Buffer
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult, Subgraph
+from headrace.runtime.virtual.plugin import VirtualPlugin
+
+
+class PipelinePlugin(VirtualPlugin):
+    """Loads pipelines: networks that `headrace.runtime.pipelines` makes of descriptions. A step is
+    a layer. What it runs is a network of the server, or a model of its own on another device."""
+
+    schema = SCHEMA
+    full_name = "Runs several networks behind one name"
+
+    def query_network(
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
+    ) -> QueryResult:
+        """Says which device runs which step, and which layer of its network."""
+        self._refuse_options(options)
+        self._configured(config, ignore_unknown=True)
+        plan, models = plan_in(network)
+        answer = QueryResult()
+        for step in plan.steps:
+            try:
+                self._ask(step, models, answer)
+            except HeadraceError as error:
+                operator = step.network or step.model
+                answer.unsupported.append(UnsupportedLayer(step.name, operator, error.message))
+        return answer
+
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        self._refuse_options(load.options)
+        config = self._configured(load.config)
+        return self._opened(load, config, partial(loading.load_steps, load, config, self.services))
+
+    # -- inside --
+
+    def _configured(
+        self, config: Mapping[str, str], *, ignore_unknown: bool = False
+    ) -> Configuration:
+        return self._own_configuration(config, (), ignore_unknown=ignore_unknown)
+
+    def _refuse_options(self, options: NetworkOptions) -> None:
+        for field, given in (
+            ("inputs", options.inputs),
+            ("outputs", options.outputs),
+            ("affinities", options.affinities),
+        ):
+            if given:
+                raise InvalidArgument(
+                    f"a pipeline takes no {field}: load the network of a step with them",
+                    field=field,
+                )
+
+    def _ask(self, step: PipelineStep, models: Mapping[str, Buffer], answer: QueryResult) -> None:
+        """Adds what a step's network runs on."""
+        if step.network:
+            networks = self.services.networks
+            assert networks is not None
+            with loading.entry_of(step, owner_of(""), networks) as entry:
+                assert entry.executable is not None
+                layers = {layer.name: layer.device for layer in entry.executable.layers()}
+                self._supported(step, entry.executable.place.device, layers, answer)
+            return
+        device = loading.device_of(step, self.services)
+        load = loading.load_of(step, models[step.name], device, CancelToken())
+        found = self.services.devices.plugin(device.type).query_network(
+            load.network, load.config, load.options
+        )
+        if found.unsupported:
+            answer.unsupported.extend(
+                each._replace(layer=f"{step.name}/{each.layer}") for each in found.unsupported
+            )
+            first = found.unsupported[0]
+            reason = f"{len(found.unsupported)} of its layers are not supported; {first.reason}"
+            answer.unsupported.append(UnsupportedLayer(step.name, step.model, reason))
+            return
+        self._supported(step, str(device), found.supported_layers, answer)
+
+    def _supported(
+        self, step: PipelineStep, device: str, layers: Mapping[str, str], answer: QueryResult
+    ) -> None:
+        inner = {f"{step.name}/{layer}": on for layer, on in layers.items()}
+        answer.supported_layers.update({step.name: device, **inner})
+        answer.subgraphs.append(Subgraph(device, (step.name, *inner)))

@@ -1,0 +1,203 @@
+"""A step that runs its network once for each row of a tensor, and puts the results together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+
+from headrace.runtime.errors import Cancelled, FailedPrecondition, InvalidArgument
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.trampoline import Trampoline
+from headrace.runtime.network.network import Port
+from headrace.runtime.network.values import Value
+from headrace.runtime.pipelines.description import PipelineStep
+from headrace.runtime.pipelines.ports import Rows
+
+MAX_ROWS: Final = 10_000
+"""The most rows of one tensor in one request."""
+WINDOW: Final = 32
+"""How many rows of one step of one request run at once. More would not fill a device more, and
+would take memory from other requests."""
+
+
+class _Owner(Protocol):
+    """The request. `PipelineRequest` says what the methods do."""
+
+    def submit_row(
+        self,
+        at: int,
+        row: int,
+        inputs: Mapping[str, Value],
+        done: Callable[[Job], None],
+        token: CancelToken,
+        *,
+        inline: bool,
+    ) -> None: ...
+
+    def rows_ended(
+        self, at: int, parts: Sequence[Job], outputs: Sequence[dict[str, Value]]
+    ) -> None: ...
+
+    def row_failed(self, at: int, row: int, error: BaseException) -> None: ...
+
+
+class RowsRun:
+    """The rows of one step of one request. Thread-safe: `_lock` guards all that changes.
+
+    Args:
+        at: the step's place among all.
+        count: how many rows there are; at least one.
+        token: of all rows together.
+    """
+
+    def __init__(
+        self,
+        owner: _Owner,
+        at: int,
+        rows: Rows,
+        step: PipelineStep,
+        inputs: Mapping[str, Value],
+        count: int,
+        token: CancelToken,
+    ) -> None:
+        self._owner = owner
+        self._at = at
+        self._rows = rows
+        self._step = step
+        self._inputs = dict(inputs)
+        self._count = count
+        self._token = token
+        self._lock = threading.Lock()
+        self._next = min(WINDOW, count)
+        self._left = self._next  # rows that are on a device, or about to be
+        self._parts: list[Job | None] = [None] * count
+        self._outputs: list[dict[str, Value]] = [{}] * count
+        self._failure: tuple[int, BaseException] | None = None
+        self._trampoline: Trampoline[int] = Trampoline()
+
+    def start(self, *, inline: bool) -> None:
+        self._trampoline(self._submit, range(self._next), inline=inline)
+
+    def _submit(self, row: int, inline: bool) -> None:
+        inputs = dict(self._inputs)
+        for name in self._step.each:
+            value = inputs[name]
+            assert isinstance(value, np.ndarray)
+            inputs[name] = value[row : row + 1] if name in self._rows.kept else value[row]
+        ended = _RowEnd(self, row)
+        self._owner.submit_row(self._at, row, inputs, ended, self._token, inline=inline)
+
+    def ended(self, row: int, part: Job) -> None:
+        """Takes the outputs of a row, and begins the next one."""
+        outputs, error = _taken(part)
+        with self._lock:
+            is_first = error is not None and self._failure is None
+            if error is not None:
+                self._failure = self._failure or (row, error)
+            else:
+                self._parts[row], self._outputs[row] = part, outputs
+            then = self._next if self._failure is None and self._next < self._count else None
+            if then is not None:
+                self._next += 1
+            else:
+                self._left -= 1
+            over = not self._left
+        if is_first:
+            self._token.cancel(Cancelled("another row of the step failed"))
+        if then is not None:
+            self._trampoline(self._submit, (then,))
+        elif over:
+            self._end()
+
+    def _end(self) -> None:
+        self._token.close()
+        self._inputs = {}
+        if self._failure is not None:
+            self._outputs = []
+            self._owner.row_failed(self._at, *self._failure)
+            return
+        parts = [part for part in self._parts if part is not None]
+        outputs, self._outputs = self._outputs, []
+        self._owner.rows_ended(self._at, parts, outputs)
+
+
+class _RowEnd:
+    """Tells the rows of a step that one has ended."""
+
+    __slots__ = ("_row", "_run")
+
+    def __init__(self, run: RowsRun, row: int) -> None:
+        self._run = run
+        self._row = row
+
+    def __call__(self, part: Job) -> None:
+        self._run.ended(self._row, part)
+
+
+def _taken(part: Job) -> tuple[dict[str, Value], BaseException | None]:
+    outputs, error = part.outputs, part.error
+    part.inputs, part.outputs = {}, {}
+    part.token.close()
+    return outputs, error
+
+
+def rows_of(step: PipelineStep, inputs: Mapping[str, Value]) -> int:
+    """How many rows the tensors have that a step takes apart.
+
+    Raises:
+        InvalidArgument: one is no tensor with rows, has too many, or has another number of them.
+    """
+    counts: dict[str, int] = {}
+    for name in step.each:
+        value = inputs.get(name)
+        if not isinstance(value, np.ndarray) or not value.ndim:
+            raise InvalidArgument(
+                f"input {name!r} takes a tensor with rows", field=f"inputs[{name!r}]"
+            )
+        counts[name] = value.shape[0]
+        if value.shape[0] > MAX_ROWS:
+            raise InvalidArgument(
+                f"input {name!r} has {value.shape[0]} rows; at most {MAX_ROWS} run in one request",
+                field=f"inputs[{name!r}].shape",
+            )
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
+        raise InvalidArgument(
+            f"the inputs have different numbers of rows: {told}",
+            field=f"inputs[{step.each[-1]!r}].shape",
+        )
+    return next(iter(counts.values()))
+
+
+def gathered(name: str, values: Sequence[Value], *, joined: bool) -> Value:
+    """The tensor that the rows' results make, in order.
+
+    Args:
+        joined: whether each result has the first axis already.
+
+    Raises:
+        FailedPrecondition: the results have different shapes or types, or are no tensors.
+    """
+    arrays = [each for each in values if isinstance(each, np.ndarray)]
+    first = arrays[0] if arrays else None
+    if first is None or len(arrays) < len(values):
+        raise FailedPrecondition(f"a row of {name!r} is no tensor")
+    for row, array in enumerate(arrays):
+        if array.shape != first.shape or array.dtype != first.dtype:
+            raise FailedPrecondition(
+                f"row {row} of {name!r} has the shape {list(array.shape)}, and row 0 "
+                f"{list(first.shape)}; rows must be alike to be put together"
+            )
+    if joined and first.shape[0] != 1:
+        raise FailedPrecondition(f"one row of {name!r} gave {first.shape[0]} rows, not one")
+    return np.concatenate(arrays) if joined else np.stack(arrays)
+
+
+def empty(port: Port) -> Value:
+    """A tensor of a port, without rows."""
+    sizes = [size if isinstance(size, int) else 0 for size in (port.shape or (0,))[1:]]
+    return np.zeros((0, *sizes), port.dtype.numpy())

@@ -1,0 +1,275 @@
+"""What a pipeline is: its steps, and the tensors between them. Read from ``pipeline.toml``.
+
+inputs = ["image"]              # optional: the pipeline's inputs, in order
+
+[[step]]
+name = "rec"
+network = "rec:2"               # of the server, or: model = "rec.onnx" in the folder
+device = "CPU"                  # with model; config = {...} too
+each = "crops"                  # one run a row of axis 0 of this tensor
+when = "found"                  # a boolean scalar; without it the step gives nothing
+inputs = {x = "crops"}          # the network's input = a tensor
+outputs = {texts = "softmax_0"} # a tensor = the network's output
+
+[outputs]
+texts = "texts"                 # the pipeline's output = a tensor
+
+Instead of a tensor, an input may get a constant: ``{value = [1.0], dtype = "FP32"}``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from headrace.runtime.config.key import as_text
+from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.runtime.network.values import Array
+
+FILE: Final = "pipeline.toml"
+DEVICE: Final = "PIPELINE"
+"""The device that pipelines are loaded onto."""
+
+MAX_STEPS: Final = 256
+_MAX_TENSORS: Final = 1024
+"""The most inputs, and the most outputs, of one step or of the pipeline."""
+_MAX_ELEMENTS: Final = 1 << 16
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_MAX_NAME: Final = 512
+
+_DTYPES: Final = {
+    "BOOL": np.bool_,
+    "INT8": np.int8,
+    "INT16": np.int16,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "UINT8": np.uint8,
+    "UINT16": np.uint16,
+    "UINT32": np.uint32,
+    "UINT64": np.uint64,
+    "FP16": np.float16,
+    "FP32": np.float32,
+    "FP64": np.float64,
+    "BYTES": np.object_,
+}
+"""The types of constants, as the Open Inference Protocol calls them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepConstant:
+    """A value that a step gives its network in every request."""
+
+    array: Array
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStep:
+    """
+    Attributes:
+        network, version: a network of the server; empty if the step has a model of its own. Without
+            a version, each request goes to the version that serves then.
+        model: the file of its own model.
+        device, config: where its own model is loaded.
+        inputs: the network's input to the tensor, or to the value, that it gets.
+        outputs: the tensor that it makes to the network's output.
+        each: the inputs of the network that get one row of their tensor in each of several runs.
+            Empty if the network runs once.
+        when: the boolean tensor that says whether the network runs at all; empty if it always does.
+    """
+
+    name: str
+    network: str = ""
+    version: str = ""
+    model: str = ""
+    device: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str | StepConstant] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    each: tuple[str, ...] = ()
+    when: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors that it takes, each once."""
+        tensors = [each for each in self.inputs.values() if isinstance(each, str)]
+        return tuple(dict.fromkeys([*tensors, self.when] if self.when else tensors))
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineDescription:
+    """
+    Attributes:
+        steps: in any order.
+        outputs: the pipeline's output to its tensor.
+        inputs: the pipeline's inputs in their order. None for those that the steps need.
+    """
+
+    steps: tuple[PipelineStep, ...]
+    outputs: Mapping[str, str]
+    inputs: tuple[str, ...] | None = None
+
+
+def read_pipeline(facts: Mapping[str, Any], file: str = FILE) -> PipelineDescription:
+    """The description that the tables of a file make.
+
+    Args:
+        facts: as TOML's parser returns them.
+        file: the file's name, for errors.
+
+    Raises:
+        InvalidArgument, NotFound: a value is wrong, or a key is unknown. `field` names the step and
+            the key.
+    """
+    reader = _Reader(file)
+    reader.only(facts, {"step", "outputs", "inputs"}, "")
+    steps = facts.get("step", [])
+    if not isinstance(steps, list) or not steps:
+        raise reader.wrong("a pipeline needs at least one [[step]]", "step")
+    if len(steps) > MAX_STEPS:
+        raise reader.wrong(f"has {len(steps)} steps; at most {MAX_STEPS} are allowed", "step")
+    inputs = facts.get("inputs")
+    if inputs is not None:
+        inputs = reader.names(inputs, "inputs")
+    outputs = reader.tensors(facts, "outputs", "")
+    if not outputs:
+        raise reader.wrong("a pipeline needs an output: add [outputs], name = tensor", "outputs")
+    return PipelineDescription(
+        tuple(reader.step(each, number) for number, each in enumerate(steps, 1)), outputs, inputs
+    )
+
+
+class _Reader:
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def wrong(self, message: str, where: str) -> InvalidArgument:
+        return InvalidArgument(message, field=f"{self._file}: {where}" if where else self._file)
+
+    def only(self, facts: Any, known: set[str], where: str) -> None:
+        if not isinstance(facts, dict):
+            raise self.wrong("must be a table", where)
+        for key in facts:
+            if key not in known:
+                field = f"{self._file}: {where}" if where else self._file
+                raise NotFound.unknown("key", str(key)[:200], known, field=field)
+
+    def step(self, facts: Any, number: int) -> PipelineStep:
+        where = f"step {number}"
+        known = {"name", "network", "model", "device", "config", "each", "when"}
+        self.only(facts, known | {"inputs", "outputs"}, where)
+        name = self.text(facts, "name", where)
+        if not _NAME.fullmatch(name):
+            raise self.wrong(
+                f"{name[:200]!r} is not a name of a step: 1 to 128 letters, digits, '_', '.' and "
+                "'-', beginning with a letter, a digit or '_'",
+                f"{where}: name",
+            )
+        where = f"step {name!r}"
+        network, _, version = self.text(facts, "network", where).partition(":")
+        model = self.text(facts, "model", where)
+        if bool(network) == bool(model):
+            raise self.wrong(
+                "needs either network, a network of the server, or model, a file in the folder",
+                where,
+            )
+        config = facts.get("config", {})
+        if not isinstance(config, dict):
+            raise self.wrong("must be a table", f"{where}: config")
+        device = self.text(facts, "device", where)
+        if network and (device or config):
+            raise self.wrong(
+                f"network {network!r} is loaded already; device and config are for a model of the "
+                "step's own",
+                where,
+            )
+        inputs = self.inputs(facts, where)
+        return PipelineStep(
+            name,
+            network,
+            version,
+            model,
+            device or ("CPU" if model else ""),
+            {str(key): as_text(value) for key, value in config.items()},
+            inputs,
+            self.tensors(facts, "outputs", where),
+            self.each(facts, inputs, where),
+            self.text(facts, "when", where),
+        )
+
+    def text(self, facts: Mapping[str, Any], key: str, where: str) -> str:
+        text = facts.get(key, "")
+        if not isinstance(text, str) or len(text) > _MAX_NAME:
+            raise self.wrong(f"must be text of at most {_MAX_NAME} characters", f"{where}: {key}")
+        return text
+
+    def names(self, names: Any, where: str) -> tuple[str, ...]:
+        if not isinstance(names, list) or len(names) > _MAX_TENSORS:
+            raise self.wrong(f"must be a list of at most {_MAX_TENSORS} names", where)
+        return tuple(self.tensor(name, where) for name in names)
+
+    def tensor(self, name: Any, where: str) -> str:
+        if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
+            raise self.wrong(
+                f"must be the name of a tensor, of at most {_MAX_NAME} characters", where
+            )
+        return name
+
+    def tensors(self, facts: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
+        where = f"{where}: {key}" if where else key
+        table = self.table(facts, key, where)
+        return {name: self.tensor(each, f"{where}.{name}") for name, each in table.items()}
+
+    def table(self, facts: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+        table = facts.get(key, {})
+        if not isinstance(table, dict):
+            raise self.wrong("must be a table", where)
+        if len(table) > _MAX_TENSORS:
+            raise self.wrong(f"has more than {_MAX_TENSORS} entries", where)
+        for name in table:
+            self.tensor(name, where)
+        return table
+
+    def inputs(self, facts: Mapping[str, Any], where: str) -> dict[str, str | StepConstant]:
+        where = f"{where}: inputs"
+        table = self.table(facts, "inputs", where)
+        return {
+            name: self.constant(each, f"{where}.{name}")
+            if isinstance(each, dict)
+            else self.tensor(each, f"{where}.{name}")
+            for name, each in table.items()
+        }
+
+    def constant(self, facts: Mapping[str, Any], where: str) -> StepConstant:
+        self.only(facts, {"value", "dtype"}, where)
+        dtype = facts.get("dtype")
+        if dtype not in _DTYPES:
+            raise NotFound.unknown(
+                "dtype", str(dtype or ""), _DTYPES, field=f"{self._file}: {where}.dtype"
+            )
+        try:
+            array: Array = np.array(facts.get("value"), _DTYPES[dtype])
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self.wrong(f"is not a value of {dtype}: {error}", where) from None
+        if dtype == "BYTES" and not all(isinstance(each, str) for each in array.flat):
+            raise self.wrong("must be text, or lists of text", where)
+        if "value" not in facts or array.size > _MAX_ELEMENTS:
+            raise self.wrong(f"needs a value of at most {_MAX_ELEMENTS} elements", where)
+        return StepConstant(array)
+
+    def each(
+        self, facts: Mapping[str, Any], inputs: Mapping[str, str | StepConstant], where: str
+    ) -> tuple[str, ...]:
+        """The inputs of the network that take a row of the tensors that `each` names."""
+        said = facts.get("each", [])
+        where = f"{where}: each"
+        split = self.names([said] if isinstance(said, str) else said, where)
+        for tensor in split:
+            if tensor not in inputs.values():
+                raise self.wrong(
+                    f"{tensor!r} is not among the tensors that the step's inputs take", where
+                )
+        return tuple(name for name, each in inputs.items() if each in split)
