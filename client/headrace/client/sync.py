@@ -126,6 +126,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
         close_at_exit(self)
 
     load_network = _loading_method(client_plans.load_network)
+    load_pipeline = _loading_method(client_plans.load_pipeline)
     import_network = _loading_method(client_plans.import_network)
     query_network = _method(client_plans.query_network)
     devices = _method(client_plans.devices)

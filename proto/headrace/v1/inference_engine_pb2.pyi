@@ -159,14 +159,31 @@ class UploadModelReply(_message.Message):
     def __init__(self, digest: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class ModelSource(_message.Message):
-    __slots__ = ("data", "digest", "repository")
+    __slots__ = ("data", "digest", "repository", "pipeline")
     DATA_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     digest: str
     repository: str
-    def __init__(self, data: _Optional[bytes] = ..., digest: _Optional[str] = ..., repository: _Optional[str] = ...) -> None: ...
+    pipeline: Pipeline
+    def __init__(self, data: _Optional[bytes] = ..., digest: _Optional[str] = ..., repository: _Optional[str] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ...) -> None: ...
+
+class Pipeline(_message.Message):
+    __slots__ = ("description", "models")
+    class ModelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    description: str
+    models: _containers.ScalarMap[str, str]
+    def __init__(self, description: _Optional[str] = ..., models: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class InputOptions(_message.Message):
     __slots__ = ("dtype", "layout", "network_layout", "resize", "mean", "scale")

@@ -13,14 +13,16 @@ import typer
 from headrace.client import errors
 from headrace.client.cli import console
 
-ModelFile: TypeAlias = Annotated[Path | None, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+ModelFile: TypeAlias = Annotated[
+    Path | None, typer.Argument(metavar="MODEL", help="An ONNX file, or a pipeline.toml.")
+]
 Device: TypeAlias = Annotated[
     str,
     typer.Option(
         "--device",
         "-d",
         metavar="DEVICE",
-        help="The device, such as CPU, CPU.0 or HETERO:OPENCL,CPU. [default: CPU]",
+        help="The device, such as CPU, CPU.0 or HETERO:OPENCL,CPU. [default: CPU, or PIPELINE]",
     ),
 ]
 Config: TypeAlias = Annotated[

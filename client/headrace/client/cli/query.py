@@ -25,6 +25,7 @@ from headrace.client.cli.model_options import (
     Repository,
 )
 from headrace.client.cli.texts import counted
+from headrace.client.pipeline import is_pipeline
 
 _Svg = Annotated[
     Path | None,
@@ -91,7 +92,8 @@ def query(
         result = client.query_network(device=device, progress=shown, graph=bool(files), **arguments)
     if files:
         name = repository or (model.name if model is not None else "")
-        _draw(result, f"{name} on {device or 'CPU'}", files, full=full)
+        default = "PIPELINE" if is_pipeline(model) else "CPU"
+        _draw(result, f"{name} on {device or default}", files, full=full)
     if as_json:
         _print_json(result)
     elif not files:

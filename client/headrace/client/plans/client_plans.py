@@ -23,6 +23,7 @@ from headrace.client.model import (
     read_model,
 )
 from headrace.client.options import ConfigValue, Postprocessing, Preprocessing
+from headrace.client.pipeline import PipelineContent, is_pipeline, pipeline_name, read_pipeline
 from headrace.client.plans import targets
 from headrace.client.plans.plan import Budget, CallMethod, Plan
 from headrace.v1 import inference_engine_pb2 as pb
@@ -48,6 +49,7 @@ def load_network(
     Args:
         model: a path, bytes, or anything with SerializeToString. Large ones are uploaded in chunks.
             External data of a model at a path is sent along; it has to lie in the model's folder.
+            The path of a ``pipeline.toml`` is a pipeline, as for `load_pipeline`.
         device: for example ``CPU``, ``CPU.0`` or ``HETERO:OPENCL,CPU``. The default is CPU, or for
             a model of the repository the device that its folder names.
         config: configuration keys for this network.
@@ -72,17 +74,55 @@ def load_network(
     budget = Budget.of_load(timeout)
     content = _content(model, repository)
     if content is not None:
-        name = network_name(name, model)
+        name = pipeline_name(name, model) if is_pipeline(model) else network_name(name, model)
     source = yield from _source(content, repository, budget, progress)
     request = pb.LoadNetworkRequest(
         name=name,
         model=source,
-        device=device or ("" if repository else "CPU"),
+        device=device or _default_device(content),
         config=options.config(config),
         inputs=options.input_options(preprocessing),
         outputs=options.output_options(postprocessing),
         affinities=affinities,
         replace=replace,
+    )
+    reply: pb.NetworkInfo = yield CallMethod("LoadNetwork", request, budget.left_seconds)
+    return replies.network_info(reply)
+
+
+def load_pipeline(
+    pipeline: str | os.PathLike[str],
+    *,
+    name: str = "",
+    config: Mapping[str, ConfigValue] | None = None,
+    replace: bool = False,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Plan[NetworkInfo]:
+    """Loads several networks that run behind one name.
+
+    Args:
+        pipeline: the path of a ``pipeline.toml``, or its text, of more than one line. Models that
+            its steps name are sent along; they have to lie in the folder of the file, or for a text
+            in the working directory.
+        name: the pipeline's name. The default is the file's name without its suffix, or the name of
+            its folder if it is called ``pipeline.toml``. You must pass it with a text.
+        config: configuration keys for PIPELINE.
+        replace, progress: as for `load_network`.
+
+    Raises:
+        InvalidArgument: the description or a model is wrong. The error names the step and the
+            tensor.
+        NotFound: the network, the device or the key of a step does not exist.
+        AlreadyExists: the name is in use.
+        FailedPrecondition: the device of a step lacks layers of its model.
+    """
+    budget = Budget.of_load(timeout)
+    content = read_pipeline(pipeline)
+    name = pipeline_name(name, pipeline)
+    source = yield from _source(content, "", budget, progress)
+    request = pb.LoadNetworkRequest(
+        name=name, model=source, config=options.config(config), replace=replace
     )
     reply: pb.NetworkInfo = yield CallMethod("LoadNetwork", request, budget.left_seconds)
     return replies.network_info(reply)
@@ -109,10 +149,11 @@ def query_network(
         graph: whether the result also has the network's graph.
     """
     budget = Budget.of_load(timeout)
-    source = yield from _source(_content(model, repository), repository, budget, progress)
+    content = _content(model, repository)
+    source = yield from _source(content, repository, budget, progress)
     request = pb.QueryNetworkRequest(
         model=source,
-        device=device or ("" if repository else "CPU"),
+        device=device or _default_device(content),
         config=options.config(config),
         inputs=options.input_options(preprocessing),
         outputs=options.output_options(postprocessing),
@@ -274,23 +315,43 @@ def add_extension(
     return list(reply.operators)
 
 
-def _content(model: Model | None, repository: str) -> ModelContent | None:
+def _content(model: Model | None, repository: str) -> ModelContent | PipelineContent | None:
     """What the client sends of the model, or None if the server has it in its repository."""
     if (model is None) == (not repository):
         raise invalid("model", "pass either a model or repository='name'")
+    if is_pipeline(model):
+        return read_pipeline(model)
     return read_model(model) if model is not None else None
 
 
+def _default_device(content: ModelContent | PipelineContent | None) -> str:
+    """The device that a load asks for if its caller names none; "" if the server knows it."""
+    return "CPU" if isinstance(content, ModelContent) else ""
+
+
 def _source(
-    content: ModelContent | None, repository: str, budget: Budget, progress: Progress | None
+    content: ModelContent | PipelineContent | None,
+    repository: str,
+    budget: Budget,
+    progress: Progress | None,
 ) -> Plan[pb.ModelSource]:
     """Where the server finds the model. Uploads the model if it is large."""
     if content is None:
         return pb.ModelSource(repository=repository)
+    if isinstance(content, PipelineContent):
+        pipeline = pb.Pipeline(description=content.text)
+        for file, model in content.models.items():
+            pipeline.models[file] = yield from _uploaded(model, budget, progress)
+        return pb.ModelSource(pipeline=pipeline)
     if content.size <= INLINE_BYTES:
         return pb.ModelSource(data=content.read())
+    return pb.ModelSource(digest=(yield from _uploaded(content, budget, progress)))
+
+
+def _uploaded(content: ModelContent, budget: Budget, progress: Progress | None) -> Plan[str]:
+    """Uploads a model, and returns its digest."""
     messages = (pb.UploadModelRequest(chunk=chunk) for chunk in content.chunks(progress))
     reply: pb.UploadModelReply = yield CallMethod("UploadModel", messages, budget.left_seconds)
     if content.error is not None:
         raise content.error
-    return pb.ModelSource(digest=reply.digest)
+    return str(reply.digest)

@@ -210,7 +210,8 @@ def _named(step: PipelineStep) -> Iterator[None]:
     try:
         yield
     except HeadraceError as error:
-        placed = named(error, f"step {step.name!r}", step=step.name)
+        of_network = {"step_network": step.network} if step.network else {}
+        placed = named(error, f"step {step.name!r}", step=step.name, **of_network)
         if not isinstance(error, NotFound) or not placed.field:
             placed.field = f"{FILE}: step {step.name!r}"
         raise placed from error

@@ -13,10 +13,10 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.errors import HeadraceError, InvalidArgument, UnsupportedLayer
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.loading.entry import owner_of
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import PipelineStep
 from headrace.runtime.pipelines.model import plan_in
+from headrace.runtime.system.asker import current_asker
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult, Subgraph
@@ -75,7 +75,7 @@ class PipelinePlugin(VirtualPlugin):
         if step.network:
             networks = self.services.networks
             assert networks is not None
-            with loading.entry_of(step, owner_of(""), networks) as entry:
+            with loading.entry_of(step, current_asker().owner, networks) as entry:
                 assert entry.executable is not None
                 layers = {layer.name: layer.device for layer in entry.executable.layers()}
                 self._supported(step, entry.executable.place.device, layers, answer)

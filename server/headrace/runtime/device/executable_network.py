@@ -234,7 +234,7 @@ class ExecutableNetwork:
         place.admission.release(job)
         exemplar = None if job.span is None else self._record(job, job.span, part=False)
         if self._network_counters is not None:
-            self._count(self._network_counters, job, outcome, exemplar)
+            self._count_request(self._network_counters, job, outcome, exemplar)
         execution_seconds = job.execution_seconds if job.started else None
         place.counters.observe(outcome, job.queue_seconds, execution_seconds, False, exemplar)
         if job.layers:
@@ -246,12 +246,12 @@ class ExecutableNetwork:
         execution_seconds = job.execution_seconds if job.started else None
         exemplar = None if job.span is None else self._record(job, job.span, part=True)
         if self._network_counters is not None:
-            self._count(self._network_counters, job, outcome, exemplar)
+            self._count_request(self._network_counters, job, outcome, exemplar)
         self.place.counters.observe(outcome, job.queue_seconds, execution_seconds, True, exemplar)
         if job.layers:
             self.last_profile = tuple(job.layers)
 
-    def _count(
+    def _count_request(
         self, counters: NetworkCounters, job: Job, outcome: Outcome, exemplar: Exemplar | None
     ) -> None:
         """Counts a request to the network, or a part that a pipeline gave it."""

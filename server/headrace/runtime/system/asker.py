@@ -15,10 +15,12 @@ class Asker(NamedTuple):
             count as one.
         trusted: whether the asker may disturb others anyway, because it may unload their networks.
             A device compiles what others ask for in a process that serves nobody.
+        owner: the tenant whose networks the asker sees before the shared ones; empty if none.
     """
 
     name: str = ""
     trusted: bool = True
+    owner: str = ""
 
 
 NOBODY: Final = Asker()

@@ -205,8 +205,10 @@ def asker(operators: Collection[str] | None) -> Asker:
     caller = CALLER.get()
     if caller is ANONYMOUS:
         return NOBODY
-    trusted = caller.may(Role.MANAGE) if operators is None else caller.name in operators
-    return Asker(caller.name, trusted)
+    if operators is None:
+        return Asker(caller.name, caller.may(Role.MANAGE))
+    trusted = caller.name in operators
+    return Asker(caller.name, trusted, "" if trusted else owner_name(caller.name))
 
 
 @lru_cache(maxsize=4096)

@@ -35,7 +35,7 @@ _MAX_LABEL_BYTES: Final = 1 << 20
 _MAX_BATCH: Final = 2**31 - 1
 _MAX_WARM_UPS: Final = 1000
 _KEYS: Final = {
-    "device": "the device; default: `CPU`",
+    "device": "the device; default: `CPU`, for a [pipeline](pipelines.md) `PIPELINE`",
     "config": "table: configuration keys",
     "inputs": "table of tables: preprocessing of each input",
     "outputs": "table of tables: how each output is given, and its `label_filename`",
@@ -96,8 +96,11 @@ class Description:
         return replace(self, request=request)
 
 
-def read_description(name: str, folder: Path) -> Description:
+def read_description(name: str, folder: Path, device: str = "CPU") -> Description:
     """Reads the description of a network in `folder`. Without a file, it has only defaults.
+
+    Args:
+        device: the device if the file names none.
 
     Raises:
         FailedPrecondition: the file cannot be read.
@@ -105,7 +108,7 @@ def read_description(name: str, folder: Path) -> Description:
     """
     path = folder / FILE
     if not os.path.lexists(path):
-        return Description(LoadRequest(name, DeviceName.parse("CPU"), origin="repository"))
+        return Description(LoadRequest(name, DeviceName.parse(device), origin="repository"))
     try:
         facts = parse_toml(_read(path, FILE, _MAX_BYTES))
     except ValueError as error:
@@ -122,7 +125,7 @@ def read_description(name: str, folder: Path) -> Description:
         texts[STATES.name] = written([_state(states, name) for name in states])
     request = LoadRequest(
         name,
-        DeviceName.parse(str(facts.get("device", "CPU")), field=f"{FILE}: device"),
+        DeviceName.parse(str(facts.get("device", device)), field=f"{FILE}: device"),
         texts,
         options,
         "repository",
@@ -209,13 +212,16 @@ def _shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
     return {name: tuple(shape) for name, shape in shapes.items()}
 
 
-def file_inside(folder: Path, name: str, key: str) -> Path:
+def file_inside(folder: Path, name: str, key: str, file: str = FILE) -> Path:
     """The path of a file that the description names.
+
+    Args:
+        key, file: where it is named, for the error.
 
     Raises:
         InvalidArgument: the path is not a file inside the network's folder.
     """
-    where = f"{FILE}: {key}"
+    where = f"{file}: {key}"
     try:
         path = (folder / name).resolve()
         inside = path.is_relative_to(folder.resolve()) and path.is_file()

@@ -9,10 +9,16 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.entry import check_network_name
 from headrace.runtime.loading.versions import highest
 from headrace.runtime.network.network import Network
+from headrace.runtime.pipelines.description import DEVICE
+from headrace.runtime.pipelines.description import FILE as PIPELINE
+from headrace.runtime.pipelines.model import network_of
+from headrace.runtime.system.atomic_file import read_file
+from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.repository import folder
-from headrace.server.repository.description import Description, read_description
+from headrace.server.repository.description import Description, file_inside, read_description
 from headrace.server.repository.folder import MODEL, NetworkFolder, Signature
+from headrace.server.repository.pipelines import MAX_BYTES, parse_pipeline
 
 
 class RepositoryFiles:
@@ -57,7 +63,10 @@ class RepositoryFiles:
 
     def describe(self, name: str, network_folder: NetworkFolder) -> Description:
         """The network's description. Raises as `read_description`."""
-        return read_description(name, network_folder.path)
+        sources = {each.source for each in network_folder.versions.values()}
+        return read_description(
+            name, network_folder.path, DEVICE if sources == {PIPELINE} else "CPU"
+        )
 
     def load_request(self, name: str, reference: Reference) -> LoadRequest:
         """How to load the network that a client asks for as `name`.
@@ -93,17 +102,39 @@ class RepositoryFiles:
         whole = network_folder.path
         is_inside = files.folder.resolve().is_relative_to(whole.resolve())  # otherwise a link
         try:
-            network = Network.from_file(
-                files.folder / MODEL,
-                whole if is_inside else files.folder,
-                self._limits,
-                spooled=spooled,
-                root=self._root,
-            )
+            within = whole if is_inside else files.folder
+            if files.source == PIPELINE:
+                network = self._pipeline(files.folder, within)
+            else:
+                network = self._model(files.folder / MODEL, within, spooled=spooled)
             network.notes += network_folder.notes
         finally:  # if the files changed, the data that was read may be wrong
             self._check_unchanged(network_folder, version, files.signature)
         return network
+
+    def _model(self, path: Path, within: Path, *, spooled: bool) -> Network:
+        """The model of a file, whose external data lies `within` a folder."""
+        return Network.from_file(path, within, self._limits, spooled=spooled, root=self._root)
+
+    def _pipeline(self, folder: Path, within: Path) -> Network:
+        """The pipeline that a folder describes, with the models of its steps.
+
+        Raises:
+            FailedPrecondition, InvalidArgument, NotFound: the description is wrong.
+            InvalidModel: a model is not valid, or cannot be read.
+        """
+        try:
+            text = read_file(folder / PIPELINE, MAX_BYTES)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            raise FailedPrecondition(message, field=PIPELINE) from error
+        description = parse_pipeline(text)
+        models: dict[str, Buffer] = {}
+        for step in description.steps:
+            if step.model and step.model not in models:
+                path = file_inside(folder, step.model, f"step {step.name!r}: model", PIPELINE)
+                models[step.model] = self._model(path, within, spooled=False).to_bytes()
+        return network_of(description, models, self._limits)
 
     def _check_unchanged(
         self, network_folder: NetworkFolder, version: str, signature: Signature

@@ -2,6 +2,7 @@
 
     name/model.onnx             version 1 of a network without folders for versions
     name/2/model.onnx           version 2 of a network
+    name/pipeline.toml          a pipeline, in the place of a model
     name/network.toml           how to load it, and which versions serve
 
 Every folder is a network. One that has no model is a network with a fault, so that its owner learns
@@ -23,11 +24,14 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from headrace.runtime.loading.entry import FIRST_VERSION, is_network_name, is_version
+from headrace.runtime.pipelines.description import FILE as PIPELINE
 from headrace.server.repository.description import FILE
 
 _log = logging.getLogger(__name__)
 
 MODEL: Final = "model.onnx"
+_SOURCES: Final = (MODEL, PIPELINE)
+"""The files that a version is loaded from, of which it has one."""
 MAX_NETWORKS: Final = 100_000
 MAX_VERSIONS: Final = 1000
 """The most versions that one network may have."""
@@ -40,6 +44,7 @@ _VERSIONS: Final = "a version is a number from 1 without leading zeros"
 _MAX_NAMES: Final = 1000
 """The most names that a description of a folder without a model is made from."""
 
+_TWO_SOURCES: Final = f"both {MODEL} and {PIPELINE} are there; remove one"
 LEADS_OUT: Final = "is a link that leads out of the model repository"
 _CONFIG_PBTXT: Final = (
     "config.pbtxt is not read; write network.toml: max_batch_size, version_policy and "
@@ -68,6 +73,7 @@ class Files:
 
     Attributes:
         folder: the folder that holds the files.
+        source: the file that the version is loaded from.
         signature: stays the same as long as nobody changes the files.
         settled: whether the files were renamed into place whole, and not written since.
         fault: why the version cannot be loaded; empty if it can.
@@ -77,6 +83,7 @@ class Files:
     signature: Signature
     settled: bool = field(default=False, compare=False)
     fault: str = ""
+    source: str = MODEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +147,7 @@ def _network(root: Path, path: Path) -> NetworkFolder | None:
     versions: dict[str, Files] = {}
     beside: list[os.DirEntry[str]] = []
     notes: list[str] = []
-    fault, has_model = "", False
+    fault, source = "", ""
     with os.scandir(path) as entries:
         for entry in entries:
             name = entry.name
@@ -152,17 +159,20 @@ def _network(root: Path, path: Path) -> NetworkFolder | None:
                     versions[name] = version
                 continue
             beside.append(entry)
-            has_model |= name == MODEL
+            if name in _SOURCES:
+                fault = fault or (_TWO_SOURCES if source else "")
+                source = name
             if name == FILE and _leads_out(root, entry.path):
                 fault = f"{FILE} {LEADS_OUT}"
             elif name == "config.pbtxt":
                 notes.append(_CONFIG_PBTXT)
             elif _may_be_folder(entry) and os.path.isfile(f"{entry.path}/{MODEL}"):  # noqa: PTH113
                 notes.append(f"{_printable(name)}/{MODEL} is not served: {_VERSIONS}")
-    if has_model and FIRST_VERSION in versions:
-        fault = f"both {MODEL} and {FIRST_VERSION}/{MODEL} are there; remove one"
-    elif has_model:
-        versions[FIRST_VERSION] = _checked(root, path, path, beside)
+    if source and FIRST_VERSION in versions:
+        other = versions[FIRST_VERSION].source
+        fault = f"both {source} and {FIRST_VERSION}/{other} are there; remove one"
+    elif source:
+        versions[FIRST_VERSION] = _checked(root, path, path, source, beside)
     if not versions and not fault:
         return replace(_faulty(path, _without_model(path, beside)), bare=True)
     description = _files(path, path, _but(beside, MODEL))
@@ -186,8 +196,11 @@ def _version(root: Path, network: Path, entry: os.DirEntry[str]) -> Files | None
     try:
         if entry.is_symlink() and _leads_out(root, entry.path):
             return _broken(folder, f"version {entry.name} {LEADS_OUT}")
-        if os.path.isfile(f"{entry.path}/{MODEL}"):  # noqa: PTH113 - as above
-            return _checked(root, network, folder)
+        sources = [each for each in _SOURCES if os.path.isfile(f"{entry.path}/{each}")]  # noqa: PTH113 - as above
+        if len(sources) > 1:
+            return _broken(folder, f"version {entry.name}: {_TWO_SOURCES}")
+        if sources:
+            return _checked(root, network, folder, sources[0])
         there = _names(entry.path)
     except OSError as error:
         return _broken(folder, f"version {entry.name} cannot be read: {error.strerror}")
@@ -195,22 +208,27 @@ def _version(root: Path, network: Path, entry: os.DirEntry[str]) -> Files | None
         return None
     if MODEL not in there:
         return _broken(folder, f"version {entry.name} has no {MODEL}; found {_told(there)}")
-    return _checked(root, network, folder)
+    return _checked(root, network, folder, MODEL)
 
 
 def _checked(
-    root: Path, network: Path, folder: Path, beside: list[os.DirEntry[str]] | None = None
+    root: Path,
+    network: Path,
+    folder: Path,
+    source: str,
+    beside: list[os.DirEntry[str]] | None = None,
 ) -> Files:
-    """A version's files, as `_files`, if its model can be read."""
+    """A version's files, as `_files`, if the file that it is loaded from can be read."""
     try:
-        model = f"{folder}/{MODEL}"
+        model = f"{folder}/{source}"
         if _leads_out(root, model):
-            return _broken(folder, f"{MODEL} {LEADS_OUT}")
+            return _broken(folder, f"{source} {LEADS_OUT}")
         if not stat.S_ISREG(os.stat(model).st_mode):  # noqa: PTH116 - as above
-            return _broken(folder, f"{MODEL} is not a regular file")
-        return _files(folder, network, None if beside is None else _but(beside, FILE))
+            return _broken(folder, f"{source} is not a regular file")
+        files = _files(folder, network, None if beside is None else _but(beside, FILE))
+        return replace(files, source=source)
     except OSError as error:
-        return _broken(folder, f"{MODEL} cannot be read: {error.strerror}")
+        return _broken(folder, f"{source} cannot be read: {error.strerror}")
 
 
 def _broken(folder: Path, fault: str) -> Files:

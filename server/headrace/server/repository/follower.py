@@ -107,6 +107,16 @@ class Follower:
             with self.lock:
                 self._follow(name, now.get(name))
 
+    def retry(self) -> list[Future[NetworkEntry]]:
+        """Begins the loads again that failed for a reason that may have passed, such as those of
+        pipelines whose networks were still loading."""
+        begun: list[Future[NetworkEntry]] = []
+        with self.lock:
+            for name, status in self.statuses.items():
+                if status.may_pass:
+                    begun += self._take_steps(name, status, retry=True)
+        return begun
+
     def load(self, name: str, found: NetworkFolder, *, replace: bool) -> list[Future[NetworkEntry]]:
         """Loads one network as its folder is; `replace` lets it take the place of another one.
 
@@ -335,7 +345,7 @@ class Follower:
         """Records that a version's load failed."""
         version = request.version
         known, reason = _reason_of(error)
-        if isinstance(error, PASSES) or isinstance(error.__cause__, OSError):
+        if isinstance(error, PASSES) or isinstance(error.__cause__, OSError) or _waits(error):
             status.may_pass.add(version)
         if not known:
             log_internal_error(error, where=f"loading {name} version {version}")
@@ -408,3 +418,8 @@ def _condition(entry: NetworkEntry | None, *, is_loading: bool) -> Condition:
 def _is_own(version: str, entry: NetworkEntry) -> bool:
     """Whether the entry is the repository's, and of this version, if one is given."""
     return entry.owner == REPOSITORY and version in ("", entry.key.version)
+
+
+def _waits(error: BaseException) -> bool:
+    """Whether it is a pipeline that lacks a network, which may be loaded later."""
+    return isinstance(error, HeadraceError) and "step_network" in error.metadata

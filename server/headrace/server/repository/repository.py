@@ -60,6 +60,10 @@ class Repository:
         """Does the same as `Follower.start`."""
         return self._own.start(shares)
 
+    def retry(self) -> list[Future[NetworkEntry]]:
+        """Does the same as `Follower.retry`."""
+        return self._own.retry()
+
     def poll(self) -> None:
         """Does the same as `Follower.poll`."""
         self._own.poll()

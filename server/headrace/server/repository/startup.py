@@ -17,9 +17,10 @@ from pathlib import Path
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal
-from headrace.runtime.loading.entry import owner_of
+from headrace.runtime.loading.entry import NetworkState, owner_of
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.network.network import Network
+from headrace.runtime.pipelines.description import DEVICE
 from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.logs import log_internal_error
@@ -68,6 +69,7 @@ class Startup:
         self._state = state
         self._repository = repository
         self._changed = changed
+        self._pipelines: dict[tuple[str, str], tuple[str, LoadRequest, Path, object]] = {}
 
     async def load(self) -> None:
         """Loads all networks, and returns when each is loaded or has failed.
@@ -76,8 +78,12 @@ class Startup:
             InvalidArgument: the model repository cannot be read.
         """
         begun = await asyncio.to_thread(self._begin_all)
-        loads = [asyncio.wrap_future(load) for load in begun]
-        await asyncio.gather(*loads, return_exceptions=True)
+        await _all_ended(begun)
+        ready = -1
+        # The networks of pipelines are there now, or will be after another round.
+        while ready < (ready := self._ready()):
+            begun = await asyncio.to_thread(self._begin_pipelines)
+            await _all_ended(begun)
 
     def _begin_all(self) -> list[Future[NetworkEntry]]:
         begun: list[Future[NetworkEntry]] = []
@@ -90,6 +96,29 @@ class Startup:
         with usable("model_repository"):
             begun += self._repository.start(shares)
         return begun
+
+    def _ready(self) -> int:
+        """How many networks are loaded."""
+        return sum(each.state is NetworkState.READY for each in self._core.networks.entries())
+
+    def _begin_pipelines(self) -> list[Future[NetworkEntry]]:
+        """Loads the pipelines that are not loaded: those of clients, and those of the repository
+        that failed."""
+        begun: list[Future[NetworkEntry]] = []
+        for key, (name, request, model, owner) in list(self._pipelines.items()):
+            with suppress(HeadraceError):
+                load = self._core.load_network(
+                    request, partial(self._read, model), on_disk=True, owner=owner
+                )
+                load.add_done_callback(partial(self._pipeline_ended, key))
+                load.add_done_callback(partial(self._ended, name))
+                begun.append(load)
+        return begun + self._repository.retry()
+
+    def _pipeline_ended(self, key: tuple[str, str], load: Future[NetworkEntry]) -> None:
+        error = error_of(load)
+        if not isinstance(error, HeadraceError) or "step_network" not in error.metadata:
+            self._pipelines.pop(key, None)
 
     def _loadable(self, names: Iterable[str]) -> list[str]:
         loadable = list(names)
@@ -134,6 +163,9 @@ class Startup:
                     request = LoadRequest(name, DeviceName.parse(kept.device))
                 return self._repository.load(name, kept, on_disk=True)
             request, model = kept
+            if request.device.type == DEVICE:
+                self._pipelines[name, version] = name, request, model, owner
+                return []
             read = partial(self._read, model)
             return [self._core.load_network(request, read, on_disk=True, owner=owner)]
         except HeadraceError as error:
@@ -163,6 +195,10 @@ class Startup:
         elif error is not None:
             log_internal_error(error, where=f"loading {name}")
         self._changed(name)
+
+
+async def _all_ended(loads: Iterable[Future[NetworkEntry]]) -> None:
+    await asyncio.gather(*map(asyncio.wrap_future, loads), return_exceptions=True)
 
 
 @contextmanager

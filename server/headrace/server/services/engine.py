@@ -17,12 +17,15 @@ from headrace.runtime.errors import InvalidArgument, Unavailable
 from headrace.runtime.loading.recent import LARGEST_KEPT
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.network.network import Network
+from headrace.runtime.pipelines.description import DEVICE
+from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.runtime.transform.query import QueryResult
 from headrace.server.access.audit import about
 from headrace.server.access.identity import CALLER
 from headrace.server.access.networks import Networks
+from headrace.server.repository.pipelines import parse_pipeline
 from headrace.server.repository.repository import Repository
 from headrace.server.services import convert
 from headrace.server.services.targets import Targets
@@ -135,8 +138,10 @@ class Servicer:
         """The request to load. A repository network's description fills in missing options."""
         if request.model.WhichOneof("source") == "repository":
             return self._repository.files.load_request(name, _reference(request))
-        options = convert.network_options(request)
-        return LoadRequest(name, DeviceName.parse(request.device), dict(request.config), options)
+        options, device = convert.network_options(request), request.device
+        if request.model.WhichOneof("source") == "pipeline":
+            device = device or DEVICE
+        return LoadRequest(name, DeviceName.parse(device), dict(request.config), options)
 
     async def import_network(self, context: Any) -> pb.NetworkInfo:
         first = await context.read()
@@ -238,7 +243,21 @@ class Servicer:
         if kind == "repository":
             name = source.repository
             return lambda: self._repository.files.newest(name, spooled=spooled)
-        raise InvalidArgument("give data, a digest or a name in the repository", field="model")
+        if kind == "pipeline":
+            return partial(self._pipeline, source.pipeline, self._networks.owner)
+        raise InvalidArgument(
+            "give data, a digest, a pipeline or a name in the repository", field="model"
+        )
+
+    def _pipeline(self, source: pb.Pipeline, owner: str) -> Network:
+        """The pipeline that a client describes, with the models that it has sent."""
+        description = parse_pipeline(source.description.encode())
+        models = {
+            step.model: self._uploads.read(source.models[step.model], owner)
+            for step in description.steps
+            if step.model in source.models
+        }
+        return network_of(description, models, self._core.limits)
 
     def _read(self, client: str, find: Callable[[], Buffer], digest: str, spooled: bool) -> Network:
         """The network of a model that the client has sent. It is spooled, too, if a later load may

@@ -115,6 +115,7 @@ class BalancedClient(Client):
         self._resolving = threading.Lock()
 
     load_network = _loading_on_all(client_plans.load_network)
+    load_pipeline = _loading_on_all(client_plans.load_pipeline)
     import_network = _loading_on_all(client_plans.import_network)
     set_config = _on_all(client_plans.set_config)
     add_extension = _on_all(client_plans.add_extension)

@@ -16,6 +16,7 @@ from headrace.runtime.virtual.flow import Ends
 
 _FORMAT: Final = ExportFormat(b"\x89HETERO\r\n\x1a\n", 2, "the subgraphs'")
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphExport(MemberExport):
     """What an export keeps of a subgraph.
