@@ -33,6 +33,7 @@ PROGRAMS = (
     "docs/use/shared-memory.md",
     "docs/use/hetero.md",
     "docs/use/multi-and-auto.md",
+    "docs/use/pipelines.md",
 )
 """Pages whose Python blocks are one program."""
 SCRIPTS = (
@@ -104,7 +105,7 @@ def require(server: Server, device: str) -> None:
 @pytest.fixture
 def folder(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that a reader is in, with all that the pages speak of; the server is `server`."""
-    for device in ("CPU", "TEMPLATE", "HETERO", "MULTI", "BATCH"):
+    for device in ("CPU", "TEMPLATE", "HETERO", "MULTI", "BATCH", "PIPELINE"):
         require(server, device)
     onnx.save(small_model(), tmp_path / "model.onnx")
     onnx.save(recurrent_model(), tmp_path / "recurrent.onnx")

@@ -36,7 +36,16 @@ PAGES = (
     "README.md",
     *sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "docs").rglob("*.md")),
 )
-_DEVICES_WITH_KEYS = ("CPU", "TEMPLATE", "OPENCL", "CUDA", "HETERO", "MULTI", "AUTO")
+_DEVICES_WITH_KEYS = (
+    "CPU",
+    "TEMPLATE",
+    "OPENCL",
+    "CUDA",
+    "HETERO",
+    "MULTI",
+    "AUTO",
+    "PIPELINE",
+)
 OWN_SERIES = (
     NOTES,
     subgraph_counters.EXECUTION_SECONDS,

@@ -186,7 +186,7 @@ class ExecutableNetwork:
             place.counters.accept()
         else:
             job.observe(self._part_settled)
-            if self._network_counters is not None:  # a step of a pipeline runs it by its name
+            if job.network and self._network_counters is not None:  # a step that names it
                 self._network_counters.accept()
             place.counters.accept_part()
         if self._perf_count:
@@ -245,7 +245,7 @@ class ExecutableNetwork:
         assert outcome is not None
         execution_seconds = job.execution_seconds if job.started else None
         exemplar = None if job.span is None else self._record(job, job.span, part=True)
-        if self._network_counters is not None:
+        if job.network and self._network_counters is not None:
             self._count_request(self._network_counters, job, outcome, exemplar)
         self.place.counters.observe(outcome, job.queue_seconds, execution_seconds, True, exemplar)
         if job.layers:

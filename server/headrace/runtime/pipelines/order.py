@@ -126,7 +126,7 @@ def _cycle(
         path.append(at)
         at = min(waits[at] & waits.keys())
     cycle = path[path.index(at) :]
-    told = " -> ".join([*reversed(cycle), cycle[-1]])
+    told = " -> ".join([cycle[0], *reversed(cycle)])
     step, before = by_name[cycle[0]], cycle[1] if len(cycle) > 1 else cycle[0]
     tensor = next(each for each in step.reads if each in makers and makers[each].name == before)
     return _wrong(f"takes the tensor {tensor!r}, but the steps wait for each other: {told}", step)

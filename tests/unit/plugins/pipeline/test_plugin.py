@@ -1,0 +1,435 @@
+"""Pipelines on a server's core, beside the same networks called one by one."""
+
+from __future__ import annotations
+
+import threading
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.plugins import batch, cpu, pipeline
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    FailedPrecondition,
+    HeadraceError,
+    InvalidArgument,
+    NotFound,
+    UnsupportedLayers,
+)
+from headrace.runtime.execution.job import Job
+from headrace.runtime.execution.trace import Span, Trace
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.registry import NetworkEntry
+from headrace.runtime.metrics import families
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.values import Value
+from headrace.runtime.pipelines.description import read_pipeline
+from headrace.runtime.pipelines.model import network_of
+from headrace.runtime.transform.options import InputOptions, LoadRequest, NetworkOptions
+from headrace.runtime.virtual.subgraph_counters import EXECUTION_SECONDS
+from headrace.testing.case import parse
+from headrace.testing.counted import number, numbers
+from tests.support.patience import PATIENCE_SECONDS
+from tests.unit.runtime.pipelines.test_order import step
+
+NEG = "m (float[N,2] x) => (float[N,2] y) { y = Neg(x) }"
+ABS = "m (float[N,2] x) => (float[N,2] y) { y = Abs(x) }"
+SUM = "m (float[N,2] a, float[N,2] b) => (float[N,2] y) { y = Add(a, b) }"
+ONE_ROW = "m (float[1,2] x) => (float[1,2] y) { y = Neg(x) }"
+FLAT = "m (float[2] x) => (float y) { y = ReduceSum<keepdims = 0>(x) }"
+ENDLESS = """m (float[N,2] x) => (float[N,2] y) {
+    n = Constant<value_int = 9223372036854775807>()
+    t = Constant<value = bool {1}>()
+    y = Loop(n, t, x) <body = b (int64 i, bool go, float[N,2] v) => (bool on, float[N,2] w) {
+        on = Identity(go) w = Neg(v)
+    }>
+}"""
+X = np.array([[1, -2], [3, 4], [-5, 6]], np.float32)
+
+
+class Served:
+    """A core, and shorter words for what a server does with it."""
+
+    def __init__(self) -> None:
+        made = {"CPU": cpu, "BATCH": batch, "PIPELINE": pipeline}
+        self.core = Core(
+            [PluginSource(name, lambda m=module: m.create_plugin) for name, module in made.items()],
+            blob_key=b"key",
+        )
+
+    def load(self, name: str, text: str, **more: Any) -> NetworkEntry:
+        request = LoadRequest(name, DeviceName.parse("CPU"))
+        model = parse(text).SerializeToString()
+        load = self.core.load_network(request, lambda: Network.from_bytes(model), **more)
+        return load.result(PATIENCE_SECONDS)
+
+    def pipeline(
+        self,
+        name: str,
+        text: str,
+        models: Mapping[str, str] | None = None,
+        config: Mapping[str, str] | None = None,
+        options: NetworkOptions | None = None,
+        *,
+        replace: bool = False,
+    ) -> NetworkEntry:
+        request = LoadRequest(
+            name, DeviceName.parse("PIPELINE"), config or {}, options or NetworkOptions()
+        )
+        load = self.core.load_network(request, lambda: described(text, models), replace=replace)
+        return load.result(PATIENCE_SECONDS)
+
+    def start(self, name: str, inputs: Mapping[str, Value], **conditions: Any) -> _Started:
+        entry = self.core.networks.acquire(name)
+        started = _Started(inputs, conditions)
+        self.core.networks.submit(entry, started.job)
+        return started
+
+    def infer(self, name: str, inputs: Mapping[str, Value], **conditions: Any) -> dict[str, Value]:
+        return self.start(name, inputs, **conditions).result()
+
+
+class _Started:
+    def __init__(self, inputs: Mapping[str, Value], conditions: Mapping[str, Any]) -> None:
+        self._ended = threading.Event()
+        self.job = Job(inputs, lambda _: self._ended.set(), **conditions)
+
+    def result(self) -> dict[str, Value]:
+        assert self._ended.wait(PATIENCE_SECONDS)
+        if self.job.error is not None:
+            raise self.job.take_error()
+        return self.job.outputs
+
+
+def described(text: str, models: Mapping[str, str] | None = None) -> Network:
+    serialised = {name: parse(each).SerializeToString() for name, each in (models or {}).items()}
+    return network_of(read_pipeline(tomllib.loads(text)), serialised, Limits())
+
+
+def named(name: str, network: str, inputs: str, outputs: str, more: str = "") -> str:
+    return step(name, inputs, outputs, more).replace('"net"', f'"{network}"')
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Served]:
+    """A core with the networks ``neg``, ``abs``, ``sum``, ``row``, ``flat`` and ``endless``."""
+    made = Served()
+    texts = {"neg": NEG, "abs": ABS, "sum": SUM, "row": ONE_ROW, "flat": FLAT, "endless": ENDLESS}
+    for name, text in texts.items():
+        made.load(name, text)
+    yield made
+    made.core.stop()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    made = Served()
+    yield made
+    made.core.stop()
+
+
+def refused(served: Served, text: str, **more: Any) -> HeadraceError:
+    with pytest.raises(HeadraceError) as caught:
+        served.pipeline("refused", text, **more)
+    return caught.value
+
+
+# -- what it computes --
+
+
+def test_a_step_gets_what_the_step_before_it_made(shared: Served) -> None:
+    steps = named("p", "abs", 'x="image"', 'a="y"') + named("q", "neg", 'x="a"', 'b="y"')
+    entry = shared.pipeline("two", steps + '[outputs]\nresult = "b"')
+    assert [port.name for port in entry.executable.inputs] == ["image"]  # type: ignore[union-attr]
+    np.testing.assert_array_equal(shared.infer("two", {"image": X})["result"], -np.abs(X))
+
+
+def test_a_step_may_have_a_model_and_a_device_of_its_own(shared: Served) -> None:
+    text = """
+        [[step]]
+        name = "p"
+        model = "own.onnx"
+        device = "BATCH:CPU(4)"
+        inputs = {x = "image"}
+        outputs = {a = "y"}
+        [outputs]
+        a = "a"
+    """
+    entry = shared.pipeline("own", text, {"own.onnx": ABS})
+    assert entry.executable.get_metric("EXECUTION_DEVICES") == ["CPU.0"]  # type: ignore[union-attr]
+    np.testing.assert_array_equal(shared.infer("own", {"image": X})["a"], np.abs(X))
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[str, list[tuple[str, tuple[str, ...], str]], list[str]]:
+    """A random pipeline: its text, its steps as (network, tensors taken, tensor made), and its
+    outputs."""
+    tensors = ["in0", "in1"]
+    steps: list[tuple[str, tuple[str, ...], str]] = []
+    for at in range(draw(st.integers(1, 7))):
+        network = draw(st.sampled_from(["neg", "abs", "sum", "each"]))
+        taken = draw(st.lists(st.sampled_from(tensors), min_size=2, max_size=2))
+        made = f"t{at}"
+        steps.append((network, tuple(taken if network == "sum" else taken[:1]), made))
+        tensors.append(made)
+    outputs = draw(st.lists(st.sampled_from(tensors[2:]), min_size=1, max_size=3, unique=True))
+    texts = []
+    for at, (network, taken, made) in enumerate(steps):
+        ports = ("a", "b") if network == "sum" else ("x",)
+        inputs = ", ".join(f'{p}="{t}"' for p, t in zip(ports, taken, strict=True))
+        more = f'each = "{taken[0]}"' if network == "each" else ""
+        called = "row" if network == "each" else network
+        texts.append(named(f"s{at}", called, inputs, f'{made}="y"', more))
+    order = draw(st.permutations(texts))
+    table = "[outputs]\n" + "\n".join(f'{name} = "{name}"' for name in outputs)
+    return "".join(order) + table, steps, outputs
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck])
+@given(graph=graphs(), rows=st.integers(0, 4))
+def test_a_random_pipeline_gives_what_its_networks_give_one_by_one(
+    shared: Served, graph: tuple[str, list[tuple[str, tuple[str, ...], str]], list[str]], rows: int
+) -> None:
+    text, steps, outputs = graph
+    shared.pipeline("random", text, replace=True)
+    made = np.random.default_rng(rows)
+    values = {name: made.normal(size=(rows, 2)).astype(np.float32) for name in ("in0", "in1")}
+    used = shared.core.networks.find("random").executable
+    assert used is not None
+    given_inputs = {port.name: values[port.name] for port in used.inputs}
+    found = shared.infer("random", given_inputs, output_names=tuple(outputs))
+    for network, taken, name in steps:
+        first = values[taken[0]]
+        if network == "sum":
+            values[name] = first + values[taken[1]]
+        else:
+            values[name] = np.abs(first) if network == "abs" else -first
+    assert list(found) == outputs
+    for name in outputs:
+        np.testing.assert_array_equal(found[name], values[name])
+
+
+EACH = named("p", "row", 'x="rows"', 'a="y"', 'each="rows"') + '[outputs]\na = "a"'
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 100])
+def test_each_row_is_a_run_and_the_results_are_in_order(shared: Served, count: int) -> None:
+    shared.pipeline("rows", EACH, replace=True)
+    rows = np.arange(2 * count, dtype=np.float32).reshape(count, 2)
+    np.testing.assert_array_equal(shared.infer("rows", {"rows": rows})["a"], -rows)
+
+
+def test_results_without_a_row_of_their_own_are_stacked(shared: Served) -> None:
+    text = named("p", "flat", 'x="rows"', 'a="y"', 'each="rows"') + '[outputs]\na = "a"'
+    shared.pipeline("stacked", text)
+    np.testing.assert_array_equal(shared.infer("stacked", {"rows": X})["a"], X.sum(1))
+
+
+def test_more_rows_than_a_request_may_have_are_refused(shared: Served) -> None:
+    shared.pipeline("rows", EACH, replace=True)
+    with pytest.raises(InvalidArgument, match="at most 10000") as caught:
+        shared.infer("rows", {"rows": np.zeros((10_001, 2), np.float32)})
+    assert caught.value.field == "inputs['rows'].shape"
+
+
+WHEN = (
+    named("p", "abs", 'x="image"', 'a="y"', 'when="found"')
+    + named("q", "row", 'x="a"', 'b="y"', 'each="a"')
+    + '[outputs]\na = "a"\nb = "b"'
+)
+
+
+@pytest.mark.parametrize(("found", "rows"), [(True, 3), (False, 0)])
+def test_a_step_without_its_condition_gives_no_rows(shared: Served, found: bool, rows: int) -> None:
+    shared.pipeline("when", WHEN, replace=True)
+    outputs = shared.infer("when", {"image": X, "found": np.array([found])})
+    for name, expected in (("a", np.abs(X)), ("b", -np.abs(X))):
+        np.testing.assert_array_equal(outputs[name], expected[:rows])
+
+
+def test_a_condition_of_two_values_is_the_caller_s_fault(shared: Served) -> None:
+    shared.pipeline("when", WHEN, replace=True)
+    with pytest.raises(InvalidArgument, match="one boolean") as caught:
+        shared.infer("when", {"image": X, "found": np.array([True, False])})
+    assert caught.value.field == "inputs['found']"
+
+
+# -- networks by name --
+
+
+def test_a_replaced_network_serves_the_next_request(served: Served) -> None:
+    served.load("net", NEG)
+    served.pipeline("p", step("s", 'x="image"', 'a="y"') + '[outputs]\na = "a"')
+    np.testing.assert_array_equal(served.infer("p", {"image": X})["a"], -X)
+    served.load("net", ABS, replace=True)
+    np.testing.assert_array_equal(served.infer("p", {"image": X})["a"], np.abs(X))
+    served.load("net", FLAT, replace=True)
+    with pytest.raises(FailedPrecondition, match=r"step 's'.*load the pipeline again"):
+        served.infer("p", {"image": X})
+
+
+def test_an_unloaded_network_fails_the_step_and_is_not_held(served: Served) -> None:
+    served.load("net", NEG)
+    served.pipeline("p", step("s", 'x="image"', 'a="y"') + '[outputs]\na = "a"')
+    served.core.unload_network("net").result(PATIENCE_SECONDS)
+    with pytest.raises(FailedPrecondition, match=r"step 's'.*unknown network 'net'"):
+        served.infer("p", {"image": X})
+    served.load("net", NEG)
+    np.testing.assert_array_equal(served.infer("p", {"image": X})["a"], -X)
+
+
+def test_a_network_that_is_not_there_is_named_at_load(shared: Served) -> None:
+    error = refused(shared, named("s", "nag", 'x="i"', 'a="y"') + '[outputs]\na = "a"')
+    assert isinstance(error, NotFound)
+    assert error.message.startswith("step 's': unknown network 'nag'; did you mean 'neg'?")
+    assert error.metadata["step_network"] == "nag"
+
+
+def test_a_pipeline_cannot_run_itself(served: Served) -> None:
+    served.load("net", NEG)
+    text = '[outputs]\na = "a"'
+    served.pipeline("p", named("s", "net", 'image="image"', 'a="y"').replace("image=", "x=") + text)
+    served.pipeline("q", named("s", "p", 'image="image"', 'a="a"') + text)
+    with pytest.raises(InvalidArgument, match="would run itself, by way of 'q'"):
+        served.pipeline("p", named("s", "q", 'image="image"', 'a="a"') + text, replace=True)
+    np.testing.assert_array_equal(served.infer("q", {"image": X})["a"], -X)
+
+
+def test_requests_are_counted_for_the_pipeline_its_steps_and_their_networks(
+    served: Served,
+) -> None:
+    served.load("net", NEG)
+    served.pipeline("p", step("s", 'x="image"', 'a="y"') + '[outputs]\na = "a"')
+    for _ in range(3):
+        served.infer("p", {"image": X})
+    counted = served.core.counters.snapshot()
+    assert numbers(counted, families.NETWORK_ACCEPTED) == {
+        ("net", "1", "CPU.0"): 3,
+        ("p", "1", "PIPELINE"): 3,
+    }
+    times = [each.labels for each in counted if each.family is EXECUTION_SECONDS]
+    assert times == [("p", "1", "1", "CPU.0")]
+    executable = served.core.networks.find("net").executable
+    assert executable is not None
+    assert executable.statistics.totals().rows == 9
+    assert number(counted, families.DEVICE_ACCEPTED, "CPU.0", "part") == 3
+
+
+# -- what ends a request --
+
+
+@pytest.mark.parametrize("more", ["", 'each="image"'])
+def test_a_cancel_and_a_deadline_end_every_step(shared: Served, more: str) -> None:
+    steps = named("p", "endless", 'x="image"', 'a="y"', more)
+    steps += named("q", "neg", 'x="a"', 'b="y"')
+    shared.pipeline("stuck", steps + '[outputs]\nb = "b"', replace=True)
+    with pytest.raises(DeadlineExceeded):
+        shared.infer("stuck", {"image": X}, deadline=time.monotonic() + 0.05)
+    started = shared.start("stuck", {"image": X})
+    started.job.token.cancel(Cancelled("enough"))
+    with pytest.raises(Cancelled):
+        started.result()
+    np.testing.assert_array_equal(shared.infer("neg", {"x": X})["y"], -X)  # the streams are free
+
+
+def test_values_that_a_network_does_not_take_are_blamed_on_whoever_gave_them(
+    shared: Served,
+) -> None:
+    given = named("p", "neg", 'x="image"', 'a="y"')
+    shared.pipeline("given", given + '[outputs]\na = "a"')
+    with pytest.raises(InvalidArgument) as caught:
+        shared.infer("given", {"image": X[:, :1]})
+    assert caught.value.field == "inputs['image'].shape"
+    made = given + named("q", "row", 'x="a"', 'b="y"')
+    shared.pipeline("made", made + '[outputs]\nb = "b"')
+    with pytest.raises(FailedPrecondition, match=r"step 'q' on CPU.0: input 'x' takes") as other:
+        shared.infer("made", {"image": X})
+    assert other.value.metadata["step"] == "q"
+
+
+def test_a_traced_request_has_a_span_for_each_step_and_row(shared: Served) -> None:
+    shared.pipeline("rows", EACH, replace=True)
+    spans: list[Span] = []
+    trace = Trace(1, spans.extend)
+    shared.infer("rows", {"rows": X}, span=Span(trace, "request", 0, time.monotonic()))
+    trace.end()
+    steps = [span for span in spans if span.name == "step p CPU.0"]
+    assert sorted(span.facts["headrace.row"] for span in steps) == [0, 1, 2]
+
+
+# -- what a load and a query say --
+
+
+def test_a_device_that_lacks_a_layer_is_refused_with_the_step(shared: Served) -> None:
+    text = """
+        [[step]]
+        name = "p"
+        model = "own.onnx"
+        inputs = {x = "image"}
+        outputs = {a = "y"}
+        [outputs]
+        a = "a"
+    """
+    unknown = "m (float[N,2] x) => (float[N,2] y) { y = headrace.test.Nothing(x) }"
+    with pytest.raises(UnsupportedLayers, match="step 'p': CPU does not support"):
+        shared.pipeline("lacking", text, {"own.onnx": unknown})
+    query = shared.core.query_network(
+        DeviceName.parse("PIPELINE"),
+        {},
+        NetworkOptions(),
+        lambda: described(text, {"own.onnx": unknown}),
+    ).result(PATIENCE_SECONDS)
+    assert [each.layer for each in query.unsupported] == ["p/y", "p"]
+
+
+def test_a_query_names_the_device_of_each_step_and_of_its_layers(shared: Served) -> None:
+    steps = named("p", "abs", 'x="image"', 'a="y"') + named("q", "nag", 'x="a"', 'b="y"')
+    query = shared.core.query_network(
+        DeviceName.parse("PIPELINE"),
+        {},
+        NetworkOptions(),
+        lambda: described(steps + '[outputs]\nb = "b"'),
+        graph=True,
+    ).result(PATIENCE_SECONDS)
+    assert query.supported_layers == {"p": "CPU.0", "p/y": "CPU.0"}
+    assert [(each.layer, each.op_type) for each in query.unsupported] == [("q", "nag")]
+    assert query.graph is not None
+
+
+def test_options_that_change_a_network_are_for_the_networks_of_the_steps(shared: Served) -> None:
+    text = named("p", "neg", 'x="image"', 'a="y"') + '[outputs]\na = "a"'
+    options = NetworkOptions(inputs={"image": InputOptions(layout="NC")})
+    error = refused(shared, text, options=options)
+    assert isinstance(error, InvalidArgument)
+    assert error.field == "inputs"
+
+
+def test_an_export_is_loaded_again_as_it_was(served: Served) -> None:
+    served.load("net", NEG)
+    served.pipeline("p", step("s", 'x="image"', 'a="y"') + '[outputs]\na = "a"')
+    blob = b"".join(served.core.export_network("p"))
+    served.core.import_network("copy", "", {}, blob, replace=False).result(PATIENCE_SECONDS)
+    np.testing.assert_array_equal(served.infer("copy", {"image": X})["a"], -X)
+
+
+def test_no_more_requests_run_at_once_than_the_window_says(shared: Served) -> None:
+    text = named("p", "endless", 'x="image"', 'a="y"') + '[outputs]\na = "a"'
+    shared.pipeline("narrow", text, config={"PIPELINE_WINDOW": "1"})
+    first, second = (shared.start("narrow", {"image": X}) for _ in range(2))
+    assert second.job.started == 0.0
+    second.job.token.cancel(Cancelled("enough"))
+    with pytest.raises(Cancelled):
+        second.result()
+    first.job.token.cancel(Cancelled("enough"))
+    with pytest.raises(Cancelled):
+        first.result()
