@@ -61,9 +61,12 @@ class Served:
     """A core, and shorter words for what a server does with it."""
 
     def __init__(self) -> None:
-        made = {"CPU": cpu, "BATCH": batch, "PIPELINE": pipeline}
         self.core = Core(
-            [PluginSource(name, lambda m=module: m.create_plugin) for name, module in made.items()],
+            [
+                PluginSource("CPU", lambda: cpu.create_plugin),
+                PluginSource("BATCH", lambda: batch.create_plugin),
+                PluginSource("PIPELINE", lambda: pipeline.create_plugin),
+            ],
             blob_key=b"key",
         )
 
@@ -182,12 +185,14 @@ def graphs(draw: st.DrawFn) -> tuple[str, list[tuple[str, tuple[str, ...], str]]
         made = f"t{at}"
         steps.append((network, tuple(taken if network == "sum" else taken[:1]), made))
         tensors.append(made)
-    outputs = draw(st.lists(st.sampled_from(tensors[2:]), min_size=1, max_size=3, unique=True))
+    outputs: list[str] = draw(
+        st.lists(st.sampled_from(tensors[2:]), min_size=1, max_size=3, unique=True)
+    )
     texts = []
-    for at, (network, taken, made) in enumerate(steps):
-        ports = ("a", "b") if network == "sum" else ("x",)
-        inputs = ", ".join(f'{p}="{t}"' for p, t in zip(ports, taken, strict=True))
-        more = f'each = "{taken[0]}"' if network == "each" else ""
+    for at, (network, takes, made) in enumerate(steps):
+        ports = "ab" if network == "sum" else "x"  # each letter is an input
+        inputs = ", ".join(f'{p}="{t}"' for p, t in zip(ports, takes, strict=True))
+        more = f'each = "{takes[0]}"' if network == "each" else ""
         called = "row" if network == "each" else network
         texts.append(named(f"s{at}", called, inputs, f'{made}="y"', more))
     order = draw(st.permutations(texts))
@@ -317,7 +322,7 @@ def test_requests_are_counted_for_the_pipeline_its_steps_and_their_networks(
         ("net", "1", "CPU.0"): 3,
         ("p", "1", "PIPELINE"): 3,
     }
-    times = [each.labels for each in counted if each.family is EXECUTION_SECONDS]
+    times = [each.labels for each in counted if each.family.name == EXECUTION_SECONDS.name]
     assert times == [("p", "1", "1", "CPU.0")]
     executable = served.core.networks.find("net").executable
     assert executable is not None

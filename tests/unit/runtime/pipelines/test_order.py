@@ -125,7 +125,7 @@ def test_a_constant_has_the_type_that_it_says() -> None:
     number, letters = inputs["k"], inputs["s"]
     assert isinstance(number, StepConstant)
     assert isinstance(letters, StepConstant)
-    assert (number.array.dtype, number.array.tolist()) == ("int64", [1, 2])
+    assert (number.array.dtype.name, number.array.tolist()) == ("int64", [1, 2])
     assert letters.array.shape == ()
 
 

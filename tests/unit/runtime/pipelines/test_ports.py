@@ -103,7 +103,7 @@ EACH = step("p", 'x="rows"', 'a="y"', 'each = "rows"') + '[outputs]\na = "a"'
 def test_rows_keep_their_axis_if_the_network_s_first_axis_may_be_one() -> None:
     found = ports(EACH, p=StepPorts((port("x", 1, 3),), (port("y", 1, 2),)))
     assert (found.tensors["rows"].shape, found.tensors["a"].shape) == ((None, 3), (None, 2))
-    assert (found.rows["p"].kept, found.rows["p"].joined) == ({"x"}, {"a"})
+    assert (found.rows["p"].kept, found.rows["p"].joined) == (frozenset("x"), frozenset("a"))
 
 
 def test_rows_lose_their_axis_if_the_network_has_none_for_them() -> None:

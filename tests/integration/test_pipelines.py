@@ -1,0 +1,204 @@
+"""Pipelines of a model repository and of clients, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from headrace.client import Client, errors
+from headrace.client.aio import Client as AsyncClient
+from headrace.client.cli.app import make_app
+from headrace.testing.case import parse
+from tests.integration.harness import Server
+
+DEVICES = ("--devices", "CPU,BATCH,PIPELINE")
+NEG = parse("neg (float[N,2] x) => (float[N,2] y) { y = Neg(x) }").SerializeToString()
+FIND = parse(
+    """find (float[N,2] x) => (float[N,2] rows, bool any) {
+        rows = Abs(x)
+        sum = ReduceSum<keepdims = 0>(rows)
+        zero = Constant<value_float = 0.0>()
+        any = Greater(sum, zero)
+    }"""
+).SerializeToString()
+FIND_AND_READ = """
+[[step]]
+name = "find"
+model = "find.onnx"
+inputs = {x = "page"}
+outputs = {crops = "rows", found = "any"}
+
+[[step]]
+name = "read"
+network = "neg"
+each = "crops"
+when = "found"
+inputs = {x = "crops"}
+outputs = {texts = "y"}
+
+[outputs]
+texts = "texts"
+"""
+AROUND = """
+[[step]]
+name = "inner"
+network = "pages"
+inputs = {page = "page"}
+outputs = {texts = "texts"}
+
+[outputs]
+texts = "texts"
+"""
+PAGE = np.array([[1, -2], [3, 4], [-5, 6]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In the order of their names, the pipelines come before what they need."""
+    root = tmp_path_factory.mktemp("repository")
+    for name in ("around", "pages", "zneg"):
+        (root / name).mkdir()
+    (root / "around" / "pipeline.toml").write_text(AROUND)
+    (root / "pages" / "find.onnx").write_bytes(FIND)
+    (root / "pages" / "pipeline.toml").write_text(FIND_AND_READ.replace('"neg"', '"zneg"'))
+    (root / "zneg" / "model.onnx").write_bytes(NEG)
+    return root
+
+
+@pytest.fixture(scope="module")
+def pipelines(repository: Path) -> Iterator[Server]:
+    with Server(*DEVICES, "--model-repository", str(repository)) as server:
+        yield server
+        assert server.stop() == 0, server.log()
+        assert "Traceback" not in server.log(), server.log()
+
+
+@pytest.fixture
+def client(pipelines: Server) -> Iterator[Client]:
+    with Client(pipelines.address) as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder as a client has it: a pipeline, and the model of a step."""
+    own = tmp_path / "mine"
+    own.mkdir()
+    (own / "find.onnx").write_bytes(FIND)
+    (own / "pipeline.toml").write_text(FIND_AND_READ.replace('"neg"', '"zneg"'))
+    return own
+
+
+def test_a_server_is_ready_when_the_pipelines_of_its_repository_are(client: Client) -> None:
+    states = {each.name: (each.info.state, each.info.device) for each in client.networks()}
+    assert states == {
+        "around": ("READY", "PIPELINE"),
+        "pages": ("READY", "PIPELINE"),
+        "zneg": ("READY", "CPU"),
+    }
+    found = client.network("around").infer({"page": PAGE})
+    np.testing.assert_array_equal(found["texts"], -np.abs(PAGE))
+    nothing = client.network("pages").infer({"page": np.zeros_like(PAGE)})
+    assert nothing["texts"].shape == (0, 2)
+
+
+def test_a_client_loads_a_pipeline_with_the_models_beside_it(client: Client, folder: Path) -> None:
+    loaded = client.load_pipeline(folder / "pipeline.toml")
+    assert (loaded.name, loaded.info.device) == ("mine", "PIPELINE")
+    assert [port.name for port in loaded.info.inputs] == ["page"]
+    layers = [layer.name for layer in loaded.layers()]
+    assert layers[0] == "find"
+    assert {"read", "read/y"} <= set(layers)
+    np.testing.assert_array_equal(loaded.infer({"page": PAGE})["texts"], -np.abs(PAGE))
+    loaded.unload()
+
+
+def test_a_client_of_asyncio_loads_a_text(pipelines: Server) -> None:
+    async def texts() -> Any:
+        async with AsyncClient(pipelines.address) as client:
+            loaded = await client.load_pipeline(AROUND, name="text")
+            found = await loaded.infer({"page": PAGE})
+            await loaded.unload()
+            return found["texts"]
+
+    np.testing.assert_array_equal(asyncio.run(texts()), -np.abs(PAGE))
+
+
+def test_a_pipeline_is_called_as_any_other_network_over_rest(pipelines: Server) -> None:
+    status = json.loads(pipelines.get("/v2/models/pages"))
+    assert [(each["name"], each["shape"]) for each in status["inputs"]] == [("page", [-1, 2])]
+
+
+def test_what_is_wrong_with_a_pipeline_is_told_with_its_place(client: Client) -> None:
+    with pytest.raises(errors.NotFound, match=r"step 'inner': unknown network 'page'.*'pages'"):
+        client.load_pipeline(AROUND.replace('"pages"', '"page"'), name="wrong")
+    with pytest.raises(errors.InvalidArgument, match="no input 'pag'") as caught:
+        client.load_pipeline(AROUND.replace("{page =", "{pag ="), name="wrong")
+    assert caught.value.details.field == "pipeline.toml: step 'inner'"
+    with pytest.raises(errors.InvalidArgument, match="needs an output"):
+        client.load_pipeline(AROUND.partition("[outputs]")[0], name="wrong")
+    with pytest.raises(errors.InvalidArgument, match="cannot read"):
+        client.load_pipeline("nothing.toml")
+
+
+def test_a_model_outside_the_folder_is_not_sent(client: Client, folder: Path) -> None:
+    text = (folder / "pipeline.toml").read_text().replace("find.onnx", "../find.onnx")
+    (folder / "pipeline.toml").write_text(text)
+    with pytest.raises(errors.InvalidArgument, match="outside the folder"):
+        client.load_pipeline(folder / "pipeline.toml")
+
+
+def test_the_command_line_takes_a_pipeline_for_a_model(
+    pipelines: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_SERVER", pipelines.address)
+    path = str(folder / "pipeline.toml")
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(make_app([*arguments]), [*arguments])
+
+    asked = run("query", path, "--json")
+    assert asked.exit_code == 0, asked.output
+    supported = json.loads(asked.stdout)["supported_layers"]
+    assert supported["find"] == "CPU"
+    assert supported["read/y"] == "CPU.0"
+    drawn = run("query", path, "--dot", "-")
+    assert "headrace.pipeline::zneg" in drawn.stdout
+    loaded = run("load", path, "--name", "cli")
+    assert loaded.exit_code == 0, loaded.output
+    assert run("unload", "cli").exit_code == 0
+
+
+def test_the_status_shows_the_steps_and_their_times(pipelines: Server, client: Client) -> None:
+    client.network("pages").infer({"page": PAGE})
+    (row,) = (each for each in client.status()["networks"] if each["name"] == "pages")
+    assert [(each["first"], each["device"]) for each in row["subgraphs"]] == [
+        ("find", "CPU.0"),
+        ("read", "CPU.0"),
+    ]
+    times = {
+        each["labels"]["subgraph"]
+        for each in row["series"]
+        if each["name"] == "subgraph_execution_seconds"
+    }
+    assert times == {"1", "2"}
+
+
+def test_a_client_s_pipeline_is_there_again_after_a_restart(folder: Path, tmp_path: Path) -> None:
+    state = ("--state-dir", str(tmp_path / "state"))
+    with Server(*DEVICES, *state) as server, Client(server.address) as client:
+        client.load_network(NEG, "CPU", name="zneg")
+        client.load_pipeline(folder / "pipeline.toml", name="pages")
+        client.load_pipeline(AROUND, name="a-round")
+        assert server.stop() == 0
+    with Server(*DEVICES, *state) as server, Client(server.address) as client:
+        found = client.network("a-round").infer({"page": PAGE})
+        np.testing.assert_array_equal(found["texts"], -np.abs(PAGE))
+        assert server.stop() == 0
