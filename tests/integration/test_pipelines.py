@@ -56,6 +56,20 @@ outputs = {texts = "texts"}
 [outputs]
 texts = "texts"
 """
+ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 4
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ 2 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 2 ] } ]
+ensemble_scheduling {
+  step [
+    { model_name: "zneg" model_version: -1
+      input_map { key: "x" value: "IN" } output_map { key: "y" value: "middle" } },
+    { model_name: "zneg" model_version: 1
+      input_map { key: "x" value: "middle" } output_map { key: "y" value: "OUT" } }
+  ]
+}
+"""
 PAGE = np.array([[1, -2], [3, 4], [-5, 6]], np.float32)
 
 
@@ -63,8 +77,9 @@ PAGE = np.array([[1, -2], [3, 4], [-5, 6]], np.float32)
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In the order of their names, the pipelines come before what they need."""
     root = tmp_path_factory.mktemp("repository")
-    for name in ("around", "pages", "zneg"):
-        (root / name).mkdir()
+    for name in ("around", "ensemble/1", "pages", "zneg"):
+        (root / name).mkdir(parents=True)
+    (root / "ensemble" / "config.pbtxt").write_text(ENSEMBLE)
     (root / "around" / "pipeline.toml").write_text(AROUND)
     (root / "pages" / "find.onnx").write_bytes(FIND)
     (root / "pages" / "pipeline.toml").write_text(FIND_AND_READ.replace('"neg"', '"zneg"'))
@@ -100,6 +115,7 @@ def test_a_server_is_ready_when_the_pipelines_of_its_repository_are(client: Clie
     states = {each.name: (each.info.state, each.info.device) for each in client.networks()}
     assert states == {
         "around": ("READY", "PIPELINE"),
+        "ensemble": ("READY", "PIPELINE"),
         "pages": ("READY", "PIPELINE"),
         "zneg": ("READY", "CPU"),
     }
@@ -107,6 +123,24 @@ def test_a_server_is_ready_when_the_pipelines_of_its_repository_are(client: Clie
     np.testing.assert_array_equal(found["texts"], -np.abs(PAGE))
     nothing = client.network("pages").infer({"page": np.zeros_like(PAGE)})
     assert nothing["texts"].shape == (0, 2)
+
+
+def test_an_ensemble_of_triton_s_is_served_as_it_lies(client: Client) -> None:
+    ensemble = client.network("ensemble")
+    np.testing.assert_array_equal(ensemble.infer({"IN": PAGE})["OUT"], PAGE)
+    with pytest.raises(errors.InvalidArgument, match="4"):
+        ensemble.infer({"IN": np.zeros((5, 2), np.float32)})
+
+
+def test_an_ensemble_describes_itself_as_one(pipelines: Server) -> None:
+    config = json.loads(pipelines.get("/v2/models/ensemble/config"))
+    assert (config["platform"], config["max_batch_size"]) == ("ensemble", 4)
+    steps = config["ensemble_scheduling"]["step"]
+    assert [(each["model_name"], int(each["model_version"])) for each in steps] == [
+        ("zneg", -1),
+        ("zneg", 1),
+    ]
+    assert "ensemble_scheduling" not in json.loads(pipelines.get("/v2/models/pages/config"))
 
 
 def test_a_client_loads_a_pipeline_with_the_models_beside_it(client: Client, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.runtime.errors import FailedPrecondition, NotFound, Unavailable
@@ -19,6 +20,8 @@ from headrace.server.repository import folder
 from headrace.server.repository.description import Description, file_inside, read_description
 from headrace.server.repository.folder import MODEL, NetworkFolder, Signature
 from headrace.server.repository.pipelines import MAX_BYTES, parse_pipeline
+from headrace.server.repository.triton import FILE as ENSEMBLE
+from headrace.server.repository.triton import read_ensemble
 
 
 class RepositoryFiles:
@@ -64,9 +67,14 @@ class RepositoryFiles:
     def describe(self, name: str, network_folder: NetworkFolder) -> Description:
         """The network's description. Raises as `read_description`."""
         sources = {each.source for each in network_folder.versions.values()}
-        return read_description(
-            name, network_folder.path, DEVICE if sources == {PIPELINE} else "CPU"
-        )
+        pipeline = bool(sources) and sources <= {PIPELINE, ENSEMBLE}
+        description = read_description(name, network_folder.path, DEVICE if pipeline else "CPU")
+        if sources == {ENSEMBLE}:
+            most = read_ensemble(self._text(network_folder.path / ENSEMBLE), name)[1]
+            request = description.request
+            presentation = replace(request.presentation, max_batch_size=most)
+            return replace(description, request=replace(request, presentation=presentation))
+        return description
 
     def load_request(self, name: str, reference: Reference) -> LoadRequest:
         """How to load the network that a client asks for as `name`.
@@ -103,7 +111,10 @@ class RepositoryFiles:
         is_inside = files.folder.resolve().is_relative_to(whole.resolve())  # otherwise a link
         try:
             within = whole if is_inside else files.folder
-            if files.source == PIPELINE:
+            if files.source == ENSEMBLE:
+                text = self._text(files.folder / ENSEMBLE)
+                network = network_of(read_ensemble(text, whole.name)[0], {}, self._limits)
+            elif files.source == PIPELINE:
                 network = self._pipeline(files.folder, within)
             else:
                 network = self._model(files.folder / MODEL, within, spooled=spooled)
@@ -116,6 +127,17 @@ class RepositoryFiles:
         """The model of a file, whose external data lies `within` a folder."""
         return Network.from_file(path, within, self._limits, spooled=spooled, root=self._root)
 
+    def _text(self, path: Path) -> bytes:
+        """
+        Raises:
+            FailedPrecondition: the file cannot be read.
+        """
+        try:
+            return read_file(path, MAX_BYTES)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            raise FailedPrecondition(message, field=path.name) from error
+
     def _pipeline(self, folder: Path, within: Path) -> Network:
         """The pipeline that a folder describes, with the models of its steps.
 
@@ -123,12 +145,7 @@ class RepositoryFiles:
             FailedPrecondition, InvalidArgument, NotFound: the description is wrong.
             InvalidModel: a model is not valid, or cannot be read.
         """
-        try:
-            text = read_file(folder / PIPELINE, MAX_BYTES)
-        except OSError as error:
-            message = f"cannot be read: {error.strerror}"
-            raise FailedPrecondition(message, field=PIPELINE) from error
-        description = parse_pipeline(text)
+        description = parse_pipeline(self._text(folder / PIPELINE))
         models: dict[str, Buffer] = {}
         for step in description.steps:
             if step.model and step.model not in models:

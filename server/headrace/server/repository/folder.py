@@ -3,6 +3,7 @@
     name/model.onnx             version 1 of a network without folders for versions
     name/2/model.onnx           version 2 of a network
     name/pipeline.toml          a pipeline, in the place of a model
+    name/config.pbtxt           an ensemble of Triton, if there is no model
     name/network.toml           how to load it, and which versions serve
 
 Every folder is a network. One that has no model is a network with a fault, so that its owner learns
@@ -26,6 +27,7 @@ from typing import Final, NamedTuple, TypeAlias
 from headrace.runtime.loading.entry import FIRST_VERSION, is_network_name, is_version
 from headrace.runtime.pipelines.description import FILE as PIPELINE
 from headrace.server.repository.description import FILE
+from headrace.server.repository.triton import FILE as ENSEMBLE
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +166,7 @@ def _network(root: Path, path: Path) -> NetworkFolder | None:
                 source = name
             if name == FILE and _leads_out(root, entry.path):
                 fault = f"{FILE} {LEADS_OUT}"
-            elif name == "config.pbtxt":
+            elif name == ENSEMBLE:
                 notes.append(_CONFIG_PBTXT)
             elif _may_be_folder(entry) and os.path.isfile(f"{entry.path}/{MODEL}"):  # noqa: PTH113
                 notes.append(f"{_printable(name)}/{MODEL} is not served: {_VERSIONS}")
@@ -173,6 +175,9 @@ def _network(root: Path, path: Path) -> NetworkFolder | None:
         fault = f"both {source} and {FIRST_VERSION}/{other} are there; remove one"
     elif source:
         versions[FIRST_VERSION] = _checked(root, path, path, source, beside)
+    elif not versions and any(each.name == ENSEMBLE for each in beside):
+        versions[FIRST_VERSION] = _checked(root, path, path, ENSEMBLE, beside)
+        notes = [note for note in notes if note is not _CONFIG_PBTXT]
     if not versions and not fault:
         return replace(_faulty(path, _without_model(path, beside)), bare=True)
     description = _files(path, path, _but(beside, MODEL))

@@ -15,8 +15,11 @@ from headrace.runtime.config.standard_keys import AUTO_BATCH_TIMEOUT
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.loading.entry import NetworkEntry
 from headrace.runtime.network.network import Port
+from headrace.runtime.pipelines.description import DEVICE
 from headrace.runtime.transform.options import LoadRequest, Presentation
 from headrace.runtime.transform.warm_up import WarmUp
+from headrace.server.repository.triton import PLATFORM as ENSEMBLE
+from headrace.server.repository.triton import ensemble_of
 from headrace.server.services.open_inference.datatypes import BYTES, datatype_of
 
 PLATFORM: Final = "onnx"
@@ -73,6 +76,11 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
         model_transaction_policy=oip.ModelTransactionPolicy(decoupled=False),
         model_warmup=_warm_ups(request.warm_up, executable, batched=batched),
     )
+    ensemble = ensemble_of(entry.record.given) if request.device.type == DEVICE else None
+    if ensemble is not None:
+        config.platform, config.backend, config.default_model_filename = ENSEMBLE, "", ""
+        config.ensemble_scheduling.CopyFrom(ensemble)
+        return config
     if presentation.version_policy:
         json_format.ParseDict(dict(presentation.version_policy), config.version_policy)
     for key, text in _loadable(executable, request).items():

@@ -1,0 +1,76 @@
+"""Ensembles of Triton, as their files describe them."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    InvalidArgument,
+    Unimplemented,
+)
+from headrace.runtime.pipelines.order import plan_of
+from headrace.server.repository.triton import read_ensemble
+
+STEPS = """
+ensemble_scheduling {
+  step [
+    { model_name: "classify" model_version: 3
+      input_map { key: "x" value: "prepared" }
+      output_map { key: "y" value: "SCORES" } },
+    { model_name: "prepare" model_version: -1
+      input_map { key: "raw" value: "IMAGE" }
+      output_map { key: "y" value: "prepared" } }
+  ]
+}
+"""
+ENDS = """
+platform: "ensemble"
+max_batch_size: 8
+input [ { name: "IMAGE" data_type: TYPE_UINT8 dims: [ 3, -1 ] } ]
+output [ { name: "SCORES" data_type: TYPE_FP32 dims: [ 10 ] } ]
+"""
+
+
+def test_an_ensemble_is_a_pipeline() -> None:
+    description, rows = read_ensemble((ENDS + STEPS).encode(), "both")
+    plan = plan_of(description)
+    assert rows == 8
+    assert (plan.inputs, plan.outputs) == (("IMAGE",), ("SCORES",))
+    assert [(each.network, each.version) for each in plan.steps] == [
+        ("prepare", ""),
+        ("classify", "3"),
+    ]
+    assert plan.steps[1].inputs == {"x": "prepared"}
+
+
+def test_a_model_may_be_in_several_steps() -> None:
+    twice = STEPS.replace('"prepare"', '"classify"').replace('"raw"', '"x"')
+    description, _ = read_ensemble((ENDS + twice).encode(), "both")
+    assert [each.name for each in description.steps] == ["classify", "classify-2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        ("platform: ", InvalidArgument, "is not a ModelConfig as text"),
+        ("plattform: 'x'", InvalidArgument, "plattform"),
+        ('platform: "onnxruntime_onnx"', FailedPrecondition, "describes no ensemble"),
+        (ENDS, InvalidArgument, "ensemble_scheduling has no step"),
+        (f'name: "other" {ENDS}{STEPS}', InvalidArgument, "name is 'other'"),
+        (f"{ENDS}{STEPS}response_cache {{ enable: true }}", Unimplemented, "response_cache"),
+        (
+            ENDS + STEPS.replace("model_version: 3", 'model_namespace: "n"'),
+            Unimplemented,
+            "ensemble_scheduling.step.model_namespace",
+        ),
+        (ENDS + STEPS.replace('"classify"', '""'), InvalidArgument, "model_name is missing"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(text: str, kind: type, says: str) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        read_ensemble(text.encode(), "both")
+    assert type(caught.value) is kind
+    assert says in caught.value.message
+    assert caught.value.field == "config.pbtxt"
