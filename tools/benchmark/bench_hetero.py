@@ -110,7 +110,7 @@ def main() -> None:
         alone = per_second(split, inputs, 1)
         print(f"{'1: subgraph after subgraph':36} {alone:8.1f}")
         many = per_second(split, inputs, IN_FLIGHT)
-        print(f"{f'{IN_FLIGHT}: in a pipeline':36} {many:8.1f} {many / alone:6.2f}")
+        print(f"{f'{IN_FLIGHT}: both at work':36} {many:8.1f} {many / alone:6.2f}")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, LayerProfile
-from headrace.runtime.execution.pipeline import Stage
+from headrace.runtime.execution.stages import Stage
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.network.network import Layer, Network, Port
 from headrace.runtime.network.type_inference import infer_types

@@ -29,8 +29,8 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, LayerProfile, Outcome
-from headrace.runtime.execution.pipeline import Dispatcher, Pipeline, Stage
 from headrace.runtime.execution.ports import PortCheck
+from headrace.runtime.execution.stages import Dispatcher, Stage, StageRunner
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.execution.trace import Exemplar, Span
@@ -90,7 +90,7 @@ class ExecutableNetwork:
 
     _start: Callable[[Job], None]
     """Begins a job and returns. It is a method of a virtual device; of others it is the start of
-    their pipeline."""
+    their `StageRunner`."""
 
     states: Mapping[str, str] = MappingProxyType({})
     """The inputs that the runtime keeps between the requests of a sequence. Each maps to the output
@@ -117,7 +117,7 @@ class ExecutableNetwork:
         self.on_streams = executor is not None
         self.statistics = Statistics()
         self._network_counters: NetworkCounters | None = None
-        self._pipeline: Pipeline
+        self._runner: StageRunner
         self._perf_count = config.get(PERF_COUNT)
         self._closed = False
 
@@ -126,7 +126,7 @@ class ExecutableNetwork:
     def open(self, place: Place) -> None:
         """The plugin calls this once, before the first job."""
         self.place = place
-        self._pipeline = Pipeline(
+        self._runner = StageRunner(
             self._stages(),
             place.timer,
             execution_timeout=self.config.get(EXECUTION_TIMEOUT),
@@ -134,7 +134,7 @@ class ExecutableNetwork:
             dispatcher=self._dispatcher(),
         )
         if not hasattr(type(self), "_start"):
-            self._start = self._pipeline.start
+            self._start = self._runner.start
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         """Gives the network its name in the registry and its own counters; parts have none."""
@@ -148,8 +148,8 @@ class ExecutableNetwork:
             self._close()
             self.network = _NOTHING
             vars(self).pop("_start", None)
-            if pipeline := vars(self).pop("_pipeline", None):  # its stages refer to this network
-                pipeline.timeout.close()
+            if runner := vars(self).pop("_runner", None):  # its stages refer to this network
+                runner.timeout.close()
 
     # -- inference --
 
@@ -319,7 +319,7 @@ class ExecutableNetwork:
         """
         self.config = self.config.changed(changes)
         if not self._closed:
-            self._pipeline.timeout.seconds = self.config.get(EXECUTION_TIMEOUT)
+            self._runner.timeout.seconds = self.config.get(EXECUTION_TIMEOUT)
 
     def export(self) -> bytes:
         """The backend's own bytes. They are empty if an import has to compile the network again."""
@@ -332,7 +332,7 @@ class ExecutableNetwork:
     # -- hooks of the device --
 
     def _stages(self) -> list[tuple[Share, Stage]]:
-        """The request's pipeline. Override it if a stage runs on an executor of its own."""
+        """The stages of each request. Override it if a stage runs on an executor of its own."""
         if self._share is None:
             return []
         share, base, mine = self._share, ExecutableNetwork, type(self)

@@ -19,7 +19,7 @@ from headrace.ipc.link import Disconnected, Message, TooLong
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
-from headrace.runtime.execution.pipeline import OnAnswer
+from headrace.runtime.execution.stages import OnAnswer
 from headrace.runtime.isolation.server.exchange import NetworkExchange, WorkerRequest
 from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork

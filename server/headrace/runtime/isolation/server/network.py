@@ -11,8 +11,8 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
-from headrace.runtime.execution.pipeline import Dispatcher
 from headrace.runtime.execution.ports import PortCheck
+from headrace.runtime.execution.stages import Dispatcher
 from headrace.runtime.execution.streams_executor import StreamsExecutor
 from headrace.runtime.isolation.server.dispatcher import WorkerDispatcher
 from headrace.runtime.isolation.server.host import WorkerHost

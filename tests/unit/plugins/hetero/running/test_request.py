@@ -305,7 +305,7 @@ def test_many_subgraphs_in_a_row_run_inline_without_recursion(
     rig.devices = [rig.devices[k % 2] for k in range(count)]
     network = rig.network(text, ends)
     for stub in rig.stubs:
-        stub._pipeline.inline = budget = InlineBudget()
+        stub._runner.inline = budget = InlineBudget()
         budget.allowed = True
     job = rig.outcomes.job({"t0": np.ones(2, np.float32)}, may_run_inline=True)
     network.submit(job)

@@ -162,7 +162,7 @@ def test_waiting_requests_go_along_and_each_runs_once(
 ) -> None:
     requests, sizes = Requests(network), []
     warm(requests)
-    dispatcher = network._pipeline.dispatcher
+    dispatcher = network._runner.dispatcher
     assert dispatcher is not None
     dispatch = dispatcher.dispatch
 
@@ -206,7 +206,7 @@ def test_a_system_that_has_run_out_of_something_costs_requests_and_no_stream(
 
 def test_a_dispatcher_that_raises_costs_no_stream(network: ExecutableNetwork) -> None:
     requests = Requests(network)
-    dispatcher = network._pipeline.dispatcher
+    dispatcher = network._runner.dispatcher
     assert dispatcher is not None
 
     def raises(*_: object) -> NoReturn:
@@ -254,8 +254,8 @@ def test_requests_that_were_under_way_when_the_worker_ended_may_be_sent_again(
     network = load(mortal)
     requests = Requests(network)
     warm(requests)
-    assert network._pipeline.dispatcher is not None
-    network._pipeline.dispatcher.most_others = lambda: 7  # type: ignore[method-assign]
+    assert network._runner.dispatcher is not None
+    network._runner.dispatcher.most_others = lambda: 7  # type: ignore[method-assign]
     with occupied(network):
         jobs = [requests.start(value) for value in (1.0, CRASH, 2.0, 3.0)]
     for _ in jobs:
@@ -274,8 +274,8 @@ def test_a_run_that_ignores_its_timeout_ends_the_worker_and_blames_no_request_be
     network = load(mortal)
     requests = Requests(network)
     network.set_config({"EXECUTION_TIMEOUT": "2"})
-    assert network._pipeline.dispatcher is not None
-    network._pipeline.dispatcher.most_others = lambda: 7  # type: ignore[method-assign]
+    assert network._runner.dispatcher is not None
+    network._runner.dispatcher.most_others = lambda: 7  # type: ignore[method-assign]
     with occupied(network):
         hanging = requests.start(STALL)
         behind = [requests.start(1.0) for _ in range(3)]
@@ -292,8 +292,8 @@ def test_a_cancelled_request_does_not_run_and_lets_those_behind_it_run(
 ) -> None:
     requests = Requests(network)
     warm(requests)
-    assert network._pipeline.dispatcher is not None
-    network._pipeline.dispatcher.most_others = lambda: 7  # type: ignore[method-assign]
+    assert network._runner.dispatcher is not None
+    network._runner.dispatcher.most_others = lambda: 7  # type: ignore[method-assign]
     with occupied(network):
         jobs = [requests.start(float(number)) for number in range(4)]
         jobs[1].token.cancel(Cancelled("nobody wants it"))
@@ -322,8 +322,8 @@ def test_an_idle_worker_unmaps_what_the_server_has_dropped(
     requests = Requests(network)
     requests.start(*[1.0] * 300_000)
     job, _ = requests.next()
-    assert network._pipeline.dispatcher is not None
-    dispatcher: Any = network._pipeline.dispatcher
+    assert network._runner.dispatcher is not None
+    dispatcher: Any = network._runner.dispatcher
     worker = dispatcher.network.loaded.worker
     mapped = Path(f"/proc/{worker._process.pid}/maps")
     assert "memfd:" in mapped.read_text()
@@ -363,7 +363,7 @@ def test_no_other_is_taken_along_while_answers_are_very_large(
 ) -> None:
     requests = Requests(network)
     warm(requests)
-    dispatcher = network._pipeline.dispatcher
+    dispatcher = network._runner.dispatcher
     assert isinstance(dispatcher, WorkerDispatcher)
     monkeypatch.setattr(dispatcher_module, "_SMOOTHING", 0.0)  # however long the runs take here
     dispatcher._mean_seconds = 1e-4
@@ -393,6 +393,6 @@ def test_a_run_takes_no_longer_than_its_request_whatever_the_worker_tells(
         job, _ = requests.next()
         assert job.outcome is Outcome.COMPLETED
         assert job.queued <= job.started <= job.prepared <= job.inferred
-    dispatcher = network._pipeline.dispatcher
+    dispatcher = network._runner.dispatcher
     assert dispatcher is not None
     assert 0 <= dispatcher.most_others() <= 7

@@ -55,7 +55,7 @@ class _Hop(NamedTuple):
     stages: tuple[Stage, ...]
 
 
-class Pipeline:
+class StageRunner:
     """The stages of one executable network.
 
     Args:
@@ -176,12 +176,12 @@ class Pipeline:
 
 
 class _Passage:
-    """One job in the pipeline. Executors see it as a task."""
+    """One job on its way through the stages. Executors see it as a task."""
 
-    __slots__ = ("_index", "_listens", "_pipeline", "entry", "job")
+    __slots__ = ("_index", "_listens", "_runner", "entry", "job")
 
-    def __init__(self, pipeline: Pipeline, job: Job) -> None:
-        self._pipeline = pipeline
+    def __init__(self, runner: StageRunner, job: Job) -> None:
+        self._runner = runner
         self._index = 0
         self._listens = False
         self.entry: Entry[Task] | None = None
@@ -193,7 +193,7 @@ class _Passage:
 
     def enter(self) -> None:
         """Submits the current hop."""
-        share = self._pipeline.hops[self._index].share
+        share = self._runner.hops[self._index].share
         share.submit(self)
         self.leave_if_cancelled()
 
@@ -206,11 +206,11 @@ class _Passage:
             self.job.token.detach(self._leave_queue)
 
     def dispatch(self, stream: ExecutionStream) -> bool:
-        pipeline, now = self._pipeline, time.monotonic()
-        dispatcher = pipeline.dispatcher
+        runner, now = self._runner, time.monotonic()
+        dispatcher = runner.dispatcher
         if dispatcher is None or not self._may_dispatch(dispatcher, now):
             return False
-        share, passages = pipeline.hops[0].share, deque((self,))
+        share, passages = runner.hops[0].share, deque((self,))
         if share.flow.waiting:
 
             def fits(task: Task) -> bool:
@@ -234,7 +234,7 @@ class _Passage:
                 return True
         except Exception:  # noqa: BLE001 - the other passages must not be lost with this one
             _log.exception("jobs could not be dispatched")
-        pipeline.timeout.end(self.job)
+        runner.timeout.end(self.job)
         self.job.started = 0.0
         passages.popleft()
         _put_back(share, passages)
@@ -243,7 +243,7 @@ class _Passage:
     def begin(self, now: float) -> None:
         """Records that the job runs in another process from now on."""
         self.job.started = now
-        self._pipeline.timeout.begin(self.job)
+        self._runner.timeout.begin(self.job)
 
     def _may_dispatch(self, dispatcher: Dispatcher, now: float) -> bool:
         job = self.job
@@ -252,8 +252,8 @@ class _Passage:
         return (job.deadline is None or now < job.deadline) and dispatcher.fits(job)
 
     def run(self, stream: int) -> None:  # noqa: ARG002 - a stream's number means nothing to a stage
-        failure = self._pipeline.run(self.job, self._index)
-        if failure is not None or self._index + 1 == len(self._pipeline.hops):
+        failure = self._runner.run(self.job, self._index)
+        if failure is not None or self._index + 1 == len(self._runner.hops):
             self._end(failure)
             return
         self._index += 1
@@ -266,7 +266,7 @@ class _Passage:
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        self._pipeline.end(self.job, error)
+        self._runner.end(self.job, error)
         if self._listens:
             self.job.token.detach(self._leave_queue)
 
@@ -278,7 +278,7 @@ class _Passage:
     def _leave_queue(self) -> None:
         # Read the entry first: when the next hop sets a new entry, this one has left the queue.
         entry, error = self.entry, self.job.token.error
-        share = self._pipeline.hops[self._index].share
+        share = self._runner.hops[self._index].share
         if entry is not None and error is not None and share.remove(entry):
             self.fail(error)
 

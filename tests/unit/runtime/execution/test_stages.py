@@ -23,7 +23,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.inline_budget import InlineBudget
 from headrace.runtime.execution.job import Job, Outcome
-from headrace.runtime.execution.pipeline import Pipeline, Stage
+from headrace.runtime.execution.stages import Stage, StageRunner
 from headrace.runtime.execution.stream import Task
 from headrace.runtime.execution.streams_executor import Share, StreamsExecutor
 from headrace.runtime.execution.timer import Timer
@@ -92,8 +92,8 @@ def test_adjacent_stages_of_one_share_are_one_hop(
         (device, nothing),
         (host, nothing),
     ]
-    pipeline = Pipeline(stages, timer)
-    assert [(hop.share, len(hop.stages)) for hop in pipeline.hops] == [
+    runner = StageRunner(stages, timer)
+    assert [(hop.share, len(hop.stages)) for hop in runner.hops] == [
         (host, 2),
         (device, 1),
         (host, 1),
@@ -105,9 +105,9 @@ def test_each_stage_runs_on_its_own_executor_in_order(
 ) -> None:
     host, device = make_share("HOST"), make_share("DEVICE")
     outcomes = Outcomes()
-    Pipeline([(host, writes_thread), (device, writes_thread), (host, writes_thread)], timer).start(
-        outcomes.job()
-    )
+    StageRunner(
+        [(host, writes_thread), (device, writes_thread), (host, writes_thread)], timer
+    ).start(outcomes.job())
     (job,) = outcomes.wait()
     assert job.outputs["threads"] == ["HOST-stream-0", "DEVICE-stream-0", "HOST-stream-0"]
     assert job.outcome is Outcome.COMPLETED
@@ -118,10 +118,10 @@ def test_a_hop_gives_its_stream_free_before_the_next_one_runs(
 ) -> None:
     host, device = make_share("HOST"), make_share("DEVICE")
     gate, outcomes = Gate(), Outcomes()
-    pipeline = Pipeline([(host, nothing), (device, lambda _: gate())], timer)
-    pipeline.start(outcomes.job())
+    runner = StageRunner([(host, nothing), (device, lambda _: gate())], timer)
+    runner.start(outcomes.job())
     gate.await_arrivals()
-    Pipeline([(host, nothing)], timer).start(outcomes.job())
+    StageRunner([(host, nothing)], timer).start(outcomes.job())
     outcomes.wait(1)
     gate.open()
     outcomes.wait(2)
@@ -131,7 +131,7 @@ def test_a_job_has_started_when_its_first_stage_runs(
     timer: Timer, make_share: Callable[..., Share]
 ) -> None:
     outcomes, before = Outcomes(), time.monotonic()
-    Pipeline([(make_share(), nothing)], timer).start(outcomes.job())
+    StageRunner([(make_share(), nothing)], timer).start(outcomes.job())
     (job,) = outcomes.wait()
     assert before <= job.started <= job.finished
 
@@ -144,9 +144,9 @@ def test_a_stage_that_raises_ends_its_own_job_alone(
 ) -> None:
     share, outcomes, after = make_share(), Outcomes(), Outcomes()
     ran: list[str] = []
-    broken = Pipeline([(share, fail), (share, lambda _: ran.append("later stage"))], timer)
+    broken = StageRunner([(share, fail), (share, lambda _: ran.append("later stage"))], timer)
     broken.start(outcomes.job())
-    Pipeline([(share, nothing)], timer).start(after.job())
+    StageRunner([(share, nothing)], timer).start(after.job())
     (failed,), (other,) = outcomes.wait(), after.wait()
     assert isinstance(failed.error, InvalidArgument)
     assert (failed.outcome, failed.outputs, ran) == (Outcome.FAILED, {}, [])
@@ -161,9 +161,9 @@ def test_a_stage_that_ends_its_thread_fails_its_job_and_the_device_works_on(
         raise SystemExit(1)
 
     share, outcomes = make_share(), Outcomes()
-    Pipeline([(share, leave)], timer, inline=Quick()).start(outcomes.job(may_run_inline=inline))
+    StageRunner([(share, leave)], timer, inline=Quick()).start(outcomes.job(may_run_inline=inline))
     outcomes.wait(1)
-    Pipeline([(share, nothing)], timer).start(outcomes.job())
+    StageRunner([(share, nothing)], timer).start(outcomes.job())
     failed, other = outcomes.wait(2)
     assert isinstance(failed.error, Internal)
     assert other.outcome is Outcome.COMPLETED
@@ -177,7 +177,7 @@ def test_a_next_hop_on_a_stopped_executor_fails_the_job(
     host, device = make_share("HOST"), make_share("DEVICE")
     outcomes = Outcomes()
     device.executor.stop(PATIENCE_SECONDS)
-    Pipeline([(host, nothing), (device, nothing)], timer).start(outcomes.job())
+    StageRunner([(host, nothing), (device, nothing)], timer).start(outcomes.job())
     (job,) = outcomes.wait()
     assert (job.outcome, getattr(job.error, "status", None)) == (Outcome.FAILED, "UNAVAILABLE")
 
@@ -187,7 +187,7 @@ def test_a_next_hop_on_a_stopped_executor_fails_the_job(
 
 def occupied(share: Share, timer: Timer, outcomes: Outcomes) -> Gate:
     gate = Gate()
-    Pipeline([(share, lambda _: gate())], timer).start(outcomes.job())
+    StageRunner([(share, lambda _: gate())], timer).start(outcomes.job())
     gate.await_arrivals()
     return gate
 
@@ -198,7 +198,7 @@ def test_a_cancelled_job_leaves_the_queue_at_once(
     share, blocker, outcomes = make_share(), Outcomes(), Outcomes()
     gate = occupied(share, timer, blocker)
     job = outcomes.job()
-    Pipeline([(share, nothing)], timer).start(job)
+    StageRunner([(share, nothing)], timer).start(job)
     assert share.executor.waiting == 1
     job.token.cancel(Cancelled("enough"))
     assert (job.outcome, job.started) == (Outcome.CANCELLED, 0.0)
@@ -213,7 +213,7 @@ def test_a_job_cancelled_before_it_starts_does_not_run(
     ran: list[Job] = []
     outcomes, token = Outcomes(), CancelToken()
     token.cancel(Cancelled("too late"))
-    Pipeline([(make_share(), ran.append)], timer).start(outcomes.job(token=token))
+    StageRunner([(make_share(), ran.append)], timer).start(outcomes.job(token=token))
     assert outcomes.wait()[0].outcome is Outcome.CANCELLED
     assert ran == []
 
@@ -225,12 +225,12 @@ def test_a_job_cancelled_in_the_queue_of_a_later_hop_leaves_it_at_once(
     gate = occupied(device, timer, blocker)
     before = Gate()
     job = outcomes.job()
-    Pipeline([(host, lambda _: before()), (device, nothing)], timer).start(job)
+    StageRunner([(host, lambda _: before()), (device, nothing)], timer).start(job)
     before.await_arrivals()
     before.open()
     # The host's stream is free again when the job stands in the device's queue.
     probe = Outcomes()
-    Pipeline([(host, nothing)], timer).start(probe.job())
+    StageRunner([(host, nothing)], timer).start(probe.job())
     probe.wait()
     assert device.executor.waiting == 1
     job.token.cancel(Cancelled("enough"))
@@ -245,7 +245,7 @@ def test_a_running_job_ends_when_its_stage_returns_and_skips_the_stages_left(
 ) -> None:
     share, gate, outcomes, ran = make_share(), Gate(), Outcomes(), list[Job]()
     job = outcomes.job()
-    Pipeline([(share, lambda _: gate()), (share, ran.append)], timer).start(job)
+    StageRunner([(share, lambda _: gate()), (share, ran.append)], timer).start(job)
     gate.await_arrivals()
     job.token.cancel(Cancelled("enough"))
     assert job.outcome is None
@@ -276,10 +276,10 @@ def test_a_job_that_ended_leaves_no_hook_on_its_token(
     quicker = Slow(share.executor, share.flow)
     for each in (share, quicker):
         for stage in (nothing, fail):
-            Pipeline([(each, stage)], timer).start(outcomes.job(token=token))
+            StageRunner([(each, stage)], timer).start(outcomes.job(token=token))
     outcomes.wait(4)
     probe = Outcomes()
-    Pipeline([(share, nothing)], timer).start(probe.job())
+    StageRunner([(share, nothing)], timer).start(probe.job())
     probe.wait()
     assert token._hooks == CancelToken()._hooks
 
@@ -288,12 +288,12 @@ def test_cancelling_at_any_moment_gives_every_job_one_outcome(
     timer: Timer, make_share: Callable[..., Share]
 ) -> None:
     host, device, outcomes = make_share("HOST"), make_share("DEVICE", 2), Outcomes()
-    pipeline = Pipeline([(host, nothing), (device, nothing), (host, nothing)], timer)
+    runner = StageRunner([(host, nothing), (device, nothing), (host, nothing)], timer)
     jobs = [outcomes.job() for _ in range(600)]
 
     def submit() -> None:
         for job in jobs:
-            pipeline.start(job)
+            runner.start(job)
 
     def cancel() -> None:
         for job in jobs:
@@ -315,7 +315,9 @@ def test_a_job_whose_deadline_has_passed_does_not_run(
 ) -> None:
     ran: list[Job] = []
     outcomes = Outcomes()
-    Pipeline([(make_share(), ran.append)], timer).start(outcomes.job(deadline=time.monotonic() - 1))
+    StageRunner([(make_share(), ran.append)], timer).start(
+        outcomes.job(deadline=time.monotonic() - 1)
+    )
     (job,) = outcomes.wait()
     assert (job.outcome, job.started, ran) == (Outcome.EXPIRED, 0.0, [])
     assert isinstance(job.error, DeadlineExceeded)
@@ -332,10 +334,10 @@ def test_a_run_ends_at_the_execution_timeout(
     timer: Timer, make_share: Callable[..., Share], inline: bool
 ) -> None:
     outcomes = Outcomes()
-    pipeline = Pipeline(
+    runner = StageRunner(
         [(make_share(), waits_for_cancel)], timer, execution_timeout=0.02, inline=Quick()
     )
-    pipeline.start(outcomes.job(may_run_inline=inline))
+    runner.start(outcomes.job(may_run_inline=inline))
     (job,) = outcomes.wait()
     assert job.outcome is Outcome.EXPIRED
     assert "EXECUTION_TIMEOUT, 0.02 seconds" in str(job.error)
@@ -349,9 +351,9 @@ def test_a_job_that_may_runs_inline_on_a_quick_network(
     timer: Timer, make_share: Callable[..., Share]
 ) -> None:
     outcomes, budget = Outcomes(), Quick()
-    pipeline = Pipeline([(make_share(), writes_thread)], timer, inline=budget)
+    runner = StageRunner([(make_share(), writes_thread)], timer, inline=budget)
     job = outcomes.job(may_run_inline=True)
-    pipeline.start(job)
+    runner.start(job)
     assert job.outcome is Outcome.COMPLETED
     assert job.outputs["threads"] == [threading.current_thread().name]
     assert len(budget.seconds) == 1
@@ -361,22 +363,22 @@ def test_a_job_runs_on_a_stream_if_it_may_not_run_inline_or_the_network_is_not_q
     timer: Timer, make_share: Callable[..., Share]
 ) -> None:
     share, outcomes = make_share(), Outcomes()
-    Pipeline([(share, writes_thread)], timer, inline=Quick()).start(outcomes.job())
+    StageRunner([(share, writes_thread)], timer, inline=Quick()).start(outcomes.job())
     outcomes.wait(1)
-    unknown = Pipeline([(share, writes_thread)], timer, inline=InlineBudget())
+    unknown = StageRunner([(share, writes_thread)], timer, inline=InlineBudget())
     unknown.start(outcomes.job(may_run_inline=True))
     outcomes.wait(2)
-    Pipeline([(share, writes_thread)], timer).start(outcomes.job(may_run_inline=True))
+    StageRunner([(share, writes_thread)], timer).start(outcomes.job(may_run_inline=True))
     for job in outcomes.wait(3):
         assert job.outputs["threads"] == ["FAKE-stream-0"]
 
 
-def test_a_pipeline_of_several_hops_never_runs_inline(
+def test_a_job_of_several_hops_never_runs_inline(
     timer: Timer, make_share: Callable[..., Share]
 ) -> None:
     host, device, outcomes = make_share("HOST"), make_share("DEVICE"), Outcomes()
-    pipeline = Pipeline([(host, writes_thread), (device, nothing)], timer, inline=Quick())
-    pipeline.start(outcomes.job(may_run_inline=True))
+    runner = StageRunner([(host, writes_thread), (device, nothing)], timer, inline=Quick())
+    runner.start(outcomes.job(may_run_inline=True))
     assert outcomes.wait()[0].outputs["threads"] == ["HOST-stream-0"]
 
 
@@ -390,7 +392,7 @@ def test_a_run_on_a_stream_counts_processor_time_and_not_waiting(
         threading.Event().wait(0.03)
 
     # It may run inline, but no stream is idle.
-    Pipeline([(share, waits)], timer, inline=budget).start(outcomes.job(may_run_inline=True))
+    StageRunner([(share, waits)], timer, inline=budget).start(outcomes.job(may_run_inline=True))
     blocker.open()
     outcomes.wait(2)
     assert budget.seconds[0] < 0.02
@@ -404,18 +406,18 @@ def test_an_ended_job_is_freed_without_the_garbage_collector(
     timer: Timer, make_share: Callable[..., Share], inline: bool
 ) -> None:
     share = make_share()
-    pipeline = Pipeline([(share, nothing)], timer, execution_timeout=600, inline=Quick())
+    runner = StageRunner([(share, nothing)], timer, execution_timeout=600, inline=Quick())
     gc.collect()
     gc.disable()
     try:
         tensor, done = rows(), threading.Event()
         freed = weakref.ref(tensor)
-        pipeline.start(Job({"x": tensor}, lambda _: done.set(), may_run_inline=inline))
+        runner.start(Job({"x": tensor}, lambda _: done.set(), may_run_inline=inline))
         assert done.wait(PATIENCE_SECONDS)
         del tensor
         # The stream's thread lets go of the job before it takes another.
         probe = Outcomes()
-        pipeline.start(probe.job())
+        runner.start(probe.job())
         probe.wait()
         assert freed() is None
     finally:
@@ -457,10 +459,10 @@ def start_ten(
         ran.append(job)
         gate()
 
-    pipeline = Pipeline([(share, stage)], timer, dispatcher=dispatcher)
+    runner = StageRunner([(share, stage)], timer, dispatcher=dispatcher)
     jobs = [Job({}, ended.put, may_run_inline=True) for _ in range(10)]
     for job in jobs:
-        pipeline.start(job)
+        runner.start(job)
     gate.open()
     return jobs, ran, [ended.get(timeout=PATIENCE_SECONDS) for _ in jobs]
 
