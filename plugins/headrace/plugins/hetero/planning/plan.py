@@ -9,9 +9,10 @@ import onnx_ir as ir
 
 from headrace.plugins.hetero.planning.assignment import Assignment, Reasons, assign
 from headrace.plugins.hetero.planning.cut import walk
-from headrace.plugins.hetero.planning.layers import edges_between, layer_of
+from headrace.plugins.hetero.planning.groups import LayerGroup, kept_together, quantised
+from headrace.plugins.hetero.planning.layers import TopLayer, edges_between, layer_of
 from headrace.plugins.hetero.planning.partition import Part
-from headrace.plugins.hetero.planning.unknown_types import kept_together, separated, tensors_of
+from headrace.plugins.hetero.planning.unknown_types import separated, unknown
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.provenance import origins
@@ -138,27 +139,52 @@ def plan(answers: Answers, affinities: Mapping[str, str], *, merge_islands: bool
     names = [layer.name for layer in layers]
     computing = {layer.name for layer in layers if not layer.constant}
     asks_all = bool(affinities) or any(layer.affinity for layer in layers)
-    tensors = tensors_of(nodes)
-    verdicts = kept_together(names, tensors, answers.verdicts)
-    while asks_all or computing.intersection(*_refusals(verdicts, answers.later)) or not verdicts:
+    edges = edges_between(nodes)
+    chosen = {place for place, layer in enumerate(layers) if _is_chosen(layer, affinities)}
+    inseparable = unknown(nodes)
+    fused = (group for group in quantised(nodes, edges) if chosen.isdisjoint(group.layers))
+    groups = [*inseparable, *fused]
+    verdicts, later = _together(names, groups, answers)
+    while asks_all or computing.intersection(*_refusals(verdicts, later)) or not verdicts:
         if not answers.ask_next():
             break
-        verdicts = kept_together(names, tensors, answers.verdicts)
+        verdicts, later = _together(names, groups, answers)
     assignment = assign(
         layers,
-        edges_between(nodes),
+        edges,
         [*verdicts],
         verdicts,
         affinities,
-        later=answers.later,
+        later=later,
         merge_islands=merge_islands,
     )
     unsupported = [
         *_unsupported(assignment, nodes, verdicts),
-        *separated(nodes, tensors, assignment.parts),
+        *separated(nodes, inseparable, assignment.parts),
     ]
     notes = (*assignment.notes, *_rounding(network, assignment.devices))
     return Plan(network, assignment.parts, assignment.devices, tuple(unsupported), notes)
+
+
+def _is_chosen(layer: TopLayer, affinities: Mapping[str, str]) -> bool:
+    """Whether the author or the caller has chosen the layer's device."""
+    return bool(layer.affinity) or layer.name in affinities
+
+
+def _together(
+    names: Sequence[str], groups: Sequence[LayerGroup], answers: Answers
+) -> tuple[Mapping[str, Reasons], Mapping[str, Reasons]]:
+    """For each device, the layers that it does not run as it has answered about the whole network,
+    and those that it has refused since."""
+    verdicts = kept_together(names, groups, answers.verdicts)
+    if not answers.later:
+        return verdicts, {}
+    both = {device: {**verdicts[device], **answers.later.get(device, {})} for device in verdicts}
+    later = {
+        device: {name: why for name, why in reasons.items() if name not in verdicts[device]}
+        for device, reasons in kept_together(names, groups, both).items()
+    }
+    return verdicts, later
 
 
 def _refusals(verdicts: Mapping[str, Reasons], later: Mapping[str, Reasons]) -> list[set[str]]:

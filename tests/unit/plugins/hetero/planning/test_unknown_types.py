@@ -8,7 +8,7 @@ import pytest
 
 from headrace.plugins import auto, batch, cpu, hetero, multi, template
 from headrace.plugins.hetero.planning.partition import Part
-from headrace.plugins.hetero.planning.unknown_types import kept_together, separated, tensors_of
+from headrace.plugins.hetero.planning.unknown_types import separated, unknown
 from headrace.plugins.template.plugin import TemplatePlugin
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.api import plugin_api
@@ -129,24 +129,14 @@ def test_openvino_in_a_list_does_not_hide_them(devices: str, after: str) -> None
     assert {"first", "second"} <= {each.layer for each in found} <= {"first", "second", "after"}
 
 
-def test_a_device_that_refuses_one_end_refuses_the_other_where_another_device_runs_the_first() -> (
-    None
-):
+def test_both_ends_of_each_such_tensor_are_a_group() -> None:
     nodes = list(transform_network(network("NonZero"), common=False).model.graph)
-    names, tensors = [node.name or "" for node in nodes], tensors_of(nodes)
-    assert [(each.source, each.reader) for each in tensors] == [(1, 2), (2, 3)]
-    found = kept_together(names, tensors, {"A": {"first": "no"}, "B": {}})
-    assert {device: [*reasons] for device, reasons in found.items()} == {
-        "A": ["first", "second", "after"],
-        "B": [],
-    }
-    nowhere = kept_together(names, tensors, {"A": {"first": "no"}, "B": {"first": "no"}})
-    assert [[*reasons] for reasons in nowhere.values()] == [["first"], ["first"]]
+    assert [group.layers for group in unknown(nodes)] == [(1, 2), (2, 3)]
 
 
 def test_a_layer_that_still_reads_such_a_tensor_from_another_part_is_named() -> None:
     nodes = list(transform_network(network("NonZero"), common=False).model.graph)
     parts = [Part("A", (0, 1)), Part("B", (2, 3))]
-    (layer,) = separated(nodes, tensors_of(nodes), parts)
+    (layer,) = separated(nodes, unknown(nodes), parts)
     assert layer.layer == "second"
     assert "give 'first' and 'second' one affinity" in layer.reason
