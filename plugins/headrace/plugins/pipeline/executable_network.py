@@ -18,6 +18,7 @@ from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.virtual.flow import PartsFlow, flow
 from headrace.runtime.virtual.networks import execution_devices, optimal_requests, set_known
+from headrace.runtime.virtual.part_job import PartJob
 from headrace.runtime.virtual.subgraph_counters import SubgraphCounters
 
 _LEAST_WINDOW = 16
@@ -92,7 +93,12 @@ class PipelineNetwork(ExecutableNetwork):
         names = job.output_names
         flow = self._flow if names == self._all else self._flow_to(names)
         request = PipelineRequest(job, self._steps, flow, self._counters)
-        self._window.enter(WaitingRequest(job, request.start))
+        if isinstance(job, PartJob):
+            # Its own request has a place in a window. If pipelines run each other in a circle, a
+            # part that waits for a place would wait for its own request.
+            request.start()
+        else:
+            self._window.enter(WaitingRequest(job, request.start))
 
     def _close(self) -> None:
         for each in self._steps:

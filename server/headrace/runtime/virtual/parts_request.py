@@ -145,9 +145,12 @@ class PartsRequest(ABC):
             self._values.clear()
             job.fail(self._failure)
             return
-        job.outputs = {name: self._output(name) for name in job.output_names}
+        try:
+            job.outputs = {name: self._output(name) for name in job.output_names}
+        except Exception as error:  # noqa: BLE001 - a want of memory must end the job, too
+            job.fail(error)
         self._values.clear()
-        job.complete()
+        job.complete()  # if it has not failed
 
     def _output(self, name: str) -> Value:
         if name in self._values:

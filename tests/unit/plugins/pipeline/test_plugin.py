@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.plugins import batch, cpu, pipeline
+from headrace.plugins.pipeline.running import request
+from headrace.plugins.pipeline.running.step import NamedNetwork
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import PluginSource
@@ -22,8 +24,10 @@ from headrace.runtime.errors import (
     DeadlineExceeded,
     FailedPrecondition,
     HeadraceError,
+    Internal,
     InvalidArgument,
     NotFound,
+    ResourceExhausted,
     UnsupportedLayers,
 )
 from headrace.runtime.execution.job import Job
@@ -240,6 +244,27 @@ def test_results_without_a_row_of_their_own_are_stacked(shared: Served) -> None:
     np.testing.assert_array_equal(shared.infer("stacked", {"rows": X})["a"], X.sum(1))
 
 
+def test_a_row_that_lacks_an_output_fails_the_request(
+    shared: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.pipeline("rows", EACH, replace=True)
+    monkeypatch.setattr(NamedNetwork, "submit", lambda _, job: job.complete())
+    with pytest.raises(Internal, match=r"step 'p', row 0 on CPU.0: the device gave \[\]"):
+        shared.infer("rows", {"rows": X})
+
+
+def test_a_want_of_memory_for_the_rows_results_fails_the_request(
+    shared: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gathered(*_: Any, **__: Any) -> Value:
+        raise MemoryError
+
+    shared.pipeline("rows", EACH, replace=True)
+    monkeypatch.setattr(request, "gathered", gathered)
+    with pytest.raises(ResourceExhausted, match="out of memory"):
+        shared.infer("rows", {"rows": X})
+
+
 def test_more_rows_than_a_request_may_have_are_refused(shared: Served) -> None:
     shared.pipeline("rows", EACH, replace=True)
     with pytest.raises(InvalidArgument, match="at most 10000") as caught:
@@ -308,6 +333,22 @@ def test_a_pipeline_cannot_run_itself(served: Served) -> None:
     with pytest.raises(InvalidArgument, match="would run itself, by way of 'q'"):
         served.pipeline("p", named("s", "q", 'image="image"', 'a="a"') + text, replace=True)
     np.testing.assert_array_equal(served.infer("q", {"image": X})["a"], -X)
+
+
+def test_pipelines_that_have_come_to_run_each_other_in_a_circle_fail_and_do_not_wait(
+    served: Served,
+) -> None:
+    def runs(network: str) -> str:
+        return named("s", network, 'x="x"', 'a="y"') + '[outputs]\ny = "a"'
+
+    one_at_once = {"PIPELINE_WINDOW": "1"}
+    served.load("second", NEG)
+    served.load("third", NEG)
+    served.pipeline("first", runs("second"), config=one_at_once)
+    served.pipeline("second", runs("third"), config=one_at_once, replace=True)
+    served.pipeline("third", runs("first"), config=one_at_once, replace=True)
+    with pytest.raises(FailedPrecondition, match="more than 8 pipelines run each other"):
+        served.infer("first", {"x": X})
 
 
 def test_requests_are_counted_for_the_pipeline_its_steps_and_their_networks(

@@ -162,7 +162,7 @@ class PipelineRequest(PartsRequest):
                 )
                 for name in self._flow.outputs[at]
             }
-        except HeadraceError as error:
+        except Exception as error:  # noqa: BLE001 - a want of memory, too
             self._fail(self._named(at, error))
             return
         seconds = sum(each.execution_seconds for each in parts)

@@ -16,6 +16,7 @@ from headrace.runtime.network.network import Port
 from headrace.runtime.network.values import Value
 from headrace.runtime.pipelines.description import PipelineStep
 from headrace.runtime.pipelines.ports import Rows
+from headrace.runtime.virtual.part_job import PartJob
 
 MAX_ROWS: Final = 10_000
 """The most rows of one tensor in one request."""
@@ -93,7 +94,8 @@ class RowsRun:
 
     def ended(self, row: int, part: Job) -> None:
         """Takes the outputs of a row, and begins the next one."""
-        outputs, error = _taken(part)
+        assert isinstance(part, PartJob)
+        outputs, error = part.take_outputs(part.output_names)
         with self._lock:
             is_first = error is not None and self._failure is None
             if error is not None:
@@ -136,13 +138,6 @@ class _RowEnd:
 
     def __call__(self, part: Job) -> None:
         self._run.ended(self._row, part)
-
-
-def _taken(part: Job) -> tuple[dict[str, Value], BaseException | None]:
-    outputs, error = part.outputs, part.error
-    part.inputs, part.outputs = {}, {}
-    part.token.close()
-    return outputs, error
 
 
 def rows_of(step: PipelineStep, inputs: Mapping[str, Value]) -> int:
