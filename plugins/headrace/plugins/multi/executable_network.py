@@ -122,7 +122,7 @@ class PooledNetwork(ExecutableNetwork):
         )
         self._changes: dict[str, str] = {}
         self._alarm = Alarm(services.timer, self._on_alarm)
-        self._loading: Future[None] | None = None
+        self._loading: set[Future[None]] = set()  # single operations on a set are atomic
         self._token = CancelToken()
         self._asker = current_asker()
         self._counters = MemberCounters()
@@ -251,16 +251,18 @@ class PooledNetwork(ExecutableNetwork):
         assert self._services.loads is not None
         load = partial(self._load, device)
         try:
-            with self._lock:
-                if not self._token.cancelled:
-                    self._loading = self._services.loads.submit(load, self._token, self._asker)
+            loading = self._services.loads.submit(load, self._token, self._asker)
         except HeadraceError as error:
             self._has_failed(Failure(device, error))
+            return
+        self._loading.add(loading)
+        loading.add_done_callback(self._loading.discard)
 
     def _load(self, device: str) -> None:
         """Loads the network on the device. It may take long."""
         original = self._original
-        assert original is not None
+        if original is None:  # the network has been closed
+            return
         try:
             candidate = self._candidates[device]
             member, notes = load_member(original, candidate, self._token, None, self._ports)
@@ -270,7 +272,12 @@ class PooledNetwork(ExecutableNetwork):
                 self._has_failed(Failure(device, known), error)
             return
         with self._lock:
-            self._members[device] = member
+            closed = self._token.cancelled
+            if not closed:
+                self._members[device] = member
+        if closed:
+            member.executable.close()
+            return
         self._take_defaults_of(member)
         self._catch_up(member)
         self.loaded_from_cache |= member.executable.loaded_from_cache
@@ -318,8 +325,7 @@ class PooledNetwork(ExecutableNetwork):
         self._token.cancel(Cancelled("the network was unloaded"))
         with self._lock:
             self._alarm.close()
-            loading = self._loading
-        if loading is not None:
+        for loading in list(self._loading):
             loading.exception()  # waits for its end
         self._original = None
         if self._pool is not None:

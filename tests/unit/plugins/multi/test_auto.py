@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
+from headrace.plugins.multi import executable_network, loading
 from headrace.plugins.multi.plugin import AutoPlugin
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -31,7 +33,7 @@ from headrace.testing import networks
 from headrace.testing.infer_request import InferRequest
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
-from tests.support.gate import Gate
+from tests.support.gate import Gate, run_together
 from tests.support.moody_device import MoodyPlugin, absent, missing, moody
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -201,6 +203,56 @@ def test_closing_ends_a_load_under_way(rig: Rig, gate: Gate) -> None:
     network.close()
     assert not rig.device("BEST").compiled
     assert [each.closed for each in rig.device("CPU").compiled] == [1]
+
+
+def test_a_network_may_be_closed_while_it_begins_a_load(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = rig.load("AUTO:BEST,NEXT")
+    begun: list[Future[Any]] = []
+
+    def submit(*load: Any) -> Future[Any]:
+        run_together(network.close)
+        begun.append(real(*load))
+        return begun[-1]
+
+    assert rig.services.loads is not None
+    real = rig.services.loads.submit
+    monkeypatch.setattr(rig.services.loads, "submit", submit)
+    rig.services.states.set("BEST", DeviceState.DOWN, "unplugged")
+    (load,) = begun
+    load.exception(PATIENCE_SECONDS)
+    assert not rig.device("NEXT").compiled
+
+
+def test_a_load_that_ends_as_its_network_is_closed_leaves_nothing_loaded(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = rig.load("AUTO:BEST,NEXT")
+    loaded = Gate()
+    begun: list[Future[Any]] = []
+
+    def load_member(*arguments: Any) -> Any:
+        member = real_load_member(*arguments)
+        loaded()
+        return member
+
+    def submit(*load: Any) -> Future[Any]:
+        begun.append(real(*load))
+        loaded.await_arrivals()
+        run_together(network.close)  # it does not know yet of this load
+        loaded.open()
+        return begun[-1]
+
+    real_load_member = loading.load_member
+    monkeypatch.setattr(executable_network, "load_member", load_member)
+    assert rig.services.loads is not None
+    real = rig.services.loads.submit
+    monkeypatch.setattr(rig.services.loads, "submit", submit)
+    rig.services.states.set("BEST", DeviceState.DOWN, "unplugged")
+    (load,) = begun
+    assert load.exception(PATIENCE_SECONDS) is None
+    assert [each.closed for each in rig.device("NEXT").compiled] == [1]
 
 
 def test_closing_closes_every_copy(rig: Rig) -> None:
