@@ -8,6 +8,7 @@ from collections import deque
 from concurrent import futures
 from typing import Any
 
+from headrace.client import errors
 from headrace.client.balancing.sync.request import BalancedFuture
 from headrace.client.channel.channel import Reply
 from headrace.client.errors import Error
@@ -19,7 +20,8 @@ class HedgedFuture(OutcomeFuture):
     """The first answer to a request. Thread-safe.
 
     The slower attempt is cancelled. If one fails, the other one's answer is taken. `_lock` guards
-    how many attempts have no outcome, and whether the request is settled.
+    how many attempts have no outcome, and whether the request is cancelled and whether it is
+    settled.
     """
 
     def __init__(self, client: Any, request: Any, timeout: float | None) -> None:
@@ -36,9 +38,12 @@ class HedgedFuture(OutcomeFuture):
 
     def cancel(self) -> bool:
         with self._lock:
+            if self._settled:
+                return False
             self._cancelled = True
-        cancelled = [each.cancel() for each in list(self._both)]  # each of them
-        return any(cancelled)
+        for each in list(self._both):
+            each.cancel()
+        return True
 
     def hedge(self) -> None:
         """Sends the request to a second server, if there is one and the budget allows it."""
@@ -65,13 +70,16 @@ class HedgedFuture(OutcomeFuture):
         if error is not None:
             self._failed(error)
         elif self._settles(answered=True):
-            self._outcome.set_result(outcome.result())
+            if self._cancelled:
+                self._outcome.set_exception(errors.cancelled())
+            else:
+                self._outcome.set_result(outcome.result())
             for each in list(self._both):
                 each.cancel()
 
     def _failed(self, error: BaseException) -> None:
         if self._settles(answered=False):
-            self._outcome.set_exception(error)
+            self._outcome.set_exception(errors.cancelled() if self._cancelled else error)
 
     def _settles(self, *, answered: bool) -> bool:
         """Whether the outcome of this attempt is that of the request."""

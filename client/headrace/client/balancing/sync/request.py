@@ -18,7 +18,8 @@ from headrace.client.request import OutcomeFuture
 class BalancedFuture(OutcomeFuture):
     """A request in flight, which is sent again if it fails on one server. Thread-safe.
 
-    One attempt follows another: the callback that ends one begins the next.
+    One attempt follows another: the callback that ends one begins the next. `_lock` guards whether
+    the request is cancelled and whether it is settled.
     """
 
     def __init__(
@@ -34,16 +35,23 @@ class BalancedFuture(OutcomeFuture):
         self._request = request
         self._budget = Budget(float("inf") if timeout is None else timeout)
         self._attempts = client.attempts(request, tried)
+        self._lock = threading.Lock()
         self._cancelled = False
+        self._settled = False
         self._call: Any = None
         self._outcome: futures.Future[Reply] = futures.Future()
         self.server: Server | None = None
         self._begin()
 
     def cancel(self) -> bool:
-        self._cancelled = True
+        with self._lock:
+            if self._settled:
+                return False
+            self._cancelled = True
         call = self._call
-        return not self._outcome.done() and (call is None or bool(call.cancel()))
+        if call is not None:  # otherwise, and between two attempts, `_begin` looks
+            call.cancel()
+        return True
 
     def _begin(self) -> None:
         try:
@@ -52,7 +60,7 @@ class BalancedFuture(OutcomeFuture):
                 raise errors.late(self._client.endpoint)
             server = self._attempts.server()
         except Error as error:
-            self._outcome.set_exception(error)
+            self._settle(error)
             return
         self.server = server
         route = server.route
@@ -64,7 +72,7 @@ class BalancedFuture(OutcomeFuture):
                 self._failed(server, errors.cancelled(), given_up=True)
             else:
                 self._attempts.released(server)
-                self._outcome.set_exception(error)
+                self._settle(error)
             return
         self._call = call
         if self._cancelled:
@@ -74,7 +82,7 @@ class BalancedFuture(OutcomeFuture):
     def _begin_again(self) -> None:
         """Begins the next attempt after a pause, in which the request may have been cancelled."""
         if self._cancelled:
-            self._outcome.set_exception(errors.cancelled())
+            self._settle(errors.cancelled())
         else:
             self._begin()
 
@@ -86,19 +94,30 @@ class BalancedFuture(OutcomeFuture):
             self._failed(server, errors.from_call(failure, route.endpoint), given_up=given_up)
         else:
             self._attempts.answered(server, reply.message)
-            self._outcome.set_result(reply)
+            self._settle(reply)
 
     def _failed(self, server: Server, error: Error, *, given_up: bool) -> None:
         if self._cancelled or (given_up and self._client.group.closed):
             self._attempts.released(server)
-            self._outcome.set_exception(errors.cancelled())
+            self._settle(errors.cancelled())
             return
         pause = self._attempts.failed(server, error, given_up=given_up)
         if pause is None or pause >= self._budget.left_seconds:
-            self._outcome.set_exception(error)
+            self._settle(error)
         elif pause:
             timer = threading.Timer(pause, self._begin_again)
             timer.daemon = True
             timer.start()
         else:
             self._begin()
+
+    def _settle(self, outcome: Reply | Error) -> None:
+        """Ends the request, as cancelled if `cancel` has said so."""
+        with self._lock:
+            self._settled = True
+            if self._cancelled:
+                outcome = errors.cancelled()
+        if isinstance(outcome, Error):
+            self._outcome.set_exception(outcome)
+        else:
+            self._outcome.set_result(outcome)
