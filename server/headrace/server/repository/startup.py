@@ -106,13 +106,17 @@ class Startup:
         that failed."""
         begun: list[Future[NetworkEntry]] = []
         for key, (name, request, model, owner) in list(self._pipelines.items()):
-            with suppress(HeadraceError):
+            try:
                 load = self._core.load_network(
                     request, partial(self._read, model), on_disk=True, owner=owner
                 )
-                load.add_done_callback(partial(self._pipeline_ended, key))
-                load.add_done_callback(partial(self._ended, name))
-                begun.append(load)
+            except HeadraceError as error:
+                self._pipelines.pop(key)
+                self._cannot_begin(request, error, owner)
+                continue
+            load.add_done_callback(partial(self._pipeline_ended, key))
+            load.add_done_callback(partial(self._ended, name))
+            begun.append(load)
         return begun + self._repository.retry()
 
     def _pipeline_ended(self, key: tuple[str, str], load: Future[NetworkEntry]) -> None:
@@ -164,6 +168,9 @@ class Startup:
                 return self._repository.load(name, kept, on_disk=True)
             request, model = kept
             if request.device.type == DEVICE:
+                # The name is the client's meanwhile. An owner may give another reason later.
+                owner = owner or object()
+                self._core.list_failed(request, "the networks of its steps are being loaded", owner)
                 self._pipelines[name, version] = name, request, model, owner
                 return []
             read = partial(self._read, model)

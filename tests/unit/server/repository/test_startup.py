@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from headrace.plugins import pipeline
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.registry import NetworkState
+from headrace.runtime.pipelines.description import read_pipeline
+from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.access.networks import Networks
 from headrace.server.repository.files import RepositoryFiles
@@ -35,8 +39,11 @@ def state(tmp_path: Path) -> StateDirectory:
 
 @pytest.fixture
 def core(state: StateDirectory) -> Iterator[Core]:
-    source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
-    core = Core([source], blob_key=b"key", store=state, max_networks=2)
+    sources = [
+        PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin)),
+        PluginSource("PIPELINE", lambda: pipeline.create_plugin),
+    ]
+    core = Core(sources, blob_key=b"key", store=state, max_networks=2)
     yield core
     core.stop()
 
@@ -50,6 +57,21 @@ def keep(state: StateDirectory, *names: str, device: str = "HOOK") -> None:
     with state.keep_model(networks.add().network) as model:
         for name in names:
             state.save_network(LoadRequest(name, DeviceName.parse(device)), model, alone=True)
+
+
+def keep_pipeline(state: StateDirectory, name: str, network: str) -> None:
+    text = f"""
+        [[step]]
+        name = "s"
+        network = "{network}"
+        inputs = {{x = "x", y = "y"}}
+        outputs = {{z = "z"}}
+        [outputs]
+        z = "z"
+    """
+    made = network_of(read_pipeline(tomllib.loads(text)), {}, Limits())
+    with state.keep_model(made) as model:
+        state.save_network(LoadRequest(name, DeviceName.parse("PIPELINE")), model, alone=True)
 
 
 def offer(folder: Path, name: str) -> None:
@@ -134,6 +156,27 @@ def test_the_repository_s_does_not_stand_in_for_a_client_s_that_failed(
     ((failed, device, reason),) = found(core).values()
     assert (failed, device) == (FAILED, "GONE")
     assert reason.startswith("device: unknown device 'GONE'")
+
+
+def test_a_client_s_pipeline_keeps_its_name_until_its_networks_are_loaded(
+    core: Core, state: StateDirectory, health: HealthReporter, tmp_path: Path
+) -> None:
+    keep_pipeline(state, "p", "offered")
+    offer(tmp_path / "repository", "offered")
+    offer(tmp_path / "repository", "p")
+    start(core, state, health, tmp_path / "repository")
+    assert found(core) == {"offered": (READY, "HOOK", ""), "p": (READY, "PIPELINE", "")}
+
+
+def test_a_client_s_pipeline_that_there_is_no_room_for_says_so(
+    core: Core, state: StateDirectory, health: HealthReporter
+) -> None:
+    keep(state, "a", "b")
+    keep_pipeline(state, "p", "a")
+    start(core, state, health)
+    failed, device, reason = found(core)["p"]
+    assert (failed, device) == (FAILED, "PIPELINE")
+    assert "2 networks are loaded" in reason
 
 
 def test_those_beyond_the_limit_are_listed_and_can_be_forgotten(
