@@ -18,6 +18,7 @@ from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
 from headrace.runtime.config.schema import MAX_KEYS, ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.server.repository.description import read_description
+from headrace.server.repository.model_config import ModelSettings
 from headrace.server.settings.sources import load_settings
 from headrace.wire import bounds, codec, framing
 from tests.support.manual import PAGES, REPOSITORY, TABLES, blocks, section, text_of
@@ -115,15 +116,15 @@ def test_the_example_of_a_network_description_is_read_as_it_stands(tmp_path: Pat
     (folder / "model.onnx").write_bytes(b"never read")
     (folder / "labels.txt").write_text("cat\ndog\n")
     (folder / "network.toml").write_text(toml_block("[inputs.x]"), "utf-8")
-    description = read_description("classifier", folder)
+    description = read_description("classifier", folder, ModelSettings())
     request = description.request
     assert (description.policy.latest, description.traffic) == (2, {"2": 10})
     assert (request.presentation.labels[""], request.presentation.max_batch_size) == (
         ("cat", "dog"),
         32,
     )
-    assert request.warm_up is not None
-    assert request.warm_up.shapes == {"x": (1, 224, 224, 3)}
+    (warm_up,) = request.warm_ups
+    assert warm_up.shapes == {"x": (1, 224, 224, 3)}
     assert str(request.device) == "CPU"
     assert ConfigSchema(*STANDARD_KEYS).resolve(request.config).explicit == set(request.config)
     assert request.options.inputs["x"].mean == (123.7, 116.3, 103.5)

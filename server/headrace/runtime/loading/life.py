@@ -243,8 +243,8 @@ class NetworkLife:
                 self._networks.count_bytes(entry, lambda: sum(map(len, network.chunks())))
                 executable = compile_network(entry)
             try:
-                if request.warm_up is not None:
-                    run_warm_up(executable, request.warm_up, entry.token)
+                for warm_up in request.warm_ups:
+                    run_warm_up(executable, warm_up, entry.token)
                 entry.load_seconds = time.monotonic() - start
                 self._save_and_publish(load, executable)
             except BaseException:

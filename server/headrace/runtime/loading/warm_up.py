@@ -19,6 +19,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.network.network import Port
 from headrace.runtime.network.values import Value
+from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.transform.warm_up import WarmUp
 
 MAX_BYTES: Final = 1 << 30
@@ -76,17 +77,18 @@ def _inputs(executable: ExecutableNetwork, warm_up: WarmUp) -> dict[str, Value]:
     for port in executable.inputs:
         if port.name in given:
             inputs[port.name] = given.pop(port.name)
-        elif not port.optional:
-            inputs[port.name] = _zeros(port, warm_up.shapes.get(port.name))
+        elif port.name in warm_up.shapes or not port.optional:
+            inputs[port.name] = _made(port, warm_up)
     unknown = [*given, *(warm_up.shapes.keys() - {port.name for port in executable.inputs})]
     if unknown:
         raise FailedPrecondition(f"the network has no input {unknown[0]!r}", field=_NAME)
     return inputs
 
 
-def _zeros(port: Port, shape: tuple[int, ...] | None) -> Value:
+def _made(port: Port, warm_up: WarmUp) -> Value:
     if port.kind == "sequence":
         return []
+    shape = warm_up.shapes.get(port.name)
     if shape is None:
         shape = tuple(size if isinstance(size, int) else 1 for size in port.shape or ())
     is_text = port.dtype == ir.DataType.STRING
@@ -97,7 +99,29 @@ def _zeros(port: Port, shape: tuple[int, ...] | None) -> Value:
     if len(shape) > 64 or size * dtype.itemsize > MAX_BYTES:
         message = f"input {port.name!r} takes more than {MAX_BYTES} bytes; give warmup.shapes"
         raise FailedPrecondition(message, field=_NAME)
-    return np.full(shape, b"", object) if is_text else np.zeros(shape, dtype)
+    if port.name in warm_up.raw:
+        return _raw(port, warm_up.raw[port.name], shape)
+    if is_text:
+        return np.full(shape, b"", object)
+    if port.name in warm_up.random:
+        random = np.random.default_rng(0).random(shape)
+        return (random if dtype.kind in "fcV" else random < 0.5).astype(dtype)
+    return np.zeros(shape, dtype)
+
+
+def _raw(port: Port, file: Path, shape: tuple[int, ...]) -> Value:
+    """The tensor whose bytes a file holds."""
+    if port.dtype == ir.DataType.STRING:
+        message = f"input {port.name!r} takes strings, which have no raw form"
+        raise FailedPrecondition(message, field=file.name)
+    try:
+        data = read_file(file, MAX_BYTES)
+        return np.frombuffer(data, port.dtype.numpy()).reshape(shape)
+    except OSError as error:
+        raise FailedPrecondition(f"cannot be read: {error.strerror}", field=file.name) from error
+    except ValueError as error:
+        message = f"does not hold the {list(shape)} elements of input {port.name!r}: {error}"
+        raise FailedPrecondition(message, field=file.name) from error
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -28,6 +28,8 @@ class InputOptions:
             the height and width of the caller's tensor may differ from the network's.
         mean: one value, or one for each channel, to subtract.
         scale: one value, or one for each channel, to divide by after the mean is subtracted.
+        shape: the sizes of the caller's tensor, with None for any size. Its elements, in their
+            order, are those of the network's own input. It goes with no layout and no resize.
     """
 
     dtype: ir.DataType | None = None
@@ -36,6 +38,7 @@ class InputOptions:
     resize: str = ""
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+    shape: tuple[int | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class OutputOptions:
     dtype: ir.DataType | None = None
     layout: str = ""
     network_layout: str = ""
+    shape: tuple[int | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +116,13 @@ class Presentation:
             every output without its own.
         version_policy: which versions a client asked for, in Triton's form. Empty if it named no
             policy.
+        priority: the priority of requests that bring none.
     """
 
     max_batch_size: int = 0
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     version_policy: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
 
     def labels_of(self, output: str) -> tuple[str, ...]:
         """The labels of an output. Empty if there are none."""
@@ -128,6 +134,7 @@ class Presentation:
             "max_batch_size": self.max_batch_size,
             "labels": dict(self.labels),
             "version_policy": dict(self.version_policy),
+            "priority": self.priority,
         }
 
     @classmethod
@@ -138,6 +145,7 @@ class Presentation:
             int(facts.get("max_batch_size", 0)),
             {str(name): tuple(map(str, label)) for name, label in labels.items()},
             dict(facts.get("version_policy", {})),
+            int(facts.get("priority", 0)),
         )
 
 
@@ -173,7 +181,7 @@ class LoadRequest:
     reference: Reference | None = None
     version: str = "1"
     presentation: Presentation = field(default_factory=Presentation)
-    warm_up: WarmUp | None = None
+    warm_ups: tuple[WarmUp, ...] = ()
 
     def to_json(self) -> str:
         """The request as JSON, without the reference."""
@@ -223,6 +231,7 @@ def options_to_json(options: NetworkOptions) -> dict[str, Any]:
                 "resize": each.resize,
                 "mean": list(each.mean),
                 "scale": list(each.scale),
+                "shape": each.shape,
             }
             for name, each in options.inputs.items()
         },
@@ -231,6 +240,7 @@ def options_to_json(options: NetworkOptions) -> dict[str, Any]:
                 "dtype": _dtype_name(output.dtype),
                 "layout": output.layout,
                 "network_layout": output.network_layout,
+                "shape": output.shape,
             }
             for name, output in options.outputs.items()
         },
@@ -248,6 +258,7 @@ def options_from_json(facts: Mapping[str, Any]) -> NetworkOptions:
             resize=each["resize"],
             mean=tuple(each["mean"]),
             scale=tuple(each["scale"]),
+            shape=_shape(each),
         )
         for name, each in facts["inputs"].items()
     }
@@ -256,10 +267,16 @@ def options_from_json(facts: Mapping[str, Any]) -> NetworkOptions:
             dtype=_dtype(each["dtype"]),
             layout=each["layout"],
             network_layout=each["network_layout"],
+            shape=_shape(each),
         )
         for name, each in facts["outputs"].items()
     }
     return NetworkOptions(inputs, outputs, dict(facts["affinities"]))
+
+
+def _shape(facts: Mapping[str, Any]) -> tuple[int | None, ...] | None:
+    shape = facts.get("shape")  # older servers wrote none
+    return None if shape is None else tuple(shape)
 
 
 def _dtype_name(dtype: ir.DataType | None) -> str | None:

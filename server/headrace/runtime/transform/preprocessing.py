@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import onnx
@@ -15,6 +15,8 @@ from headrace.runtime.intake import naming
 from headrace.runtime.intake.provenance import stamp
 from headrace.runtime.network.network import LAYOUT
 from headrace.runtime.transform.options import InputOptions, OutputOptions
+
+_Sizes: TypeAlias = "tuple[int | None, ...]"
 
 RESIZE_MODES: Final = {"LINEAR": "linear", "NEAREST": "nearest", "CUBIC": "cubic"}
 
@@ -129,6 +131,24 @@ class _End:
         shape = None if value.shape is None else ir.Shape([value.shape[at] for at in order])
         return self.node("Transpose", [value], value.dtype, shape, perm=order)
 
+    def reshape(self, value: ir.Value, source: _Sizes | None, target: _Sizes | None) -> ir.Value:
+        """The elements of `value`, whose shape is `source`, in the shape `target`.
+
+        Raises:
+            InvalidArgument: the shapes do not tell which size is which.
+        """
+        if source is None or target is None:
+            raise self.error("shape", f"the network does not tell the shape of {self.name!r}")
+        batch = source[:1] == target[:1] == (None,)  # the first axis stays what it is
+        wanted = [0 if batch and not at else size for at, size in enumerate(target)]
+        known = [math.prod(size or 1 for size in shape) for shape in (source, target)]
+        free = [shape[batch:].count(None) for shape in (source, target)]
+        if max(free) > 1 or 0 in wanted[batch:] or (free == [0, 0] and known[0] != known[1]):
+            told = [[-1 if size is None else size for size in shape] for shape in (source, target)]
+            raise self.error("shape", f"{told[0]} cannot become {told[1]}: the sizes do not fit")
+        sizes = self.constant(np.array([-1 if each is None else each for each in wanted], np.int64))
+        return self.node("Reshape", [value, sizes], value.dtype, ir.Shape(target))
+
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         if value.dtype == dtype:
             return value
@@ -159,6 +179,8 @@ class _Input:
         self._layout, self._own = end.check_layouts(options.layout, options.network_layout)
         if end.value.is_graph_output():
             raise end.error("dtype", f"{end.name!r} is an output too, so it takes no options")
+        if options.shape is not None and (self._layout or options.resize):
+            raise end.error("shape", "goes with no layout and no resize")
         if options.resize and options.resize not in RESIZE_MODES:
             modes = ", ".join(RESIZE_MODES)
             raise end.error("resize", f"{options.resize!r} is not one of {modes}")
@@ -174,6 +196,8 @@ class _Input:
         )
         end.opset(7, "dtype")
         value = end.transpose(sent, self._layout, self._own)
+        if options.shape is not None:
+            value = end.reshape(value, options.shape, _sizes(own.shape))
         if options.resize not in ("", "NEAREST") or options.mean or options.scale:
             if not self._dtype.is_floating_point():
                 message = f"the network's {end.name!r} is {self._dtype.name}, not floating point"
@@ -199,6 +223,8 @@ class _Input:
 
     def _sent_shape(self) -> ir.Shape | None:
         shape = self._end.value.shape
+        if self._options.shape is not None:
+            return ir.Shape(self._options.shape)
         if shape is None or not self._own:
             return shape
         sizes = dict(zip(self._own, shape, strict=True))
@@ -248,12 +274,22 @@ class _Input:
         return end.constant(array.reshape([-1] + [1] * (len(self._own) - at - 1)))
 
 
+def _sizes(shape: ir.Shape | None) -> _Sizes | None:
+    if shape is None:
+        return None
+    return tuple(size if isinstance(size, int) else None for size in shape)
+
+
 def _give(end: _End, options: OutputOptions) -> None:
     own = end.check_tensor()
     dtype = end.check_dtype(options.dtype, own)
     layout, network_layout = end.check_layouts(options.layout, options.network_layout)
+    if options.shape is not None and layout:
+        raise end.error("shape", "goes with no layout")
     graph = end.model.graph
     value = end.transpose(end.value, network_layout, layout)
+    if options.shape is not None:
+        value = end.reshape(value, _sizes(value.shape), options.shape)
     value = end.cast(value, dtype)
     if end.nodes:
         end.opset(7, "dtype")

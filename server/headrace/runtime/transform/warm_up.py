@@ -14,11 +14,16 @@ class WarmUp:
     Attributes:
         count: how many requests run, one after the other.
         shapes: the shapes of inputs whose sizes are not all fixed. A size that is not given is 1.
+        random: the inputs that get random numbers from 0 to 1 instead of zeros; an integer is 0
+            or 1.
+        raw: the files that hold the bytes of inputs.
         file: a file with the inputs' arrays, as ``numpy.savez`` writes it; None for zeros.
-        stamp: shows whether the file has changed. It makes the load of a network another one.
+        stamp: shows whether the files have changed. It makes the load of a network another one.
     """
 
     count: int = 1
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    random: frozenset[str] = frozenset()
+    raw: Mapping[str, Path] = field(default_factory=dict)
     file: Path | None = None
     stamp: tuple[int, ...] = ()

@@ -12,10 +12,9 @@ import onnx_ir as ir
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.key import as_text
-from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
+from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.sequences.keys import ROWS, STATES, Declaration, written
-from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.transform.options import (
     InputOptions,
     LoadRequest,
@@ -23,15 +22,15 @@ from headrace.runtime.transform.options import (
     OutputOptions,
     Presentation,
     Reference,
-    read_labels,
 )
 from headrace.runtime.transform.warm_up import WarmUp
+from headrace.server.repository.model_config import ModelSettings
+from headrace.server.repository.named_files import file_inside, labels_inside, read_bounded
 from headrace.server.repository.policy import LATEST, VersionPolicy, parse_policy
 from headrace.server.toml import parse_toml
 
 FILE: Final = "network.toml"
 _MAX_BYTES: Final = 1 << 20
-_MAX_LABEL_BYTES: Final = 1 << 20
 _MAX_BATCH: Final = 2**31 - 1
 _MAX_WARM_UPS: Final = 1000
 _KEYS: Final = {
@@ -96,43 +95,57 @@ class Description:
         return replace(self, request=request)
 
 
-def read_description(name: str, folder: Path, device: str = "CPU") -> Description:
+def read_description(name: str, folder: Path, settings: ModelSettings) -> Description:
     """Reads the description of a network in `folder`. Without a file, it has only defaults.
 
     Args:
-        device: the device if the file names none.
+        settings: what the network's ``config.pbtxt`` says. The file's own words come first.
 
     Raises:
         FailedPrecondition: the file cannot be read.
         InvalidArgument, NotFound: a value in the file is wrong. The error names the key.
     """
-    path = folder / FILE
-    if not os.path.lexists(path):
-        return Description(LoadRequest(name, DeviceName.parse(device), origin="repository"))
-    try:
-        facts = parse_toml(_read(path, FILE, _MAX_BYTES))
-    except ValueError as error:
-        raise InvalidArgument(str(error), field=FILE) from error
+    path, facts = folder / FILE, {}
+    if os.path.lexists(path):
+        try:
+            facts = parse_toml(read_bounded(path, FILE, _MAX_BYTES))
+        except ValueError as error:
+            raise InvalidArgument(str(error), field=FILE) from error
     _only(facts, set(_KEYS), "")
+    labels = {
+        output: labels_inside(folder, file, settings.place)
+        for output, file in settings.label_files.items()
+    }
+    if "device" in facts:
+        device = DeviceName.parse(str(facts["device"]), field=f"{FILE}: device")
+        settings = replace(settings, device=str(device))
+    if "version_policy" in facts:
+        settings = replace(settings, policy=None)
+    described = LoadRequest(name, DeviceName.parse("CPU"), origin="repository")
+    base = settings.applied(described, labels)
     config, outputs = _table(facts, "config"), _table(facts, "outputs")
     options = NetworkOptions(
-        {key: _input(each, key) for key, each in _table(facts, "inputs").items()},
-        {key: _output(output, key) for key, output in outputs.items()},
+        {
+            **base.options.inputs,
+            **{key: _input(each, key) for key, each in _table(facts, "inputs").items()},
+        },
+        {
+            **base.options.outputs,
+            **{key: _output(output, key) for key, output in outputs.items()},
+        },
         {key: str(each) for key, each in _table(facts, "affinities").items()},
     )
     texts = {key: as_text(value) for key, value in config.items()}
     if states := _table(facts, "states"):
         texts[STATES.name] = written([_state(states, name) for name in states])
-    request = LoadRequest(
-        name,
-        DeviceName.parse(str(facts.get("device", device)), field=f"{FILE}: device"),
-        texts,
-        options,
-        "repository",
-        presentation=_presentation(facts, outputs, folder),
-        warm_up=_warm_up(facts.get("warmup"), folder),
+    request = replace(
+        base,
+        config={**base.config, **texts},
+        options=options,
+        presentation=_presentation(facts, outputs, folder, base.presentation),
+        warm_ups=(_warm_up(facts["warmup"], folder),) if "warmup" in facts else base.warm_ups,
     )
-    policy = parse_policy(facts.get("version_policy"), f"{FILE}: version_policy")
+    policy = settings.policy or parse_policy(facts.get("version_policy"), f"{FILE}: version_policy")
     return Description(request, policy, _traffic(facts))
 
 
@@ -141,20 +154,6 @@ def keys_table() -> str:
     rows = ["| key | what |", "| --- | --- |"]
     rows += [f"| `{key}` | {meaning} |" for key, meaning in _KEYS.items()]
     return "\n".join(rows) + "\n"
-
-
-def _read(path: Path, what: str, limit: int) -> bytes:
-    try:
-        return read_file(path, limit)
-    except OSError as error:
-        raise FailedPrecondition(f"cannot be read: {error.strerror}", field=what) from error
-
-
-def _labels(path: Path, name: str) -> tuple[str, ...]:
-    try:
-        return read_labels(_read(path, name, _MAX_LABEL_BYTES).decode("utf-8-sig"), name)
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"is not UTF-8: {error}", field=name) from error
 
 
 def _traffic(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -167,26 +166,24 @@ def _traffic(facts: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _presentation(
-    facts: Mapping[str, Any], outputs: Mapping[str, Any], folder: Path
+    facts: Mapping[str, Any], outputs: Mapping[str, Any], folder: Path, base: Presentation
 ) -> Presentation:
-    size = facts.get("max_batch_size", 0)
+    """
+    Args:
+        base: what holds where the file says nothing.
+    """
+    size = facts.get("max_batch_size", base.max_batch_size)
     if type(size) is not int or not 0 <= size <= _MAX_BATCH:
         message = f"must be a whole number from 0 to {_MAX_BATCH}, not {size!r}"
         raise InvalidArgument(message, field=f"{FILE}: max_batch_size")
     named = {"": _text(facts, "label_filename", "")}
     for output, each in outputs.items():
         named[output] = _text(each, "label_filename", f"outputs.{output}")
-    labels = {}
-    for output, name in named.items():
-        if name:
-            path = file_inside(folder, name, "label_filename")
-            labels[output] = _labels(path, name)
-    return Presentation(size, labels)
+    labels = {output: labels_inside(folder, name, FILE) for output, name in named.items() if name}
+    return replace(base, max_batch_size=size, labels={**base.labels, **labels})
 
 
-def _warm_up(facts: Any, folder: Path) -> WarmUp | None:
-    if facts is None:
-        return None
+def _warm_up(facts: Any, folder: Path) -> WarmUp:
     facts = {"file": facts} if isinstance(facts, str) else facts
     _only(facts, {"count", "shapes", "file"}, "warmup")
     count, where = facts.get("count", 1), f"{FILE}: warmup"
@@ -197,9 +194,9 @@ def _warm_up(facts: Any, folder: Path) -> WarmUp | None:
     name = _text(facts, "file", "warmup")
     if not name:
         return WarmUp(count, shapes)
-    file = file_inside(folder, name, "warmup")
+    file = file_inside(folder, name, "warmup", FILE)
     facts = file.stat()
-    return WarmUp(count, shapes, file, (facts.st_size, facts.st_mtime_ns, facts.st_ino))
+    return WarmUp(count, shapes, file=file, stamp=(facts.st_size, facts.st_mtime_ns, facts.st_ino))
 
 
 def _shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
@@ -212,29 +209,9 @@ def _shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
     return {name: tuple(shape) for name, shape in shapes.items()}
 
 
-def file_inside(folder: Path, name: str, key: str, file: str = FILE) -> Path:
-    """The path of a file that the description names.
-
-    Args:
-        key, file: where it is named, for the error.
-
-    Raises:
-        InvalidArgument: the path is not a file inside the network's folder.
-    """
-    where = f"{file}: {key}"
-    try:
-        path = (folder / name).resolve()
-        inside = path.is_relative_to(folder.resolve()) and path.is_file()
-    except (OSError, ValueError, RuntimeError):
-        inside = False
-    if not inside:
-        raise InvalidArgument(f"{name[:200]!r} is not a file in the network's folder", field=where)
-    return path
-
-
 def _input(facts: Any, name: str) -> InputOptions:
     where = f"inputs.{name}"
-    _only(facts, {"dtype", "layout", "network_layout", "resize", "mean", "scale"}, where)
+    _only(facts, {"dtype", "layout", "network_layout", "resize", "mean", "scale", "shape"}, where)
     return InputOptions(
         dtype=_dtype(facts, where),
         layout=_text(facts, "layout", where),
@@ -242,17 +219,29 @@ def _input(facts: Any, name: str) -> InputOptions:
         resize=_text(facts, "resize", where),
         mean=_numbers(facts, "mean", where),
         scale=_numbers(facts, "scale", where),
+        shape=_shape(facts, where),
     )
 
 
 def _output(facts: Any, name: str) -> OutputOptions:
     where = f"outputs.{name}"
-    _only(facts, {"dtype", "layout", "network_layout", "label_filename"}, where)
+    _only(facts, {"dtype", "layout", "network_layout", "label_filename", "shape"}, where)
     return OutputOptions(
         dtype=_dtype(facts, where),
         layout=_text(facts, "layout", where),
         network_layout=_text(facts, "network_layout", where),
+        shape=_shape(facts, where),
     )
+
+
+def _shape(facts: Mapping[str, Any], where: str) -> tuple[int | None, ...] | None:
+    shape = facts.get("shape")
+    if shape is None:
+        return None
+    if not isinstance(shape, list) or not all(type(size) is int and size >= -1 for size in shape):
+        message = f"must be a list of sizes, as [-1, 16], not {shape!r}"
+        raise InvalidArgument(message, field=f"{FILE}: {where}.shape")
+    return tuple(None if size == -1 else size for size in shape)
 
 
 def _state(states: Mapping[str, Any], name: str) -> Declaration:

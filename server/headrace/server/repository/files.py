@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
-from headrace.runtime.errors import FailedPrecondition, NotFound, Unavailable
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.entry import check_network_name
 from headrace.runtime.loading.versions import highest
@@ -15,13 +17,21 @@ from headrace.runtime.pipelines.description import FILE as PIPELINE
 from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.system.atomic_file import read_file
 from headrace.runtime.system.buffers import Buffer
-from headrace.runtime.transform.options import LoadRequest, Reference
+from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Reference
 from headrace.server.repository import folder
-from headrace.server.repository.description import Description, file_inside, read_description
-from headrace.server.repository.folder import MODEL, NetworkFolder, Signature
+from headrace.server.repository.description import Description, read_description
+from headrace.server.repository.folder import Files, NetworkFolder, Signature
+from headrace.server.repository.model_config import FILE as CONFIG
+from headrace.server.repository.model_config import (
+    MODEL,
+    ModelSettings,
+    check_ports,
+    read_text,
+)
+from headrace.server.repository.named_files import file_inside
 from headrace.server.repository.pipelines import MAX_BYTES, parse_pipeline
-from headrace.server.repository.triton import FILE as ENSEMBLE
-from headrace.server.repository.triton import read_ensemble
+
+_AS_IT_IS: Final = NetworkOptions()
 
 
 class RepositoryFiles:
@@ -65,16 +75,9 @@ class RepositoryFiles:
         return network_folder
 
     def describe(self, name: str, network_folder: NetworkFolder) -> Description:
-        """The network's description. Raises as `read_description`."""
-        sources = {each.source for each in network_folder.versions.values()}
-        pipeline = bool(sources) and sources <= {PIPELINE, ENSEMBLE}
-        description = read_description(name, network_folder.path, DEVICE if pipeline else "CPU")
-        if sources == {ENSEMBLE}:
-            most = read_ensemble(self._text(network_folder.path / ENSEMBLE), name)[1]
-            request = description.request
-            presentation = replace(request.presentation, max_batch_size=most)
-            return replace(description, request=replace(request, presentation=presentation))
-        return description
+        """The network's description. Raises as `read_description` and `read_text`."""
+        settings = self._settings(name, network_folder)
+        return read_description(name, network_folder.path, settings)
 
     def load_request(self, name: str, reference: Reference) -> LoadRequest:
         """How to load the network that a client asks for as `name`.
@@ -111,13 +114,17 @@ class RepositoryFiles:
         is_inside = files.folder.resolve().is_relative_to(whole.resolve())  # otherwise a link
         try:
             within = whole if is_inside else files.folder
-            if files.source == ENSEMBLE:
-                text = self._text(files.folder / ENSEMBLE)
-                network = network_of(read_ensemble(text, whole.name)[0], {}, self._limits)
+            settings = self._settings(whole.name, network_folder)
+            if settings.pipeline is not None:
+                network = network_of(settings.pipeline, {}, self._limits)
             elif files.source == PIPELINE:
                 network = self._pipeline(files.folder, within)
             else:
-                network = self._model(files.folder / MODEL, within, spooled=spooled)
+                network = self._model(_model_of(files, settings), within, spooled=spooled)
+                described = read_description(
+                    whole.name, whole, replace(settings, options=_AS_IT_IS)
+                )
+                check_ports(network, settings, described.request)
             network.notes += network_folder.notes
         finally:  # if the files changed, the data that was read may be wrong
             self._check_unchanged(network_folder, version, files.signature)
@@ -137,6 +144,26 @@ class RepositoryFiles:
         except OSError as error:
             message = f"cannot be read: {error.strerror}"
             raise FailedPrecondition(message, field=path.name) from error
+
+    def _settings(self, name: str, network_folder: NetworkFolder) -> ModelSettings:
+        """What a ``config.pbtxt`` says of the network; nothing if there is none.
+
+        Raises:
+            FailedPrecondition: it cannot be read, or says another thing than the files.
+            Also raises as `read_text`.
+        """
+        sources = {each.source for each in network_folder.versions.values() if not each.fault}
+        kind = DEVICE if sources == {PIPELINE} else None
+        path = network_folder.path / CONFIG
+        if not os.path.lexists(path):
+            return ModelSettings(device=kind)
+        settings = read_text(self._text(path), name, network_folder.path)
+        if settings.pipeline is not None and sources != {CONFIG}:
+            raise FailedPrecondition(
+                f"{CONFIG} describes an ensemble, and there is a model too; remove one of them",
+                field=CONFIG,
+            )
+        return settings if kind is None else replace(settings, device=settings.device or kind)
 
     def _pipeline(self, folder: Path, within: Path) -> Network:
         """The pipeline that a folder describes, with the models of its steps.
@@ -166,3 +193,19 @@ class RepositoryFiles:
             raise Unavailable(
                 "its files changed while they were read; copy them beside, then rename"
             )
+
+
+def _model_of(files: Files, settings: ModelSettings) -> Path:
+    """The file of a version that has the model.
+
+    Raises:
+        FailedPrecondition: there is no such file.
+    """
+    if settings.model_file == MODEL and files.source != CONFIG:
+        return files.folder / files.source
+    try:
+        return file_inside(files.folder, settings.model_file, "default_model_filename", CONFIG)
+    except InvalidArgument as error:
+        name = settings.model_file[:200]
+        message = f"there is no {name}, and {CONFIG} describes no ensemble"
+        raise FailedPrecondition(message, field=CONFIG) from error

@@ -3,7 +3,7 @@
     name/model.onnx             version 1 of a network without folders for versions
     name/2/model.onnx           version 2 of a network
     name/pipeline.toml          a pipeline, in the place of a model
-    name/config.pbtxt           an ensemble of Triton, if there is no model
+    name/config.pbtxt           Triton's configuration: of the model, or of an ensemble
     name/network.toml           how to load it, and which versions serve
 
 Every folder is a network. One that has no model is a network with a fault, so that its owner learns
@@ -27,13 +27,14 @@ from typing import Final, NamedTuple, TypeAlias
 from headrace.runtime.loading.entry import FIRST_VERSION, is_network_name, is_version
 from headrace.runtime.pipelines.description import FILE as PIPELINE
 from headrace.server.repository.description import FILE
-from headrace.server.repository.triton import FILE as ENSEMBLE
+from headrace.server.repository.model_config import FILE as CONFIG
+from headrace.server.repository.model_config import MODEL
 
 _log = logging.getLogger(__name__)
 
-MODEL: Final = "model.onnx"
 _SOURCES: Final = (MODEL, PIPELINE)
-"""The files that a version is loaded from, of which it has one."""
+"""The files that a version is loaded from, of which it has one. A folder of the model's name may
+hold the model beside its external data."""
 MAX_NETWORKS: Final = 100_000
 MAX_VERSIONS: Final = 1000
 """The most versions that one network may have."""
@@ -48,11 +49,6 @@ _MAX_NAMES: Final = 1000
 
 _TWO_SOURCES: Final = f"both {MODEL} and {PIPELINE} are there; remove one"
 LEADS_OUT: Final = "is a link that leads out of the model repository"
-_CONFIG_PBTXT: Final = (
-    "config.pbtxt is not read; write network.toml: max_batch_size, version_policy and "
-    "label_filename keep their names, instance_group is NUM_STREAMS in [config], dynamic_batching "
-    "is device = 'BATCH:CPU(8)', model_warmup is warmup"
-)
 
 
 class _Stamp(NamedTuple):
@@ -75,7 +71,8 @@ class Files:
 
     Attributes:
         folder: the folder that holds the files.
-        source: the file that the version is loaded from.
+        source: the file that the version is loaded from, in the folder. ``config.pbtxt`` stands for
+            what that file names.
         signature: stays the same as long as nobody changes the files.
         settled: whether the files were renamed into place whole, and not written since.
         fault: why the version cannot be loaded; empty if it can.
@@ -147,37 +144,40 @@ def _network(root: Path, path: Path) -> NetworkFolder | None:
     if not os.path.isdir(path):  # noqa: PTH112 - faster: each look may check ten thousand
         return _no_folder(path)
     versions: dict[str, Files] = {}
+    numbered: list[os.DirEntry[str]] = []
     beside: list[os.DirEntry[str]] = []
     notes: list[str] = []
-    fault, source = "", ""
+    fault, source, config = "", "", None
     with os.scandir(path) as entries:
         for entry in entries:
             name = entry.name
             if name.startswith("."):
                 continue
             if is_version(name) and _may_be_folder(entry):
-                version = _version(root, path, entry) if len(versions) < MAX_VERSIONS else None
-                if version is not None:
-                    versions[name] = version
+                numbered.append(entry)
                 continue
             beside.append(entry)
             if name in _SOURCES:
                 fault = fault or (_TWO_SOURCES if source else "")
                 source = name
-            if name == FILE and _leads_out(root, entry.path):
-                fault = f"{FILE} {LEADS_OUT}"
-            elif name == ENSEMBLE:
-                notes.append(_CONFIG_PBTXT)
+            if name in (FILE, CONFIG) and _leads_out(root, entry.path):
+                fault = f"{name} {LEADS_OUT}"
+            if name == CONFIG:
+                config = entry
             elif _may_be_folder(entry) and os.path.isfile(f"{entry.path}/{MODEL}"):  # noqa: PTH113
                 notes.append(f"{_printable(name)}/{MODEL} is not served: {_VERSIONS}")
+    for entry in numbered:
+        version = _version(root, path, entry, config) if len(versions) < MAX_VERSIONS else None
+        if version is not None:
+            versions[entry.name] = version
     if source and FIRST_VERSION in versions:
         other = versions[FIRST_VERSION].source
         fault = f"both {source} and {FIRST_VERSION}/{other} are there; remove one"
     elif source:
         versions[FIRST_VERSION] = _checked(root, path, path, source, beside)
-    elif not versions and any(each.name == ENSEMBLE for each in beside):
-        versions[FIRST_VERSION] = _checked(root, path, path, ENSEMBLE, beside)
-        notes = [note for note in notes if note is not _CONFIG_PBTXT]
+    elif not versions and config is not None:  # an ensemble may have folders that are empty
+        empty = [entry.name for entry in numbered[:MAX_VERSIONS]] or [FIRST_VERSION]
+        versions = dict.fromkeys(empty, _checked(root, path, path, CONFIG, beside))
     if not versions and not fault:
         return replace(_faulty(path, _without_model(path, beside)), bare=True)
     description = _files(path, path, _but(beside, MODEL))
@@ -195,8 +195,15 @@ def _no_folder(path: Path) -> NetworkFolder | None:
     return _faulty(path, "is a link that leads nowhere") if path.is_symlink() else None
 
 
-def _version(root: Path, network: Path, entry: os.DirEntry[str]) -> Files | None:
-    """A version in a folder of its own, or None if there are no files in the folder."""
+def _version(
+    root: Path, network: Path, entry: os.DirEntry[str], config: os.DirEntry[str] | None
+) -> Files | None:
+    """A version in a folder of its own, or None if there are no files in the folder.
+
+    Args:
+        config: Triton's configuration, which may name another file than the usual one. A version
+            changes with it.
+    """
     folder = Path(entry.path)
     try:
         if entry.is_symlink() and _leads_out(root, entry.path):
@@ -204,9 +211,15 @@ def _version(root: Path, network: Path, entry: os.DirEntry[str]) -> Files | None
         sources = [each for each in _SOURCES if os.path.isfile(f"{entry.path}/{each}")]  # noqa: PTH113 - as above
         if len(sources) > 1:
             return _broken(folder, f"version {entry.name}: {_TWO_SOURCES}")
+        if not sources and os.path.isfile(f"{entry.path}/{MODEL}/{MODEL}"):  # noqa: PTH113
+            sources = [f"{MODEL}/{MODEL}"]
+        there = [] if sources else _names(entry.path)
+        if config is not None and (sources or there):
+            files = _checked(root, network, folder, sources[0] if sources else CONFIG)
+            stamp = _stamp(f"../{CONFIG}", config.stat())
+            return replace(files, signature=(*files.signature, stamp))
         if sources:
             return _checked(root, network, folder, sources[0])
-        there = _names(entry.path)
     except OSError as error:
         return _broken(folder, f"version {entry.name} cannot be read: {error.strerror}")
     if not there:
@@ -225,8 +238,8 @@ def _checked(
 ) -> Files:
     """A version's files, as `_files`, if the file that it is loaded from can be read."""
     try:
-        model = f"{folder}/{source}"
-        if _leads_out(root, model):
+        model = f"{network if source == CONFIG else folder}/{source}"
+        if _leads_out(root, model) or ("/" in source and _leads_out(root, f"{folder}/{MODEL}")):
             return _broken(folder, f"{source} {LEADS_OUT}")
         if not stat.S_ISREG(os.stat(model).st_mode):  # noqa: PTH116 - as above
             return _broken(folder, f"{source} is not a regular file")

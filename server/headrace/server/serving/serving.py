@@ -292,9 +292,9 @@ class Serving:
         try:
             if len(call.id) > MAX_ID_LENGTH:
                 raise CodecError("id", f"has at most {MAX_ID_LENGTH} characters")
-            rows = entry.record.request.presentation.max_batch_size
-            if rows:
-                _check_rows(call, rows)
+            presentation = entry.record.request.presentation
+            if presentation.max_batch_size:
+                _check_rows(call, presentation.max_batch_size)
         except BaseException:
             self.networks.release(entry)
             raise
@@ -305,7 +305,7 @@ class Serving:
             deadline=(
                 None if remaining is None and not timeout else deadline_after(timeout, remaining)
             ),
-            priority=call.priority,
+            priority=call.priority or presentation.priority,
             profile=call.performance_counts,
             may_run_inline=True,
             trace=call.id or CURRENT_REQUEST.get(),

@@ -49,8 +49,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return seen
 
 
-def load(core: Core, warm_up: WarmUp | None, **config: str) -> None:
-    request = LoadRequest("m", DeviceName.parse("HOOK"), config, warm_up=warm_up)
+def load(core: Core, *warm_ups: WarmUp, **config: str) -> None:
+    request = LoadRequest("m", DeviceName.parse("HOOK"), config, warm_ups=warm_ups)
     model = parse(MODEL).SerializeToString()
     core.load_network(request, lambda: Network.from_bytes(model)).result(PATIENCE_SECONDS)
 
@@ -78,8 +78,35 @@ def test_values_may_come_from_a_file(
     assert np.array_equal(seen[0]["x"], values)
 
 
+def test_values_may_be_random_and_lie_between_0_and_1(
+    core: Core, seen: list[dict[str, Any]]
+) -> None:
+    load(core, WarmUp(shapes={"x": (5, 3)}, random=frozenset(["x"])))
+    values = seen[0]["x"]
+    assert values.dtype == np.float32
+    assert len(set(values.flat)) > 1
+    assert 0 <= values.min() <= values.max() < 1
+
+
+def test_the_bytes_of_an_input_may_come_from_a_file(
+    core: Core, seen: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    file = tmp_path / "x"
+    file.write_bytes(values.tobytes())
+    refused(core, WarmUp(shapes={"x": (3, 3)}, raw={"x": file}), "does not hold the")
+    refused(core, WarmUp(shapes={"s": (2,)}, raw={"s": file}), "no raw form")
+    load(core, WarmUp(shapes={"x": (2, 3)}, raw={"x": file}))
+    assert np.array_equal(seen[0]["x"], values)
+
+
+def test_several_warm_ups_run_one_after_the_other(core: Core, seen: list[dict[str, Any]]) -> None:
+    load(core, WarmUp(shapes={"x": (5, 3)}), WarmUp(count=2))
+    assert [each["x"].shape for each in seen] == [(5, 3), (1, 3), (1, 3)]
+
+
 def test_a_network_without_a_warm_up_runs_nothing(core: Core, seen: list[dict[str, Any]]) -> None:
-    load(core, None)
+    load(core)
     assert seen == []
 
 

@@ -10,7 +10,10 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.transform.options import (
     MAX_LABELS,
+    InputOptions,
     LoadRequest,
+    NetworkOptions,
+    OutputOptions,
     Presentation,
     read_labels,
 )
@@ -19,7 +22,10 @@ REQUEST = LoadRequest(
     "m",
     DeviceName.parse("CPU"),
     version="7",
-    presentation=Presentation(8, {"": ("cat", "dog"), "y": ("a",)}, {"all": {}}),
+    options=NetworkOptions(
+        {"x": InputOptions(shape=(None, 3))}, {"y": OutputOptions(layout="NC", shape=())}
+    ),
+    presentation=Presentation(8, {"": ("cat", "dog"), "y": ("a",)}, {"all": {}}, 3),
 )
 
 

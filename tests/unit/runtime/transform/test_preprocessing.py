@@ -13,7 +13,7 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import InputOptions, OutputOptions
 from headrace.runtime.transform.transform import transform_network
-from headrace.testing.case import network_of
+from headrace.testing.case import network_of, parse
 from tests.support.model_zoo import FLOAT, branches, chain, image_network, model, node, run, value
 
 UINT8 = ir.DataType.UINT8
@@ -204,3 +204,50 @@ def test_an_unknown_output_is_named_with_the_known_ones() -> None:
     with pytest.raises(InvalidArgument, match=r"did you mean|known") as caught:
         with_output(chain(), name="z")
     assert caught.value.field == "outputs['z']"
+
+
+FLAT = parse(
+    """flat (float[N,6] x) => (float[N] y) {
+        axes = Constant<value_ints = [1]>()
+        y = ReduceSum<keepdims = 0>(x, axes)
+    }"""
+)
+FREE = parse("free (float[N,M] x) => (float[N,M] y) { y = Neg(x) }")
+
+
+@pytest.mark.parametrize("shape", [(None, 2, 3), (None, 6), (None, None, 2), (None, 6, 1, 1)])
+def test_a_caller_may_send_another_shape(shape: tuple[int | None, ...]) -> None:
+    it = with_input(FLAT, shape=shape)
+    assert it.inputs[0].shape == shape
+    for rows in (2, 5):
+        sent = np.arange(6 * rows, dtype=np.float32).reshape(
+            rows, *(size or 3 for size in shape[1:])
+        )
+        close(run(it, {"x": sent})["y"], sent.reshape(rows, 6).sum(axis=1))
+
+
+def test_a_caller_may_want_another_shape() -> None:
+    it = with_output(FLAT, shape=(None, 1))
+    assert it.outputs[0].shape == (None, 1)
+    sent = np.arange(12, dtype=np.float32).reshape(2, 6)
+    close(run(it, {"x": sent})["y"], sent.sum(axis=1, keepdims=True))
+
+
+def test_a_shape_goes_with_another_type() -> None:
+    it = with_input(FLAT, shape=(None, 2, 3), dtype=UINT8)
+    sent = image(4, 2, 3)
+    close(run(it, {"x": sent})["y"], sent.reshape(4, 6).sum(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("proto", "options", "why"),
+    [
+        (FLAT, {"shape": (None, 5)}, "the sizes do not fit"),
+        (FREE, {"shape": (None, None, None)}, "the sizes do not fit"),
+        (FLAT, {"shape": (None, 2, 3), "layout": "NC"}, "goes with no layout"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(proto: Any, options: Any, why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why) as caught:
+        with_input(proto, **options)
+    assert caught.value.field == "inputs['x'].shape"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +23,7 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.transform.options import InputOptions, LoadRequest, NetworkOptions, Reference
 from headrace.server.repository.files import RepositoryFiles
 from headrace.testing import networks
+from headrace.testing.case import parse
 from tests.support.open_inference import with_external_weight
 
 
@@ -298,3 +300,144 @@ def test_a_description_that_may_not_be_read_is_named(
     with pytest.raises(FailedPrecondition, match="cannot be read: Permission") as caught:
         request_of(repository, "add")
     assert caught.value.field == "network.toml"
+
+
+ROWS = parse("rows (float[n,2] x) => (float[n,2] y) { y = Neg(x) }").SerializeToString()
+
+
+def configured(folder: Path, config: str, *files: str) -> None:
+    """A network `m` with Triton's configuration, and its model in `files`."""
+    for name in files:
+        path = folder / "m" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(ROWS)
+    (folder / "m").mkdir(exist_ok=True)
+    (folder / "m" / "config.pbtxt").write_text(config)
+
+
+def test_a_configuration_of_triton_s_says_how_to_load(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    config = """
+        name: "m"
+        platform: "onnxruntime_onnx"
+        max_batch_size: 8
+        version_policy { all {} }
+        input { name: "x" data_type: TYPE_FP32 dims: [ 1, 2 ] reshape { shape: 2 } }
+        output { name: "y" data_type: TYPE_FP32 dims: 2 label_filename: "labels.txt" }
+        instance_group { count: 2 kind: KIND_CPU }
+        dynamic_batching { preferred_batch_size: 4 }
+        parameters { key: "PERF_COUNT" value { string_value: "YES" } }
+    """
+    configured(folder, config, "1/model.onnx", "2/model.onnx")
+    (folder / "m" / "labels.txt").write_text("cat\ndog")
+    found = repository.find("m")
+    description = repository.describe("m", found)
+    request = description.request
+    assert str(request.device) == "BATCH:CPU(4)"
+    assert request.config == {"NUM_STREAMS": "2", "PERF_COUNT": "YES"}
+    assert request.options.inputs == {"x": InputOptions(shape=(None, 1, 2))}
+    assert request.presentation.max_batch_size == 8
+    assert request.presentation.labels == {"y": ("cat", "dog")}
+    assert description.policy.choose(found.versions) == {"1", "2"}
+    assert repository.network(found, "2").inputs[0].name == "x"
+
+
+def test_the_own_description_comes_before_triton_s(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    config = """
+        max_batch_size: 8
+        version_policy { all {} }
+        instance_group { count: 2 kind: KIND_GPU }
+        dynamic_batching {}
+        parameters { key: "PERF_COUNT" value { string_value: "YES" } }
+    """
+    configured(folder, config, "1/model.onnx", "2/model.onnx")
+    (folder / "m" / "network.toml").write_text("""
+        device = "OPENVINO"
+        version_policy = {latest = 1}
+        [config]
+        NUM_STREAMS = 1
+    """)
+    found = repository.find("m")
+    description = repository.describe("m", found)
+    request = description.request
+    assert str(request.device) == "BATCH:OPENVINO(8)"
+    assert request.config == {"NUM_STREAMS": "1", "PERF_COUNT": "YES"}
+    assert request.presentation.max_batch_size == 8
+    assert description.policy.choose(found.versions) == {"2"}
+
+
+@pytest.mark.parametrize(
+    ("config", "file"),
+    [
+        ('default_model_filename: "net.onnx"', "1/net.onnx"),
+        ('default_model_filename: "net.onnx"', "net.onnx"),
+        ("", "1/model.onnx/model.onnx"),
+        ('default_model_filename: "deep/net.onnx"', "1/deep/net.onnx"),
+    ],
+)
+def test_a_configuration_of_triton_s_may_name_the_model(
+    folder: Path, repository: RepositoryFiles, config: str, file: str
+) -> None:
+    configured(folder, config, file)
+    assert repository.newest("m").inputs[0].name == "x"
+
+
+def test_the_named_model_is_taken_where_the_usual_one_lies_too(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    configured(folder, 'default_model_filename: "net.onnx"', "1/net.onnx")
+    (folder / "m" / "1" / "model.onnx").write_bytes(networks.add().model.SerializeToString())
+    assert [port.name for port in repository.newest("m").inputs] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "why"),
+    [
+        ("", [], "there is no model.onnx, and config.pbtxt describes no ensemble"),
+        ("", ["1/net.onnx"], "there is no model.onnx"),
+        ('default_model_filename: "../1/net.onnx"', ["1/net.onnx", "2/a"], "there is no"),
+        ('platform: "tensorrt_plan"', ["1/model.onnx"], "is 'tensorrt_plan'; headrace runs ONNX"),
+        ('backend: "python"', ["1/model.py"], "is 'python'; headrace runs ONNX"),
+        ("optimization { graph { level: 1 } }", ["1/model.onnx"], "optimization.graph has no"),
+        ('name: "other"', ["1/model.onnx"], "name is 'other'"),
+        ('input { name: "z" }', ["1/model.onnx"], "the model has no input 'z'"),
+        ('output { name: "y" label_filename: "../a" }', ["1/model.onnx"], "is not a file in the"),
+        ("a: [", ["1/model.onnx"], "is not a ModelConfig as text"),
+    ],
+)
+def test_what_a_configuration_of_triton_s_cannot_have_is_told(
+    folder: Path, repository: RepositoryFiles, config: str, files: list[str], why: str
+) -> None:
+    configured(folder, config, *files)
+    with pytest.raises(HeadraceError, match=re.escape(why)) as caught:
+        repository.newest("m")
+    assert str(caught.value.field).startswith("config.pbtxt")
+
+
+ENSEMBLE = """
+    platform: "ensemble"
+    input { name: "a" } output { name: "b" }
+    ensemble_scheduling { step {
+        model_name: "add"
+        input_map { key: "x" value: "a" } output_map { key: "z" value: "b" } } }
+"""
+
+
+def test_an_ensemble_has_the_versions_of_its_folders(
+    folder: Path, repository: RepositoryFiles
+) -> None:
+    configured(folder, ENSEMBLE)
+    for version in ("1", "3"):
+        (folder / "m" / version).mkdir()
+    assert str(request_of(repository, "m").device) == "PIPELINE"
+    assert sorted(repository.find("m").versions) == ["1", "3"]
+    assert [port.name for port in repository.newest("m").inputs] == ["a"]
+
+
+def test_an_ensemble_beside_a_model_is_refused(folder: Path, repository: RepositoryFiles) -> None:
+    configured(folder, ENSEMBLE, "1/model.onnx")
+    with pytest.raises(FailedPrecondition, match="there is a model too; remove one of them"):
+        request_of(repository, "m")

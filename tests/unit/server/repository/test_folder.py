@@ -50,6 +50,38 @@ def test_versions_are_folders_with_numbers_and_a_model(root: Path) -> None:
     assert sorted(found(root).versions) == ["1", "10", "2"]
 
 
+def test_a_configuration_of_triton_s_may_name_the_model_or_describe_an_ensemble(root: Path) -> None:
+    put(root, "m", "config.pbtxt")
+    (root / "m" / "3").mkdir()
+    assert {name: each.source for name, each in found(root).versions.items()} == {
+        "3": "config.pbtxt"
+    }
+    put(root, "m", "2", "net.onnx")
+    put(root, "m", "1", "model.onnx")
+    assert {name: each.source for name, each in found(root).versions.items()} == {
+        "1": "model.onnx",
+        "2": "config.pbtxt",
+    }
+
+
+def test_a_version_changes_with_the_configuration_of_triton_s(root: Path) -> None:
+    put(root, "m", "1", "model.onnx")
+    config = put(root, "m", "config.pbtxt")
+    before = found(root).versions["1"].signature
+    config.write_bytes(b"longer than before")
+    assert found(root).versions["1"].signature != before
+
+
+def test_a_model_may_lie_in_a_folder_of_its_name(root: Path) -> None:
+    put(root, "m", "1", "model.onnx", "model.onnx")
+    version = found(root).versions["1"]
+    assert (version.source, version.fault) == ("model.onnx/model.onnx", "")
+    put(root.parent, "outside", "model.onnx")
+    shutil.rmtree(root / "m" / "1" / "model.onnx")
+    (root / "m" / "1" / "model.onnx").symlink_to(root.parent / "outside")
+    assert "leads out" in found(root).versions["1"].fault
+
+
 def test_two_models_for_version_1_are_a_fault(root: Path) -> None:
     put(root, "m", "model.onnx")
     put(root, "m", "1", "model.onnx")
@@ -140,9 +172,8 @@ def test_a_version_that_cannot_be_read_is_told_and_not_passed_over(
 def test_what_has_no_effect_is_noted(root: Path) -> None:
     for folder in ("1", "v2", "03"):
         put(root, "m", folder, "model.onnx")
-    put(root, "m", "config.pbtxt")
     notes = " ".join(found(root).notes)
-    for part in ("config.pbtxt is not read; write network.toml", "v2/model.onnx", "03/model.onnx"):
+    for part in ("v2/model.onnx", "03/model.onnx"):
         assert part in notes
 
 

@@ -352,11 +352,28 @@ def test_a_newest_version_that_cannot_be_loaded_is_told_and_the_old_one_stays(
 
 def test_what_lies_beside_a_model_without_effect_is_among_its_notes(world: World) -> None:
     world.put("m", "1")
-    (world.root / "m" / "config.pbtxt").write_text("max_batch_size: 8")
+    world.put("m", "v2")
     world.start()
     executable = world.core.networks.find("m", "1").executable
     assert executable is not None
-    assert "config.pbtxt is not read" in executable.notes[0]
+    assert "v2/model.onnx is not served" in executable.notes[0]
+
+
+def test_a_network_is_loaded_again_when_the_configuration_of_triton_s_changes(world: World) -> None:
+    world.put("m", "1")
+    config = world.root / "m" / "config.pbtxt"
+    config.write_text("parameters { key: 'PERF_COUNT' value { string_value: 'YES' } }")
+    world.start()
+    before = world.core.networks.find("m", "1")
+    config.write_text("max_batch_size: -1")
+    world.look(2)
+    assert world.core.networks.find("m", "1") is before
+    assert "max_batch_size is -1" in world.reasons()["1"]
+    config.write_text("parameters { key: 'PERF_COUNT' value { string_value: 'NO' } }")
+    world.look(2)
+    entry = world.core.networks.find("m", "1")
+    assert entry is not before
+    assert entry.record.request.config == {"PERF_COUNT": "NO"}
 
 
 def test_files_that_change_while_they_are_read_are_not_served(world: World) -> None:

@@ -8,11 +8,12 @@ import pytest
 
 from headrace.runtime.errors import HeadraceError
 from headrace.server.repository.description import read_description
+from headrace.server.repository.model_config import ModelSettings
 
 
 def states(folder: Path, text: str) -> str:
     (folder / "network.toml").write_text(text, "utf-8")
-    return read_description("vad", folder).request.config["STATES"]
+    return read_description("vad", folder, ModelSettings()).request.config["STATES"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ class Echo:
     """Networks that answer with their input."""
 
     def acquire(self, *_: Any) -> Any:
-        presentation = SimpleNamespace(max_batch_size=0)
+        presentation = SimpleNamespace(max_batch_size=0, priority=0)
         return SimpleNamespace(
             record=SimpleNamespace(request=SimpleNamespace(presentation=presentation))
         )

@@ -5,7 +5,8 @@ A client may load the network with it again: it has what a load may set and noth
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, Literal
 
 from google.protobuf import json_format
 
@@ -18,13 +19,16 @@ from headrace.runtime.network.network import Port
 from headrace.runtime.pipelines.description import DEVICE
 from headrace.runtime.transform.options import LoadRequest, Presentation
 from headrace.runtime.transform.warm_up import WarmUp
-from headrace.server.repository.triton import PLATFORM as ENSEMBLE
-from headrace.server.repository.triton import ensemble_of
-from headrace.server.services.open_inference.datatypes import BYTES, datatype_of
-
-PLATFORM: Final = "onnx"
-BACKEND: Final = "headrace"
-MODEL_FILE: Final = "model.onnx"
+from headrace.server.repository.ensembles import PLATFORM as ENSEMBLE
+from headrace.server.repository.ensembles import ensemble_of
+from headrace.server.repository.model_config import (
+    BACKEND,
+    MIDDLE_PRIORITY,
+    MODEL,
+    PLATFORM,
+    PRIORITIES,
+    data_type,
+)
 
 _GROUP = oip.ModelInstanceGroup
 _INPUT = oip.ModelInput
@@ -55,13 +59,17 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
         platform=PLATFORM,
         backend=BACKEND,
         max_batch_size=presentation.max_batch_size,
-        default_model_filename=MODEL_FILE,
-        input=[_input(port, batched=batched) for port in executable.inputs],
+        default_model_filename=MODEL,
+        input=[
+            _input(port, _reshape(port, entry, "inputs", batched=batched), batched=batched)
+            for port in executable.inputs
+        ],
         output=[
             oip.ModelOutput(
                 name=port.name,
                 data_type=data_type(port, "output"),
                 dims=_dims(port, batched=batched),
+                reshape=_reshape(port, entry, "outputs", batched=batched),
                 label_filename=label_file(port.name) if presentation.labels_of(port.name) else "",
             )
             for port in executable.outputs
@@ -74,15 +82,16 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
             )
         ],
         model_transaction_policy=oip.ModelTransactionPolicy(decoupled=False),
-        model_warmup=_warm_ups(request.warm_up, executable, batched=batched),
+        model_warmup=_warm_ups(request.warm_ups, executable, batched=batched),
     )
+    if presentation.version_policy:
+        json_format.ParseDict(dict(presentation.version_policy), config.version_policy)
     ensemble = ensemble_of(entry.record.given) if request.device.type == DEVICE else None
     if ensemble is not None:
         config.platform, config.backend, config.default_model_filename = ENSEMBLE, "", ""
+        config.ClearField("instance_group")
         config.ensemble_scheduling.CopyFrom(ensemble)
         return config
-    if presentation.version_policy:
-        json_format.ParseDict(dict(presentation.version_policy), config.version_policy)
     for key, text in _loadable(executable, request).items():
         config.parameters[key].string_value = text
     config.parameters["DEVICE"].string_value = str(request.device)
@@ -98,6 +107,9 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
         joining.preferred_batch_size.append(_number(executable, "BATCH_SIZE"))
         if AUTO_BATCH_TIMEOUT.name in executable.config.explicit:
             joining.max_queue_delay_microseconds = executable.config[AUTO_BATCH_TIMEOUT] * 1000
+        if presentation.priority:
+            joining.priority_levels = PRIORITIES
+            joining.default_priority_level = MIDDLE_PRIORITY - presentation.priority
     return config
 
 
@@ -108,28 +120,29 @@ def label_file(output: str) -> str:
 
 
 def _warm_ups(
-    warm_up: WarmUp | None, executable: ExecutableNetwork, *, batched: bool
+    warm_ups: Iterable[WarmUp], executable: ExecutableNetwork, *, batched: bool
 ) -> list[oip.ModelWarmup]:
-    """The warm-up, if the message can hold it: with zeros, and one number of rows."""
-    if warm_up is None or warm_up.file is not None or not warm_up.count:
-        return []
-    rows = {shape[:1] for shape in warm_up.shapes.values()} if batched else set()
-    if len(rows) > 1 or () in rows:
-        return []
-    told = oip.ModelWarmup(name="warm-up", count=warm_up.count)
-    for (size,) in rows:
-        told.batch_size = size
-    for port in executable.inputs:
-        shape = warm_up.shapes.get(port.name)
-        if shape is not None:
-            told.inputs[port.name].CopyFrom(
-                oip.ModelWarmup.Input(
-                    data_type=data_type(port, "input"),
-                    dims=shape[1:] if batched else shape,
-                    zero_data=True,
-                )
-            )
-    return [told]
+    """The warm-ups that the message can hold: without files, and with one number of rows."""
+    told: list[oip.ModelWarmup] = []
+    for warm_up in warm_ups:
+        rows = {shape[:1] for shape in warm_up.shapes.values()} if batched else set()
+        if warm_up.file or warm_up.raw or not warm_up.count or len(rows) > 1 or () in rows:
+            continue
+        said = oip.ModelWarmup(name=f"warm-up {len(told) + 1}", count=warm_up.count)
+        for (size,) in rows:
+            said.batch_size = size
+        for port in executable.inputs:
+            shape = warm_up.shapes.get(port.name)
+            if shape is not None:
+                dims = shape[1:] if batched else shape
+                made = oip.ModelWarmup.Input(data_type=data_type(port, "input"), dims=dims)
+                if port.name in warm_up.random:
+                    made.random_data = True
+                else:
+                    made.zero_data = True
+                said.inputs[port.name].CopyFrom(made)
+        told.append(said)
+    return told
 
 
 def _loadable(executable: ExecutableNetwork, request: LoadRequest) -> dict[str, str]:
@@ -144,24 +157,26 @@ def _loadable(executable: ExecutableNetwork, request: LoadRequest) -> dict[str, 
     return found | {key: text for key, text in request.config.items() if "." in key}
 
 
-def _input(port: Port, *, batched: bool) -> Any:
+def _reshape(
+    port: Port, entry: NetworkEntry, side: Literal["inputs", "outputs"], *, batched: bool
+) -> oip.ModelTensorReshape | None:
+    """The shape that the model itself has, if clients see another one."""
+    options = getattr(entry.record.request.options, side)
+    if port.name not in options or options[port.name].shape is None:
+        return None
+    (own,) = (each for each in getattr(entry.record.given, side) if each.name == port.name)
+    return oip.ModelTensorReshape(shape=_dims(own, batched=batched))
+
+
+def _input(port: Port, reshape: oip.ModelTensorReshape | None, *, batched: bool) -> Any:
     return _INPUT(
         name=port.name,
         data_type=data_type(port, "input"),
         format=_FORMATS.get(port.layout, _INPUT.FORMAT_NONE),
         dims=_dims(port, batched=batched),
+        reshape=reshape,
         optional=port.optional,
     )
-
-
-def data_type(port: Port, kind: str) -> Any:
-    """The configuration's name for a port's type.
-
-    Raises:
-        Unimplemented: the protocol has no such type.
-    """
-    datatype = datatype_of(port.dtype, f"{kind} {port.name!r}")
-    return oip.DataType.Value("TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}")
 
 
 def _dims(port: Port, *, batched: bool) -> list[int]:

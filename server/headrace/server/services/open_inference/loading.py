@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.config.device_name import DeviceName
@@ -16,13 +16,18 @@ from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
 from headrace.runtime.intake.external import is_inside
 from headrace.runtime.loading.entry import NetworkEntry, NetworkState
-from headrace.runtime.network.network import Network, Port
+from headrace.runtime.network.network import Network
+from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.transform.options import LoadRequest, Presentation, Reference, read_labels
 from headrace.server.access.networks import Networks
 from headrace.server.repository.description import Description
+from headrace.server.repository.model_config import (
+    MODEL,
+    ModelSettings,
+    check_ports,
+    read_json,
+)
 from headrace.server.repository.repository import Repository
-from headrace.server.services.open_inference.configuration import MODEL_FILE, data_type
-from headrace.server.services.open_inference.override import Override, read_override
 from headrace.server.serving.catalogue import Catalogue
 from headrace.wire.codec import CodecError
 
@@ -122,11 +127,14 @@ class ModelRepository:
             return self._repository.load(full, Reference(name), replace=True)
         if said is not None and not isinstance(said, str):
             raise CodecError(_field(_CONFIG), "takes text")
-        override = Override() if said is None else read_override(said, name)
+        settings = ModelSettings() if said is None else read_json(said, name)
         reads: dict[str, Callable[[], Network]]
-        if sent.models:
-            request = LoadRequest(name, DeviceName.parse("CPU"))
-            description = Description(request)
+        description = Description(LoadRequest(full, DeviceName.parse("CPU")))
+        if settings.pipeline is not None:
+            if sent.models:
+                raise CodecError(_field(_CONFIG), "describes an ensemble, which has no model")
+            reads = {"1": partial(network_of, settings.pipeline, {}, self._core.limits)}
+        elif sent.models:
             from_bytes = partial(Network.from_bytes, limits=self._core.limits, spooled=True)
             reads = {
                 version: partial(from_bytes, data, beside=sent.beside.get(version, {}))
@@ -140,20 +148,26 @@ class ModelRepository:
                 version: partial(files.network, found, version, spooled=True)
                 for version in found.versions
             }
-        policy = override.policy or description.policy
+        policy = settings.policy or description.policy
         wanted = policy.choose(reads)
         if not wanted:
             raise FailedPrecondition(
                 f"the version policy leaves out all versions; there are {', '.join(reads)}",
                 field=_field(_CONFIG),
             )
-        request = _overridden(
-            replace(description.request, name=full), override, sent.texts, self._labels_now(name)
+        described = replace(description.request, name=full, origin="client")
+        presentation, labels_now = described.presentation, self._labels_now(name)
+        labels = _labels(
+            settings,
+            sent.texts,
+            lambda output: presentation.labels_of(output) or labels_now(output),
         )
+        request = settings.applied(described, labels)
+        compared = replace(request, options=described.options)
         versions = [
             (
                 replace(request, version=version),
-                partial(_checked, reads[version], request, override),
+                partial(_checked, reads[version], settings, compared),
             )
             for version in sorted(wanted, key=int)
         ]
@@ -194,11 +208,11 @@ def _files(parameters: Mapping[str, Parameter]) -> _Files:
     files = _Files({}, {}, {})
     for key, value in given.items():
         if not key.startswith(_FILE):
-            raise _unknown(key, (_CONFIG, f"{_FILE}1/{MODEL_FILE}"))
+            raise _unknown(key, (_CONFIG, f"{_FILE}1/{MODEL}"))
         if not isinstance(value, bytes):
             raise CodecError(_field(key), "takes bytes")
         found = _OF_VERSION.fullmatch(path := key.removeprefix(_FILE))
-        if found and found[2] == MODEL_FILE:
+        if found and found[2] == MODEL:
             files.models[found[1]] = value
         elif found and is_inside(found[2]):
             files.beside.setdefault(found[1], {})[found[2]] = value
@@ -207,94 +221,51 @@ def _files(parameters: Mapping[str, Parameter]) -> _Files:
         else:
             raise CodecError(
                 _field(key),
-                f"is no file of a model here: give file:VERSION/{MODEL_FILE}, files with its "
+                f"is no file of a model here: give file:VERSION/{MODEL}, files with its "
                 "external data in the same folder, or a file of labels",
             )
     for version in files.beside.keys() - files.models.keys():
         key = f"{_FILE}{version}/{min(files.beside[version])}"
-        raise CodecError(_field(key), f"needs its model: send {_FILE}{version}/{MODEL_FILE} too")
+        raise CodecError(_field(key), f"needs its model: send {_FILE}{version}/{MODEL} too")
     return files
 
 
-def _overridden(
-    request: LoadRequest,
-    override: Override,
+def _labels(
+    settings: ModelSettings,
     texts: Mapping[str, bytes],
-    labels_now: Callable[[str], tuple[str, ...]],
-) -> LoadRequest:
-    presentation = request.presentation
-    labels = dict(presentation.labels)
-    named = override.label_files
-    for output, file in named.items():
-        known = presentation.labels_of(output) or labels_now(output)
-        if file not in texts and known:
-            labels[output] = known
-            continue
-        if file not in texts:
+    known: Callable[[str], tuple[str, ...]],
+) -> dict[str, tuple[str, ...]]:
+    """The labels that the configuration names, by output.
+
+    Args:
+        texts: the files that came with the load.
+        known: the labels that an output has if its file did not come.
+
+    Raises:
+        InvalidArgument, CodecError: a file is missing, or is not named.
+    """
+    labels = {}
+    for output, file in settings.label_files.items():
+        if file in texts:
+            labels[output] = read_labels(texts[file].decode(errors="replace"), file)
+        elif there := known(output):
+            labels[output] = there
+        else:
             raise InvalidArgument(
                 f"the configuration names {file[:200]!r} for the labels of output "
                 f"{output[:200]!r}; send it as parameter 'file:{file[:200]}'",
                 field=_field(_CONFIG),
             )
-        labels[output] = read_labels(texts[file].decode(errors="replace"), file)
-    for file in texts.keys() - set(named.values()):
+    for file in texts.keys() - set(settings.label_files.values()):
         raise CodecError(
             _field(_FILE + file), "is named by no output's label_filename in the configuration"
         )
-    rows = override.max_batch_size
-    return replace(
-        request,
-        device=override.on(request.device),
-        config={**request.config, **override.config},
-        origin="client",
-        presentation=Presentation(
-            presentation.max_batch_size if rows is None else rows,
-            labels,
-            {} if override.policy is None else override.policy.told(),
-        ),
-        warm_up=override.warm_up or request.warm_up,
-    )
+    return labels
 
 
-def _checked(read: Callable[[], Network], request: LoadRequest, override: Override) -> Network:
+def _checked(read: Callable[[], Network], settings: ModelSettings, request: LoadRequest) -> Network:
     """Reads the network, and checks that it matches the configuration."""
-    network = read()
-    for kind, ports, expected, options in (
-        ("input", network.inputs, override.ports.input, request.options.inputs),
-        ("output", network.outputs, override.ports.output, request.options.outputs),
-    ):
-        known = {port.name: port for port in ports}
-        for said in expected:
-            if said.name not in known:
-                near = did_you_mean(said.name[:200], known)
-                raise InvalidArgument(
-                    f"the model has no {kind} {said.name[:200]!r}{near}", field=_field(_CONFIG)
-                )
-            if said.name not in options:
-                _compare(kind, said, known[said.name], request)
-    return network
-
-
-def _compare(kind: str, said: Any, port: Port, request: LoadRequest) -> None:
-    if said.data_type and said.data_type != data_type(port, kind):
-        name = oip.DataType.Name(data_type(port, kind))
-        raise _mismatch(kind, port.name, f"is {name}, not {oip.DataType.Name(said.data_type)}")
-    if kind == "input" and said.optional and not port.optional:
-        raise _mismatch(kind, port.name, "has to be given; leave out optional")
-    if port.shape is None or not said.dims:
-        return
-    shape = port.shape[1:] if request.presentation.max_batch_size else port.shape
-    fits = len(said.dims) == len(shape) and all(
-        -1 in (size, asked) or not isinstance(size, int) or size == asked
-        for size, asked in zip(shape, said.dims, strict=True)
-    )
-    if not fits:
-        sizes = [size if isinstance(size, int) else -1 for size in shape]
-        raise _mismatch(kind, port.name, f"has dims {sizes}, not {list(said.dims)}")
-
-
-def _mismatch(kind: str, name: str, message: str) -> InvalidArgument:
-    return InvalidArgument(f"{kind} {name!r} of the model {message}", field=_field(_CONFIG))
+    return check_ports(read(), settings, request)
 
 
 def _check_repository(name: str) -> None:

@@ -18,7 +18,8 @@ from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.metrics.statistics import Stages, Total
 from headrace.runtime.network.network import Port
 from headrace.server.access.networks import Networks
-from headrace.server.services.open_inference.configuration import PLATFORM, model_config
+from headrace.server.repository.model_config import PLATFORM
+from headrace.server.services.open_inference.configuration import model_config
 from headrace.server.services.open_inference.datatypes import datatype_of
 from headrace.server.services.open_inference.settings import log_settings
 

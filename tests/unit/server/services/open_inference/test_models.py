@@ -130,6 +130,22 @@ def test_shared_memory_is_listed_where_it_is_allowed(core: Core) -> None:
         assert "cuda_shared_memory" not in extensions
 
 
+def test_requests_without_a_priority_have_that_of_the_model(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, seen = core.networks.submit, list[int]()
+
+    def noted(entry: Any, job: Any) -> None:
+        seen.append(job.priority)
+        submit(entry, job)
+
+    monkeypatch.setattr(core.networks, "submit", noted)
+    load(core, presentation=Presentation(priority=9))
+    infer(core, call())
+    infer(core, call(priority=-3))
+    assert seen == [9, -3]
+
+
 def test_metadata_has_every_dimension_and_a_configuration_leaves_the_batch_out(core: Core) -> None:
     models = Models(core, Networks(core.networks), lambda: None)
     load(core, presentation=Presentation(max_batch_size=4))

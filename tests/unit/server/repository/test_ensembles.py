@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from headrace.runtime.errors import (
-    FailedPrecondition,
-    HeadraceError,
-    InvalidArgument,
-    Unimplemented,
-)
+from headrace.runtime.errors import HeadraceError, InvalidArgument, Unimplemented
 from headrace.runtime.pipelines.order import plan_of
-from headrace.server.repository.triton import read_ensemble
+from headrace.server.repository.model_config import ModelSettings, read_text
 
 STEPS = """
 ensemble_scheduling {
@@ -33,10 +30,15 @@ output [ { name: "SCORES" data_type: TYPE_FP32 dims: [ 10 ] } ]
 """
 
 
+def read(text: str) -> ModelSettings:
+    return read_text(text.encode(), "both", Path("/nonexistent"))
+
+
 def test_an_ensemble_is_a_pipeline() -> None:
-    description, rows = read_ensemble((ENDS + STEPS).encode(), "both")
-    plan = plan_of(description)
-    assert rows == 8
+    settings = read(ENDS + STEPS)
+    assert settings.pipeline is not None
+    plan = plan_of(settings.pipeline)
+    assert (settings.device, settings.max_batch_size) == ("PIPELINE", 8)
     assert (plan.inputs, plan.outputs) == (("IMAGE",), ("SCORES",))
     assert [(each.network, each.version) for each in plan.steps] == [
         ("prepare", ""),
@@ -47,19 +49,18 @@ def test_an_ensemble_is_a_pipeline() -> None:
 
 def test_a_model_may_be_in_several_steps() -> None:
     twice = STEPS.replace('"prepare"', '"classify"').replace('"raw"', '"x"')
-    description, _ = read_ensemble((ENDS + twice).encode(), "both")
-    assert [each.name for each in description.steps] == ["classify", "classify-2"]
+    pipeline = read(ENDS + twice).pipeline
+    assert pipeline is not None
+    assert [each.name for each in pipeline.steps] == ["classify", "classify-2"]
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "says"),
     [
-        ("platform: ", InvalidArgument, "is not a ModelConfig as text"),
-        ("plattform: 'x'", InvalidArgument, "plattform"),
-        ('platform: "onnxruntime_onnx"', FailedPrecondition, "describes no ensemble"),
         (ENDS, InvalidArgument, "ensemble_scheduling has no step"),
         (f'name: "other" {ENDS}{STEPS}', InvalidArgument, "name is 'other'"),
-        (f"{ENDS}{STEPS}response_cache {{ enable: true }}", Unimplemented, "response_cache"),
+        (ENDS.replace("output", "input") + STEPS, InvalidArgument, "output is missing"),
+        (f"{ENDS}{STEPS}instance_group {{ count: 2 }}", Unimplemented, "instance_group"),
         (
             ENDS + STEPS.replace("model_version: 3", 'model_namespace: "n"'),
             Unimplemented,
@@ -70,7 +71,7 @@ def test_a_model_may_be_in_several_steps() -> None:
 )
 def test_what_cannot_be_honoured_is_refused_by_name(text: str, kind: type, says: str) -> None:
     with pytest.raises(HeadraceError) as caught:
-        read_ensemble(text.encode(), "both")
+        read(text)
     assert type(caught.value) is kind
     assert says in caught.value.message
     assert caught.value.field == "config.pbtxt"
