@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -23,6 +23,7 @@ from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.services import LoadedEntry, LoadedNetworks, Services
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument, NotFound
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.intake.zip_maps import CLASSES, as_metadata
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.loading.entry import full_name, is_network_name, is_version, owner_of
 from headrace.runtime.network.network import Network, Port
@@ -30,7 +31,7 @@ from headrace.runtime.pipelines.description import DEVICE, FILE, PipelineStep
 from headrace.runtime.pipelines.model import plan_in
 from headrace.runtime.pipelines.ports import PipelinePorts, StepPorts, ports_of
 from headrace.runtime.system.buffers import Buffer
-from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.options import NetworkOptions, Presentation
 from headrace.runtime.virtual.parts_request import named
 
 
@@ -152,9 +153,18 @@ def _find(step: PipelineStep, load: Load, services: Services) -> FoundNetwork:
                 f"network {step.network!r} keeps states for sequences, and a step belongs to none; "
                 "load it without STATES, and give the pipeline STATES instead"
             )
-        ports = ports_of_network(executable)
+        ports = _labelled(ports_of_network(executable), entry.record.request.presentation)
         network = NamedNetwork(networks, entry.key.name, step, ports, entry.key.generation)
         return FoundNetwork(network, ports, executable.place.device, frozenset(names))
+
+
+def _labelled(ports: StepPorts, presentation: Presentation) -> StepPorts:
+    """The ports of a network whose outputs have the labels that its server gives them."""
+    outputs = (
+        replace(port, classes=presentation.labels_of(port.name) or port.classes)
+        for port in ports.outputs
+    )
+    return replace(ports, outputs=tuple(outputs))
 
 
 def _load(step: PipelineStep, model: Buffer, load: Load, services: Services) -> FoundNetwork:
@@ -194,6 +204,8 @@ def _typed(network: Network, ports: PipelinePorts) -> Network:
         port = ports.tensors.get(value.name or "")
         if port is not None:
             value.type = _type_of(port)
+            if classes := as_metadata(port.classes):
+                value.metadata_props[CLASSES] = classes
             value.shape = None if port.shape is None else ir.Shape(port.shape)
     return typed
 

@@ -62,6 +62,7 @@ class LoadedEntry(Protocol):
 
     key: Any
     device: str
+    record: Any
     executable: ExecutableNetwork | None
 
 

@@ -39,7 +39,12 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Value
 from headrace.runtime.pipelines.description import read_pipeline
 from headrace.runtime.pipelines.model import network_of
-from headrace.runtime.transform.options import InputOptions, LoadRequest, NetworkOptions
+from headrace.runtime.transform.options import (
+    InputOptions,
+    LoadRequest,
+    NetworkOptions,
+    Presentation,
+)
 from headrace.runtime.virtual.subgraph_counters import EXECUTION_SECONDS
 from headrace.testing.case import parse
 from headrace.testing.counted import number, numbers
@@ -74,8 +79,11 @@ class Served:
             blob_key=b"key",
         )
 
-    def load(self, name: str, text: str, **more: Any) -> NetworkEntry:
-        request = LoadRequest(name, DeviceName.parse("CPU"))
+    def load(
+        self, name: str, text: str, labels: Mapping[str, tuple[str, ...]] | None = None, **more: Any
+    ) -> NetworkEntry:
+        presentation = Presentation(labels=labels or {})
+        request = LoadRequest(name, DeviceName.parse("CPU"), presentation=presentation)
         model = parse(text).SerializeToString()
         load = self.core.load_network(request, lambda: Network.from_bytes(model), **more)
         return load.result(PATIENCE_SECONDS)
@@ -295,6 +303,14 @@ def test_a_condition_of_two_values_is_the_caller_s_fault(shared: Served) -> None
 
 
 # -- networks by name --
+
+
+def test_an_output_has_the_labels_of_the_network_that_makes_it(served: Served) -> None:
+    served.load("neg", NEG, {"y": ("cat", "dog")})
+    text = named("a", "neg", 'x = "x"', 'y = "y"') + '[outputs]\nscores = "y"'
+    entry = served.pipeline("p", text)
+    assert entry.executable is not None
+    assert entry.executable.outputs[0].classes == ("cat", "dog")
 
 
 def test_a_replaced_network_serves_the_next_request(served: Served) -> None:
