@@ -43,18 +43,26 @@ class Serving:
 @pytest.fixture(scope="session")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("models")
-    environment = {**os.environ, "PYTHONPATH": "", "LD_LIBRARY_PATH": ""}
-    write = [str(each) for each in (PYTHON, REPOSITORY / "tests/clients/models.py", folder)]
-    subprocess.run(write, check=True, env=environment)
-    models = {path.stem: path.read_bytes() for path in folder.iterdir()}
+    write_models("tests/clients/models.py", folder)
+    yield from serve(OPTIONS, {path.stem: path.read_bytes() for path in folder.iterdir()})
+
+
+def write_models(program: str, folder: Path) -> None:
+    """Runs a program of this repository that writes models into a folder."""
+    write = [str(each) for each in (PYTHON, REPOSITORY / program, folder)]
+    subprocess.run(write, check=True, env=_environment())
+
+
+def serve(options: tuple[str, ...], models: dict[str, bytes]) -> Iterator[Serving]:
+    """A server with these options, which stops at the next step."""
     command = [str(PYTHON), "-m", "headrace.server", "--json", "--port", "0", "--http-port", "0"]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [*command, *OPTIONS],
+            [*command, *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=environment,
+            env=_environment(),
         )
         try:
             assert process.stdout is not None
@@ -72,6 +80,10 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
             if process.poll() is None:
                 process.kill()
                 process.wait(STOP_SECONDS)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": "", "LD_LIBRARY_PATH": ""}
 
 
 def load_over_rest(serving: Serving, name: str) -> None:

@@ -28,14 +28,11 @@ AGREEMENT = 0.02
 WINDOW_SECONDS = (3, 12)
 SECONDS = 200
 
-pytestmark = [
-    pytest.mark.timeout(2 * SECONDS),
-    pytest.mark.skipif(
-        ctypes.util.find_library("b64") is None
-        and not list(Path("/usr/lib").rglob("libb64.so.0d")),
-        reason="perf_analyzer needs Debian's package libb64-0d",
-    ),
-]
+needs_perf_analyzer = pytest.mark.skipif(
+    ctypes.util.find_library("b64") is None and not list(Path("/usr/lib").rglob("libb64.so.0d")),
+    reason="perf_analyzer needs Debian's package libb64-0d",
+)
+pytestmark = [pytest.mark.timeout(2 * SECONDS), needs_perf_analyzer]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,80 @@
+"""A repository of Triton with ensembles, served as it lies to tritonclient and perf_analyzer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+import tritonclient.http as triton_http
+
+from tests.clients.conftest import Serving, serve, write_models
+from tests.clients.test_perf_analyzer import analyze, counts, needs_perf_analyzer
+
+SIZE = 16
+LEFT = np.arange(2 * SIZE, dtype=np.int32).reshape(2, SIZE)
+RIGHT = np.full((2, SIZE), 3, np.int32)
+ENSEMBLES = [
+    "simple",
+    "labelled",
+    "sequence",
+    "fan",
+    "mixed_types",
+    "batch_and_nobatch",
+    "nobatch_and_batch",
+]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("repository")
+    write_models("tests/support/triton_repository.py", folder)
+    options = ("--devices", "CPU,BATCH,PIPELINE", "--model-repository", str(folder))
+    yield from serve(options, {})
+
+
+def inputs(kind: Any) -> list[Any]:
+    made = []
+    for name, value in (("INPUT0", LEFT), ("INPUT1", RIGHT)):
+        each = kind.InferInput(name, list(value.shape), "INT32")
+        each.set_data_from_numpy(value)
+        made.append(each)
+    return made
+
+
+@pytest.mark.parametrize("name", ENSEMBLES)
+@pytest.mark.parametrize("kind", [triton, triton_http])
+def test_an_ensemble_adds_and_subtracts(repository: Serving, kind: Any, name: str) -> None:
+    address = repository.grpc if kind is triton else repository.http
+    with kind.InferenceServerClient(address) as client:
+        assert client.is_model_ready(name)
+        result = client.infer(name, inputs(kind))
+    np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), LEFT + RIGHT)
+    np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), LEFT - RIGHT)
+
+
+def test_an_ensemble_names_its_models_and_classes(repository: Serving) -> None:
+    with triton.InferenceServerClient(repository.grpc) as client:
+        config = client.get_model_config("fan").config
+        assert config.platform == "ensemble"
+        steps = [step.model_name for step in config.ensemble_scheduling.step]
+        assert sorted(steps) == ["add_sub", "nop", "nop", "nop", "nop"]
+        wanted = triton.InferRequestedOutput("OUTPUT0", class_count=1)
+        found = client.infer("simple", inputs(triton), outputs=[wanted]).as_numpy("OUTPUT0")
+    assert found[1].tolist() == [b"34:15:label 15"]
+
+
+@needs_perf_analyzer
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("name", ["fan", "mixed_types", "add_sub_float"])
+def test_perf_analyzer_runs(repository: Serving, binaries: Path, protocol: str, name: str) -> None:
+    options = ("-m", name, "-b", "2", "--concurrency-range", "4")
+    printed = analyze(repository, binaries, protocol, *options)
+    (requests,), (rows,) = (
+        counts(printed, "Successful request count")[:1],
+        counts(printed, "Inference count")[:1],
+    )
+    assert rows == 2 * requests > 0
