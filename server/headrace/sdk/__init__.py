@@ -4,9 +4,9 @@ Modules of ``headrace.runtime`` move and change. The names in this package stay 
 `PLUGIN_API_VERSION` is the same. The version rises when a plugin for an earlier version would no
 longer work. A plugin says with `plugin_api` which version it was written for.
 
-- The plugin: `plugin_api`, `Plugin`, its base `CompiledPlugin`, and `Services`. A device that
-  runs networks on other devices derives from `Device`, finds them in the `Devices` of the
-  services, and gives each a `Load`.
+- The plugin: `plugin_api`, `Plugin`, its base `CompiledPlugin`, and `Services`. A device whose
+  layers are Python functions is a `FunctionsPlugin`. A device that runs networks on other devices
+  derives from `Device`, finds them in the `Devices` of the services, and gives each a `Load`.
 - Configuration: `Key`, `ConfigSchema`, `Configuration`, and the standard keys.
 - Metrics and states: `Metric`, `ParameterValue`, `Range`, `DeviceState`.
 - A network before it is compiled: `Network`, its `Port` and `Layer`, `NetworkOptions`; `Support`
@@ -48,6 +48,7 @@ from headrace.runtime.device.api import PLUGIN_API_VERSION, plugin_api
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.functions import FunctionsPlugin
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import Plugin
@@ -115,6 +116,7 @@ __all__ = [
     "Devices",
     "ExecutableNetwork",
     "FailedPrecondition",
+    "FunctionsPlugin",
     "HeadraceError",
     "Internal",
     "InvalidArgument",

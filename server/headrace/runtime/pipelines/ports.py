@@ -35,10 +35,12 @@ class Rows:
         kept: the inputs whose rows keep their first axis, so that each has the size 1 there. The
             others lose it.
         joined: the tensors made of rows that have the first axis already. The others get it.
+        elements: whether the rows are the elements of sequences. Then the results are sequences.
     """
 
     kept: frozenset[str] = frozenset()
     joined: frozenset[str] = frozenset()
+    elements: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ def ports_of(plan: PipelinePlan, networks: Mapping[str, StepPorts]) -> PipelineP
         takes = {port.name: port for port in (*network.inputs, *network.defaults)}
         _check_names(step, network, takes)
         kept = set()
+        elements = _takes_elements(tensors, step)
         for name, given in step.inputs.items():
             port = takes[name]
             if isinstance(given, StepConstant):
@@ -81,9 +84,12 @@ def ports_of(plan: PipelinePlan, networks: Mapping[str, StepPorts]) -> PipelineP
             if name in step.each:
                 if port.kind != "tensor" or port.optional:
                     raise _wrong(f"input {name!r} takes no plain tensor, so no rows", step)
-                if _keeps_axis(tensors.get(given), port):
-                    kept.add(name)
-                port = _of_rows(port, kept=name in kept)
+                if elements:
+                    port = replace(port, kind="sequence")
+                else:
+                    if _keeps_axis(tensors.get(given), port):
+                        kept.add(name)
+                    port = _of_rows(port, kept=name in kept)
             _meet(tensors, given, port, step, name)
         if step.when:
             _check_condition(tensors, step)
@@ -94,14 +100,17 @@ def ports_of(plan: PipelinePlan, networks: Mapping[str, StepPorts]) -> PipelineP
             if step.each:
                 if port.kind != "tensor" or port.optional:
                     raise _wrong(f"output {name!r} is no plain tensor, so no row", step)
-                if kept and _has_row(port):
-                    joined.add(tensor)
-                port = _of_rows(port, kept=tensor in joined)
+                if elements:
+                    port = replace(port, kind="sequence")
+                else:
+                    if kept and _has_row(port):
+                        joined.add(tensor)
+                    port = _of_rows(port, kept=tensor in joined)
             elif step.when:
                 port = _perhaps_empty(port, step, name)
             tensors[tensor] = _without_symbols(port)
         if step.each:
-            rows[step.name] = Rows(frozenset(kept), frozenset(joined))
+            rows[step.name] = Rows(frozenset(kept), frozenset(joined), elements)
     return PipelinePorts(tensors, rows)
 
 
@@ -187,6 +196,15 @@ def _difference(there: Port, wanted: Port) -> str:
     return f"it is {_told(there)}, and {_told(wanted)} is needed" if other else ""
 
 
+def _takes_elements(tensors: Mapping[str, Port], step: PipelineStep) -> bool:
+    """Whether the step runs once for each element of sequences, and not for each row of tensors."""
+    split = [given for name in step.each if isinstance(given := step.inputs[name], str)]
+    kinds = {tensors[name].kind if name in tensors else "tensor" for name in split}
+    if len(kinds) > 1:
+        raise _wrong("each takes rows of tensors or elements of sequences, not both", step)
+    return kinds == {"sequence"}
+
+
 def _keeps_axis(tensor: Port | None, port: Port) -> bool:
     """Whether a row of the tensor keeps its first axis as the network's input."""
     if tensor is not None and tensor.shape is not None and port.shape is not None:
@@ -211,7 +229,9 @@ def _of_rows(port: Port, *, kept: bool) -> Port:
 
 
 def _perhaps_empty(port: Port, step: PipelineStep, name: str) -> Port:
-    """The port of a tensor that has no rows if the step does not run."""
+    """The port of a tensor, or of a sequence, that is empty if the step does not run."""
+    if port.kind == "sequence" and not port.optional:
+        return port
     if port.kind != "tensor" or port.optional or port.shape == ():
         raise _wrong(
             f"output {name!r} has no axis along which it could be empty when the step does not run",

@@ -273,6 +273,49 @@ def test_a_want_of_memory_for_the_rows_results_fails_the_request(
         shared.infer("rows", {"rows": X})
 
 
+PARTS = """m (float[N,2] x, int64[P] sizes) => (seq(float[M,2]) y) {
+    y = SplitToSequence <axis = 0> (x, sizes)
+}"""
+
+
+@pytest.mark.parametrize("sizes", [[1, 2], [3], [0, 3, 0]])
+def test_elements_of_a_sequence_are_runs_of_any_shape_and_the_results_a_sequence(
+    shared: Served, sizes: list[int]
+) -> None:
+    parts = """
+        [[step]]
+        name = "p"
+        model = "parts.onnx"
+        inputs = {x = "image", sizes = "sizes"}
+        outputs = {parts = "y"}
+    """
+    steps = parts + named("q", "neg", 'x="parts"', 'b="y"', 'each="parts"')
+    entry = shared.pipeline(
+        "parts", steps + '[outputs]\nb = "b"', {"parts.onnx": PARTS}, replace=True
+    )
+    assert [port.kind for port in entry.executable.outputs] == ["sequence"]  # type: ignore[union-attr]
+    found = shared.infer("parts", {"image": X, "sizes": np.array(sizes)})["b"]
+    assert isinstance(found, list)
+    ends = np.cumsum([0, *sizes])
+    assert len(found) == len(sizes)
+    for part, begin, end in zip(found, ends, ends[1:], strict=False):
+        np.testing.assert_array_equal(part, -X[begin:end])
+
+
+def test_no_element_gives_an_empty_sequence(shared: Served) -> None:
+    made = "m () => (seq(float[M,2]) y) { y = SequenceEmpty <dtype = 1> () }"
+    parts = """
+        [[step]]
+        name = "p"
+        model = "none.onnx"
+        inputs = {}
+        outputs = {parts = "y"}
+    """
+    steps = parts + named("q", "neg", 'x="parts"', 'b="y"', 'each="parts"')
+    shared.pipeline("none", steps + '[outputs]\nb = "b"', {"none.onnx": made})
+    assert shared.infer("none", {})["b"] == []
+
+
 def test_more_rows_than_a_request_may_have_are_refused(shared: Served) -> None:
     shared.pipeline("rows", EACH, replace=True)
     with pytest.raises(InvalidArgument, match="at most 10000") as caught:

@@ -171,3 +171,14 @@ def test_a_network_that_took_the_place_of_another_has_to_fit_too() -> None:
         check_same(plan.steps[0], before, StepPorts((port("x", "N", 3),), (port("y", "N", 5),)))
     with pytest.raises(InvalidArgument, match="no output 'y'"):
         check_same(plan.steps[0], before, StepPorts((port("x", "N", 3),), (port("z", "N", 4),)))
+
+
+def test_elements_of_a_sequence_and_rows_of_a_tensor_are_not_taken_together() -> None:
+    makes = StepPorts((port("x", "N"),), (port("y", "M", kind="sequence"), port("z", "N", 3)))
+    text = step("p", 'x="image"', 'a="y", b="z"') + step(
+        "q", 'x="a", w="b"', 'c="y"', 'each=["a", "b"]'
+    )
+    takes = StepPorts((port("x", "M"), port("w", 3)), (port("y", "M"),))
+    assert "rows of tensors or elements of sequences, not both" in refused(
+        text + '[outputs]\nc = "c"', p=makes, q=takes
+    )

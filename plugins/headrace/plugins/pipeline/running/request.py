@@ -125,7 +125,7 @@ class PipelineRequest(PartsRequest):
         if loaded.rows is None:
             self._submit_part(at, -1, inputs, self._part_ended, self._token, inline=inline)
             return
-        count = rows_of(step, inputs)
+        count = rows_of(step, loaded.rows, inputs)
         if not count:
             outputs = {name: empty(loaded.ports[name]) for name in self._flow.outputs[at]}
             self._finish(at, outputs, (), [])
@@ -158,7 +158,7 @@ class PipelineRequest(PartsRequest):
                 name: gathered(
                     name,
                     [each[loaded.step.outputs[name]] for each in outputs],
-                    joined=name in loaded.rows.joined,
+                    loaded.rows,
                 )
                 for name in self._flow.outputs[at]
             }

@@ -1,4 +1,5 @@
-"""A step that runs its network once for each row of a tensor, and puts the results together."""
+"""A step that runs its network once for each row of a tensor, or for each element of a sequence,
+and puts the results together."""
 
 from __future__ import annotations
 
@@ -87,7 +88,7 @@ class RowsRun:
         inputs = dict(self._inputs)
         for name in self._step.each:
             value = inputs[name]
-            assert isinstance(value, np.ndarray)
+            assert value is not None
             inputs[name] = value[row : row + 1] if name in self._rows.kept else value[row]
         ended = _RowEnd(self, row)
         self._owner.submit_row(self._at, row, inputs, ended, self._token, inline=inline)
@@ -140,23 +141,26 @@ class _RowEnd:
         self._run.ended(self._row, part)
 
 
-def rows_of(step: PipelineStep, inputs: Mapping[str, Value]) -> int:
-    """How many rows the tensors have that a step takes apart.
+def rows_of(step: PipelineStep, rows: Rows, inputs: Mapping[str, Value]) -> int:
+    """How many rows the tensors have that a step takes apart, or elements the sequences.
 
     Raises:
-        InvalidArgument: one is no tensor with rows, has too many, or has another number of them.
+        InvalidArgument: one has none to take, has too many, or has another number of them.
     """
     counts: dict[str, int] = {}
     for name in step.each:
         value = inputs.get(name)
-        if not isinstance(value, np.ndarray) or not value.ndim:
+        if rows.elements and isinstance(value, list):
+            count = len(value)
+        elif not rows.elements and isinstance(value, np.ndarray) and value.ndim:
+            count = value.shape[0]
+        else:
+            kind = "a sequence" if rows.elements else "a tensor with rows"
+            raise InvalidArgument(f"input {name!r} takes {kind}", field=f"inputs[{name!r}]")
+        counts[name] = count
+        if count > MAX_ROWS:
             raise InvalidArgument(
-                f"input {name!r} takes a tensor with rows", field=f"inputs[{name!r}]"
-            )
-        counts[name] = value.shape[0]
-        if value.shape[0] > MAX_ROWS:
-            raise InvalidArgument(
-                f"input {name!r} has {value.shape[0]} rows; at most {MAX_ROWS} run in one request",
+                f"input {name!r} has {count} rows; at most {MAX_ROWS} run in one request",
                 field=f"inputs[{name!r}].shape",
             )
     if len(set(counts.values())) > 1:
@@ -168,11 +172,11 @@ def rows_of(step: PipelineStep, inputs: Mapping[str, Value]) -> int:
     return next(iter(counts.values()))
 
 
-def gathered(name: str, values: Sequence[Value], *, joined: bool) -> Value:
-    """The tensor that the rows' results make, in order.
+def gathered(name: str, values: Sequence[Value], rows: Rows) -> Value:
+    """The tensor, or the sequence, that the rows' results make, in order.
 
     Args:
-        joined: whether each result has the first axis already.
+        name: of the tensor that is made.
 
     Raises:
         FailedPrecondition: the results have different shapes or types, or are no tensors.
@@ -181,6 +185,9 @@ def gathered(name: str, values: Sequence[Value], *, joined: bool) -> Value:
     first = arrays[0] if arrays else None
     if first is None or len(arrays) < len(values):
         raise FailedPrecondition(f"a row of {name!r} is no tensor")
+    if rows.elements:
+        return list(values)
+    joined = name in rows.joined
     for row, array in enumerate(arrays):
         if array.shape != first.shape or array.dtype != first.dtype:
             raise FailedPrecondition(
@@ -193,6 +200,8 @@ def gathered(name: str, values: Sequence[Value], *, joined: bool) -> Value:
 
 
 def empty(port: Port) -> Value:
-    """A tensor of a port, without rows."""
+    """A tensor of a port without rows, or a sequence without elements."""
+    if port.kind == "sequence":
+        return []
     sizes = [size if isinstance(size, int) else 0 for size in (port.shape or (0,))[1:]]
     return np.zeros((0, *sizes), port.dtype.numpy())
