@@ -39,8 +39,11 @@ than this, the new objects are looked at, so that it is no longer new."""
 
 _PLAIN: Final = (int, float, str, bytes)
 
+_OF_GRAPHS: Final = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
 _LEAVES: Final = (
     enum.Enum,
+    type(ir.Value().meta),
     ir.Shape,
     ir.SymbolicDim,
     ir.Tensor,
@@ -121,11 +124,12 @@ def _free(objects: list[object]) -> None:
     are kept. If nothing outside referred to a part at that moment, nothing can get a reference to
     it later.
     """
-    _reach(objects)
-    references = _references(objects)
+    known = _reach(objects)
     # One call in C, during which no other thread runs.
     counts = list(map(sys.getrefcount, objects))
-    if dict.__eq__(_references(objects), references):
+    references = _references(objects)
+    ids = [*map(id, objects)]
+    if [*map(known.__getitem__, ids)] == [*map(references.__getitem__, ids)]:
         outside = [
             each
             for each, count in zip(objects, counts, strict=True)
@@ -148,8 +152,10 @@ def _drop(each: object, deleters: Iterable[Callable[[object], None]]) -> None:
             pass
 
 
-def _reach(objects: list[object]) -> None:
-    """Adds to the list all objects that its objects reach."""
+def _reach(objects: list[object]) -> Counter[int]:
+    """Adds to the list all objects that its objects reach. Returns how often the objects refer to
+    each one, by its id."""
+    references: Counter[int] = Counter()
     known = set(map(id, objects))
     done = 0
     large = False
@@ -157,12 +163,19 @@ def _reach(objects: list[object]) -> None:
         if len(objects) > _LARGE and not large:
             large = True
             gc.collect(1)
-        referents = gc.get_referents(*objects[done : done + _AT_ONCE])
+        # Texts and numbers, which the collector does not track, are half of all.
+        referents = [*filter(gc.is_tracked, gc.get_referents(*objects[done : done + _AT_ONCE]))]
         done = min(done + _AT_ONCE, len(objects))
-        met = dict(zip(map(id, referents), referents, strict=True))
+        met: dict[int, object] = {}
+        for at in range(0, len(referents), _LARGE):
+            some = referents[at : at + _LARGE]
+            ids = [*map(id, some)]
+            references.update(ids)
+            met.update(zip(ids, some, strict=True))
         fresh = met.keys() - known
         known |= fresh
-        objects += filter(_is_followed, filter(gc.is_tracked, map(met.__getitem__, fresh)))
+        objects += filter(_is_followed, map(met.__getitem__, fresh))
+    return references
 
 
 def _references(objects: list[object]) -> Counter[int]:
@@ -195,6 +208,8 @@ def _is_followed(each: object) -> bool:
     """Whether the object may refer to parts of graphs. The numbers and texts of an attribute refer
     to nothing. Following a list of a million of them would stop the other threads."""
     kind = type(each)
+    if kind is ir.Attr:
+        return cast("ir.Attr", each).type in _OF_GRAPHS
     if kind is list or kind is tuple:
         elements = cast("Sequence[object]", each)
         return not (elements and isinstance(elements[0], _PLAIN))

@@ -106,6 +106,28 @@ def test_a_graph_of_which_somebody_holds_a_part_stays_whole(what: str) -> None:
     del held
 
 
+def test_a_graph_whose_layer_with_a_body_somebody_has_an_attribute_of_stays_whole() -> None:
+    it = network_of(branches())
+    left = parts(it.model)
+    held = next(node for node in it.nodes() if node.op_type == "If").attributes["then_branch"]
+    del it
+    free_graphs()
+    assert alive(left) == len(left)
+    del held
+    free_graphs()
+
+
+def test_a_number_of_a_layer_that_somebody_has_does_not_keep_the_graph() -> None:
+    it = network_of(image_network())
+    left = parts(it.model)
+    held = next(each for node in it.nodes() for each in node.attributes.values())
+    value = held.value
+    del it
+    free_graphs()
+    assert alive(left) == 0
+    assert held.value == value
+
+
 def test_a_part_that_is_taken_out_of_a_graph_while_it_is_looked_at_stays_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
