@@ -7,18 +7,25 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
+import grpc
 import numpy as np
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
 from typer.testing import CliRunner, Result
 
 from headrace.client import Client, errors
 from headrace.client.aio import Client as AsyncClient
 from headrace.client.cli.app import make_app
+from headrace.oip import open_inference_pb2 as oip
+from headrace.oip.open_inference_pb2_grpc import GRPCInferenceServiceStub
 from headrace.testing.case import parse
 from tests.integration.harness import Server
 from tests.support.manual import blocks
 
+SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 DEVICES = ("--devices", "CPU,BATCH,PIPELINE")
 NEG = parse("neg (float[N,2] x) => (float[N,2] y) { y = Neg(x) }").SerializeToString()
 FIND = parse(
@@ -237,6 +244,50 @@ def test_a_client_s_pipeline_is_there_again_after_a_restart(folder: Path, tmp_pa
         found = client.network("a-round").infer({"page": PAGE})
         np.testing.assert_array_equal(found["texts"], -np.abs(PAGE))
         assert server.stop() == 0
+
+
+def status_of(server: Server, path: str) -> int:
+    try:
+        server.get(path)
+    except HTTPError as error:
+        return error.code
+    return 200
+
+
+def test_a_pipeline_is_ready_while_the_networks_that_it_runs_are(pipelines: Server) -> None:
+    with Client(pipelines.address) as client, grpc.insecure_channel(pipelines.address) as channel:
+        inner = client.load_network(NEG, "CPU", name="inner")
+        text = AROUND.replace('"pages"', '"inner"').replace('page = "page"', 'x = "page"')
+        middle = client.load_pipeline(
+            text.replace('texts = "texts"}', 'texts = "y"}'), name="middle"
+        )
+        outer = client.load_pipeline(AROUND.replace('"pages"', '"middle"'), name="outer")
+        health = HealthStub(channel)
+        models = GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
+
+        def ready() -> list[tuple[int, int, bool]]:
+            return [
+                (
+                    health.Check(HealthCheckRequest(service=name)).status,
+                    status_of(pipelines, f"/v2/models/{name}/ready"),
+                    models.ModelReady(oip.ModelReadyRequest(name=name)).ready,
+                )
+                for name in ("middle", "outer")
+            ]
+
+        watched = iter(health.Watch(HealthCheckRequest(service="outer")))
+        assert next(watched).status == SERVING
+        assert ready() == 2 * [(SERVING, 200, True)]
+        inner.unload()
+        assert next(watched).status == NOT_SERVING
+        assert ready() == 2 * [(NOT_SERVING, 503, False)]
+        lines = pipelines.get("/readyz").splitlines()
+        assert "network middle is not ready: step 'inner': unknown network 'inner'" in lines[1]
+        inner = client.load_network(NEG, "CPU", name="inner")
+        assert next(watched).status == SERVING
+        assert ready() == 2 * [(SERVING, 200, True)]
+        for each in (outer, middle, inner):
+            each.unload()
 
 
 @pytest.mark.parametrize("isolation", ["NONE", "PROCESS"])

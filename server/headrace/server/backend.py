@@ -12,7 +12,7 @@ from functools import partial
 
 from headrace.runtime.core import Core
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.loading.entry import NetworkState
+from headrace.runtime.loading.entry import NetworkEntry, NetworkState
 from headrace.runtime.loading.table import OwnerLimits
 from headrace.server.access.networks import Networks, PrivateNetworks, asker
 from headrace.server.hosting import ALONE, Hosting
@@ -111,16 +111,39 @@ class ServerCore:
             os.close(self._state_lock)
 
     def network_changed(self, name: str) -> None:
-        """Updates the health of a network. Any thread may call this."""
+        """Updates the health of a network, and of those that run it. Any thread may call this."""
 
         def look() -> None:
-            states = {each.state for each in self.core.networks.versions(name)}
-            if self._elsewhere is not None and self._elsewhere.serves(name):
-                states = {NetworkState.READY}
-            self.health.network_is(name, states)
+            for each in self._with_readers(name):
+                self._report(each)
 
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(look)
+
+    def _report(self, name: str) -> None:
+        states = {_state(each) for each in self.core.networks.versions(name)}
+        if self._elsewhere is not None and self._elsewhere.serves(name):
+            states = {NetworkState.READY}
+        self.health.network_is(name, states)
+
+    def _with_readers(self, name: str) -> list[str]:
+        """The network and those that run it, at any depth."""
+        runs = {
+            entry.key.name: entry.executable.runs
+            for entry in self.core.networks.entries()
+            if entry.executable is not None and entry.executable.runs
+        }
+        found = [name]
+        for each in found:
+            found += [reader for reader in runs if each in runs[reader] and reader not in found]
+        return found
+
+
+def _state(entry: NetworkEntry) -> NetworkState:
+    """The state of a version; one that lacks a network that it runs counts as failed."""
+    executable = entry.executable
+    lacks = executable is not None and bool(executable.unready())
+    return NetworkState.FAILED if lacks and entry.state is NetworkState.READY else entry.state
 
 
 class LoopReaders:

@@ -147,6 +147,7 @@ class Listeners:
             ),
             lambda: backend.unready,
             networks.failed,
+            networks.lacking,
             open_metrics=settings.open_metrics,
         )
         self._application = Application(

@@ -65,6 +65,27 @@ class PipelineNetwork(ExecutableNetwork):
                     set_known(executable, changes)
         self._window.resize(self._limit())
 
+    @property
+    def runs(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(each.network.name for each in self._steps if each.network.name)
+
+    def unready(self, seen: set[str] | None = None) -> str:
+        """Names the first step whose network is not there."""
+        seen = set() if seen is None else seen
+        for each in self._steps:
+            key = f"{each.network.name}:{each.step.version}"
+            if not each.network.name or key in seen:
+                continue
+            seen.add(key)
+            try:
+                with each.network.held() as executable:
+                    why = executable.unready(seen)
+            except HeadraceError as error:
+                why = error.message
+            if why:
+                return f"step {each.step.name!r}: {why}"
+        return ""
+
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         """The steps, as the parts of a network that is split over devices."""
         makers = {tensor: each.number for each in self._steps for tensor in each.step.outputs}

@@ -92,6 +92,10 @@ class ExecutableNetwork:
     """Begins a job and returns. It is a method of a virtual device; of others it is the start of
     their `StageRunner`."""
 
+    runs: frozenset[str] = frozenset()
+    """The full names of the networks of the server that its requests run. A device's networks run
+    no others."""
+
     states: Mapping[str, str] = MappingProxyType({})
     """The inputs that the runtime keeps between the requests of a sequence. Each maps to the output
     that gives its next value. Neither is among `inputs` and `outputs`."""
@@ -269,6 +273,14 @@ class ExecutableNetwork:
     def has_sequence(self, identifier: str) -> bool:  # noqa: ARG002 - of one that keeps states
         """Whether a sequence of this id is open. Takes no lock."""
         return False
+
+    def unready(self, seen: set[str] | None = None) -> str:  # noqa: ARG002 - of one that runs others
+        """Why it cannot take requests now, though it is loaded; empty if it can.
+
+        Args:
+            seen: networks that are being asked, or have been.
+        """
+        return ""
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         """The parts of a network that is split over devices, in execution order."""

@@ -17,6 +17,7 @@ from headrace.runtime.errors import PermissionDenied
 from headrace.runtime.execution.job import Job
 from headrace.runtime.loading.entry import (
     NetworkEntry,
+    NetworkState,
     check_network_name,
     full_name,
     is_network_name,
@@ -115,6 +116,16 @@ class Networks:
         """As `NetworkRegistry.failed`, without the networks that the caller does not see."""
         failed = self._registry.failed()
         return [(self.shown(name), version) for name, version in failed if self.sees(name)]
+
+    def lacking(self) -> list[tuple[str, str]]:
+        """The networks that are loaded and lack one that they run: name, and what they lack."""
+        ready = [each for each in self.entries() if each.state is NetworkState.READY]
+        reasons = [
+            (self.shown(each.key.name), each.executable.unready())
+            for each in ready
+            if each.executable
+        ]
+        return [(name, reason) for name, reason in reasons if reason]
 
 
 class PrivateNetworks(Networks):

@@ -22,6 +22,7 @@ def operations_routes(
     registry: CollectorRegistry,
     unreadiness: Unreadiness,
     failed_networks: Callable[[], Iterable[tuple[str, str]]] = tuple,
+    lacking_networks: Callable[[], Iterable[tuple[str, str]]] = tuple,
     *,
     open_metrics: bool = False,
 ) -> list[GuardedRoute]:
@@ -31,6 +32,7 @@ def operations_routes(
         failed_networks: the networks and versions that did not load, as `NetworkRegistry.failed`.
             The server is ready without them, because it serves the others. Removing a replica for
             one network would remove the others too.
+        lacking_networks: those that are loaded and lack a network that they run, and why.
     """
     scrapes = anyio.CapacityLimiter(1)
 
@@ -46,12 +48,14 @@ def operations_routes(
     async def readyz(_: Request) -> Response:
         why_not = unreadiness()
         if why_not is None:
-            shown = failed_networks() if CALLER.get().may(Role.READ) else ()
-            failed = "".join(
-                f"network {name}{f' version {version}' if version else ''} failed to load\n"
-                for name, version in shown
-            )
-            return PlainTextResponse(f"ready\n{failed}")
+            lines = ["ready"]
+            if CALLER.get().may(Role.READ):
+                lines += [
+                    f"network {name}{f' version {version}' if version else ''} failed to load"
+                    for name, version in failed_networks()
+                ]
+                lines += [f"network {name} is not ready: {why}" for name, why in lacking_networks()]
+            return PlainTextResponse("\n".join([*lines, ""]))
         return PlainTextResponse(f"{why_not}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
     role = Role.OPEN if open_metrics else Role.READ

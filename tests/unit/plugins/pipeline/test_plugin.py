@@ -6,6 +6,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -321,6 +322,25 @@ def test_more_rows_than_a_request_may_have_are_refused(shared: Served) -> None:
     with pytest.raises(InvalidArgument, match="at most 10000") as caught:
         shared.infer("rows", {"rows": np.zeros((10_001, 2), np.float32)})
     assert caught.value.field == "inputs['rows'].shape"
+
+
+def test_a_request_needs_no_more_runs_than_a_bound_however_pipelines_are_nested(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request, "MAX_PARTS", 30)
+    served.load("neg", NEG)
+    within = "neg", "x", "y"
+    for name in ("p", "q", "r"):  # of 3, of 3 + 3 * 3, and of 3 + 3 * 12 runs
+        network, x, y = within
+        ends = pairwise(["i", "a", "b", "o"])
+        steps = [
+            named(f"s{made}", network, f'{x}="{took}"', f'{made}="{y}"') for took, made in ends
+        ]
+        served.pipeline(name, "".join(steps) + '[outputs]\no = "o"')
+        within = name, "i", "o"
+    np.testing.assert_array_equal(served.infer("q", {"i": X})["o"], -X)
+    with pytest.raises(FailedPrecondition, match="needs more than 30 runs of networks"):
+        served.infer("r", {"i": X})
 
 
 WHEN = (

@@ -38,11 +38,18 @@ def failed() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def server(readiness: Readiness, failed: list[tuple[str, str]]) -> Iterator[HttpServer]:
+def lacking() -> list[tuple[str, str]]:
+    return []
+
+
+@pytest.fixture
+def server(
+    readiness: Readiness, failed: list[tuple[str, str]], lacking: list[tuple[str, str]]
+) -> Iterator[HttpServer]:
     counters = Counters()
     counters.grpc("Infer")["OK"] = 1
     registry = make_registry(counters, lambda: {"CPU": True}, SHARED)
-    routes = operations_routes(registry, readiness, lambda: failed)
+    routes = operations_routes(registry, readiness, lambda: failed, lambda: lacking)
     with serving(Application(routes, counters)) as server:
         yield server
 
@@ -91,6 +98,14 @@ def test_readiness_names_the_networks_that_failed_and_the_others_serve(
         200,
         "ready\nnetwork detector failed to load\nnetwork ranker version 4 failed to load\n",
     )
+
+
+def test_readiness_names_the_networks_that_lack_others(
+    server: HttpServer, lacking: list[tuple[str, str]]
+) -> None:
+    lacking.append(("reads", "step 'find': unknown network 'finder'"))
+    line = "network reads is not ready: step 'find': unknown network 'finder'"
+    assert ask(server, "/readyz")[::2] == (200, f"ready\n{line}\n")
 
 
 def test_head_gives_the_length_without_the_body(server: HttpServer) -> None:

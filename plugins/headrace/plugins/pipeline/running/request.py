@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +25,9 @@ from headrace.runtime.virtual.subgraph_counters import SubgraphCounters
 
 MAX_DEPTH = 8
 """How many pipelines may run each other."""
+MAX_PARTS = 20_000
+"""How many runs one request of a pipeline may need, those of pipelines within it included. Without
+this bound a short request could need any number: pipelines that each run another one many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,12 @@ class StepJob(PartJob):
     Args:
         at: the step's place among all.
         row: the row that it runs; -1 if the step's network runs once.
+
+    Attributes:
+        numbers: numbers the parts of the outermost request.
     """
 
-    __slots__ = ("at", "depth", "row")
+    __slots__ = ("at", "depth", "numbers", "row")
 
     kind: ClassVar[str] = "step"
 
@@ -76,10 +83,13 @@ class StepJob(PartJob):
         token: CancelToken,
         *,
         inline: bool,
+        depth: int,
+        numbers: count[int],
     ) -> None:
         self.at = at
         self.row = row
-        self.depth: int = request.depth + 1 if isinstance(request, StepJob) else 1
+        self.depth = depth
+        self.numbers = numbers
         super().__init__(request, inputs, done, output_names, token, inline=inline)
 
 
@@ -100,6 +110,9 @@ class PipelineRequest(PartsRequest):
         super().__init__(job, flow, {})
         self._steps = steps
         self._counters = counters
+        self._depth, self._numbers = 1, count(1)
+        if isinstance(job, StepJob):  # of a pipeline that runs this one
+            self._depth, self._numbers = job.depth + 1, job.numbers
 
     def _begin(self, at: int, handed: dict[str, Value], *, inline: bool) -> None:
         try:
@@ -125,14 +138,12 @@ class PipelineRequest(PartsRequest):
         if loaded.rows is None:
             self._submit_part(at, -1, inputs, self._part_ended, self._token, inline=inline)
             return
-        count = rows_of(step, loaded.rows, inputs)
-        if not count:
+        rows = rows_of(step, loaded.rows, inputs)
+        if not rows:
             outputs = {name: empty(loaded.ports[name]) for name in self._flow.outputs[at]}
             self._finish(at, outputs, (), [])
             return
-        RowsRun(self, at, loaded.rows, step, inputs, count, self._token.child()).start(
-            inline=inline
-        )
+        RowsRun(self, at, loaded.rows, step, inputs, rows, self._token.child()).start(inline=inline)
 
     def submit_row(
         self,
@@ -203,10 +214,28 @@ class PipelineRequest(PartsRequest):
         inline: bool,
     ) -> None:
         loaded, wanted = self._steps[at], self.wanted(at)
-        part = StepJob(self._job, at, row, inputs, done, wanted, token.child(), inline=inline)
+        part = StepJob(
+            self._job,
+            at,
+            row,
+            inputs,
+            done,
+            wanted,
+            token.child(),
+            inline=inline,
+            depth=self._depth,
+            numbers=self._numbers,
+        )
         if part.depth > MAX_DEPTH:
             part.fail(
                 FailedPrecondition(f"more than {MAX_DEPTH} pipelines run each other; use fewer")
+            )
+            return
+        if next(self._numbers) > MAX_PARTS:  # atomic
+            part.fail(
+                FailedPrecondition(
+                    f"the request needs more than {MAX_PARTS} runs of networks; send fewer rows"
+                )
             )
             return
         if part.span is not None:

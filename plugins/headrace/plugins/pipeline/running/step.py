@@ -17,7 +17,13 @@ _MAX_FITTING = 64
 
 
 class StepNetwork(ABC):
-    """What a step runs. Thread-safe."""
+    """What a step runs. Thread-safe.
+
+    Attributes:
+        name: the full name of a network of the server; empty if it is a model of the step's own.
+    """
+
+    name = ""
 
     @abstractmethod
     def submit(self, job: Job) -> None:
@@ -74,7 +80,7 @@ class NamedNetwork(StepNetwork):
         generation: int,
     ) -> None:
         self._networks = networks
-        self._name = name
+        self.name = name
         self._step = step
         self._ports = ports
         self._fitting = {generation: None}  # single operations on a dict are atomic
@@ -109,7 +115,7 @@ class NamedNetwork(StepNetwork):
 
     def _acquire(self) -> LoadedEntry:
         try:
-            return self._networks.acquire(self._name, self._step.version)
+            return self._networks.acquire(self.name, self._step.version)
         except NotFound as error:
             raise FailedPrecondition(error.message) from error
 

@@ -93,7 +93,8 @@ class Models:
     # -- a model --
 
     def model_ready(self, name: str, version: str = "") -> oip.ModelReadyResponse:
-        """Whether a model takes requests: it is loaded, and its device works.
+        """Whether a model takes requests: it is loaded, its device works, and so do the models
+        that it runs.
 
         A model that does not exist is not ready.
         """
@@ -164,7 +165,7 @@ class Models:
 
     def _works(self, entry: NetworkEntry) -> bool:
         executable = entry.executable
-        if executable is None:
+        if executable is None or executable.unready():
             return False
         devices = executable.get_metric("EXECUTION_DEVICES")
         assert isinstance(devices, list)
