@@ -42,6 +42,7 @@ _RELEASE_SHARE: Final = 0.5
 _ALONE: Final = {
     "state_dir": "the cluster's store keeps the networks",
     "model_repository": "the cluster's store keeps the networks; load them with a client",
+    "ovms_config": "the cluster's store keeps the networks; load them with a client",
     "tls_cert": "Ray Serve's port speaks plain text; put TLS before it",
     "tls_client_ca": "Ray Serve's port speaks plain text; put TLS before it",
     "unix_socket": "Ray Serve opens the port",

@@ -77,7 +77,7 @@ class ServerCore:
         self.health = HealthReporter(self.networks)
         self._elsewhere = hosting.elsewhere
         self._loop = asyncio.get_running_loop()
-        files = RepositoryFiles(settings.model_repository, limits)
+        files = RepositoryFiles(settings.model_repository, limits, settings.ovms_config)
         self.repository = Repository(self.core, files, self.network_changed)
         self.catalogue = Catalogue(self.core, self.network_changed)
         self._poller = Poller(self.repository, settings.repository_poll_seconds)

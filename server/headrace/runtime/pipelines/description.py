@@ -6,7 +6,7 @@ inputs = ["image"]              # optional: the pipeline's inputs, in order
 name = "rec"
 network = "rec:2"               # of the server, or: model = "rec.onnx" in the folder
 device = "CPU"                  # with model; config = {...} too
-each = "crops"                  # one run a row of axis 0 of this tensor
+each = "crops"                  # one run a row of axis 0; {crops = [-1, 3]}: of two axes
 when = "found"                  # a boolean scalar; without it the step gives nothing
 inputs = {x = "crops"}          # the network's input = a tensor
 outputs = {texts = "softmax_0"} # a tensor = the network's output
@@ -37,6 +37,7 @@ DEVICE: Final = "PIPELINE"
 MAX_STEPS: Final = 256
 _MAX_TENSORS: Final = 1024
 """The most inputs, and the most outputs, of one step or of the pipeline."""
+_MAX_AXES: Final = 16
 _MAX_ELEMENTS: Final = 1 << 16
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _MAX_NAME: Final = 512
@@ -78,6 +79,9 @@ class PipelineStep:
         outputs: the tensor that it makes to the network's output.
         each: the inputs of the network that get one row of their tensor in each of several runs.
             Empty if the network runs once.
+        axes: for some of these inputs, the sizes of the first axes of their tensor, with None for
+            any: a run gets what lies at one place of all these axes. Others have one such axis, and
+            the shapes say whether a row keeps it.
         when: the boolean tensor that says whether the network runs at all; empty if it always does.
     """
 
@@ -91,6 +95,7 @@ class PipelineStep:
     outputs: Mapping[str, str] = field(default_factory=dict)
     each: tuple[str, ...] = ()
     when: str = ""
+    axes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -187,6 +192,7 @@ class _Reader:
                 where,
             )
         inputs = self.inputs(facts, where)
+        split = self.each(facts, inputs, where)
         return PipelineStep(
             name,
             network,
@@ -196,8 +202,9 @@ class _Reader:
             {str(key): as_text(value) for key, value in config.items()},
             inputs,
             self.tensors(facts, "outputs", where),
-            self.each(facts, inputs, where),
+            tuple(split),
             self.text(facts, "when", where),
+            {name: axes for name, axes in split.items() if axes},
         )
 
     def text(self, facts: Mapping[str, Any], key: str, where: str) -> str:
@@ -262,14 +269,29 @@ class _Reader:
 
     def each(
         self, facts: Mapping[str, Any], inputs: Mapping[str, str | StepConstant], where: str
-    ) -> tuple[str, ...]:
-        """The inputs of the network that take a row of the tensors that `each` names."""
+    ) -> dict[str, tuple[int | None, ...]]:
+        """The inputs of the network that take a row of the tensors that `each` names, each with the
+        sizes of the axes that it loses, if they are given."""
         said = facts.get("each", [])
         where = f"{where}: each"
-        split = self.names([said] if isinstance(said, str) else said, where)
-        for tensor in split:
+        if not isinstance(said, dict):
+            names = self.names([said] if isinstance(said, str) else said, where)
+            said = dict.fromkeys(names)
+        split = {}
+        for tensor, sizes in said.items():
             if tensor not in inputs.values():
                 raise self.wrong(
                     f"{tensor!r} is not among the tensors that the step's inputs take", where
                 )
-        return tuple(name for name, each in inputs.items() if each in split)
+            axes = () if sizes is None else self.axes(sizes, f"{where}.{tensor}")
+            split.update({name: axes for name, each in inputs.items() if each == tensor})
+        return split
+
+    def axes(self, sizes: Any, where: str) -> tuple[int | None, ...]:
+        if (
+            not isinstance(sizes, list)
+            or not 1 <= len(sizes) <= _MAX_AXES
+            or not all(type(size) is int and size >= -1 for size in sizes)
+        ):
+            raise self.wrong(f"must be a list of 1 to {_MAX_AXES} sizes, as [-1, 3]", where)
+        return tuple(None if size == -1 else size for size in sizes)

@@ -141,6 +141,7 @@ def _facts(step: PipelineStep) -> dict[str, Any]:
         "outputs": list(step.outputs.values()),
         "each": list(step.each),
         "when": bool(step.when),
+        "axes": {name: list(axes) for name, axes in step.axes.items()},
     }
 
 
@@ -166,7 +167,18 @@ def _step(node: ir.Node) -> PipelineStep:
         dict(zip(outputs, map(str, facts["outputs"]), strict=True)),
         tuple(map(str, facts["each"])),
         when,
+        _axes(facts),
     )
+
+
+def _axes(facts: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
+    found = {
+        str(name): tuple(None if size is None else int(size) for size in sizes)
+        for name, sizes in facts.get("axes", {}).items()
+    }
+    if found and (found.keys() != set(facts["each"]) or not all(found.values())):
+        raise ValueError("its axes do not fit")
+    return found
 
 
 def _given(value: ir.Value | None) -> str | StepConstant:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import onnx_ir as ir
@@ -36,11 +36,14 @@ class Rows:
             others lose it.
         joined: the tensors made of rows that have the first axis already. The others get it.
         elements: whether the rows are the elements of sequences. Then the results are sequences.
+        axes: the inputs whose rows lose as many axes as said, and the sizes that these must have.
+            The tensors made of rows get the axes of the input that loses the most.
     """
 
     kept: frozenset[str] = frozenset()
     joined: frozenset[str] = frozenset()
     elements: bool = False
+    axes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def ports_of(plan: PipelinePlan, networks: Mapping[str, StepPorts]) -> PipelineP
         takes = {port.name: port for port in (*network.inputs, *network.defaults)}
         _check_names(step, network, takes)
         kept = set()
-        elements = _takes_elements(tensors, step)
+        elements = not step.axes and _takes_elements(tensors, step)
         for name, given in step.inputs.items():
             port = takes[name]
             if isinstance(given, StepConstant):
@@ -86,6 +89,8 @@ def ports_of(plan: PipelinePlan, networks: Mapping[str, StepPorts]) -> PipelineP
                     raise _wrong(f"input {name!r} takes no plain tensor, so no rows", step)
                 if elements:
                     port = replace(port, kind="sequence")
+                elif name in step.axes:
+                    port = _along(port, step.axes[name])
                 else:
                     if _keeps_axis(tensors.get(given), port):
                         kept.add(name)
@@ -102,6 +107,8 @@ def ports_of(plan: PipelinePlan, networks: Mapping[str, StepPorts]) -> PipelineP
                     raise _wrong(f"output {name!r} is no plain tensor, so no row", step)
                 if elements:
                     port = replace(port, kind="sequence")
+                elif step.axes:
+                    port = _along(port, max(step.axes.values(), key=len))
                 else:
                     if kept and _has_row(port):
                         joined.add(tensor)
@@ -110,7 +117,7 @@ def ports_of(plan: PipelinePlan, networks: Mapping[str, StepPorts]) -> PipelineP
                 port = _perhaps_empty(port, step, name)
             tensors[tensor] = _without_symbols(port)
         if step.each:
-            rows[step.name] = Rows(frozenset(kept), frozenset(joined), elements)
+            rows[step.name] = Rows(frozenset(kept), frozenset(joined), elements, step.axes)
     return PipelinePorts(tensors, rows)
 
 
@@ -226,6 +233,11 @@ def _of_rows(port: Port, *, kept: bool) -> Port:
     if port.shape is None:
         return port
     return replace(port, shape=(None, *(port.shape[1:] if kept else port.shape)))
+
+
+def _along(port: Port, axes: tuple[int | None, ...]) -> Port:
+    """The port of a tensor that has one of `port` at each place of these axes."""
+    return port if port.shape is None else replace(port, shape=(*axes, *port.shape))
 
 
 def _perhaps_empty(port: Port, step: PipelineStep, name: str) -> Port:

@@ -53,7 +53,8 @@ def check_repository(settings: Settings) -> Iterator[Finding]:
     root = settings.model_repository
     if root is None:
         return
-    files = RepositoryFiles(root, Limits(model_bytes=settings.max_model_bytes))
+    limits = Limits(model_bytes=settings.max_model_bytes)
+    files = RepositoryFiles(root, limits, settings.ovms_config)
     try:
         folders = files.look()
     except (OSError, HeadraceError) as error:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.loading.entry import check_network_name
+from headrace.runtime.loading.entry import FIRST_VERSION, check_network_name
 from headrace.runtime.loading.versions import highest
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import DEVICE
@@ -29,6 +30,8 @@ from headrace.server.repository.model_config import (
     read_text,
 )
 from headrace.server.repository.named_files import file_inside
+from headrace.server.repository.ovms import FILE as OVMS
+from headrace.server.repository.ovms import OvmsFile, OvmsNetworks
 from headrace.server.repository.pipelines import MAX_BYTES, parse_pipeline
 
 _AS_IT_IS: Final = NetworkOptions()
@@ -39,10 +42,13 @@ class RepositoryFiles:
 
     Args:
         root: None if the server has no model repository.
+        ovms_config: the configuration of OpenVINO Model Server, which then says what the networks
+            are; None for all folders.
     """
 
-    def __init__(self, root: Path | None, limits: Limits) -> None:
+    def __init__(self, root: Path | None, limits: Limits, ovms_config: Path | None = None) -> None:
         self._root = root.resolve() if root is not None else None
+        self._ovms = OvmsFile(ovms_config, root) if root and ovms_config else None
         self._limits = limits
 
     def look(self) -> dict[str, NetworkFolder]:
@@ -50,7 +56,11 @@ class RepositoryFiles:
 
         Raises:
             OSError: the repository cannot be read.
+            Also raises as `OvmsFile.networks`.
         """
+        if self._ovms is not None:
+            networks = self._ovms.networks()
+            return {name: self._of_ovms(networks, name) for name in sorted(networks.names())}
         return folder.look(self._root) if self._root is not None else {}
 
     def find(self, name: str) -> NetworkFolder:
@@ -66,7 +76,7 @@ class RepositoryFiles:
             message = "the server has no model repository (--model-repository)"
             raise FailedPrecondition(message, field=field)
         check_network_name(name, field)
-        network_folder = folder.look_at(self._root, name)
+        network_folder = self._look_at(name)
         if network_folder is None:
             known = list(self.look())
             raise NotFound.unknown("network in the model repository", name, known, field=field)
@@ -76,6 +86,8 @@ class RepositoryFiles:
 
     def describe(self, name: str, network_folder: NetworkFolder) -> Description:
         """The network's description. Raises as `read_description` and `read_text`."""
+        if any(each.source == OVMS for each in network_folder.versions.values()):
+            return Description(LoadRequest(name, DeviceName.parse(DEVICE), origin="repository"))
         settings = self._settings(name, network_folder)
         return read_description(name, network_folder.path, settings)
 
@@ -114,17 +126,20 @@ class RepositoryFiles:
         is_inside = files.folder.resolve().is_relative_to(whole.resolve())  # otherwise a link
         try:
             within = whole if is_inside else files.folder
-            settings = self._settings(whole.name, network_folder)
+            name, ovms = network_folder.network, self._ovms.networks() if self._ovms else None
+            if ovms is not None and files.source == OVMS and name in ovms.pipelines:
+                return network_of(ovms.pipelines[name].description, {}, self._limits)
+            settings = self._settings(name, network_folder)
             if settings.pipeline is not None:
                 network = network_of(settings.pipeline, {}, self._limits)
             elif files.source == PIPELINE:
                 network = self._pipeline(files.folder, within)
             else:
                 network = self._model(_model_of(files, settings), within, spooled=spooled)
-                described = read_description(
-                    whole.name, whole, replace(settings, options=_AS_IT_IS)
-                )
+                described = read_description(name, whole, replace(settings, options=_AS_IT_IS))
                 check_ports(network, settings, described.request)
+                if ovms is not None and name in ovms.models:
+                    ovms.models[name].check(network)
             network.notes += network_folder.notes
         finally:  # if the files changed, the data that was read may be wrong
             self._check_unchanged(network_folder, version, files.signature)
@@ -145,6 +160,30 @@ class RepositoryFiles:
             message = f"cannot be read: {error.strerror}"
             raise FailedPrecondition(message, field=path.name) from error
 
+    def _look_at(self, name: str) -> NetworkFolder | None:
+        """One network of the repository, or None if there is no network under that name."""
+        assert self._root is not None
+        if self._ovms is None:
+            return folder.look_at(self._root, name)
+        networks = self._ovms.networks()
+        return self._of_ovms(networks, name) if name in networks.names() else None
+
+    def _of_ovms(self, networks: OvmsNetworks, name: str) -> NetworkFolder:
+        assert self._root is not None
+        if name in networks.faults:
+            nothing = Files(self._root, ())
+            return NetworkFolder(self._root, {}, nothing, networks.faults[name], name=name)
+        if name in networks.pipelines:
+            stamp = folder.stamp_of(networks.pipelines[name].text)
+            whole = Files(self._root, (stamp,), settled=True, source=OVMS)
+            return NetworkFolder(self._root, {FIRST_VERSION: whole}, whole, name=name)
+        model = networks.models[name]
+        found = folder.look_in(self._root, model.path)
+        signature = (*found.description.signature, folder.stamp_of(model.text))
+        return replace(
+            found, name=name, description=replace(found.description, signature=signature)
+        )
+
     def _settings(self, name: str, network_folder: NetworkFolder) -> ModelSettings:
         """What a ``config.pbtxt`` says of the network; nothing if there is none.
 
@@ -154,6 +193,11 @@ class RepositoryFiles:
         """
         sources = {each.source for each in network_folder.versions.values() if not each.fault}
         kind = DEVICE if sources == {PIPELINE} else None
+        if self._ovms is not None:
+            model = self._ovms.networks().models.get(name)
+            if model is None:
+                raise Unavailable(f"{OVMS} changed while it was read")
+            return model.settings if kind is None else replace(model.settings, device=kind)
         path = network_folder.path / CONFIG
         if not os.path.lexists(path):
             return ModelSettings(device=kind)
@@ -183,8 +227,7 @@ class RepositoryFiles:
     def _check_unchanged(
         self, network_folder: NetworkFolder, version: str, signature: Signature
     ) -> None:
-        assert self._root is not None
-        now = folder.look_at(self._root, network_folder.path.name)
+        now = self._look_at(network_folder.network)
         if (
             now is None
             or version not in now.versions

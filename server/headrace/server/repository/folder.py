@@ -93,6 +93,7 @@ class NetworkFolder:
         bare: whether the fault is that there are no versions, so that loaded ones are not wanted.
         nameless: the folder may not be a network, and is not listed among the networks.
         notes: what is there and has no effect.
+        name: the network's; empty if it is the folder's.
     """
 
     path: Path
@@ -102,6 +103,12 @@ class NetworkFolder:
     bare: bool = False
     nameless: bool = False
     notes: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def network(self) -> str:
+        """The name of the network."""
+        return self.name or self.path.name
 
 
 def look(root: Path) -> dict[str, NetworkFolder]:
@@ -138,7 +145,17 @@ def look_at(root: Path, name: str) -> NetworkFolder | None:
     return replace(_faulty(path, fault), nameless=not named)
 
 
-def _network(root: Path, path: Path) -> NetworkFolder | None:
+def look_in(root: Path, path: Path) -> NetworkFolder:
+    """The network whose versions lie in a folder of a repository. A version's model may have any
+    name, if there is one alone."""
+    try:
+        found = _network(root, path, any_name=True)
+    except OSError as error:
+        return _faulty(path, f"cannot be read: {error.strerror}")
+    return found or _faulty(path, f"{str(path)[:200]!r} is not a folder")
+
+
+def _network(root: Path, path: Path, *, any_name: bool = False) -> NetworkFolder | None:
     if _leads_out(root, str(path)):
         return _faulty(path, f"{path.name!r} {LEADS_OUT}")
     if not os.path.isdir(path):  # noqa: PTH112 - faster: each look may check ten thousand
@@ -167,7 +184,11 @@ def _network(root: Path, path: Path) -> NetworkFolder | None:
             elif _may_be_folder(entry) and os.path.isfile(f"{entry.path}/{MODEL}"):  # noqa: PTH113
                 notes.append(f"{_printable(name)}/{MODEL} is not served: {_VERSIONS}")
     for entry in numbered:
-        version = _version(root, path, entry, config) if len(versions) < MAX_VERSIONS else None
+        version = (
+            _version(root, path, entry, config, any_name=any_name)
+            if len(versions) < MAX_VERSIONS
+            else None
+        )
         if version is not None:
             versions[entry.name] = version
     if source and FIRST_VERSION in versions:
@@ -196,7 +217,12 @@ def _no_folder(path: Path) -> NetworkFolder | None:
 
 
 def _version(
-    root: Path, network: Path, entry: os.DirEntry[str], config: os.DirEntry[str] | None
+    root: Path,
+    network: Path,
+    entry: os.DirEntry[str],
+    config: os.DirEntry[str] | None,
+    *,
+    any_name: bool,
 ) -> Files | None:
     """A version in a folder of its own, or None if there are no files in the folder.
 
@@ -214,6 +240,8 @@ def _version(
         if not sources and os.path.isfile(f"{entry.path}/{MODEL}/{MODEL}"):  # noqa: PTH113
             sources = [f"{MODEL}/{MODEL}"]
         there = [] if sources else _names(entry.path)
+        if any_name and len(models := [each for each in there if each.endswith(".onnx")]) == 1:
+            sources = models
         if config is not None and (sources or there):
             files = _checked(root, network, folder, sources[0] if sources else CONFIG)
             stamp = _stamp(f"../{CONFIG}", config.stat())
@@ -358,6 +386,11 @@ def _walk_entries(
             yield name, facts
         elif depth < _MAX_DEPTH:
             yield from _walk(entry.path, name + "/", depth + 1)
+
+
+def stamp_of(text: str) -> _Stamp:
+    """A stamp that stays the same as long as the text does."""
+    return _Stamp(text)
 
 
 def _stamp(name: str, facts: os.stat_result) -> _Stamp:

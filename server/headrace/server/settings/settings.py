@@ -85,6 +85,12 @@ class Settings:
         unit="seconds",
         minimum=0,
     )
+    ovms_config: Path | None = option(
+        None,
+        "config.json of OpenVINO Model Server, whose models lie in the model repository; they and "
+        "its pipelines are then the networks of the repository",
+        notation=PATH,
+    )
     state_dir: Path | None = option(
         None,
         "folder that keeps loaded networks over a restart; default: nothing is kept",

@@ -208,6 +208,7 @@ def _check(settings: Settings) -> None:
             field="http_port",
         )
     for given, other in (
+        ("ovms_config", "model_repository"),
         ("tls_cert", "tls_key"),
         ("tls_key", "tls_cert"),
         ("tls_client_ca", "tls_cert"),

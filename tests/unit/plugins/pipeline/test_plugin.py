@@ -253,6 +253,29 @@ def test_results_without_a_row_of_their_own_are_stacked(shared: Served) -> None:
     np.testing.assert_array_equal(shared.infer("stacked", {"rows": X})["a"], X.sum(1))
 
 
+PLACES = (
+    named("p", "sum", 'a="places", b="rows"', 'c="y"', "each = {places = [-1, 2], rows = [-1]}")
+    + '[outputs]\nc = "c"'
+)
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_network_runs_at_each_place_of_several_axes(shared: Served, count: int) -> None:
+    shared.pipeline("places", PLACES, replace=True)
+    places = np.arange(12 * count, dtype=np.float32).reshape(count, 2, 3, 2)
+    rows = np.arange(6 * count, dtype=np.float32).reshape(count, 3, 2)
+    found = shared.infer("places", {"places": places, "rows": rows})
+    np.testing.assert_array_equal(found["c"], places + rows[:, None])
+
+
+def test_other_numbers_of_rows_than_the_axes_say_are_refused(shared: Served) -> None:
+    shared.pipeline("places", PLACES, replace=True)
+    places = np.zeros((3, 2, 1, 2), np.float32)
+    with pytest.raises(InvalidArgument, match="'a' has \\[3, 2\\], 'b' has 4") as caught:
+        shared.infer("places", {"places": places, "rows": places[0].repeat(2, axis=0)})
+    assert caught.value.field == "inputs['rows'].shape"
+
+
 def test_a_row_that_lacks_an_output_fails_the_request(
     shared: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

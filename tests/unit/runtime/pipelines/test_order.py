@@ -98,6 +98,8 @@ ONE = step("p", 'x="image"', 'a="y"')
         (step("p", "x=3", 'a="y"') + OUT, InvalidArgument, "name of a tensor", "inputs.x"),
         (step("p", 'x="i"', 'a="y"', 'ech="i"') + OUT, NotFound, "did you mean 'each'", "step 1"),
         (step("p", 'x="i"', 'a="y"', 'each="j"') + OUT, InvalidArgument, "not among", "each"),
+        (step("p", 'x="i"', 'a="y"', "each={i=[]}") + OUT, InvalidArgument, "1 to 16", "each.i"),
+        (step("p", 'x="i"', 'a="y"', "each={i=[-2]}") + OUT, InvalidArgument, "1 to 16", "each.i"),
         (step("p", 'x="i"', 'a="y"', 'device="CPU"') + OUT, InvalidArgument, "loaded", "step 'p'"),
         (step("p", 'x="i"', 'a="y"', 'model="m"') + OUT, InvalidArgument, "either", "step 'p'"),
         (step("p", "x={value=1}", 'a="y"') + OUT, NotFound, "dtype", "inputs.x.dtype"),

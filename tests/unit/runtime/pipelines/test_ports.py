@@ -127,6 +127,35 @@ def test_the_rank_of_the_tensor_says_what_its_rows_are() -> None:
     assert found.tensors["b"].shape == (None, None, 2)
 
 
+AXES = (
+    step("p", 'x="places", z="rows"', 'a="y"', "each = {places = [2, -1], rows = [2]}")
+    + '[outputs]\na = "a"'
+)
+
+
+def test_a_network_may_run_at_each_place_of_several_axes() -> None:
+    network = StepPorts((port("x", 1, 3), port("z", 4)), (port("y", 1),))
+    found = ports(AXES, p=network)
+    assert found.tensors["places"].shape == (2, None, 1, 3)
+    assert found.tensors["rows"].shape == (2, 4)
+    assert found.tensors["a"].shape == (2, None, 1)
+    assert found.rows["p"].kept == found.rows["p"].joined == frozenset()
+
+
+def test_axes_of_another_size_are_refused() -> None:
+    text = (
+        step("p", 'x="image"', 'a="y"')
+        + step("q", 'x="a"', 'b="y"', "each = {a = [3]}")
+        + '[outputs]\nb = "b"'
+    )
+    told = refused(
+        text,
+        p=StepPorts((port("x"),), (port("y", 2, 5),)),
+        q=StepPorts((port("x", 5),), (port("y"),)),
+    )
+    assert "it is float[2, 5], and float[3, 5] is needed" in told
+
+
 def test_a_sequence_has_no_rows() -> None:
     told = refused(EACH, p=StepPorts((port("x", 3, kind="sequence"),), (port("y", 2),)))
     assert "no plain tensor" in told

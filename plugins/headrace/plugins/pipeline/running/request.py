@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headrace.plugins.pipeline.running.rows import RowsRun, empty, gathered, rows_of
+from headrace.plugins.pipeline.running.rows import RowsRun, empty, gathered, places_of
 from headrace.plugins.pipeline.running.step import StepNetwork
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
@@ -138,12 +138,14 @@ class PipelineRequest(PartsRequest):
         if loaded.rows is None:
             self._submit_part(at, -1, inputs, self._part_ended, self._token, inline=inline)
             return
-        rows = rows_of(step, loaded.rows, inputs)
-        if not rows:
-            outputs = {name: empty(loaded.ports[name]) for name in self._flow.outputs[at]}
+        places = places_of(step, loaded.rows, inputs)
+        if 0 in places:
+            outputs = {name: empty(loaded.ports[name], places) for name in self._flow.outputs[at]}
             self._finish(at, outputs, (), [])
             return
-        RowsRun(self, at, loaded.rows, step, inputs, rows, self._token.child()).start(inline=inline)
+        RowsRun(self, at, loaded.rows, step, inputs, places, self._token.child()).start(
+            inline=inline
+        )
 
     def submit_row(
         self,
@@ -159,7 +161,11 @@ class PipelineRequest(PartsRequest):
         self._submit_part(at, row, inputs, done, token, inline=inline)
 
     def rows_ended(
-        self, at: int, parts: Sequence[Job], outputs: Sequence[dict[str, Value]]
+        self,
+        at: int,
+        parts: Sequence[Job],
+        outputs: Sequence[dict[str, Value]],
+        places: tuple[int, ...],
     ) -> None:
         """Puts the outputs of all rows together."""
         loaded = self._steps[at]
@@ -170,6 +176,7 @@ class PipelineRequest(PartsRequest):
                     name,
                     [each[loaded.step.outputs[name]] for each in outputs],
                     loaded.rows,
+                    places,
                 )
                 for name in self._flow.outputs[at]
             }

@@ -3,6 +3,7 @@ and puts the results together."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
@@ -41,7 +42,11 @@ class _Owner(Protocol):
     ) -> None: ...
 
     def rows_ended(
-        self, at: int, parts: Sequence[Job], outputs: Sequence[dict[str, Value]]
+        self,
+        at: int,
+        parts: Sequence[Job],
+        outputs: Sequence[dict[str, Value]],
+        places: tuple[int, ...],
     ) -> None: ...
 
     def row_failed(self, at: int, row: int, error: BaseException) -> None: ...
@@ -52,7 +57,7 @@ class RowsRun:
 
     Args:
         at: the step's place among all.
-        count: how many rows there are; at least one.
+        places: how many rows lie along each axis; at least one.
         token: of all rows together.
     """
 
@@ -63,9 +68,11 @@ class RowsRun:
         rows: Rows,
         step: PipelineStep,
         inputs: Mapping[str, Value],
-        count: int,
+        places: tuple[int, ...],
         token: CancelToken,
     ) -> None:
+        count = math.prod(places)
+        self._places = places
         self._owner = owner
         self._at = at
         self._rows = rows
@@ -89,7 +96,12 @@ class RowsRun:
         for name in self._step.each:
             value = inputs[name]
             assert value is not None
-            inputs[name] = value[row : row + 1] if name in self._rows.kept else value[row]
+            if name in self._rows.axes:
+                assert isinstance(value, np.ndarray)
+                place = np.unravel_index(row, self._places)
+                inputs[name] = np.asarray(value[place[: len(self._rows.axes[name])]])
+            else:
+                inputs[name] = value[row : row + 1] if name in self._rows.kept else value[row]
         ended = _RowEnd(self, row)
         self._owner.submit_row(self._at, row, inputs, ended, self._token, inline=inline)
 
@@ -125,7 +137,7 @@ class RowsRun:
             return
         parts = [part for part in self._parts if part is not None]
         outputs, self._outputs = self._outputs, []
-        self._owner.rows_ended(self._at, parts, outputs)
+        self._owner.rows_ended(self._at, parts, outputs, self._places)
 
 
 class _RowEnd:
@@ -141,42 +153,55 @@ class _RowEnd:
         self._run.ended(self._row, part)
 
 
-def rows_of(step: PipelineStep, rows: Rows, inputs: Mapping[str, Value]) -> int:
-    """How many rows the tensors have that a step takes apart, or elements the sequences.
+def places_of(step: PipelineStep, rows: Rows, inputs: Mapping[str, Value]) -> tuple[int, ...]:
+    """How many rows lie along each axis that the tensors lose, of those that a step takes apart, or
+    how many elements the sequences have.
 
     Raises:
         InvalidArgument: one has none to take, has too many, or has another number of them.
     """
-    counts: dict[str, int] = {}
+    found: dict[str, tuple[int, ...]] = {}
     for name in step.each:
+        axes = rows.axes.get(name, (None,))
         value = inputs.get(name)
         if rows.elements and isinstance(value, list):
-            count = len(value)
-        elif not rows.elements and isinstance(value, np.ndarray) and value.ndim:
-            count = value.shape[0]
+            found[name] = (len(value),)
+        elif not rows.elements and isinstance(value, np.ndarray) and value.ndim >= len(axes):
+            found[name] = value.shape[: len(axes)]
         else:
             kind = "a sequence" if rows.elements else "a tensor with rows"
             raise InvalidArgument(f"input {name!r} takes {kind}", field=f"inputs[{name!r}]")
-        counts[name] = count
+        if any(size not in (None, own) for size, own in zip(axes, found[name], strict=True)):
+            wanted = ["any" if size is None else size for size in axes]
+            raise InvalidArgument(
+                f"input {name!r} has {list(found[name])} rows; {wanted} are expected",
+                field=f"inputs[{name!r}].shape",
+            )
+        count = math.prod(found[name])
         if count > MAX_ROWS:
             raise InvalidArgument(
                 f"input {name!r} has {count} rows; at most {MAX_ROWS} run in one request",
                 field=f"inputs[{name!r}].shape",
             )
-    if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
+    longest = max(found.values(), key=len)
+    if any(longest[: len(places)] != places for places in found.values()):
+        told = ", ".join(
+            f"{name!r} has {places[0] if len(places) == 1 else list(places)}"
+            for name, places in found.items()
+        )
         raise InvalidArgument(
             f"the inputs have different numbers of rows: {told}",
             field=f"inputs[{step.each[-1]!r}].shape",
         )
-    return next(iter(counts.values()))
+    return longest
 
 
-def gathered(name: str, values: Sequence[Value], rows: Rows) -> Value:
+def gathered(name: str, values: Sequence[Value], rows: Rows, places: tuple[int, ...]) -> Value:
     """The tensor, or the sequence, that the rows' results make, in order.
 
     Args:
         name: of the tensor that is made.
+        places: how many rows lie along each axis.
 
     Raises:
         FailedPrecondition: the results have different shapes or types, or are no tensors.
@@ -196,12 +221,16 @@ def gathered(name: str, values: Sequence[Value], rows: Rows) -> Value:
             )
     if joined and first.shape[0] != 1:
         raise FailedPrecondition(f"one row of {name!r} gave {first.shape[0]} rows, not one")
-    return np.concatenate(arrays) if joined else np.stack(arrays)
+    if joined:
+        return np.concatenate(arrays)
+    stacked = np.stack(arrays)
+    return stacked.reshape(*places, *first.shape)
 
 
-def empty(port: Port) -> Value:
-    """A tensor of a port without rows, or a sequence without elements."""
+def empty(port: Port, places: tuple[int, ...] = (0,)) -> Value:
+    """A tensor of a port without rows along its first axes, or a sequence without elements."""
     if port.kind == "sequence":
         return []
-    sizes = [size if isinstance(size, int) else 0 for size in (port.shape or (0,))[1:]]
-    return np.zeros((0, *sizes), port.dtype.numpy())
+    shape = (port.shape or ())[len(places) :]
+    sizes = [size if isinstance(size, int) else 0 for size in shape]
+    return np.zeros((*places, *sizes), port.dtype.numpy())

@@ -1,4 +1,5 @@
-"""A repository of Triton with ensembles, served as it lies to tritonclient and perf_analyzer."""
+"""Ensembles of Triton and pipelines of OpenVINO Model Server, served as they lie to tritonclient
+and perf_analyzer."""
 
 from __future__ import annotations
 
@@ -34,6 +35,15 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     write_models("tests/support/triton_repository.py", folder)
     options = ("--devices", "CPU,BATCH,PIPELINE", "--model-repository", str(folder))
     yield from serve(options, {})
+
+
+@pytest.fixture(scope="module")
+def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """The models and pipelines of a configuration of OpenVINO Model Server."""
+    folder = tmp_path_factory.mktemp("repository")
+    write_models("tests/support/ovms_repository.py", folder)
+    options = ("--devices", "CPU,PIPELINE", "--model-repository", str(folder))
+    yield from serve((*options, "--ovms-config", str(folder / "config.json")), {})
 
 
 def inputs(kind: Any) -> list[Any]:
@@ -78,3 +88,24 @@ def test_perf_analyzer_runs(repository: Serving, binaries: Path, protocol: str, 
         counts(printed, "Inference count")[:1],
     )
     assert rows == 2 * requests > 0
+
+
+@pytest.mark.parametrize("kind", [triton, triton_http])
+def test_nodes_that_split_and_gather_work(pipelines: Serving, kind: Any) -> None:
+    address = pipelines.grpc if kind is triton else pipelines.http
+    numbers = np.arange(10, dtype=np.float32).reshape(1, 10)
+    given = kind.InferInput("numbers", [1, 10], "FP32")
+    given.set_data_from_numpy(numbers)
+    with kind.InferenceServerClient(address) as client:
+        rows = client.infer("two_demultiplexers", [given]).as_numpy("answer")
+        total = client.infer("two_demultiplexers_and_gathers", [given]).as_numpy("answer")
+    factors = np.outer([1, 2, 3], [1, 2, 3]).astype(np.float32)
+    np.testing.assert_array_equal(rows, factors[:, :, None, None] * numbers + 1)
+    np.testing.assert_array_equal(total, 36 * numbers + 9)
+
+
+@needs_perf_analyzer
+@pytest.mark.parametrize("name", ["demultiplexer", "gather", "two_demultiplexers_and_gathers"])
+def test_perf_analyzer_runs_pipelines(pipelines: Serving, binaries: Path, name: str) -> None:
+    printed = analyze(pipelines, binaries, "grpc", "-m", name, "--concurrency-range", "4")
+    assert counts(printed, "Successful request count")[0] > 0
