@@ -17,8 +17,10 @@ from headrace.plugins.cpu.backend.custom_ops import CUSTOM_OPS_LIBRARIES, librar
 from headrace.plugins.cpu.config import SCHEMA as CPU_SCHEMA
 from headrace.runtime.config.schema import MAX_KEYS, ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
+from headrace.runtime.pipelines.order import plan_of
 from headrace.server.repository.description import read_description
-from headrace.server.repository.model_config import ModelSettings
+from headrace.server.repository.model_config import ModelSettings, read_text
+from headrace.server.repository.ovms import read_networks
 from headrace.server.settings.sources import load_settings
 from headrace.wire import bounds, codec, framing
 from tests.support.manual import PAGES, REPOSITORY, TABLES, blocks, section, text_of
@@ -129,6 +131,31 @@ def test_the_example_of_a_network_description_is_read_as_it_stands(tmp_path: Pat
     assert ConfigSchema(*STANDARD_KEYS).resolve(request.config).explicit == set(request.config)
     assert request.options.inputs["x"].mean == (123.7, 116.3, 103.5)
     assert request.options.outputs["scores"].dtype is not None
+
+
+def test_the_examples_of_triton_s_configurations_are_read_as_they_stand(tmp_path: Path) -> None:
+    model, ensemble = blocks("docs/use/from-triton.md", "text")
+    (tmp_path / "labels.txt").write_text("cat\ndog\ncow\n")
+    settings = read_text(model.encode(), "scores", tmp_path)
+    request = read_description("scores", tmp_path, settings).request
+    assert (str(request.device), request.config) == ("BATCH:CPU(8)", {"NUM_STREAMS": "2"})
+    assert request.presentation.labels == {"y": ("cat", "dog", "cow")}
+    pipeline = read_text(ensemble.encode(), "both", tmp_path).pipeline
+    assert pipeline is not None
+    assert [step.network for step in plan_of(pipeline).steps] == ["prepare", "scores"]
+
+
+def test_the_example_of_openvino_model_server_s_configuration_is_read_as_it_stands() -> None:
+    (text,) = blocks("docs/use/from-ovms.md", "json")
+    found = read_networks(text.encode(), Path("/"), Path("/models"))
+    assert not found.faults
+    assert str(found.models["finder"].settings.on("CPU")) == "OPENVINO.GPU"
+    steps = plan_of(found.pipelines["page"].description).steps
+    assert {step.name: step.axes for step in steps} == {
+        "find": {},
+        "read": {"x": (10,)},
+        "count": {},
+    }
 
 
 def test_the_example_of_a_configuration_file_is_read_as_it_stands(tmp_path: Path) -> None:

@@ -57,11 +57,14 @@ def check_repository(settings: Settings) -> Iterator[Finding]:
     files = RepositoryFiles(root, limits, settings.ovms_config)
     try:
         folders = files.look()
-    except (OSError, HeadraceError) as error:
+    except HeadraceError as error:
+        yield problem("ovms_config", f"{settings.ovms_config}: {error}", "correct the file")
+        return
+    except OSError as error:
         remedy = (
             "give the folder that has a sub-folder for each network, and let the server read it"
         )
-        yield problem("repository", f"{root} cannot be read: {error}", remedy)
+        yield problem("repository", f"{error.filename or root} cannot be read: {error}", remedy)
         return
     broken = 0
     for name, folder in folders.items():
