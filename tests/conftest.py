@@ -7,8 +7,9 @@ import gc
 import os
 import re
 import signal
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -34,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if _INHERITED.fullmatch(name)]:
         del os.environ[name]
+    sys.dont_write_bytecode = False  # half of the time that collecting takes, in each process
     os.environ["LANG"] = "C.UTF-8"
     if config.getoption("--front-end") != "native":
         os.environ["HEADRACE_FRONT_END"] = config.getoption("--front-end")
@@ -51,6 +53,27 @@ def short_folder() -> Iterator[Path]:
     """A folder for Unix sockets, whose paths have at most 107 bytes."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collects without the garbage collector, which would go through all that is there again and
+    again. Before that, each process of xdist compiles its share of the files: all of them collect
+    everything, so each would compile all files where none is compiled yet."""
+    gc.disable()
+    worker = getattr(session.config, "workerinput", None)
+    if worker is not None:
+        folders = [session.config.invocation_params.dir / each for each in session.config.args]
+        files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+        share = int(worker["workerid"].removeprefix("gw"))
+        for file in files[share :: worker["workercount"]]:
+            name = ".".join(file.relative_to(session.config.rootpath).with_suffix("").parts)
+            with suppress(Exception, pytest.skip.Exception):  # the collection meets it again
+                import_module(name)
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 ALONE = re.compile(r"test_(openvino|onnx_runtime|tinygrad|pocl)_alone_")
