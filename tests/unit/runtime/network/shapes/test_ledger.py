@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock, call
+from unittest import mock
 
 import numpy as np
 import onnx_ir as ir
@@ -44,13 +44,13 @@ def test_shapes_that_do_not_are_refused_with_the_layer_and_the_reason() -> None:
 
 def test_shapes_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     given = judging()
-    judge = Mock(wraps=given.judge)
+    judge = mock.Mock(wraps=given.judge)
     monkeypatch.setattr(given, "judge", judge)
     for _ in range(3):
         given.check({"x": np.ones((2, 3))})
         with pytest.raises(InvalidArgument):
             given.check({"x": np.ones((1, 3))})
-    assert judge.mock_calls == [call(((2, 3),)), call(((1, 3),))]
+    assert judge.mock_calls == [mock.call(((2, 3),)), mock.call(((1, 3),))]
 
 
 def test_the_shapes_that_were_used_least_recently_are_forgotten(
@@ -58,11 +58,11 @@ def test_the_shapes_that_were_used_least_recently_are_forgotten(
 ) -> None:
     monkeypatch.setattr(ledger, "_REMEMBERED", 2)
     given = judging()
-    judge = Mock(wraps=given.judge)
+    judge = mock.Mock(wraps=given.judge)
     monkeypatch.setattr(given, "judge", judge)
     for columns in (6, 7, 6, 8, 6, 7):
         given.check({"x": np.ones((1, columns))})
-    assert judge.mock_calls == [call(((1, columns),)) for columns in (6, 7, 8, 7)]
+    assert judge.mock_calls == [mock.call(((1, columns),)) for columns in (6, 7, 8, 7)]
 
 
 def test_only_inputs_that_a_requirement_speaks_of_count() -> None:
