@@ -25,7 +25,7 @@ from headrace.runtime.device.plugin_source import installed_plugins
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
-from headrace.server.services.inference import decode, encode, encode_small, places
+from headrace.server.services.inference import decode, encode, encode_small, part_spans
 from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.layouts import CallLayouts
 from headrace.wire.message import parse_infer_request, serialize
@@ -68,7 +68,7 @@ def stages(core: Core, name: str, operator: str) -> dict[str, float]:
     entry = core.load_network(ask, lambda: Network.from_bytes(model, spooled=True)).result()
     executable = entry.executable
     assert executable is not None
-    data, layouts = request(name, {"x": x}), CallLayouts(places)
+    data, layouts = request(name, {"x": x}), CallLayouts(part_spans)
 
     def parse() -> InferCall:
         known = layouts.read(data)

@@ -27,7 +27,7 @@ from headrace.server.services.infer_stream import InferStreams
 from headrace.server.services.inference import Inference
 from headrace.server.services.methods import Handlers, Servicers, all_methods
 from headrace.server.services.open_inference.loading import ModelRepository
-from headrace.server.services.open_inference.messages import places
+from headrace.server.services.open_inference.messages import part_spans
 from headrace.server.services.open_inference.models import Models
 from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.service import SERVICE as OPEN_INFERENCE
@@ -191,7 +191,7 @@ class Listeners:
         self._model_repository = ModelRepository(
             core, networks, backend.repository, backend.catalogue
         )
-        layouts = CallLayouts(places)
+        layouts = CallLayouts(part_spans)
         opened = OpenInferenceService(
             self._models, serving, self._model_repository, RegionMethods(regions), layouts
         )

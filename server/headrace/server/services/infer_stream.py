@@ -42,7 +42,7 @@ class InferStreams(InferenceStreams):
 
     Args:
         serving, layouts, boundary, max_in_flight: the same as in `InferenceStreams`.
-        max_stream_bytes: the memory of `Streams`.
+        max_stream_bytes: the memory of `RequestStreams`.
         max_message_bytes: the largest message that the server receives; 0 for no limit.
     """
 

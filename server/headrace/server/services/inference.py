@@ -21,7 +21,7 @@ from headrace.server.serving.call import (
     WantedOutput,
     check_tensors,
 )
-from headrace.server.serving.layouts import CallLayouts, PartPlaces, only
+from headrace.server.serving.layouts import CallLayouts, PartSpans, only
 from headrace.server.serving.offload import offload, texts
 from headrace.server.serving.serving import Serving
 from headrace.server.transport.call import Reply
@@ -57,7 +57,7 @@ class Inference:
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
-        self.layouts = CallLayouts(places)
+        self.layouts = CallLayouts(part_spans)
 
     async def infer(self, data: bytes, context: Any) -> Reply:
         """Handles the unary call. Takes and returns serialised messages.
@@ -126,7 +126,7 @@ def decode(message: pb.InferRequest, attachments: Attachments) -> InferCall:
     )
 
 
-def places(data: bytes) -> PartPlaces | None:
+def part_spans(data: bytes) -> PartSpans | None:
     """Where an InferRequest holds its tensors' bytes and its id."""
     values = framing.split(data, 0, len(data), _INPUTS)
     attached = framing.split(data, 0, len(data), framing.ATTACHMENTS)
@@ -134,7 +134,7 @@ def places(data: bytes) -> PartPlaces | None:
         return None
     spans = [only(data, span, _TENSOR) for span in values.payloads]
     tensors = [_bytes_of(data, span, attached.payloads) for span in spans]
-    return PartPlaces(tensors, only(data, (0, len(data)), _ID))
+    return PartSpans(tensors, only(data, (0, len(data)), _ID))
 
 
 def _bytes_of(

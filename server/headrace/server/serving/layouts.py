@@ -33,7 +33,7 @@ MAX_PARTS: Final = 64
 memory than it takes bytes in a message."""
 
 
-class PartPlaces(NamedTuple):
+class PartSpans(NamedTuple):
     """Where a message holds the parts that differ from one request to the next.
 
     Attributes:
@@ -80,11 +80,11 @@ class CallLayouts:
     its id, for each segment of its client's pool. So these are known by all their other bytes.
 
     Args:
-        places: finds the parts that differ in a message. Returns None if it cannot.
+        find_parts: finds the parts that differ in a message. Returns None if it cannot.
     """
 
-    def __init__(self, places: Callable[[bytes], PartPlaces | None]) -> None:
-        self._places = places
+    def __init__(self, find_parts: Callable[[bytes], PartSpans | None]) -> None:
+        self._find_parts = find_parts
         self._layouts: dict[tuple[int, bytes], _Layout | None] = {}
         self._in_regions: dict[tuple[framing.Span | None, bytes], InferCall | None] = {}
 
@@ -98,18 +98,18 @@ class CallLayouts:
         layout = self._layouts.get((len(data), first))
         if layout is None:
             return None
-        frame, tensors, place, like = layout
+        frame, tensors, id_span, like = layout
         if like is None:
-            like = self._in_regions.get((place, _without(data, place)))
+            like = self._in_regions.get((id_span, _without(data, id_span)))
             if like is None:
                 return None
         for start, end, piece in frame:
             if data[start:end] != piece:
                 return None
         identifier = ""
-        if place is not None:
+        if id_span is not None:
             try:
-                identifier = bytes(data[place[0] : place[1]]).decode()
+                identifier = bytes(data[id_span[0] : id_span[1]]).decode()
             except UnicodeDecodeError:
                 return None
         inputs: dict[str, Input] = dict(like.inputs)  # those in shared memory, if any
@@ -147,14 +147,14 @@ class CallLayouts:
                 del layouts[next(iter(layouts))]
             layouts[key] = None
         elif layouts[key] is None:
-            layouts[key] = _layout(data, call, self._places(data)) or _UNLIKE
+            layouts[key] = _layout(data, call, self._find_parts(data)) or _UNLIKE
 
     def _learn_in_region(self, data: bytes, call: InferCall) -> None:
-        key, places = _key(data), self._places(data)
-        if len(data) > MAX_BYTES_IN_REGIONS or places is None:
+        key, parts = _key(data), self._find_parts(data)
+        if len(data) > MAX_BYTES_IN_REGIONS or parts is None:
             return
-        layouts, known, place = self._layouts, self._in_regions, places.identifier
-        rest = place, _without(data, place)
+        layouts, known, id_span = self._layouts, self._in_regions, parts.identifier
+        rest = id_span, _without(data, id_span)
         if rest not in known:
             if len(known) >= MAX_IN_REGIONS:
                 del known[next(iter(known))]
@@ -162,13 +162,13 @@ class CallLayouts:
             return
         if len(layouts) >= MAX_LAYOUTS and key not in layouts:
             del layouts[next(iter(layouts))]
-        layouts[key] = _Layout((), (), place, None)
+        layouts[key] = _Layout((), (), id_span, None)
         known[rest] = replace(call, id="", inputs=dict(call.inputs))  # which the run replaces
 
 
-def _without(data: bytes, place: framing.Span | None) -> bytes:
-    """The message without what lies at `place`."""
-    return data if place is None else data[: place[0]] + data[place[1] :]
+def _without(data: bytes, id_span: framing.Span | None) -> bytes:
+    """The message without what lies at `id_span`."""
+    return data if id_span is None else data[: id_span[0]] + data[id_span[1] :]
 
 
 def _key(data: bytes) -> tuple[int, bytes]:
@@ -181,13 +181,13 @@ def _plain(value: Input) -> bool:
     return type(value) is SharedTensor or (isinstance(value, np.ndarray) and value.dtype in _PLAIN)
 
 
-def _layout(data: bytes, call: InferCall, places: PartPlaces | None) -> _Layout | None:
+def _layout(data: bytes, call: InferCall, parts: PartSpans | None) -> _Layout | None:
     inputs = call.inputs
-    if places is None or len(places.tensors) != len(inputs):
+    if parts is None or len(parts.tensors) != len(inputs):
         return None
     tensors: list[_Tensor] = []
     spans: list[framing.Span] = []
-    for span, (name, value) in zip(places.tensors, inputs.items(), strict=True):
+    for span, (name, value) in zip(parts.tensors, inputs.items(), strict=True):
         if span is None or not isinstance(value, np.ndarray):
             return None
         start, end = span
@@ -197,18 +197,18 @@ def _layout(data: bytes, call: InferCall, places: PartPlaces | None) -> _Layout 
         # An allocator aligns the beginning of a message for every type.
         in_place = end - start >= SMALL_BYTES and not start % value.dtype.alignment
         tensors.append(_Tensor(name, value.dtype, value.shape, start, end, in_place))
-    place = places.identifier
-    if place is None and call.id:
+    id_span = parts.identifier
+    if id_span is None and call.id:
         return None
-    if place is not None and place[1] - place[0] > MAX_ID_LENGTH:
+    if id_span is not None and id_span[1] - id_span[0] > MAX_ID_LENGTH:
         return None  # another id with as many bytes may have more characters
-    differing = sorted([*spans, *((place,) if place is not None else ())])
+    differing = sorted([*spans, *((id_span,) if id_span is not None else ())])
     if len(data) - sum(end - start for start, end in differing) >= SMALL_BYTES:
         return None
     ends = (0, *(end for _, end in differing))
     starts = (*(start for start, _ in differing), len(data))
     frame = tuple((end, start, data[end:start]) for end, start in zip(ends, starts, strict=True))
-    return _Layout(frame, tuple(tensors), place, replace(call, inputs={}))
+    return _Layout(frame, tuple(tensors), id_span, replace(call, inputs={}))
 
 
 def only(data: bytes, span: framing.Span | None, number: int) -> framing.Span | None:

@@ -52,7 +52,7 @@ class Context(Protocol):
         """The id of the caller's user on this machine; None if the caller is elsewhere."""
 
 
-class TensorPlaces(NamedTuple):
+class HeldRegions(NamedTuple):
     """What a request with tensors in shared memory holds before it starts.
 
     Attributes:
@@ -144,13 +144,13 @@ class Serving:
         call: InferCall,
         context: Context,
         turn: Turn | None = None,
-        place: TensorPlaces | None = None,
+        held: HeldRegions | None = None,
     ) -> InferResult:
         """Computes one request.
 
         Args:
             turn: that of a sequence's request on a stream.
-            place: that of a request in shared memory, if it was placed already.
+            held: the regions of a request in shared memory, if it holds them already.
 
         Raises:
             CodecError: the request breaks the protocol.
@@ -158,8 +158,8 @@ class Serving:
             the job's error.
         """
         if call.uses_regions:
-            place = place or self.place(call, await self.caller(context))
-            return await self._run_in_regions(call, context, turn, place)
+            held = held or self.hold_regions(call, await self.caller(context))
+            return await self._run_in_regions(call, context, turn, held)
         if turn is not None:
             await turn.comes()
         entry = self._acquire(call) if call.wanted else None
@@ -182,7 +182,7 @@ class Serving:
     def _acquire(self, call: InferCall) -> NetworkEntry:
         return self.networks.acquire(call.network, call.version, call.sequence_id)
 
-    def place(self, call: InferCall, caller: Caller) -> TensorPlaces:
+    def hold_regions(self, call: InferCall, caller: Caller) -> HeldRegions:
         """Takes the regions of a request, and its network. Its run gives both back.
 
         Raises:
@@ -193,11 +193,11 @@ class Serving:
             for region in call.regions():  # a wrong place is found before the run
                 lease.use(*region)
             if call.sequence is not None:
-                return TensorPlaces(lease, None, None)
+                return HeldRegions(lease, None, None)
             entry = self._acquire(call)
             try:
                 assert entry.executable is not None
-                return TensorPlaces(lease, entry, place_inputs(call, lease, entry.executable))
+                return HeldRegions(lease, entry, place_inputs(call, lease, entry.executable))
             except BaseException:
                 self.networks.release(entry)
                 raise
@@ -206,9 +206,9 @@ class Serving:
             raise
 
     async def _run_in_regions(
-        self, call: InferCall, context: Context, turn: Turn | None, place: TensorPlaces
+        self, call: InferCall, context: Context, turn: Turn | None, held: HeldRegions
     ) -> InferResult:
-        lease, entry, room = place
+        lease, entry, room = held
         with lease:
             try:
                 if room is None:
@@ -226,7 +226,7 @@ class Serving:
             if room is None:
                 job = self.start(call, remaining, self._wake, entry)
             else:
-                job = self.start_in_place(call, place, remaining, wake)
+                job = self.start_in_regions(call, held, remaining, wake)
             JOB.set(job)
             if turn is not None:
                 turn.over()
@@ -236,10 +236,10 @@ class Serving:
             await write_outputs(result, lease)
             return result
 
-    def start_in_place(
+    def start_in_regions(
         self,
         call: InferCall,
-        place: TensorPlaces,
+        held: HeldRegions,
         remaining: float | None,
         done: Callable[[Job], None],
     ) -> Job:
@@ -248,18 +248,18 @@ class Serving:
         The run holds the lease, because it does not end at once if the caller leaves.
 
         Args:
-            place: has a `room`.
+            held: has a `room`.
             remaining: seconds until the call's own deadline.
             done: is called on the loop's thread.
 
         Raises:
             As `start`.
         """
-        lease = place.lease
+        lease = held.lease
         lease.hold()
         try:
             ended = partial(self.sink.put, partial(_let_go, lease, done))
-            return self.start(call, remaining, ended, place.entry, place.room)
+            return self.start(call, remaining, ended, held.entry, held.room)
         except BaseException:
             lease.close()
             raise

@@ -17,7 +17,7 @@ from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.network.network import Port
 from headrace.server.services.infer_stream import InferStreams
-from headrace.server.services.inference import places
+from headrace.server.services.inference import part_spans
 from headrace.server.serving.call import InferCall
 from headrace.server.serving.completion_sink import CompletionSink
 from headrace.server.serving.layouts import CallLayouts
@@ -180,7 +180,7 @@ def streams(max_stream_bytes: int = 1 << 30, x: Shape = (), y: Shape = None) -> 
     """Those of a network that declares these shapes. By default nothing is known of its output."""
     serving: Any = Echo(x, y)
     return InferStreams(
-        serving, CallLayouts(places), Boundary(Counters(), 100), 256, max_stream_bytes
+        serving, CallLayouts(part_spans), Boundary(Counters(), 100), 256, max_stream_bytes
     )
 
 
@@ -213,7 +213,9 @@ def test_a_result_that_is_ready_is_written_before_the_next_message_is_asked_for(
 def test_a_reply_of_many_texts_is_encoded_on_another_thread_and_holds_up_no_other() -> None:
     async def scenario() -> None:
         serving: Any = Texts()
-        owner = InferStreams(serving, CallLayouts(places), Boundary(Counters(), 100), 256, 1 << 30)
+        owner = InferStreams(
+            serving, CallLayouts(part_spans), Boundary(Counters(), 100), 256, 1 << 30
+        )
         caller = Caller(message("many", "none"))
         caller.reads.set()
         await owner.serve(caller)
@@ -448,7 +450,9 @@ def test_room_that_was_reserved_for_a_result_stays_although_others_took_the_rest
 def test_a_request_that_is_refused_after_it_has_waited_is_told_so() -> None:
     async def scenario() -> None:
         serving: Any = Echo((), None)
-        owner = InferStreams(serving, CallLayouts(places), Boundary(Counters(), 100), 1, 1 << 30)
+        owner = InferStreams(
+            serving, CallLayouts(part_spans), Boundary(Counters(), 100), 1, 1 << 30
+        )
         held = held_back(owner)
         caller = Caller(message("a", ""), more=True)  # an id is never empty
         caller.reads.set()
@@ -469,7 +473,9 @@ def test_a_request_that_is_refused_after_it_has_waited_is_told_so() -> None:
 def test_a_message_of_many_requests_leaves_turns_of_the_loop_to_other_callers() -> None:
     async def scenario() -> None:
         serving: Any = Echo((1,), (1,))
-        owner = InferStreams(serving, CallLayouts(places), Boundary(Counters(), 100), 4096, 1 << 30)
+        owner = InferStreams(
+            serving, CallLayouts(part_spans), Boundary(Counters(), 100), 4096, 1 << 30
+        )
         caller = Caller(message(*map(str, range(500))))
         caller.reads.set()
         stream = asyncio.create_task(owner.serve(caller))
@@ -493,7 +499,9 @@ def test_refusals_among_many_requests_of_a_message_come_while_the_stream_is_open
     async def scenario() -> None:
         caller = Quick(message(*["same"] * 200), more=True)
         held: Any = Endless((1,), (1,))
-        owner = InferStreams(held, CallLayouts(places), Boundary(Counters(), 100), 4096, 1 << 30)
+        owner = InferStreams(
+            held, CallLayouts(part_spans), Boundary(Counters(), 100), 4096, 1 << 30
+        )
         stream = asyncio.create_task(owner.serve(caller))
         while len(caller.results) < 199:
             await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.protobuf.fields import header
 from headrace.runtime.execution.job import Sequence
-from headrace.server.services.inference import decode, places
+from headrace.server.services.inference import decode, part_spans
 from headrace.server.serving.call import InferCall, SharedTensor
 from headrace.server.serving.layouts import MAX_IN_REGIONS, MAX_LAYOUTS, MAX_PARTS, CallLayouts
 from headrace.v1 import inference_engine_pb2 as pb
@@ -76,7 +76,7 @@ def test_a_request_like_one_that_came_twice_is_read_as_protobuf_reads_it(
             values[name] = np.frombuffer(random.randbytes(size), dtype).reshape(shape)
         return message(values, **others)
 
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, some())
     data = some()
     found = layouts.read(data)
@@ -92,7 +92,7 @@ def test_whatever_byte_differs_it_is_read_as_protobuf_reads_it_or_not_at_all(
 ) -> None:
     values = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "b": np.ones(3, np.float32)}
     data = message(values, priority=3, outputs=["y"])
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, data)
     changed = bytearray(data)
     changed[place % len(data)] ^= flip
@@ -104,7 +104,7 @@ def test_whatever_byte_differs_it_is_read_as_protobuf_reads_it_or_not_at_all(
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_whatever_byte_beside_attachments_differs_the_same_holds(place: int, flip: int) -> None:
     data = large(0)
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, data)
     changed = bytearray(data)
     beside = [*range(64), *range(SMALL_BYTES, SMALL_BYTES + 64), *range(len(data) - 64, len(data))]
@@ -121,7 +121,7 @@ def large(first: int) -> bytes:
 
 
 def test_attachments_are_read_in_place() -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, large(0))
     data = large(7)
     found = layouts.read(data)
@@ -137,7 +137,7 @@ def test_an_attachment_that_is_not_aligned_is_copied() -> None:
         plain = message({"a": np.arange(first, first + SMALL_BYTES, dtype=np.float32)})
         return pb.InferRequest(version="1").SerializeToString() + plain  # three bytes more
 
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, data(0))
     found = layouts.read(data(7))
     assert found is not None
@@ -162,7 +162,7 @@ X = np.ones((1, 4), np.float32)
     ids=["long id", "session", "bool", "string", "sequence", "absent", "in part", "much else"],
 )
 def test_others_are_always_parsed(data: bytes) -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, data, times=3)
     assert layouts.read(data) is None
 
@@ -174,14 +174,14 @@ def test_a_value_that_is_written_in_two_pieces_is_parsed() -> None:
     data = pb.InferRequest(network="net").SerializeToString()
     data += b"\x1a" + bytes([len(whole)]) + whole
     assert np.shape(parsed(data).inputs["x"]) == (4,)  # type: ignore[arg-type]
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, data)
     assert layouts.read(data) is None
 
 
 @given(st.text(max_size=MAX_ID_LENGTH), st.text(max_size=MAX_ID_LENGTH))
 def test_requests_may_differ_in_their_ids(one: str, other: str) -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, message({"x": X}, id=one))
     data = message({"x": -X}, id=other)
     found = layouts.read(data)
@@ -194,7 +194,7 @@ def test_an_id_is_found_behind_the_inputs_too() -> None:
     def data(identifier: str) -> bytes:
         return message({"x": X}) + pb.InferRequest(id=identifier).SerializeToString()
 
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, data("one"))
     found = layouts.read(data("two"))
     assert found is not None
@@ -203,7 +203,7 @@ def test_an_id_is_found_behind_the_inputs_too() -> None:
 
 def test_an_id_that_is_not_text_or_given_twice_is_left_to_protobuf() -> None:
     data = message({"x": X}, id="one")
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, data)
     assert layouts.read(data.replace(b"one", b"\xed\xa0\x80")) is None  # a surrogate
     twice = data + pb.InferRequest(id="two").SerializeToString()
@@ -212,7 +212,7 @@ def test_an_id_that_is_not_text_or_given_twice_is_left_to_protobuf() -> None:
 
 
 def test_one_that_came_once_is_not_known() -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, message({"x": X}), times=1)
     assert layouts.read(message({"x": X})) is None
 
@@ -229,7 +229,7 @@ def test_one_that_came_once_is_not_known() -> None:
     ids=["network", "shape", "name", "type", "cut off"],
 )
 def test_one_that_differs_elsewhere_is_another(other: Callable[[], bytes]) -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, message({"x": X}))
     assert layouts.read(message({"x": X})) is not None
     assert layouts.read(other()) is None
@@ -238,13 +238,13 @@ def test_one_that_differs_elsewhere_is_another(other: Callable[[], bytes]) -> No
 def test_one_of_very_many_parts_is_always_parsed() -> None:
     for outputs, known in ((MAX_PARTS - 1, True), (MAX_PARTS, False)):
         data = message({"x": X}, outputs=["y"] * outputs)
-        layouts = CallLayouts(places)
+        layouts = CallLayouts(part_spans)
         learn(layouts, data)
         assert (layouts.read(data) is not None) is known
 
 
 def test_only_so_many_are_remembered_the_oldest_go() -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     every = [message({"x": X}, network=f"net{number:03}") for number in range(MAX_LAYOUTS + 1)]
     for data in every:
         learn(layouts, data)
@@ -299,7 +299,7 @@ def in_region(identifier: str = "one", offset: int = 0, region: str = "r", **fie
 
 
 def test_requests_in_shared_memory_are_known_for_each_segment_and_id() -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     for region in "rs":
         learn(layouts, in_region(region=region))
     for region in "sr":
@@ -327,14 +327,14 @@ def test_requests_in_shared_memory_are_known_for_each_segment_and_id() -> None:
     ids=["place", "region", "priority", "session", "in the message"],
 )
 def test_others_are_parsed(other: bytes) -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, in_region())
     assert layouts.read(in_region()) is not None
     assert layouts.read(other) is None
 
 
 def test_a_run_that_replaces_its_inputs_changes_no_later_request() -> None:
-    layouts, data = CallLayouts(places), in_region()
+    layouts, data = CallLayouts(part_spans), in_region()
     call = parsed(data)
     for _ in range(2):
         layouts.learn(data, call)
@@ -348,7 +348,7 @@ def test_a_run_that_replaces_its_inputs_changes_no_later_request() -> None:
 
 
 def test_only_so_many_requests_in_shared_memory_are_remembered() -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     every = [in_region(region=f"{number:04}") for number in range(MAX_IN_REGIONS + 1)]
     for data in every:
         learn(layouts, data)
@@ -361,7 +361,7 @@ def test_whatever_byte_of_one_in_shared_memory_differs_it_is_read_as_it_is_parse
     place: int, flip: int
 ) -> None:
     data = in_region("one", priority=3)
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learn(layouts, data)
     changed = bytearray(data)
     changed[place % len(data)] ^= flip

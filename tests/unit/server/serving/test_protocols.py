@@ -19,7 +19,7 @@ from headrace.runtime.transform.options import LoadRequest, Presentation
 from headrace.server.access.networks import Networks
 from headrace.server.http.rest.messages import decode as decode_body
 from headrace.server.services.inference import INFER, Inference
-from headrace.server.services.open_inference.messages import MODEL_INFER, places
+from headrace.server.services.open_inference.messages import MODEL_INFER, part_spans
 from headrace.server.services.open_inference.service import OpenInferenceService
 from headrace.server.serving.call import MAX_TENSORS
 from headrace.server.serving.completion_sink import CompletionSink
@@ -65,7 +65,7 @@ async def open_inference(serving: Serving, names: list[str], rows: int, **said: 
     for name in said["outputs"]:
         request.outputs.add(name=name)
     nothing: Any = None
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     service = OpenInferenceService(nothing, serving, nothing, nothing, layouts)
     await service.model_infer(request.SerializeToString(), CALLER)
 
@@ -202,7 +202,7 @@ def test_a_request_to_a_network_of_another_replica_is_passed_on_as_it_came(
             data = oip.ModelInferRequest(
                 model_name="there", parameters=sequence
             ).SerializeToString()
-            layouts = CallLayouts(places)
+            layouts = CallLayouts(part_spans)
             service = OpenInferenceService(nothing, serving, nothing, nothing, layouts)
             reply = await service.model_infer(data, CALLER)
         assert (elsewhere.path, elsewhere.sequence) == (paths[protocol], "s")

@@ -39,7 +39,7 @@ from headrace.server.serving.call import (
     WantedOutput,
     check_tensors,
 )
-from headrace.server.serving.layouts import PartPlaces, only
+from headrace.server.serving.layouts import PartSpans, only
 from headrace.server.serving.serving import tensor
 from headrace.wire import framing
 from headrace.wire.bounds import MAX_PARTS, check_parts
@@ -109,10 +109,10 @@ def is_heavy(data: bytes) -> bool:
     return BYTES.encode() in framing.join(data, parts.rest)
 
 
-def places(data: bytes) -> PartPlaces | None:
+def part_spans(data: bytes) -> PartSpans | None:
     """Where a ModelInferRequest holds its tensors' bytes and its id."""
     raw = framing.split(data, 0, len(data), _RAW)
-    return None if raw is None else PartPlaces(raw.payloads, only(data, (0, len(data)), _ID))
+    return None if raw is None else PartSpans(raw.payloads, only(data, (0, len(data)), _ID))
 
 
 def decode(message: Any, raw: Sequence[Buffer]) -> InferCall:

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 from headrace.runtime.execution.job import Job
 from headrace.server.services.streams.in_flight import Cancel, Tasks
-from headrace.server.services.streams.request_stream import RequestStream, Streams
+from headrace.server.services.streams.request_stream import RequestStream, RequestStreams
 from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize, shapes_of
 from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.layouts import CallLayouts
 from headrace.server.serving.offload import HEAVY_ELEMENTS, offload, texts
 from headrace.server.serving.regions import are_written, write_outputs
-from headrace.server.serving.serving import Serving, TensorPlaces
+from headrace.server.serving.serving import HeldRegions, Serving
 from headrace.server.serving.turns import Turn, Turns
 from headrace.server.shared_memory.lease import Lease
 from headrace.server.shared_memory.users import Caller
@@ -23,12 +23,12 @@ from headrace.server.transport.boundary import Boundary
 from headrace.server.transport.shares import Shares
 
 
-class InferenceStreams(Streams):
+class InferenceStreams(RequestStreams):
     """The open streams of one method. Belongs to the event loop's thread.
 
     Args:
         layouts: read requests that are like earlier ones.
-        max_in_flight, memory: the same as in `Streams`.
+        max_in_flight, memory: the same as in `RequestStreams`.
     """
 
     def __init__(
@@ -125,16 +125,16 @@ class InferenceStream(RequestStream):
     def _start_wanting(self, call: InferCall, key: Hashable) -> Cancel:
         """Starts a request with tensors in shared memory, or one that wants classes."""
         serving, caller = self._serving, self._owner_of_regions
-        place: TensorPlaces | None = None
+        held: HeldRegions | None = None
         if caller is not None and call.uses_regions:
-            place = serving.place(call, caller)
-            if place.room is not None and not call.wants_classes:
-                with place.lease as lease:
+            held = serving.hold_regions(call, caller)
+            if held.room is not None and not call.wants_classes:
+                with held.lease as lease:
                     done = partial(self._deliver, call, key, lease)
                     remaining = self._context.time_remaining()
-                    return serving.start_in_place(call, place, remaining, done).token.cancel
+                    return serving.start_in_regions(call, held, remaining, done).token.cancel
         ended = partial(self._ended, key, call.id)
-        return self._tasks.begin(self._run(call, None, place), ended)
+        return self._tasks.begin(self._run(call, None, held), ended)
 
     def _deliver(self, call: InferCall, key: Hashable, lease: Lease | None, job: Job) -> None:
         """Takes the outcome of a request without a task.
@@ -167,10 +167,10 @@ class InferenceStream(RequestStream):
         return await offload(partial(self._encoded, result), texts(result.outputs.values()))
 
     async def _run(
-        self, call: InferCall, turn: Turn | None, place: TensorPlaces | None = None
+        self, call: InferCall, turn: Turn | None, held: HeldRegions | None = None
     ) -> Any:
         """Computes a request that may have to wait: for a copy, or for its turn."""
         if call.uses_regions and self._owner_of_regions is None:
             self._owner_of_regions = await self._serving.caller(self._context)
-        result = await self._serving.run(call, self._context, turn, place)
+        result = await self._serving.run(call, self._context, turn, held)
         return await self._finish(result, None)

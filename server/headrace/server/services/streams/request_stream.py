@@ -46,7 +46,7 @@ _AT_ONCE: Final = 64
 and a message may bring thousands."""
 
 
-class Streams(ABC):
+class RequestStreams(ABC):
     """The open streams of one method. Belongs to the event loop's thread.
 
     Args:
@@ -108,7 +108,7 @@ class RequestStream(ABC):
     method: ClassVar[str]
     results_a_message: ClassVar[int]
 
-    def __init__(self, owner: Streams, context: Any) -> None:
+    def __init__(self, owner: RequestStreams, context: Any) -> None:
         self._owner = owner
         self._context = context
         self._peer, self._caller = context.peer(), CALLER.get()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.oip import open_inference_pb2 as oip
-from headrace.server.services.open_inference.messages import decode, parse, places
+from headrace.server.services.open_inference.messages import decode, parse, part_spans
 from headrace.server.serving.call import InferCall
 from headrace.server.serving.layouts import CallLayouts
 
@@ -47,7 +47,7 @@ def assert_same(one: InferCall, other: InferCall) -> None:
 
 
 def test_other_data_and_another_id_are_read_as_they_are_parsed() -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     said: dict[str, Any] = {
         "model_version": "2",
         "outputs": [oip.ModelInferRequest.InferRequestedOutputTensor(name="y")],
@@ -64,7 +64,7 @@ def test_other_data_and_another_id_are_read_as_they_are_parsed() -> None:
 
 @pytest.mark.parametrize("model_version", ["1", "12", "123", "1234"], ids=len)
 def test_large_tensors_are_read_wherever_they_lie(model_version: str) -> None:
-    layouts, array = CallLayouts(places), np.arange(1 << 16, dtype=np.float32)
+    layouts, array = CallLayouts(part_spans), np.arange(1 << 16, dtype=np.float32)
     learnt(layouts, message(array, X, model_version=model_version))
     data = message(array + 1, X - 1, model_version=model_version)
     known = layouts.read(data)
@@ -74,7 +74,7 @@ def test_large_tensors_are_read_wherever_they_lie(model_version: str) -> None:
 
 
 def test_a_request_is_not_read_before_one_like_it_came_twice() -> None:
-    layouts, data = CallLayouts(places), message(X)
+    layouts, data = CallLayouts(part_spans), message(X)
     layouts.learn(data, decode(*parse(data)))
     assert layouts.read(data) is None
 
@@ -91,7 +91,7 @@ def test_a_request_is_not_read_before_one_like_it_came_twice() -> None:
     ids=["version", "shape", "parameter", "bytes", "empty"],
 )
 def test_a_request_that_says_anything_else_is_parsed(other: bytes) -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learnt(layouts, message(X))
     assert layouts.read(other) is None
 
@@ -105,13 +105,13 @@ def test_a_request_that_says_anything_else_is_parsed(other: bytes) -> None:
     ids=["bool", "sequence"],
 )
 def test_some_requests_are_always_parsed(data: bytes) -> None:
-    layouts = CallLayouts(places)
+    layouts = CallLayouts(part_spans)
     learnt(layouts, data)
     assert layouts.read(data) is None
 
 
 def test_a_call_that_was_read_may_be_changed_without_harm_to_the_next() -> None:
-    layouts, data = CallLayouts(places), message(X)
+    layouts, data = CallLayouts(part_spans), message(X)
     learnt(layouts, data)
     first = layouts.read(data)
     assert first is not None
