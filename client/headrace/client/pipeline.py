@@ -77,7 +77,7 @@ def _models(text: str) -> list[str]:
     except (tomllib.TOMLDecodeError, RecursionError):
         return []
     named = [step.get("model") for step in steps if isinstance(step, dict)]
-    return list(dict.fromkeys(each for each in named if each and isinstance(each, str)))
+    return list(dict.fromkeys(name for name in named if name and isinstance(name, str)))
 
 
 def _model(folder: Path, name: str) -> ModelContent:

@@ -154,7 +154,7 @@ class Client(Choosing, balanced="headrace.client.balancing.sync.client"):
     def networks(self, *, timeout: float | None = None) -> list[Network]:
         """All versions of all networks of the server, including loading and failed ones."""
         plans = client_plans.networks(timeout=timeout)
-        return [Network(self, each, pinned=each.version) for each in self.run(plans)]
+        return [Network(self, info, pinned=info.version) for info in self.run(plans)]
 
     def close(self) -> None:
         """Cancels what is in flight, and closes the connection. Idempotent."""

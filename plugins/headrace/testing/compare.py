@@ -58,4 +58,7 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def _texts(array: np.ndarray[Any, Any]) -> list[str]:
-    return [each.decode() if isinstance(each, bytes) else str(each) for each in array.ravel()]
+    return [
+        element.decode() if isinstance(element, bytes) else str(element)
+        for element in array.ravel()
+    ]

@@ -13,11 +13,11 @@ def numbers(
 ) -> dict[tuple[str, ...], float]:
     """The series of a counter or gauge whose labels begin with these, by their other labels."""
     return {
-        each.labels[len(labels) :]: each.value
-        for each in counted
-        if each.family == family
-        and each.labels[: len(labels)] == labels
-        and not isinstance(each.value, HistogramSnapshot)
+        series.labels[len(labels) :]: series.value
+        for series in counted
+        if series.family == family
+        and series.labels[: len(labels)] == labels
+        and not isinstance(series.value, HistogramSnapshot)
     }
 
 
@@ -28,6 +28,8 @@ def number(counted: Iterable[SeriesSnapshot], family: Family, *labels: str) -> f
 
 def histogram(counted: Iterable[SeriesSnapshot], family: Family, *labels: str) -> HistogramSnapshot:
     """The histogram with these labels."""
-    (value,) = (each.value for each in counted if (each.family, each.labels) == (family, labels))
+    (value,) = (
+        series.value for series in counted if (series.family, series.labels) == (family, labels)
+    )
     assert isinstance(value, HistogramSnapshot)
     return value

@@ -200,9 +200,9 @@ def metadata_of(
             if not lenient:
                 raise ValueError(f"{key!r} has more than {_VALUES} values in one field")
             continue
-        for each in value.split(b","):
+        for part in value.split(b","):
             try:
-                padded = each.strip() + b"=" * (-len(each.strip()) % 4)
+                padded = part.strip() + b"=" * (-len(part.strip()) % 4)
                 metadata.append((key, base64.b64decode(padded, validate=True)))
             except binascii.Error:
                 if not lenient:
@@ -224,7 +224,7 @@ def fields_of(metadata: Iterable[Metadatum]) -> list[tuple[bytes, bytes]]:
             fields.append((name, base64.b64encode(raw).rstrip(b"=")))
         else:
             text = value if isinstance(value, bytes) else value.encode("ascii")
-            if not all(0x20 <= each < 0x7F for each in text):
+            if not all(0x20 <= code < 0x7F for code in text):
                 raise ValueError(f"the value of {key!r} holds bytes that cannot be sent")
             fields.append((name, text.strip()))
     check_fields([(name, value) for name, value in fields if name not in _OWN])

@@ -95,7 +95,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 def settings(values: dict[Setting, int]) -> bytes:
     """A SETTINGS frame."""
-    return frame(SETTINGS, 0, 0, b"".join(ONE_SETTING.pack(*each) for each in values.items()))
+    return frame(SETTINGS, 0, 0, b"".join(ONE_SETTING.pack(*setting) for setting in values.items()))
 
 
 def window_update(stream: int, more: int) -> bytes:

@@ -102,14 +102,14 @@ class Sending:
             return out
         joined: list[Buffer] = []
         small: list[Buffer] = []
-        for each in out:
-            if len(each) <= _SMALL_BYTES:
-                small.append(each)
+        for piece in out:
+            if len(piece) <= _SMALL_BYTES:
+                small.append(piece)
                 continue
             if small:
                 joined.append(b"".join(small))
                 small = []
-            joined.append(each)
+            joined.append(piece)
         if small:
             joined.append(b"".join(small))
         return joined

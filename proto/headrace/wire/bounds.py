@@ -191,8 +191,8 @@ def _too_many(
     path: list[str] = []
     repeated = 0
     message: Descriptor | None = descriptor
-    for each in (*(entered for _, _, entered in enclosing), tag):
-        field = None if message is None else message.fields_by_number.get(each >> 3)
+    for number in (*(entered for _, _, entered in enclosing), tag):
+        field = None if message is None else message.fields_by_number.get(number >> 3)
         if message is None or field is None:
             break
         if not message.GetOptions().map_entry:

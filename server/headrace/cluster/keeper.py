@@ -160,7 +160,7 @@ class Keeper:
     async def members(self) -> list[tuple[ReplicaAddress, ReplicaStatus]]:
         """The live replicas, and where each stands."""
         self._look()
-        return [(each, self._members.status(each.name)) for each in self._members.live()]
+        return [(member, self._members.status(member.name)) for member in self._members.live()]
 
     async def swept(self) -> None:
         """Returns when no unused model is being removed."""
@@ -242,7 +242,7 @@ class Keeper:
         key = networks.key_of(name)
         there = entries[choice.key_of(name)].revision
         late = {*self._members.behind(key, there)}
-        late |= {each.member.name for each in self._members.problems(key)}
+        late |= {problem.member.name for problem in self._members.problems(key)}
         wanted = min(networks.replicas(entries[key].value), len(staying)) if key in entries else 0
         return len(staying.intersection(self._places.of(name)) - late) >= wanted
 

@@ -59,7 +59,7 @@ def unloaded(before: Value | None, versions: Collection[str] | None) -> Value | 
     """The network without some versions; None stands for all of them."""
     if before is None or versions is None:
         return None
-    left = {name: each for name, each in before["versions"].items() if name not in versions}
+    left = {name: version for name, version in before["versions"].items() if name not in versions}
     return {**before, "versions": left} if left else None
 
 
@@ -77,7 +77,7 @@ def configured(before: Value, version: str, changes: Mapping[str, str]) -> Value
 
 def models(value: Value | None) -> set[str]:
     """The digests of the models that the network needs."""
-    return {each["model"] for each in value["versions"].values()} if value else set()
+    return {version["model"] for version in value["versions"].values()} if value else set()
 
 
 def replicas(value: Value | None) -> int:
@@ -87,14 +87,16 @@ def replicas(value: Value | None) -> int:
 
 def bytes_of(value: Value) -> int:
     """The bytes of the models that the network needs, as far as they are known."""
-    return sum(int(each.get("bytes", 0)) for each in value["versions"].values())
+    return sum(int(version.get("bytes", 0)) for version in value["versions"].values())
 
 
 def have(value: Value | None) -> Have:
     """What a replica has of a network that it took over as `value`."""
     if value is None:
         return NOTHING
-    loads = {v: LastLoad(each["stamp"], config=each["config"]) for v, each in _versions(value)}
+    loads = {
+        v: LastLoad(version["stamp"], config=version["config"]) for v, version in _versions(value)
+    }
     return Have(loads, value["shares"])
 
 
@@ -102,7 +104,9 @@ def want(value: Value | None) -> Want | None:
     """What a replica should have of a network whose desired state is `value`."""
     if value is None:
         return None
-    versions = {v: WantedVersion(each["stamp"], each["config"]) for v, each in _versions(value)}
+    versions = {
+        v: WantedVersion(version["stamp"], version["config"]) for v, version in _versions(value)
+    }
     return Want(versions, value["shares"], alone=value["alone"])
 
 

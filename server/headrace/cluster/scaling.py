@@ -48,14 +48,14 @@ class LoadMeter:
         """
         waits: list[HistogramSnapshot] = []
         streams = busy = 0.0
-        for each in series:
-            value = each.value
+        for sample in series:
+            value = sample.value
             if isinstance(value, HistogramSnapshot):
-                if each.family is DEVICE_QUEUE_WAIT_SECONDS:
+                if sample.family is DEVICE_QUEUE_WAIT_SECONDS:
                     waits.append(value)
-            elif each.family is DEVICE_STREAMS:
+            elif sample.family is DEVICE_STREAMS:
                 streams += value
-            elif each.family is DEVICE_STREAMS_BUSY:
+            elif sample.family is DEVICE_STREAMS_BUSY:
                 busy += value
         count, total = sum(wait.count for wait in waits), sum(wait.sum for wait in waits)
         new, waited = count - self._count, total - self._sum

@@ -81,7 +81,9 @@ class ClusterStore:
         digest = network.digest
         with self._lock:
             used = any(
-                digest in networks.models(each) for each in self._has.values() if "versions" in each
+                digest in networks.models(value)
+                for value in self._has.values()
+                if "versions" in value
             )
         name = model_name(digest)
         # A model that no network needs may be removed at any time, and is written again.

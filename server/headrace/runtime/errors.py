@@ -268,7 +268,7 @@ def exhausted(error: BaseException | None) -> ResourceExhausted | None:
             what = "memory"
         elif isinstance(error, OSError):
             what = _WITHOUT.get(error.errno or 0)
-        elif isinstance(error, RuntimeError) and any(each in str(error) for each in _NO_THREAD):
+        elif isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_THREAD):
             what = "threads"
         if what is not None:
             refusal = ResourceExhausted(f"the server has run out of {what}; try again later")
@@ -308,5 +308,5 @@ def forget_frames(error: BaseException) -> None:
     A traceback keeps the local variables of all its frames, tensors included. If one of these
     variables refers to the error, they live until the next garbage collection.
     """
-    for each in chain(error):
-        each.__traceback__ = None
+    for cause in chain(error):
+        cause.__traceback__ = None

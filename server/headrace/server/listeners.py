@@ -243,20 +243,20 @@ class Listeners:
             self._http.start()
         if self._backend.tracing and self._port is not None:
             self._backend.tracing.address = shown_host(self._settings.host), self._port
-        for each in (self._unix, self._front_end):
-            if each:
-                await each.start()
+        for front_end in (self._unix, self._front_end):
+            if front_end:
+                await front_end.start()
         return self._addresses()
 
     async def lost(self) -> None:
         """Waits until a port of gRPC takes no more calls although nobody has stopped it."""
-        fronts = [each for each in (self._unix, self._front_end) if each]
+        fronts = [front_end for front_end in (self._unix, self._front_end) if front_end]
         waiting = [asyncio.ensure_future(front.lost()) for front in fronts]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in waiting:
-                each.cancel()
+            for task in waiting:
+                task.cancel()
 
     def refuse(self) -> None:
         """Refuses new work from now on."""
@@ -282,7 +282,7 @@ class Listeners:
     async def close_front_end(self, seconds: float) -> None:
         """Closes gRPC's sockets and connections. The HTTP port still answers probes."""
         await asyncio.gather(
-            *(each.stop(seconds) for each in (self._unix, self._front_end) if each)
+            *(front_end.stop(seconds) for front_end in (self._unix, self._front_end) if front_end)
         )
 
     def close(self) -> None:
@@ -301,6 +301,10 @@ class Listeners:
         return Addresses(tcp, self._http.address, unix)
 
     def _connections(self) -> Snapshot:
-        grpc = sum(each.connections for each in (self._unix, self._front_end) if each)
+        grpc = sum(
+            front_end.connections for front_end in (self._unix, self._front_end) if front_end
+        )
         counts = {"grpc": grpc, "http": self._http.connections}
-        return tuple(SeriesSnapshot(CONNECTIONS, (each,), n) for each, n in counts.items())
+        return tuple(
+            SeriesSnapshot(CONNECTIONS, (transport,), n) for transport, n in counts.items()
+        )

@@ -247,10 +247,10 @@ def agreed(results: Sequence[tuple[str, Any]]) -> list[Any]:
     Raises:
         Error: it failed on some servers. It is of the first failure's class, and names all.
     """
-    failed = [(address, each) for address, each in results if isinstance(each, Error)]
+    failed = [(address, result) for address, result in results if isinstance(result, Error)]
     if not failed:
-        return [each for _, each in results]
-    done = [address for address, each in results if not isinstance(each, Error)]
+        return [result for _, result in results]
+    done = [address for address, result in results if not isinstance(result, Error)]
     first = failed[0][1].details
     told = "; ".join(f"{address}: {error}" for address, error in failed)
     where = f"done on {', '.join(done)}, but " if done else ""

@@ -195,7 +195,7 @@ class Fleet:
                 server.retired = True
             self._retired += gone
             self._servers = [server for server in self._servers if not server.retired]
-            return [Server(each, self.options) for each in wanted if each not in known]
+            return [Server(address, self.options) for address in wanted if address not in known]
 
     def add(self, servers: Iterable[Server]) -> None:
         with self._lock:

@@ -90,7 +90,7 @@ def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def run(**parameters: Any) -> Any:
         _given.clear()
-        _given.update({each.name: parameters.pop(each.name) for each in _OPTIONS})
+        _given.update({option.name: parameters.pop(option.name) for option in _OPTIONS})
         return command(**parameters)
 
     return _extended(run, command, from_environment=True)
@@ -105,7 +105,7 @@ def before_commands(callback: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(callback)
     def run(**parameters: Any) -> Any:
-        own = {each.name for each in _OPTIONS}
+        own = {option.name for option in _OPTIONS}
         return callback(
             **{name: parameter for name, parameter in parameters.items() if name not in own}
         )
@@ -121,7 +121,7 @@ def _extended(
     signature = inspect.signature(command, eval_str=True)
     parameters = [
         *(parameter.replace(kind=keyword) for parameter in signature.parameters.values()),
-        *(each.parameter(from_environment=from_environment) for each in _OPTIONS),
+        *(option.parameter(from_environment=from_environment) for option in _OPTIONS),
     ]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -175,7 +175,9 @@ def _print_json(
             "outputs": described,
             "timings": dataclasses.asdict(result.timings),
             "request_id": result.request_id,
-            "performance_counts": [dataclasses.asdict(each) for each in result.performance_counts],
+            "performance_counts": [
+                dataclasses.asdict(count) for count in result.performance_counts
+            ],
         }
     )
 
@@ -203,9 +205,9 @@ def _print(result: Outputs, arrays: dict[str, Array], files: dict[str, Path], to
         console.print_table(
             ("LAYER", "OPERATOR", "DEVICE", "KERNEL", "MILLISECONDS"),
             [
-                (each.layer, each.op_type, each.device, each.execution_type,
-                 f"{each.seconds * 1e3:.3f}")
-                for each in result.performance_counts
+                (count.layer, count.op_type, count.device, count.execution_type,
+                 f"{count.seconds * 1e3:.3f}")
+                for count in result.performance_counts
             ],
             what="layers",
         )  # fmt: skip

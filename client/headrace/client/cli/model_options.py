@@ -108,7 +108,7 @@ def _json_object(text: str, option: str) -> dict[str, Any]:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise typer.BadParameter(f"is not JSON: {error}", param_hint=option) from None
-    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+    if not isinstance(value, dict) or not all(isinstance(entry, dict) for entry in value.values()):
         message = 'must be an object of objects, as {"x": {"dtype": "uint8"}}'
         raise typer.BadParameter(message, param_hint=option)
     return value

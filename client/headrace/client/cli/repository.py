@@ -21,7 +21,7 @@ def repository(server: Server = SERVER, as_json: AsJson = False) -> None:
     with console.connected(server) as client:
         found = client.repository()
     if as_json:
-        console.print_json([dataclasses.asdict(each) for each in found])
+        console.print_json([dataclasses.asdict(version) for version in found])
     else:
         _print(found)
 
@@ -67,13 +67,13 @@ def _print(found: list[RepositoryVersion]) -> None:
         ("NETWORK", "VERSION", "STATE", "SHARE", "REASON"),
         [
             (
-                each.name,
-                each.version,
-                each.state,
-                f"{each.share} %" if each.share else "",
-                each.reason,
+                version.name,
+                version.version,
+                version.state,
+                f"{version.share} %" if version.share else "",
+                version.reason,
             )
-            for each in found
+            for version in found
         ],
         what="networks in the model repository",
     )

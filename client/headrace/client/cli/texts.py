@@ -69,7 +69,8 @@ def visible(text: str, limit: int) -> str:
     """
     if not text.isprintable():
         text = "".join(
-            each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+            character if character.isprintable() else character.encode("unicode_escape").decode()
+            for character in text
         )
     if len(text) <= limit:
         return text

@@ -321,5 +321,5 @@ def _check(options: RunOptions | None) -> None:
 def _own(value: Any) -> Any:
     """An output that may be changed. What came is a view of a message."""
     if isinstance(value, list):
-        return [_own(each) for each in value]
+        return [_own(item) for item in value]
     return np.array(value) if isinstance(value, np.ndarray) else value

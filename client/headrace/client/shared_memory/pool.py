@@ -68,7 +68,7 @@ class RegionPool:
         """An idle segment of at least so many bytes; None if there is none."""
         with self._lock:
             # Of equal ones the last: its bytes are the likeliest to lie in the processor's cache.
-            fitting = [each for each in reversed(self._idle) if each.size >= size]
+            fitting = [segment for segment in reversed(self._idle) if segment.size >= size]
             if not fitting or os.getpid() != self._process:
                 return None
             best = min(fitting, key=lambda each: each.size)
@@ -138,7 +138,7 @@ class RegionPool:
     def has_room(self, size: int) -> bool:
         """Whether `make` may make a segment of so many bytes, perhaps in the place of idle ones."""
         with self._lock:
-            idle = sum(each.size for each in self._idle)
+            idle = sum(segment.size for segment in self._idle)
             return self._fits(rounded(size, _SMALLEST_BYTES), len(self._idle), idle)
 
     def close(self) -> list[str]:
@@ -146,9 +146,9 @@ class RegionPool:
         process that was forked."""
         with self._lock:
             self._closed = True
-            names = [*self._dropped, *(each.name for each in self._all)]
-            for each in list(self._all):
-                self._forget(each)
+            names = [*self._dropped, *(segment.name for segment in self._all)]
+            for segment in list(self._all):
+                self._forget(segment)
             self._dropped.clear()
         if self._handover is not None:
             self._handover.close()
@@ -160,7 +160,7 @@ class RegionPool:
         with self._lock:
             if not self.may_grow or size > MAX_BYTES:
                 return False
-            too_small = [each for each in self._idle if each.size < size]
+            too_small = [segment for segment in self._idle if segment.size < size]
             if too_small:
                 self._forget(too_small[0])
             while self._idle and not self._fits(size):

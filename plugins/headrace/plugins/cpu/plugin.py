@@ -108,9 +108,11 @@ class CpuPlugin(SessionPlugin):
         if self._beside is None or (why := _why_apart(given)) is None:
             return super().query_network(network, config, options)
         answer = self._beside.query_network(given, config, options)
-        kept_out = [each for each in refused(given) if each.layer in answer.supported_layers]
-        for each in kept_out:
-            del answer.supported_layers[each.layer]
+        kept_out = [
+            refusal for refusal in refused(given) if refusal.layer in answer.supported_layers
+        ]
+        for refusal in kept_out:
+            del answer.supported_layers[refusal.layer]
         return replace(
             answer,
             unsupported=[*answer.unsupported, *kept_out],

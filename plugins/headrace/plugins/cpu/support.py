@@ -102,7 +102,7 @@ class LayerSupport:
         # one is taken if it exists for any likely type.
         if self._loads_whole or defs.has(node.op_type, node.domain):
             return None
-        reasons = [self._try(node, known, ir.TensorType(each)) for each in _LIKELY]
+        reasons = [self._try(node, known, ir.TensorType(dtype)) for dtype in _LIKELY]
         return None if None in reasons else reasons[0]
 
     def _try(
@@ -148,7 +148,7 @@ class LayerSupport:
 def _behind_a_failure(node: ir.Node) -> str | None:
     """Why the node is never reached in a run, or must not be loaded, as its guards say."""
     made = (value.producer() for value in node.inputs if value is not None)
-    reasons = (guard_layers.certain(each) for each in made if each is not None)
+    reasons = (guard_layers.certain(producer) for producer in made if producer is not None)
     return next((reason for reason in reasons if reason is not None), None)
 
 

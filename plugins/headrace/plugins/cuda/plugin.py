@@ -75,8 +75,8 @@ class CudaPlugin(SessionPlugin):
         super().__init__(name, services, config)
         defaults, added = self.schema.resolve(), libraries(self.config)
         self._trials_of = {
-            each: OnnxRuntimeTrials(replace(self._cuda(defaults, each), libraries=added))
-            for each in machine.gpus
+            gpu: OnnxRuntimeTrials(replace(self._cuda(defaults, gpu), libraries=added))
+            for gpu in machine.gpus
         }
 
     # -- what it says of itself --
@@ -119,9 +119,9 @@ class CudaPlugin(SessionPlugin):
         self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
     ) -> QueryResult:
         answer = super().query_network(network, config, options)
-        for each in refused(self._complete(network)):
-            if answer.supported_layers.pop(each.layer, None) is not None:
-                answer.unsupported.append(each)
+        for refusal in refused(self._complete(network)):
+            if answer.supported_layers.pop(refusal.layer, None) is not None:
+                answer.unsupported.append(refusal)
         return answer
 
     def load_network(self, load: Load) -> ExecutableNetwork:

@@ -122,7 +122,9 @@ class Choice:
     def failures(self) -> dict[str, Failure]:
         """The failures of devices that do not have the network, by name."""
         known = {name: device.failure for name, device in self._devices.items()}
-        return {name: each for name, each in known.items() if each is not None} | self._others
+        return {
+            name: failure for name, failure in known.items() if failure is not None
+        } | self._others
 
     @property
     def not_loaded(self) -> list[str]:

@@ -140,7 +140,7 @@ class PooledNetwork(ExecutableNetwork):
         self.label = place.device
         self._pool = DevicePool(
             place.device,
-            [each for each in self._loaded() if each.name in self._choice.order],
+            [member for member in self._loaded() if member.name in self._choice.order],
             place.timer,
             self._services.states,
             spill=self._way.spill,
@@ -183,12 +183,12 @@ class PooledNetwork(ExecutableNetwork):
     # -- the choice --
 
     def _ask(self, event: _Event) -> None:
-        serving = [each.name for each in self.pool.serving]
+        serving = [member.name for member in self.pool.serving]
         with self._lock:
             todo = [] if self._token.cancelled else event(serving, time.monotonic())
             self._alarm.set(self._choice.wake_at)
-        for each in todo:
-            self._follow(each)
+        for instruction in todo:
+            self._follow(instruction)
 
     def _follow(self, instruction: Instruction) -> None:
         if isinstance(instruction, LoadDevice):
@@ -236,8 +236,8 @@ class PooledNetwork(ExecutableNetwork):
         up = [
             name
             for name in self._failures()
-            for each in DeviceName.parse(name).physical()
-            if event.device in {str(each), each.type}
+            for physical in DeviceName.parse(name).physical()
+            if event.device in {str(physical), physical.type}
         ]
         if up:
             self._ask(partial(self._choice.up, up))
@@ -339,7 +339,7 @@ class PooledNetwork(ExecutableNetwork):
 
     def _layers(self) -> tuple[Layer, ...]:
         """The layers of every device. Each device has made its own graph of the network."""
-        return tuple(layer for each in self._loaded() for layer in each.executable.layers())
+        return tuple(layer for member in self._loaded() for layer in member.executable.layers())
 
     def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
         return {
@@ -352,10 +352,10 @@ class PooledNetwork(ExecutableNetwork):
     def _optimal_number_of_infer_requests(self) -> int:
         """The number of requests that the serving devices together run at once."""
         limits = self.pool.limits()
-        return max(1, sum(limits.get(each.name, 1) for each in self._serving()))
+        return max(1, sum(limits.get(member.name, 1) for member in self._serving()))
 
     def _execution_devices(self) -> list[str]:
-        return execution_devices(each.executable for each in self._serving())
+        return execution_devices(member.executable for member in self._serving())
 
     def _follow_streams(self) -> None:
         self.pool.follow()
@@ -373,7 +373,7 @@ class PooledNetwork(ExecutableNetwork):
         """The order that MULTI_DEVICE_PRIORITIES gives. Raises as `set_config`."""
         listed = read_priorities(text, self._services.devices.available())
         field = config_field(PRIORITIES.name)
-        order = {str(each.device): each.count for each in listed}
+        order = {str(device.device): device.count for device in listed}
         with self._lock:
             loaded, failures = {*self._members}, self._choice.failures
             known = {name for name in self._candidates if self._choice.knows(name)}

@@ -323,7 +323,7 @@ class AutoPlugin(SpreadPlugin):
 
     def _facts(self, name: DeviceName) -> DeviceFacts | None:
         """What is known about a device. For a device with a list, what all its devices share."""
-        facts = [self._facts_of_one(each) for each in name.physical()]
+        facts = [self._facts_of_one(device) for device in name.physical()]
         known = [fact for fact in facts if fact is not None]
         if not known:
             return None

@@ -83,7 +83,7 @@ class LayerSupport:
         function = operators.find(node, self._opset(node))
         assert function is not None, "an operator was found before"
         taken = inspect.signature(function).parameters
-        if any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
             return None
         unknown = [name for name in node.attributes if name not in taken]
         return f"tinygrad's {node.op_type} takes no {', '.join(unknown)}" if unknown else None

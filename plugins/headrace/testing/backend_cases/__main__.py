@@ -107,7 +107,9 @@ def _is_as_good(run: CaseResults, other: Expectation) -> bool:
 
 def _summary(run: CaseResults) -> str:
     counts = Counter(result.outcome for result in run.results)
-    listed = ", ".join(f"{counts[each]} {each.value}" for each in CaseOutcome if counts[each])
+    listed = ", ".join(
+        f"{counts[outcome]} {outcome.value}" for outcome in CaseOutcome if counts[outcome]
+    )
     faults = sum(result.is_fault for result in run.results)
     loose = sum(
         result.outcome is CaseOutcome.PASSED and not result.claimed for result in run.results

@@ -86,13 +86,13 @@ def collect(patterns: Sequence[str] = ()) -> list[BackendCase]:
 
 def _node_cases(wanted: Any) -> Iterator[BackendCase]:
     operator, base = "", "\0"
-    for each in node_tests():
-        assert each.model is not None
-        if not each.name.startswith(f"{base}_expanded"):  # otherwise: the previous operator
-            (node,) = each.model.graph.node
-            operator, base = _qualified(node), each.name
-        if wanted(each):
-            yield _case(each, operator, each.model, each.data_sets)
+    for case in node_tests():
+        assert case.model is not None
+        if not case.name.startswith(f"{base}_expanded"):  # otherwise: the previous operator
+            (node,) = case.model.graph.node
+            operator, base = _qualified(node), case.name
+        if wanted(case):
+            yield _case(case, operator, case.model, case.data_sets)
 
 
 @cache
@@ -112,8 +112,8 @@ def node_tests() -> tuple[TestCase, ...]:
 
 def _case(case: TestCase, operator: str, model: onnx.ModelProto, data_sets: Any) -> BackendCase:
     initializers = {tensor.name for tensor in model.graph.initializer}
-    inputs = [each.name for each in model.graph.input if each.name not in initializers]
-    outputs = [each.name for each in model.graph.output]
+    inputs = [port.name for port in model.graph.input if port.name not in initializers]
+    outputs = [port.name for port in model.graph.output]
     return BackendCase(
         case.name,
         case.kind,
@@ -142,8 +142,8 @@ def _model_case(case: TestCase) -> BackendCase:
     model = onnx.load(folder / "model.onnx")
     graph = model.graph
     data_sets = [
-        (_stored(each, "input", graph.input), _stored(each, "output", graph.output))
-        for each in sorted(folder.glob("test_data_set_*"))
+        (_stored(data_set, "input", graph.input), _stored(data_set, "output", graph.output))
+        for data_set in sorted(folder.glob("test_data_set_*"))
     ]
     return _case(case, "", model, data_sets)
 
@@ -191,7 +191,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, onnx.TensorProto):
         value = onnx.numpy_helper.to_array(value)
     elif isinstance(value, list | tuple):
-        return [_value(each) for each in value]
+        return [_value(item) for item in value]
     array = np.asarray(value)
     return array.astype(object) if array.dtype.kind in "US" else array
 

@@ -173,7 +173,9 @@ def label(result: Result) -> str:
 
 def path_of(device: str, folder: Path) -> Path:
     """The file with the device's expectation: ``HETERO:A,B`` is in ``HETERO-A-B.toml``."""
-    name = "".join(each if each.isalnum() or each in "._" else "-" for each in device)
+    name = "".join(
+        character if character.isalnum() or character in "._" else "-" for character in device
+    )
     return folder / f"{name.strip('-')}.toml"
 
 

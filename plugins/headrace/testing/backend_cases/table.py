@@ -55,7 +55,7 @@ def _lines(cases: Sequence[BackendCase], devices: Sequence[Expectation]) -> Iter
     yield "| --- | --- | ---: | ---: | ---: | ---: |"
     for device in devices:
         counts = Counter(_outcome(device, case) for case in cases)
-        faults = sum(counts[each] for each in _FAULTS)
+        faults = sum(counts[fault] for fault in _FAULTS)
         yield (
             f"| `{device.device}` | {device.backend} | {counts[_PASSED]} | {counts['random']} "
             f"| {counts['refused']} | {faults} |"
@@ -81,9 +81,9 @@ def _cell(device: Expectation, cases: Sequence[BackendCase]) -> str:
     counts = Counter(_outcome(device, case) for case in cases)
     words = [str(counts[_PASSED])]
     words += [
-        f"{counts[each.value]} {each.value}"
-        for each in CaseOutcome
-        if counts[each.value] and each is not CaseOutcome.PASSED
+        f"{counts[outcome.value]} {outcome.value}"
+        for outcome in CaseOutcome
+        if counts[outcome.value] and outcome is not CaseOutcome.PASSED
     ]
     return ", ".join(words)
 

@@ -49,7 +49,7 @@ class DeviceUnderTest:
             known[device.type] = known[device.type].configured(device.type, self.settings)
         if device.is_virtual and not device.members:
             return list(known.values())
-        return [known[each] for each in _types(device) if each in known]
+        return [known[dtype] for dtype in _types(device) if dtype in known]
 
 
 def _types(device: DeviceName) -> list[str]:
@@ -71,7 +71,7 @@ def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
         except HeadraceError as error:
             connection.send(str(error))
             return
-        parts = (core.plugin(each).backend_version for each in name.physical())
+        parts = (core.plugin(device_name).backend_version for device_name in name.physical())
         version = plugin.backend_version or ", ".join(parts)
         connection.send((str(name), version, capabilities(core, name)))
         while True:
@@ -87,10 +87,10 @@ def run_worker(device: DeviceUnderTest, connection: Connection) -> None:
 def capabilities(core: Core, name: DeviceName) -> tuple[str, ...]:
     """OPTIMIZATION_CAPABILITIES of all devices that it computes on."""
     found: set[str] = set()
-    for each in name.physical():
-        if not each.is_virtual:  # one without a list, as AUTO, chooses later
-            options = {"DEVICE_ID": each.id} if each.id else {}
-            known = core.plugin(each).get_metric("OPTIMIZATION_CAPABILITIES", options)
+    for device_name in name.physical():
+        if not device_name.is_virtual:  # one without a list, as AUTO, chooses later
+            options = {"DEVICE_ID": device_name.id} if device_name.id else {}
+            known = core.plugin(device_name).get_metric("OPTIMIZATION_CAPABILITIES", options)
             assert isinstance(known, list)
             found.update(known)
     return tuple(sorted(found))
@@ -101,7 +101,7 @@ def wait_until_up(core: Core, name: DeviceName) -> None:
     changed = threading.Event()
     end = core.states.subscribe(lambda _: changed.set())
     try:
-        for device in {each.type for each in name.physical()}:
+        for device in {device_name.type for device_name in name.physical()}:
             while (event := core.states.get(device)) and event.state is not DeviceState.UP:
                 changed.wait()
                 changed.clear()

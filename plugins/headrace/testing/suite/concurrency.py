@@ -149,7 +149,10 @@ class ConcurrencyConformance(DeviceFixtures):
                 job.token.cancel(Cancelled("not wanted"))
         for _ in jobs:
             assert ended.acquire(timeout=PATIENCE_SECONDS)
-        assert [outcomes.count(each) for each in (Outcome.CANCELLED, Outcome.EXPIRED)] == [10, 10]
+        assert [outcomes.count(outcome) for outcome in (Outcome.CANCELLED, Outcome.EXPIRED)] == [
+            10,
+            10,
+        ]
         assert outcomes.count(Outcome.COMPLETED) == 10
         device = network.place.device
         counted = services.counters.device(device).snapshot()

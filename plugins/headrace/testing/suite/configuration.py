@@ -100,7 +100,7 @@ class ConfigurationConformance(DeviceFixtures):
         plugin.set_config({"EXECUTION_TIMEOUT": "50"})
         as_set = load(networks.add())
         at_load = load(networks.add(), {"EXECUTION_TIMEOUT": "7"})
-        timeouts = [each.config[EXECUTION_TIMEOUT] for each in (default, as_set, at_load)]
+        timeouts = [network.config[EXECUTION_TIMEOUT] for network in (default, as_set, at_load)]
         assert timeouts == [EXECUTION_TIMEOUT.default, 50.0, 7.0]
         assert plugin.get_config("EXECUTION_TIMEOUT") == 50.0
 

@@ -39,7 +39,7 @@ class Loader:
         network, options = case.network, options or NetworkOptions()
         unsupported = self._plugin.query_network(network, config or {}, options).unsupported
         if unsupported:
-            layers = "; ".join(f"{each.op_type}: {each.reason}" for each in unsupported)
+            layers = "; ".join(f"{layer.op_type}: {layer.reason}" for layer in unsupported)
             pytest.skip(f"the device does not support {layers}")
         return self.keep(self._plugin.load_network(Load(network, config or {}, options)))
 

@@ -40,7 +40,7 @@ class MetricConformance(DeviceFixtures):
         value = plugin.get_metric(name)
         assert type(value) is _DEVICE_METRICS[name]
         if isinstance(value, list):
-            assert all(isinstance(each, str) for each in value)
+            assert all(isinstance(item, str) for item in value)
 
     def test_every_metric_that_the_device_lists_can_be_read(self, plugin: Plugin) -> None:
         names = plugin.get_metric("SUPPORTED_METRICS")

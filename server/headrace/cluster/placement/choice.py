@@ -79,12 +79,12 @@ class Placement:
                 count.
         """
         before = self.of(name)
-        kept = [each for each in before if each in staying][:replicas]
-        free = (each for each in staying if each not in kept)
+        kept = [holder for holder in before if holder in staying][:replicas]
+        free = (holder for holder in staying if holder not in kept)
         more = heapq.nsmallest(
             replicas - len(kept), free, key=lambda each: (self._weights[each], each)
         )
-        return {"holders": [*kept, *more, *(each for each in before if each in leaving)]}
+        return {"holders": [*kept, *more, *(holder for holder in before if holder in leaving)]}
 
     def moves(
         self, staying: Collection[str], leaving: Collection[str]
@@ -95,14 +95,14 @@ class Placement:
         """
         for name, (replicas, _) in self._asked.items():
             there = self.of(name)
-            lasting = sum(each in staying for each in there)
-            gone = any(each not in staying and each not in leaving for each in there)
+            lasting = sum(holder in staying for holder in there)
+            gone = any(holder not in staying and holder not in leaving for holder in there)
             if gone or lasting < min(replicas, len(staying)):
                 yield key_of(name), self.chosen(name, replicas, staying, leaving)
 
     def _weigh(self, name: str, sign: int) -> None:
         weight = sign * self._asked.get(name, (0, 0))[1]
-        for each in self._holders.get(name, ()):
-            self._weights[each] += weight
-            if not self._weights[each]:
-                del self._weights[each]
+        for holder in self._holders.get(name, ()):
+            self._weights[holder] += weight
+            if not self._weights[holder]:
+                del self._weights[holder]

@@ -102,8 +102,8 @@ class Directory:
                 with the same replica, while it lives. Other requests take turns.
         """
         known = self._addresses
-        others = (each for each in self._order(name, sequence) if each != self._own)
-        return [known[each] for each in others if each in known]
+        others = (replica for replica in self._order(name, sequence) if replica != self._own)
+        return [known[replica] for replica in others if replica in known]
 
     def is_live(self, address: str) -> bool:
         """Whether a live replica has this address."""
@@ -112,7 +112,7 @@ class Directory:
     def _order(self, name: str, sequence: str) -> list[str]:
         """The live replicas that are to have a network, in the order in which a call here tries
         them. It begins with this one, if it has the network and there is no sequence."""
-        live = [each for each in self._holders.get(name, ()) if each in self._addresses]
+        live = [replica for replica in self._holders.get(name, ()) if replica in self._addresses]
         if sequence:
             live.sort(key=lambda each: hashlib.sha256(f"{each}\0{sequence}".encode()).digest())
         elif self._own in live:

@@ -211,8 +211,8 @@ class Forwarder:
                 return await call
             finally:
                 timer.cancel()
-                for each in asking:
-                    each.cancel()
+                for task in asking:
+                    task.cancel()
 
     async def _ask(self, address: str, patience: asyncio.Timeout) -> None:
         """Asks a replica for its health again and again. Without an answer, `patience` is over."""
@@ -233,7 +233,7 @@ class Forwarder:
         if not self._avoided:
             return addresses
         now = asyncio.get_running_loop().time()
-        self._avoided = {each: until for each, until in self._avoided.items() if until > now}
+        self._avoided = {member: until for member, until in self._avoided.items() if until > now}
         return sorted(addresses, key=self._avoided.__contains__)
 
     def _channel(self, address: str) -> grpc.aio.Channel:

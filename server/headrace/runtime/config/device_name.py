@@ -98,7 +98,7 @@ def unknown_device(name: str, known: Collection[str], *, field: str = "device") 
     """The error for a type that is not among the `known` types."""
     if name not in _ALSO_CALLED:
         return NotFound.unknown("device", name, known, field=field)
-    meant = [repr(each) for each in _ALSO_CALLED[name] if each.partition(".")[0] in known]
+    meant = [repr(alias) for alias in _ALSO_CALLED[name] if alias.partition(".")[0] in known]
     hint = f"; did you mean {' or '.join(meant)}?" if meant else did_you_mean("", known)
     return NotFound(f"unknown device {name!r}{hint}", field=field)
 

@@ -16,7 +16,7 @@ def checked_for(config: Mapping[str, str], device: DeviceName) -> dict[str, str]
         NotFound: as `check_prefixes`.
         InvalidArgument: as `own_config`.
     """
-    listed = [str(each) for each in device.physical()]
+    listed = [str(physical) for physical in device.physical()]
     # A virtual device checks the prefixes itself if its list is empty or has only exclusions.
     if not device.is_virtual or (device.members and listed):
         check_prefixes(config, listed)

@@ -77,13 +77,13 @@ def demands_of(operator: str, version: int, domain: str) -> Demands:
     except onnx.defs.SchemaError:
         return Demands()  # the device decides whether the operator exists
     attributes = schema.attributes.items()
-    inputs = [each.name for each in schema.inputs]
+    inputs = [port.name for port in schema.inputs]
     inputs += inputs[-1:] * schema.min_input  # the last one may stand for several
     return Demands(
-        frozenset(name for name, each in attributes if each.required),
-        {name: int(cast(Any, each.type).value) for name, each in attributes},
+        frozenset(name for name, attribute in attributes if attribute.required),
+        {name: int(cast(Any, attribute.type).value) for name, attribute in attributes},
         inputs[: schema.min_input],
-        [each.name for each in schema.inputs if each.option != _SINGLE],
+        [port.name for port in schema.inputs if port.option != _SINGLE],
         schema.max_output,
     )
 
@@ -145,25 +145,25 @@ def check_bodies(node: onnx.NodeProto, version: int, label: str) -> None:
         taken, least = 2 + states, 1 + max(least, states)
     elif node.op_type == "Scan":
         taken -= 1 if version < _WITHOUT_LENGTHS else 0
-        given = [each for each in node.attribute if each.name == "num_scan_inputs"]
+        given = [attribute for attribute in node.attribute if attribute.name == "num_scan_inputs"]
         if given and not given[0].ref_attr_name:
             least = max(least, taken - given[0].i)
     elif node.op_type == "If":
         taken = 0
     elif node.op_type != "SequenceMap":
         return
-    for each in node.attribute:
-        if each.type != _GRAPH or each.ref_attr_name:
+    for attribute in node.attribute:
+        if attribute.type != _GRAPH or attribute.ref_attr_name:
             continue
-        wrong, constant = None, {tensor.name for tensor in each.g.initializer}
-        takes = sum(value.name not in constant for value in each.g.input)
+        wrong, constant = None, {tensor.name for tensor in attribute.g.initializer}
+        takes = sum(value.name not in constant for value in attribute.g.input)
         if takes != taken:
             wrong = f"{takes} inputs; it needs {taken}"
-        elif len(each.g.output) < least:
-            wrong = f"{len(each.g.output)} outputs; it needs {least}"
+        elif len(attribute.g.output) < least:
+            wrong = f"{len(attribute.g.output)} outputs; it needs {least}"
         if wrong is not None:
             raise InvalidModel(
-                f"attribute {each.name!r} of {label} has {wrong} for this {node.op_type}",
+                f"attribute {attribute.name!r} of {label} has {wrong} for this {node.op_type}",
                 field="model",
             )
 
@@ -179,7 +179,7 @@ def check_split(node: onnx.NodeProto, version: int, label: str) -> None:
     Raises:
         InvalidModel: the layer has neither or both, or another number of outputs.
     """
-    counts = [each for each in node.attribute if each.name == "num_outputs"]
+    counts = [attribute for attribute in node.attribute if attribute.name == "num_outputs"]
     lengths = len(node.input) > 1 and bool(node.input[1])
     wrong = None
     if not counts and not lengths and version >= _COUNTED_SPLITS:

@@ -59,7 +59,7 @@ def tracked(model: ir.Model, *transformations: Transformation) -> bool:
     for transformation in transformations:
         # What was known before a transformation that changed nothing is known after it.
         before = before or {
-            each: _Before(each, owner) for each, owner in _readers_first(model.graph, None)
+            node: _Before(node, owner) for node, owner in _readers_first(model.graph, None)
         }
         try:
             modified = bool(transformation(model))

@@ -137,8 +137,8 @@ def _model(
         if told := zip_maps.as_metadata(maps.get(output.name or "", ())):
             output.metadata_props[zip_maps.CLASSES] = told
     if notes is not None:
-        notes.extend(zip_maps.note(*each) for each in maps.items())
-        notes.extend(f"output {each!r} is listed twice, and given once" for each in repeated)
+        notes.extend(zip_maps.note(*entry) for entry in maps.items())
+        notes.extend(f"output {name!r} is listed twice, and given once" for name in repeated)
     settle_functions(model, limits)
     check_references(model)
     tensors.attach(model, spooled=spooled)

@@ -106,7 +106,7 @@ class TensorData:
         Raises:
             InvalidModel: the sparse tensor is wrong, or the model exceeds its limits.
         """
-        values, indices = (self._row_of(each, what) for each in (sparse.values, sparse.indices))
+        values, indices = (self._row_of(part, what) for part in (sparse.values, sparse.indices))
         sizes = tuple(sparse.dims)
         made = onnx.TensorProto(
             name=sparse.values.name, data_type=sparse.values.data_type, dims=sizes
@@ -231,19 +231,21 @@ class TensorData:
             spooled: moves weights that came as bytes to a file if they are large.
         """
         held = list(_tensors(model))
-        external = {id(each): each for each, _ in held if isinstance(each, ir.ExternalTensor)}
+        external = {
+            id(tensor): tensor for tensor, _ in held if isinstance(tensor, ir.ExternalTensor)
+        }
         if spooled:
             self._external.spool(self._mapped)
-        places = {at: self._place_of(each) for at, each in external.items()}
-        own = [at for at, each in external.items() if str(each.location).startswith(_OWN)]
-        if spooled and sum(len(places[each]) for each in own) >= SPOOLED_BYTES:
-            moved = self._mapped.spool([places[each] for each in own])
+        places = {at: self._place_of(tensor) for at, tensor in external.items()}
+        own = [at for at, tensor in external.items() if str(tensor.location).startswith(_OWN)]
+        if spooled and sum(len(places[key]) for key in own) >= SPOOLED_BYTES:
+            moved = self._mapped.spool([places[key] for key in own])
             places.update(zip(own, moved, strict=True))
-        made = {at: _tensor(each, places[at]) for at, each in external.items()}
-        for each, put in held:
-            if id(each) not in made:
-                made[id(each)] = _without_message(each)
-            put(made[id(each)])
+        made = {at: _tensor(tensor, places[at]) for at, tensor in external.items()}
+        for tensor, put in held:
+            if id(tensor) not in made:
+                made[id(tensor)] = _without_message(tensor)
+            put(made[id(tensor)])
 
     def _place_of(self, external: ir.ExternalTensor) -> memoryview:
         start = external.offset or 0
@@ -271,8 +273,8 @@ def _tensors(
             if attribute.type == ir.AttributeType.TENSOR:
                 yield attribute.value, partial(_put, node, name)
             elif attribute.type == ir.AttributeType.TENSORS:
-                for at, each in enumerate(attribute.value):
-                    yield each, partial(_put_among, node, name, at)
+                for at, tensor in enumerate(attribute.value):
+                    yield tensor, partial(_put_among, node, name, at)
 
 
 def _put(node: ir.Node, name: str, tensor: ir.TensorProtocol) -> None:

@@ -61,9 +61,9 @@ def replace_zip_maps(model: onnx.ModelProto) -> Mapping[str, Classes]:
         for name in names & outputs.keys():
             _become_matrix(outputs[name], len(classes))
             found[name] = classes
-    if found and not any(each.domain in ("", "ai.onnx") for each in model.opset_import):
+    if found and not any(opset.domain in ("", "ai.onnx") for opset in model.opset_import):
         model.opset_import.add(version=_OPSET)
-    kept = [each for each in graph.value_info if each.name not in made]
+    kept = [value for value in graph.value_info if value.name not in made]
     if len(kept) != len(graph.value_info):
         del graph.value_info[:]
         graph.value_info.extend(kept)
@@ -143,7 +143,7 @@ def _passed_on(name: str, readers: Mapping[str, Sequence[onnx.NodeProto]]) -> se
 
 def _classes(node: onnx.NodeProto) -> Classes:
     """The node's classes; none if it does not name them in one way."""
-    given = {each.name: each for each in node.attribute}
+    given = {attribute.name: attribute for attribute in node.attribute}
     numbers, names = (given.get(f"classlabels_{kind}") for kind in ("int64s", "strings"))
     if numbers is not None and names is None:
         return tuple(numbers.ints)

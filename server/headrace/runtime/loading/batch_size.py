@@ -24,8 +24,8 @@ def check_batch_size(network: Network, request: LoadRequest) -> None:
         return
     fixed, kept = (1,) if _is_tried(request) else (), set[str]()
     with suppress(ValueError):  # the load itself refuses a wrong value
-        for each in declarations(request.config.get(STATES.name, "")):
-            kept |= {each.input, each.output}
+        for state in declarations(request.config.get(STATES.name, "")):
+            kept |= {state.input, state.output}
     for kind, ports in (("input", network.inputs), ("output", network.outputs)):
         for port in ports:
             if port.name not in kept and not _has_rows(port, fixed):

@@ -181,7 +181,7 @@ class NetworkLife:
         with self._changing:
             self._networks.find(name, version)
             there = self._networks.versions(name)
-            there += [each for each in self._networks.loads(name) if each not in there]
+            there += [load for load in self._networks.loads(name) if load not in there]
             leaving = [
                 each for each in there if version in ("", each.key.version) and not stays(each)
             ]
@@ -189,10 +189,10 @@ class NetworkLife:
                 versions = [each.key.version for each in leaving]
                 whole = len(leaving) == len(there)
                 self._store.forget_network(name, None if whole else versions)
-            loading = [each for each in leaving if self._networks.give_up(each, error)]
+            loading = [load for load in leaving if self._networks.give_up(load, error)]
             closed = self._retire(name, lambda each: each not in leaving)
-        for each in loading:
-            each.token.cancel(error)
+        for load in loading:
+            load.token.cancel(error)
         return closed
 
     def forget_kept(self, name: str) -> None:

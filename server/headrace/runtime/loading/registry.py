@@ -224,7 +224,7 @@ class NetworkRegistry:
             entry.model_bytes = 0
             ready = table.versions(name).ready().values()
             beside = entry.owner is not None and all(
-                each.owner == entry.owner and each.key.version != version for each in ready
+                other.owner == entry.owner and other.key.version != version for other in ready
             )
             if keep and (beside or not ready):
                 table.put(entry)

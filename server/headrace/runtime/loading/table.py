@@ -89,12 +89,12 @@ class NetworkTable:
         return self.names.get(name) or Versions()
 
     def loading_of(self, name: str) -> list[NetworkEntry]:
-        return [each for each in self.loading.values() if each.key.name == name]
+        return [load for load in self.loading.values() if load.key.name == name]
 
     def all_of(self, name: str) -> dict[str, NetworkEntry]:
         """The name's entries by version, the lowest first. If a version is being replaced, it is
         the entry that serves."""
-        entries = {each.key.version: each for each in self.loading_of(name)}
+        entries = {load.key.version: load for load in self.loading_of(name)}
         entries |= self.versions(name).entries
         return {version: entries[version] for version in sorted(entries, key=int)}
 
@@ -122,7 +122,7 @@ class NetworkTable:
 
         shown = check_network_name(plain_name(name))
         check_version(version)
-        if any(strange(each) or each.key.version == version for each in self.loading_of(name)):
+        if any(strange(load) or load.key.version == version for load in self.loading_of(name)):
             raise AlreadyExists(f"network {shown!r} is being loaded", field="name")
         if not replace and any(map(strange, self.versions(name).ready().values())):
             raise AlreadyExists(

@@ -94,8 +94,8 @@ def _made(port: Port, warm_up: WarmUp) -> Value:
     is_text = port.dtype == ir.DataType.STRING
     dtype = np.dtype(object) if is_text else port.dtype.numpy()
     size = 1
-    for each in shape:
-        size *= max(each, 1)
+    for length in shape:
+        size *= max(length, 1)
     if len(shape) > 64 or size * dtype.itemsize > MAX_BYTES:
         message = f"input {port.name!r} takes more than {MAX_BYTES} bytes; give warmup.shapes"
         raise FailedPrecondition(message, field=_NAME)
@@ -128,7 +128,7 @@ def _read(file: Path) -> dict[str, Any]:
     """The arrays of an ``.npz`` file. It never unpickles data."""
     try:
         with zipfile.ZipFile(file) as archive:
-            size = sum(each.file_size for each in archive.infolist())
+            size = sum(member.file_size for member in archive.infolist())
         if size > MAX_BYTES:
             raise FailedPrecondition(f"has more than {MAX_BYTES} bytes", field=file.name)
         with np.load(file, allow_pickle=False) as arrays:

@@ -79,8 +79,8 @@ class NetworkCounters:
     def snapshot(self) -> Snapshot:
         network = self.network, self.version
         own = [  # without the lock, because some are read elsewhere
-            SeriesSnapshot(each.family.of_network(), (*network, *each.labels), each.value)
-            for each in self.series.snapshot()
+            SeriesSnapshot(series.family.of_network(), (*network, *series.labels), series.value)
+            for series in self.series.snapshot()
         ]
         labels = (*network, self.device)
         accepted, ended = families.NETWORK_ACCEPTED, families.NETWORK_REQUESTS
@@ -198,7 +198,7 @@ class Counters:
                 for name, codes in named.items()
                 for code, count in codes.copy().items()
             ]
-            reasons = sum((Counter(each.copy()) for each in self._refused), Counter[str]())
+            reasons = sum((Counter(counts.copy()) for counts in self._refused), Counter[str]())
             calls += [
                 SeriesSnapshot(families.REFUSED_CALLERS, (reason,), count)
                 for reason, count in reasons.items()

@@ -119,4 +119,4 @@ class SeriesTable:
         with self._lock:
             series, elsewhere = list(self._series.items()), list(self._elsewhere.values())
         own = (SeriesSnapshot(family, labels, each.snapshot()) for (family, labels), each in series)
-        return (*own, *(each for read in elsewhere for each in read()))
+        return (*own, *(snapshot for read in elsewhere for snapshot in read()))

@@ -137,16 +137,16 @@ class Statistics:
             return
         totals.last_end = ended[-1].finished
         for outcome, total in totals.outcomes.items():
-            total.add([each.finished - each.queued for each in ended if each.outcome is outcome])
-        completed = [each for each in ended if each.outcome is Outcome.COMPLETED]
-        times = [each.stages() for each in completed]
-        totals.queue.add([(each.started or each.finished) - each.queued for each in completed])
+            total.add([job.finished - job.queued for job in ended if job.outcome is outcome])
+        completed = [job for job in ended if job.outcome is Outcome.COMPLETED]
+        times = [job.stages() for job in completed]
+        totals.queue.add([(job.started or job.finished) - job.queued for job in completed])
         totals.stages.add(times)
-        totals.rows += sum([each.rows for each in completed])
+        totals.rows += sum([job.rows for job in completed])
         runs: dict[int, list[tuple[float, float, float]]] = {}
-        for each, stages in zip(completed, times, strict=True):
-            if each.is_run:
-                runs.setdefault(each.rows, []).append(stages)
+        for job, stages in zip(completed, times, strict=True):
+            if job.is_run:
+                runs.setdefault(job.rows, []).append(stages)
         for rows, those in runs.items():
             self._run(rows, those)
 

@@ -117,5 +117,5 @@ def _layer(node: ir.Node, outer: set[ir.Value], devices: Mapping[str, str]) -> L
 def _captured(node: ir.Node, outer: set[ir.Value]) -> Iterator[ir.Value]:
     """The values that the bodies of `node` read from the graph around it."""
     for _, body in naming.bodies(node):
-        read = [value for each in naming.walk(body) for value in each.inputs]
+        read = [value for inner in naming.walk(body) for value in inner.inputs]
         yield from (value for value in (*read, *body.outputs) if value in outer)

@@ -99,5 +99,5 @@ def forget_locals(error: BaseException | None) -> None:
     variables that their functions took from enclosing functions."""
     if isinstance(error, HeadraceError) and not isinstance(error, Internal):
         forget_frames(error)
-    for each in chain(error):
-        traceback.clear_frames(each.__traceback__)
+    for cause in chain(error):
+        traceback.clear_frames(cause.__traceback__)

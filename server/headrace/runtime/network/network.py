@@ -164,9 +164,9 @@ class Network:
     def forget(self) -> None:
         """Drops what was made of the network."""
         derived, self._derived = self._derived, None
-        for each in (derived or {}).values():
-            if isinstance(each, Network):
-                each.forget()
+        for value in (derived or {}).values():
+            if isinstance(value, Network):
+                value.forget()
 
     def derived(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` makes of the network. While the network is kept, that is made once for each

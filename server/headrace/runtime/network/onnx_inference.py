@@ -89,10 +89,10 @@ class InferenceProcesses:
         """Ends the processes. Whoever waits for an answer gets none."""
         with self._lock:
             idle, self._idle = self._idle, []
-            for each in self._busy:
-                each.kill()
-        for each in idle:
-            self._end(each)
+            for process in self._busy:
+                process.kill()
+        for process in idle:
+            self._end(process)
 
     def _end(self, process: InferenceProcess) -> int:
         """Ends the process, and returns its status."""

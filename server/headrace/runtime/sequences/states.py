@@ -123,15 +123,15 @@ class States:
 
     def size_bytes(self, sizes: Sizes) -> int:
         """The bytes that the states of one sequence take."""
-        return sum(each.dtype.itemsize * math.prod(shape) for each, shape in self._sized(sizes))
+        return sum(state.dtype.itemsize * math.prod(shape) for state, shape in self._sized(sizes))
 
     def initial(self, sizes: Sizes) -> dict[str, Array]:
         """The values that a sequence begins with, by input."""
         return {
-            each.input: np.full(shape, each.initial)
-            if each.initial
-            else np.zeros(shape, each.dtype)
-            for each, shape in self._sized(sizes)
+            state.input: np.full(shape, state.initial)
+            if state.initial
+            else np.zeros(shape, state.dtype)
+            for state, shape in self._sized(sizes)
         }
 
     def take(self, outputs: dict[str, Value], sizes: Sizes) -> dict[str, Array]:
@@ -141,17 +141,19 @@ class States:
             FailedPrecondition: a value has another type or shape than its input.
         """
         taken = {}
-        for each, shape in self._sized(sizes):
-            value = outputs.pop(each.output)
+        for state, shape in self._sized(sizes):
+            value = outputs.pop(state.output)
             if not (
-                isinstance(value, np.ndarray) and value.dtype == each.dtype and value.shape == shape
+                isinstance(value, np.ndarray)
+                and value.dtype == state.dtype
+                and value.shape == shape
             ):
                 raise FailedPrecondition(
-                    f"output {each.output!r} came as {_shown(value)}, which cannot be the next "
-                    f"value of input {each.input!r}, {each.dtype.name}{list(shape)}; "
+                    f"output {state.output!r} came as {_shown(value)}, which cannot be the next "
+                    f"value of input {state.input!r}, {state.dtype.name}{list(shape)}; "
                     f"correct {STATES.name} or the model"
                 )
-            taken[each.input] = kept(value)
+            taken[state.input] = kept(value)
         return taken
 
     def _shapes(self, sizes: Sizes) -> _Sized:
@@ -162,9 +164,9 @@ class States:
         )
 
     def _state(self, said: Declaration, port: Port, output: Port) -> _State:
-        for kind, each in (("input", port), ("output", output)):
-            if each.kind != "tensor" or each.optional or each.dtype in _NO_STATES:
-                raise _refusal(f"{kind} {each.name!r} is not a tensor of numbers")
+        for kind, end in (("input", port), ("output", output)):
+            if end.kind != "tensor" or end.optional or end.dtype in _NO_STATES:
+                raise _refusal(f"{kind} {end.name!r} is not a tensor of numbers")
         if port.dtype != output.dtype:
             raise _refusal(
                 f"output {output.name!r} is {_dtype(output)} and input {port.name!r} "
@@ -190,13 +192,13 @@ class States:
         if isinstance(size, int):
             return size
         is_rows = said.shape is not None and said.shape[axis] == ROWS
-        for each in self.inputs:
-            if each.kind == "tensor" and not each.optional and each.shape:
-                if size is not None and not is_rows and size in each.shape:
-                    return _Source(each.name, each.shape.index(size))
+        for port in self.inputs:
+            if port.kind == "tensor" and not port.optional and port.shape:
+                if size is not None and not is_rows and size in port.shape:
+                    return _Source(port.name, port.shape.index(size))
                 is_batch = is_rows or (size is None and axis == 0)
-                if is_batch and not isinstance(each.shape[0], int):
-                    return _Source(each.name, 0)
+                if is_batch and not isinstance(port.shape[0], int):
+                    return _Source(port.name, 0)
         named = size is not None and not is_rows
         form = "x".join("SIZE" if at == axis else "?" for at in range(len(sizes)))
         raise _refusal(

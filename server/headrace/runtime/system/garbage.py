@@ -123,7 +123,7 @@ class _Looks:
 def _made() -> int:
     """How many objects the process has made and kept so far, at most. When as many as the first
     threshold are new, there is a collection."""
-    collections: int = sum(each["collections"] for each in gc.get_stats())
+    collections: int = sum(generation["collections"] for generation in gc.get_stats())
     return collections * gc.get_threshold()[0]
 
 

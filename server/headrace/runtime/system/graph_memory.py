@@ -85,7 +85,7 @@ def watch_removed(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
 def _leave(
     graph: weakref.ref[ir.Graph], functions: Mapping[ir.OperatorIdentifier, ir.Function]
 ) -> None:
-    _left.update(each for each in (graph(), *functions.values()) if each is not None)
+    _left.update(part for part in (graph(), *functions.values()) if part is not None)
 
 
 def free_graphs(*, wait: bool = True) -> None:
@@ -235,8 +235,8 @@ def _deleters(kind: type) -> tuple[Callable[[object], None], ...]:
         return ()
     deleters: list[Callable[[object], None]] = [
         member.__delete__
-        for each in kind.__mro__
-        for member in vars(each).values()
+        for base in kind.__mro__
+        for member in vars(base).values()
         if isinstance(member, types.MemberDescriptorType)
     ]
     if kind.__dictoffset__:

@@ -67,7 +67,7 @@ def wanted(items: Iterable[T]) -> Iterator[T]:
     if token is None:
         yield from items
         return
-    for each in items:
+    for item in items:
         if token.error is not None:
             raise _Unwanted(token)
-        yield each
+        yield item

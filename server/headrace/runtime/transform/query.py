@@ -109,7 +109,7 @@ def _verdicts(
                 reason = f"its body holds {inner.name} ({inner.op_type}): {why}"
         if reason is not None:
             around = f"inside {node.name} ({node.op_type}), which is not run"
-            inside = [(each, why or (around if origins(each) else None)) for each, why in inside]
+            inside = [(layer, why or (around if origins(layer) else None)) for layer, why in inside]
         yield node, reason or outside or None
         yield from inside
 

@@ -87,7 +87,7 @@ def network_of(
 
 def _captured(node: ir.Node) -> Iterator[ir.Value]:
     inner = list(_inside(node))
-    known = {value for each in inner for value in each.outputs}
+    known = {value for layer in inner for value in layer.outputs}
     for each in inner:
         graph = each.graph
         if isinstance(graph, ir.Graph):
@@ -98,8 +98,8 @@ def _captured(node: ir.Node) -> Iterator[ir.Value]:
             known.update(graph.inputs)
             known.update(graph.initializers.values())
             yield from (value for value in graph.outputs if value not in known)
-    for each in inner:
-        yield from (value for value in each.inputs if value is not None and value not in known)
+    for layer in inner:
+        yield from (value for value in layer.inputs if value is not None and value not in known)
 
 
 def _graphs(attribute: ir.Attr) -> list[ir.Graph]:
@@ -123,7 +123,7 @@ def _inside(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def _calls_function(node: ir.Node, model: ir.Model) -> bool:
-    return any(each.op_identifier() in model.functions for each in (node, *_inside(node)))
+    return any(layer.op_identifier() in model.functions for layer in (node, *_inside(node)))
 
 
 def _forget_names(proto: onnx.NodeProto) -> None:

@@ -45,7 +45,7 @@ def flow(parts: Sequence[Ends], results: Iterable[str]) -> PartsFlow:
     Args:
         parts: each comes after the parts whose outputs it takes.
     """
-    source = {name: at for at, each in enumerate(parts) for name in each.outputs}
+    source = {name: at for at, part in enumerate(parts) for name in part.outputs}
     reads = Counter(name for name in results if name in source)
     needed = {source[name] for name in reads}
     handed: list[tuple[str, ...]] = [()] * len(parts)
@@ -64,7 +64,7 @@ def flow(parts: Sequence[Ends], results: Iterable[str]) -> PartsFlow:
         first=tuple(at for at in sorted(needed) if not waits[at]),
         waits=tuple(waits),
         followers=tuple(map(tuple, followers)),
-        outputs=tuple(tuple(name for name in each.outputs if name in reads) for each in parts),
+        outputs=tuple(tuple(name for name in part.outputs if name in reads) for part in parts),
         handed=tuple(handed),
         reads=dict(reads),
     )

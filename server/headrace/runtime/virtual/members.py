@@ -138,7 +138,7 @@ def check_owners(config: Mapping[str, str], devices: Iterable[DeviceName]) -> No
     Raises:
         NotFound: a key's prefix names none of the devices.
     """
-    check_prefixes(config, (str(each) for device in devices for each in device.physical()))
+    check_prefixes(config, (str(physical) for device in devices for physical in device.physical()))
 
 
 def _target(

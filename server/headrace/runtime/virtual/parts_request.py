@@ -90,9 +90,9 @@ class PartsRequest(ABC):
         with self._lock:
             self._values.update(outputs)
             outputs.clear()
-            for each in jobs:
-                job.prepared = job.prepared or each.prepared
-                job.inferred = max(job.inferred, each.inferred)
+            for inner_job in jobs:
+                job.prepared = job.prepared or inner_job.prepared
+                job.inferred = max(job.inferred, inner_job.inferred)
             if layers:
                 self._layers[at] = layers
             self._free(at)

@@ -43,7 +43,7 @@ def names_of(certificate: bytes) -> tuple[str, ...]:
     try:
         parsed = load(certificate)
         common = parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        return (*_alternative(parsed), *(str(each.value) for each in common))
+        return (*_alternative(parsed), *(str(attribute.value) for attribute in common))
     except ValueError:
         return ()
 

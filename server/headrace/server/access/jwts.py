@@ -154,8 +154,8 @@ def _claims(text: str, keys: Sequence[PublicKey], rules: Rules) -> Mapping[str, 
 
 def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
     issuer, subject = claims.get("iss", ""), claims["sub"]
-    for each in (issuer, subject):
-        if not isinstance(each, str) or len(each) > _MAX_NAME or not each.isprintable():
+    for claim in (issuer, subject):
+        if not isinstance(claim, str) or len(claim) > _MAX_NAME or not claim.isprintable():
             raise ValueError("not a name")
     if not subject:
         raise ValueError("the subject is empty")

@@ -50,8 +50,8 @@ def check_tls_files(
             "tls", f"{settings.tls_key} is open to every user", f"chmod 600 {settings.tls_key}"
         )
     yield from check_chain(chain, str(settings.tls_cert), name or _own_name(settings.host), now)
-    for each in contents[2:]:
-        for authority in x509.load_pem_x509_certificates(each):
+    for text in contents[2:]:
+        for authority in x509.load_pem_x509_certificates(text):
             yield from _dates(authority, str(settings.tls_client_ca), now)
 
 
@@ -64,7 +64,7 @@ def check_chain(
         place: where they come from.
         name: a name or an address that the first has to be for; "" if nobody knows one.
     """
-    bad = [finding for each in chain for finding in _dates(each, place, now)]
+    bad = [finding for certificate in chain for finding in _dates(certificate, place, now)]
     yield from bad
     for below, above in pairwise(chain):
         try:
@@ -90,7 +90,7 @@ def check_chain(
             "make a certificate with that name, or have clients use one of the others",
         )
     elif not bad:
-        expires = min(each.not_valid_after_utc for each in chain)
+        expires = min(certificate.not_valid_after_utc for certificate in chain)
         yield ok("tls", f"{place} is for {', '.join(names)}, and valid until {expires:%Y-%m-%d}")
 
 

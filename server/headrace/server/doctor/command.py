@@ -37,16 +37,16 @@ def doctor(*, server: str | None, tls_ca: Path | None, json_output: bool, **argu
     """
     logging.getLogger(ROOT).setLevel(logging.CRITICAL)  # the findings say what counts
     shown: list[Finding] = []
-    for each in findings(arguments, os.environ, server, tls_ca):
-        shown.append(each)
+    for finding in findings(arguments, os.environ, server, tls_ca):
+        shown.append(finding)
         if not json_output:
-            _print(each)
-    counts = Counter(each.state for each in shown)
+            _print(finding)
+    counts = Counter(finding.state for finding in shown)
     if json_output:
         facts = {
             "problems": counts[State.PROBLEM],
             "warnings": counts[State.WARNING],
-            "checks": [each._asdict() for each in shown],
+            "checks": [finding._asdict() for finding in shown],
         }
         typer.echo(json.dumps(facts, indent=2))
     else:

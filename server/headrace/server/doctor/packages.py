@@ -40,11 +40,11 @@ def check_packages(
         requirements: as package metadata has them; default: those of headrace.
     """
     given = metadata.requires("headrace") if requirements is None else requirements
-    wanted = [Requirement(each) for each in given or ()]
+    wanted = [Requirement(text) for text in given or ()]
     good = 0
     for name in _NEEDED:
-        for each in _of_extra(wanted, name):
-            finding = _compared(each, installed, name)
+        for requirement in _of_extra(wanted, name):
+            finding = _compared(requirement, installed, name)
             if finding is None:
                 good += 1
             else:
@@ -52,10 +52,10 @@ def check_packages(
     for name in _DEVICES:
         own = list(_of_extra(wanted, name))
         # One missing package means that nobody wants the device.
-        if any(_version(each.name, installed) is None for each in own):
+        if any(_version(requirement.name, installed) is None for requirement in own):
             continue
-        for each in own:
-            finding = _compared(each, installed, name)
+        for requirement in own:
+            finding = _compared(requirement, installed, name)
             if finding is None:
                 good += 1
             else:
@@ -65,11 +65,11 @@ def check_packages(
 
 def _of_extra(wanted: Iterable[Requirement], extra: str) -> Iterator[Requirement]:
     """The requirements of one extra alone. "" stands for those that every installation has."""
-    for each in wanted:
-        applies = each.marker is None or each.marker.evaluate({"extra": extra})
-        always = each.marker is None or each.marker.evaluate({"extra": ""})
-        if each.name != "headrace" and applies and (not extra or not always):
-            yield each
+    for requirement in wanted:
+        applies = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+        always = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if requirement.name != "headrace" and applies and (not extra or not always):
+            yield requirement
 
 
 def _compared(wanted: Requirement, installed: Installed, extra: str) -> Finding | None:

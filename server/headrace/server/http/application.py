@@ -65,8 +65,8 @@ class Application:
     ) -> None:
         self._entrance = entrance
         self._log = log or RequestLog()
-        self._open = frozenset(each.path for each in (*probes, *routes) if each.is_open)
-        paths = [each.path for each in (*probes, *routes)]
+        self._open = frozenset(route.path for route in (*probes, *routes) if route.is_open)
+        paths = [route.path for route in (*probes, *routes)]
         self._router = Router([*probes, *routes], redirect_slashes=False, lifespan=lifespan)
         self._probes = frozenset(probe.path for probe in probes)
         self._tracing = tracing

@@ -237,7 +237,7 @@ class HttpConnection(HttpToolsProtocol):
         if len(self.pipeline) > _PIPELINED:
             raise ValueError("too many pipelined requests")
         self.flow.resume_reading()  # otherwise nobody would notice that the client leaves
-        self._unanswered = [each for each in self._unanswered if not each.response_complete]
+        self._unanswered = [cycle for cycle in self._unanswered if not cycle.response_complete]
         self._unanswered.append(self.cycle)
         self._progress = True
         self._body_since, self._body_bytes = time.monotonic(), 0
@@ -280,11 +280,11 @@ class HttpConnection(HttpToolsProtocol):
         afterwards.
         """
         self._refused = True
-        under_way = [each for each in self._unanswered if not each.response_complete]
-        if any(each.response_started or not each.more_body for each in under_way):
+        under_way = [cycle for cycle in self._unanswered if not cycle.response_complete]
+        if any(cycle.response_started or not cycle.more_body for cycle in under_way):
             self.flow.pause_reading()
-            for each in under_way:
-                each.keep_alive = False
+            for cycle in under_way:
+                cycle.keep_alive = False
             return
         status = self._refusal
         text = {

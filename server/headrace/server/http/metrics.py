@@ -88,23 +88,23 @@ class HeadraceCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         exposed = {family.name: _Exposed(family) for family in FAMILIES}
-        for each in self._series():
-            family = each.family
+        for series in self._series():
+            family = series.family
             found = exposed.setdefault(family.name, _Exposed(family))
             if found.family == family:  # skips a plugin's family that uses a taken name
-                found.add(each.labels, each.value)
+                found.add(series.labels, series.value)
         for kind in ("counter", "gauge", "histogram", "info"):
             yield from (each.metric() for each in exposed.values() if each.family.kind == kind)
 
     def _series(self) -> Iterator[SeriesSnapshot]:
         networks = self._networks
-        for each in self._counters.snapshot():
-            if each.family.labels[:1] != ("network",):
-                yield each
-            elif networks.sees(each.labels[0]):
-                name, *others = each.labels
+        for series in self._counters.snapshot():
+            if series.family.labels[:1] != ("network",):
+                yield series
+            elif networks.sees(series.labels[0]):
+                name, *others = series.labels
                 shown = networks.shown(name)
-                yield each if shown == name else replace(each, labels=(shown, *others))
+                yield series if shown == name else replace(series, labels=(shown, *others))
         for entry in networks.entries():
             if entry.state in (NetworkState.READY, NetworkState.FAILED):
                 labels = networks.shown(entry.key.name), entry.key.version

@@ -177,8 +177,8 @@ class _Uvicorn(uvicorn.Server):
             await super().startup(sockets)
         else:
             await super().startup([])
-            for each in sockets or []:
-                self._acceptor.open(each)
+            for listener in sockets or []:
+                self._acceptor.open(listener)
         self._running.set_result(None)
 
     def _connection(self) -> asyncio.Protocol:

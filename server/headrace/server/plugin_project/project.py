@@ -59,10 +59,10 @@ def project_files(device: str) -> dict[str, str]:
 
     made = {name: filled(name) for name in ("pyproject.toml", "README.md")}
     made["tests/test_conformance.py"] = filled("test_conformance.py")
-    for each in files(_TEMPLATE).iterdir():
-        if each.is_file():
-            code = each.read_text(encoding="utf-8")
-            made[f"src/{package}/{each.name}"] = _renamed(code, names)
+    for file in files(_TEMPLATE).iterdir():
+        if file.is_file():
+            code = file.read_text(encoding="utf-8")
+            made[f"src/{package}/{file.name}"] = _renamed(code, names)
     return made
 
 
@@ -101,10 +101,10 @@ def _renamed(code: str, names: dict[str, str]) -> str:
 
 def _sorted_imports(block: str, package: str) -> str:
     imports = re.findall(_IMPORT, block, re.MULTILINE)
-    own = [each for each in imports if each.startswith(f"from {package}.")]
-    others = [each for each in imports if each not in own]
-    for at, each in enumerate(own):
-        source, _, names = each.strip().partition(" import ")
+    own = [line for line in imports if line.startswith(f"from {package}.")]
+    others = [line for line in imports if line not in own]
+    for at, line in enumerate(own):
+        source, _, names = line.strip().partition(" import ")
         constants_first = sorted(names.split(", "), key=lambda name: (not name.isupper(), name))
         own[at] = f"{source} import {', '.join(constants_first)}\n"
     return "".join([*others, *(["\n"] if own and others else []), *own])

@@ -43,14 +43,14 @@ def network_options(request: pb.LoadNetworkRequest | pb.QueryNetworkRequest) -> 
     return NetworkOptions(
         inputs={
             name: InputOptions(
-                dtype=_dtype(each.dtype, f"inputs[{name!r}].dtype"),
-                layout=each.layout,
-                network_layout=each.network_layout,
-                resize=each.resize,
-                mean=_finite(each.mean, f"inputs[{name!r}].mean"),
-                scale=_finite(each.scale, f"inputs[{name!r}].scale"),
+                dtype=_dtype(option.dtype, f"inputs[{name!r}].dtype"),
+                layout=option.layout,
+                network_layout=option.network_layout,
+                resize=option.resize,
+                mean=_finite(option.mean, f"inputs[{name!r}].mean"),
+                scale=_finite(option.scale, f"inputs[{name!r}].scale"),
             )
-            for name, each in request.inputs.items()
+            for name, option in request.inputs.items()
         },
         outputs={
             name: OutputOptions(
@@ -115,9 +115,9 @@ def query_reply(result: QueryResult) -> pb.QueryNetworkReply:
         supported_layers=result.supported_layers,
         unsupported=[
             pb.UnsupportedLayer(
-                layer=each.layer, op_type=each.op_type, reason=each.reason, device=each.device
+                layer=layer.layer, op_type=layer.op_type, reason=layer.reason, device=layer.device
             )
-            for each in result.unsupported
+            for layer in result.unsupported
         ],
         subgraphs=[
             pb.Subgraph(device=subgraph.device, layers=subgraph.layers)
@@ -176,8 +176,8 @@ def _port(port: Port) -> pb.PortInfo:
         kind=pb.VALUE_KIND_SEQUENCE if port.kind == "sequence" else pb.VALUE_KIND_TENSOR,
         optional=port.optional,
         layout=port.layout,
-        class_names=[each for each in port.classes if isinstance(each, str)],
-        class_numbers=[each for each in port.classes if isinstance(each, int)],
+        class_names=[label for label in port.classes if isinstance(label, str)],
+        class_numbers=[label for label in port.classes if isinstance(label, int)],
     )
 
 

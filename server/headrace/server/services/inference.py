@@ -192,10 +192,10 @@ def _region(place: pb.SharedMemory, field: str) -> RegionPart:
 def strings_in(values: Iterable[pb.Value]) -> int:
     """The number of strings in a request's values, which have to be decoded one by one."""
     return sum(
-        strings_in(each.sequence.elements)
-        if each.HasField("sequence")
-        else len(each.tensor.strings)
-        for each in values
+        strings_in(value.sequence.elements)
+        if value.HasField("sequence")
+        else len(value.tensor.strings)
+        for value in values
     )
 
 
@@ -214,9 +214,9 @@ def encode_small(identifier: str, result: InferResult) -> bytes | None:
         job.version,
         job.in_flight,
         {
-            name: (each.region.name, each.region.offset)
-            for name, each in wanted.items()
-            if each.region is not None
+            name: (output.region.name, output.region.offset)
+            for name, output in wanted.items()
+            if output.region is not None
         }
         if wanted
         else None,

@@ -31,8 +31,8 @@ class SharedMemoryService:
 
     async def list(self, _: Any, context: Any) -> pb.ListSharedMemoryReply:
         reply = pb.ListSharedMemoryReply()
-        for each in self._regions.status(await self._caller(context)):
+        for region in self._regions.status(await self._caller(context)):
             reply.regions.add(
-                name=each.name, key=each.key, offset=each.offset, bytes=each.byte_size
+                name=region.name, key=region.key, offset=region.offset, bytes=region.byte_size
             )
         return reply

@@ -101,12 +101,12 @@ class InferCall:
         """Whether an input or output lies in shared memory."""
         if SharedTensor in map(type, self.inputs.values()):
             return True
-        return bool(self.wanted) and any(each.region for each in self.wanted.values())
+        return bool(self.wanted) and any(output.region for output in self.wanted.values())
 
     @property
     def wants_classes(self) -> bool:
         """Whether classes are wanted in the place of an output."""
-        return any(each.classification for each in self.wanted.values())
+        return any(output.classification for output in self.wanted.values())
 
     def regions(self) -> Iterator[RegionPart]:
         """The places of all inputs and outputs in shared memory."""

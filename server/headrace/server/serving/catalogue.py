@@ -46,8 +46,8 @@ class Catalogue:
 
         def begin_and_tell() -> Sequence[Future[NetworkEntry]]:
             begun = begin()
-            for each in begun:
-                each.add_done_callback(lambda _: self._changed(name))
+            for load in begun:
+                load.add_done_callback(lambda _: self._changed(name))
             return begun
 
         return await _ended(begin_and_tell, self._core.cancel_load)
@@ -78,8 +78,8 @@ async def _ended(
 
     def give_up(beginning: asyncio.Future[Sequence[Future[R]]]) -> None:
         if not beginning.cancelled() and beginning.exception() is None:
-            for each in beginning.result():
-                cancel(each)
+            for load in beginning.result():
+                cancel(load)
 
     beginning = asyncio.get_running_loop().run_in_executor(None, copy_context().run, begin)
     try:

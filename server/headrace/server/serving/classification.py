@@ -17,7 +17,7 @@ _KINDS = "fiu"
 def labels_of(presentation: Presentation, port: Port) -> Sequence[str]:
     """The labels of an output's classes: those that a file gives, or else the network's own. Empty
     if there are none."""
-    return presentation.labels_of(port.name) or [str(each) for each in port.classes]
+    return presentation.labels_of(port.name) or [str(label) for label in port.classes]
 
 
 def classify(array: Array, name: str, count: int, labels: Sequence[str], *, rows: bool) -> Array:

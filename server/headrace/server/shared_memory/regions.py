@@ -281,6 +281,6 @@ class Regions:
 
 def _close(region: Region, waiting: Iterable[Future[None]]) -> None:
     region.close()
-    for each in waiting:
-        if each.set_running_or_notify_cancel():
-            each.set_result(None)
+    for future in waiting:
+        if future.set_running_or_notify_cancel():
+            future.set_result(None)

@@ -28,7 +28,7 @@ MAX_SERIES: Final = 80
 
 _TEXT: Final = 500
 _NAME: Final = 100
-_COMMON: Final = frozenset(each.name for each in FAMILIES)
+_COMMON: Final = frozenset(family.name for family in FAMILIES)
 _ORDER: Final = (
     *(NetworkState.FAILED, NetworkState.LOADING, NetworkState.DRAINING, NetworkState.READY),
 )
@@ -51,12 +51,15 @@ def network_rows(
     )
     chosen = [row for row in entries if match in row[1]]
     listed = chosen[:MAX_NETWORKS]
-    series = [each for each in series if each.family.labels[:2] == ("network", "version")]
+    series = [sample for sample in series if sample.family.labels[:2] == ("network", "version")]
     common = grouped(
-        (each for each in series if each.family.name in _COMMON), "network", "version", "device"
+        (sample for sample in series if sample.family.name in _COMMON),
+        "network",
+        "version",
+        "device",
     )
     own = grouped(
-        (each for each in series if each.family.name not in _COMMON), "network", "version"
+        (sample for sample in series if sample.family.name not in _COMMON), "network", "version"
     )
     rows = []
     for _, shown, _, entry in reversed(listed):  # so that a network that drains comes last
@@ -144,12 +147,12 @@ def _shapes(executable: ExecutableNetwork | None) -> dict[str, Any]:
     return {
         "shapes": [
             {
-                "shape": short(each.shape, _NAME),
-                "device": each.device,
-                "reason": short(each.reason, _TEXT),
-                "memory_bytes": each.memory_bytes,
+                "shape": short(shape.shape, _NAME),
+                "device": shape.device,
+                "reason": short(shape.reason, _TEXT),
+                "memory_bytes": shape.memory_bytes,
             }
-            for each in found[:MAX_SHAPES]
+            for shape in found[:MAX_SHAPES]
         ],
         "shapes_left_out": max(0, len(found) - MAX_SHAPES),
     }
@@ -159,9 +162,9 @@ def _series(own: Numbers) -> list[dict[str, Any]]:
     """The series that only some devices count, as HETERO for its subgraphs."""
     return [
         {
-            "name": each.family.name,
-            "labels": dict(zip(each.family.labels[2:], each.labels[2:], strict=True)),
-            "value": as_json(each.value),
+            "name": sample.family.name,
+            "labels": dict(zip(sample.family.labels[2:], sample.labels[2:], strict=True)),
+            "value": as_json(sample.value),
         }
-        for each in islice(own.all(), MAX_SERIES)
+        for sample in islice(own.all(), MAX_SERIES)
     ]

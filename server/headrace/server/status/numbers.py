@@ -33,22 +33,24 @@ class Numbers:
 
     def number(self, family: Family) -> float | None:
         """The value of a family with one series. None if it is not known."""
-        for each in self.of(family):
-            return _number(each.value)
+        for sample in self.of(family):
+            return _number(sample.value)
         return None
 
     def total(self, family: Family, **labels: str) -> float:
         """The sum of a counter's series that have these labels."""
-        return sum(_number(each.value) or 0 for each in _having(self.of(family), family, labels))
+        return sum(
+            _number(sample.value) or 0 for sample in _having(self.of(family), family, labels)
+        )
 
     def outcomes(self, family: Family, **labels: str) -> dict[str, float]:
         """A counter by outcome."""
         counted = summed(_having(self.of(family), family, labels), family, "outcome")
-        return {each.value: counted.get(each.value, 0) for each in Outcome}
+        return {outcome.value: counted.get(outcome.value, 0) for outcome in Outcome}
 
     def histogram(self, family: Family) -> dict[str, Any]:
         """The sum of a family's histograms."""
-        snapshots = [each.value for each in self.of(family)]
+        snapshots = [sample.value for sample in self.of(family)]
         histograms = [snapshot for snapshot in snapshots if isinstance(snapshot, HistogramSnapshot)]
         if not histograms:
             return histogram(HistogramSnapshot(family.bounds, (0,) * (len(family.bounds) + 1), 0.0))
@@ -62,9 +64,9 @@ NO_NUMBERS: Final = Numbers()
 def grouped(series: Iterable[SeriesSnapshot], *labels: str) -> dict[tuple[str, ...], Numbers]:
     """The series by the values of these labels. Series without these labels are left out."""
     groups: dict[tuple[str, ...], Numbers] = {}
-    for each in series:
-        if each.family.labels[: len(labels)] == labels:
-            groups.setdefault(each.labels[: len(labels)], Numbers()).add(each)
+    for sample in series:
+        if sample.family.labels[: len(labels)] == labels:
+            groups.setdefault(sample.labels[: len(labels)], Numbers()).add(sample)
     return groups
 
 
@@ -72,9 +74,9 @@ def summed(series: Iterable[SeriesSnapshot], family: Family, label: str) -> dict
     """A counter by the values of one of its labels."""
     at = family.labels.index(label)
     sums: dict[str, float] = {}
-    for each in series:
-        if each.family is family:
-            sums[each.labels[at]] = sums.get(each.labels[at], 0) + (_number(each.value) or 0)
+    for sample in series:
+        if sample.family is family:
+            sums[sample.labels[at]] = sums.get(sample.labels[at], 0) + (_number(sample.value) or 0)
     return sums
 
 
@@ -107,4 +109,4 @@ def _having(
     wanted = [(family.labels.index(name), value) for name, value in labels.items()]
     if not wanted:
         return series
-    return (each for each in series if all(each.labels[at] == value for at, value in wanted))
+    return (sample for sample in series if all(sample.labels[at] == value for at, value in wanted))

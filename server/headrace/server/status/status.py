@@ -161,7 +161,7 @@ class StatusReport:
         }
 
     def _certificate_facts(self) -> dict[str, Any] | None:
-        values = {each.family: each.value for each in self._certificate()}
+        values = {sample.family: sample.value for sample in self._certificate()}
         if not values:
             return None
         return {

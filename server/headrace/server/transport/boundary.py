@@ -61,9 +61,9 @@ class _OpenCalls(set[IncomingCall]):
     def discard(self, call: object) -> None:
         super().discard(call)
         if self._waiting and not self:
-            for each in self._waiting:
-                if not each.done():
-                    each.set_result(None)
+            for waiter in self._waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
             self._waiting.clear()
 
     async def wait_empty(self) -> None:

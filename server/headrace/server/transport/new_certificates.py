@@ -147,7 +147,7 @@ def _alternative(host: str) -> x509.GeneralName:
     except ValueError:
         pass
     try:
-        if not host or any(each.isspace() or each in "/:," for each in host):
+        if not host or any(character.isspace() or character in "/:," for character in host):
             raise ValueError
         return x509.DNSName(host)
     except ValueError:

@@ -171,7 +171,7 @@ class BalancedClient(Client):
                 return error
 
         results = await asyncio.gather(*map(run, pinned))
-        addresses = [each.target for each in pinned]
+        addresses = [network.target for network in pinned]
         return connections.agreed(list(zip(addresses, results, strict=True)))
 
     async def do(self, step: Step) -> Any:
@@ -202,10 +202,10 @@ class BalancedClient(Client):
             waiting = set(both)
             while True:
                 ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for each in ended:
-                    if not waiting or each.exception() is None:
-                        return each.result()
+                for task in ended:
+                    if not waiting or task.exception() is None:
+                        return task.result()
         finally:
-            for each in both:
-                each.cancel()
+            for task in both:
+                task.cancel()
             await asyncio.gather(*both, return_exceptions=True)

@@ -222,7 +222,7 @@ class BalancedClient(Client):
 
         with futures.ThreadPoolExecutor(min(len(pinned), _MAX_THREADS)) as threads:
             results = list(threads.map(run, pinned))
-        addresses = [each.target for each in pinned]
+        addresses = [network.target for network in pinned]
         return connections.agreed(list(zip(addresses, results, strict=True)))
 
     def do(self, step: Step) -> Any:

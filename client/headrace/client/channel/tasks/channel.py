@@ -223,7 +223,9 @@ class _OnLoop:
             if self.current is not None and self.current.may_take(repeat=repeat):
                 return self.current
             if self.current is not None:
-                self._leaving = [each for each in self._leaving if each.lost is None]
+                self._leaving = [
+                    connection for connection in self._leaving if connection.lost is None
+                ]
                 self._leaving.append(self.current)
                 self.current = None
             if self._attempt is None:

@@ -99,8 +99,8 @@ class Helper:
 
     def _close_bell(self) -> None:
         bell, self._bell = self._bell, None
-        for each in bell or ():
-            os.close(each)
+        for descriptor in bell or ():
+            os.close(descriptor)
 
     def ended(self) -> None:
         """The thread has ended."""

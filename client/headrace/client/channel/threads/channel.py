@@ -255,7 +255,7 @@ class SocketChannel:
             return None
         if unusable is not None:
             self._connection = None
-            self._leaving = [each for each in self._leaving if each.has_calls]
+            self._leaving = [connection for connection in self._leaving if connection.has_calls]
             if unusable.has_calls:
                 self._leaving.append(unusable)
         if self._attempt is None:

@@ -310,8 +310,8 @@ class SharedConnection(ChannelConnection):
     def _do_due(self) -> None:
         with self._lock:
             due, self._due = self._due, []
-        for each in due:
-            each()
+        for action in due:
+            action()
 
     # -- the attendant --
 

@@ -87,7 +87,7 @@ class Results:
             "latency": [answer.latency for answer in completed],
             "queue": [answer.queue for answer in completed],
             "execution": [answer.execution for answer in completed],
-            "elsewhere": [each.latency - each.queue - each.execution for each in completed],
+            "elsewhere": [result.latency - result.queue - result.execution for result in completed],
         }
         found = {name: Spread.of(seconds) for name, seconds in parts.items()}
         return {name: spread for name, spread in found.items() if spread is not None}

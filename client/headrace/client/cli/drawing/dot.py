@@ -163,7 +163,7 @@ def _legend(paints: dict[str, Paint]) -> str:
     cells, width = [], 0
     for text, paint in paints.items():
         border = "0" if paint is colours.UNKNOWN else "1"
-        width += 24 + 9 * sum(1 if each.isascii() else 2 for each in text)
+        width += 24 + 9 * sum(1 if character.isascii() else 2 for character in text)
         font = f'<FONT COLOR="{paint.text}">{html_text(text)}</FONT>'
         cells.append(f'<TD BORDER="{border}" BGCOLOR="{paint.fill}">{font}</TD>')
     size = f'FIXEDSIZE="TRUE" WIDTH="{width}" HEIGHT="32" ALIGN="LEFT"'

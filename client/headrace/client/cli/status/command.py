@@ -50,10 +50,10 @@ def _print(document: Document, found: Figures, match: str) -> None:
     _print_devices(found)
     typer.echo("")
     _print_networks(document, found, match)
-    for each in document["networks"]:
-        for note in each["notes"]:
-            typer.echo(f"note: {visible(each['name'], MAX_TEXT)}: {visible(note, MAX_TEXT)}")
-    if any(each.get("shapes") for each in document["networks"]):
+    for network in document["networks"]:
+        for note in network["notes"]:
+            typer.echo(f"note: {visible(network['name'], MAX_TEXT)}: {visible(note, MAX_TEXT)}")
+    if any(network.get("shapes") for network in document["networks"]):
         typer.echo("")
         _print_shapes(document)
     if document["errors"]:
@@ -121,14 +121,14 @@ def _print_shapes(document: Document) -> None:
         ("NETWORK", "SHAPE", "RUNS ON", "MEMORY", "REASON"),
         [
             (
-                visible(each["name"], MAX_TEXT),
+                visible(network["name"], MAX_TEXT),
                 visible(shape["shape"], MAX_TEXT),
                 visible(shape["device"], MAX_TEXT),
                 bytes_text(shape["memory_bytes"]) if shape["memory_bytes"] else UNKNOWN,
                 visible(shape["reason"], MAX_TEXT),
             )
-            for each in document["networks"]
-            for shape in each.get("shapes", ())
+            for network in document["networks"]
+            for shape in network.get("shapes", ())
         ],
         what="shapes",
     )
@@ -139,13 +139,13 @@ def _print_errors(document: Document) -> None:
         ("TIME (UTC)", "CODE", "METHOD", "NETWORK", "CALLER", "REQUEST", "MESSAGE"),
         [
             (
-                time_text(each["time"]),
+                time_text(error["time"]),
                 *(
-                    visible(each[key], MAX_TEXT)
+                    visible(error[key], MAX_TEXT)
                     for key in ("code", "method", "network", "caller", "request_id", "message")
                 ),
             )
-            for each in document["errors"][:_ERRORS]
+            for error in document["errors"][:_ERRORS]
         ],
         what="errors",
     )

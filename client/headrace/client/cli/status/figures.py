@@ -93,8 +93,8 @@ def figures(now: Document, before: Document | None = None) -> Figures:
     devices = _by(before.get("devices", ()), "name")
     networks = _by(before.get("networks", ()), "name", "version", "generation")
     versions: dict[str, int] = {}
-    for each in now["networks"]:
-        versions[each["name"]] = versions.get(each["name"], 0) + 1
+    for network in now["networks"]:
+        versions[network["name"]] = versions.get(network["name"], 0) + 1
     return Figures(
         seconds,
         [
@@ -103,13 +103,15 @@ def figures(now: Document, before: Document | None = None) -> Figures:
         ],
         [
             _network(
-                each,
-                networks.get((each["name"], each["version"], each["generation"]), _NOTHING),
+                network,
+                networks.get(
+                    (network["name"], network["version"], network["generation"]), _NOTHING
+                ),
                 seconds,
                 bounds,
-                versions[each["name"]] > 1 or each["version"] != "1",
+                versions[network["name"]] > 1 or network["version"] != "1",
             )
-            for each in now["networks"]
+            for network in now["networks"]
         ],
     )
 
@@ -188,7 +190,7 @@ def _network(
 
 def _ended(now: Document, before: Document) -> tuple[int, int]:
     """How many requests have ended, and how many of them failed or expired."""
-    change = {each: max(now[each] - before.get(each, 0), 0) for each in _REQUESTS}
+    change = {outcome: max(now[outcome] - before.get(outcome, 0), 0) for outcome in _REQUESTS}
     return sum(change.values()), change["failed"] + change["expired"]
 
 

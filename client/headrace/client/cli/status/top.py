@@ -169,8 +169,8 @@ class _Screen:
         first, *others = server_lines(self.document)
         head = [Text(first, style="bold"), *map(Text, others)]
         head.append(self._state())
-        for each in head:
-            each.truncate(width, overflow="ellipsis")
+        for line in head:
+            line.truncate(width, overflow="ellipsis")
         devices = [device for device in found.devices if device.state != _NOT_SHOWN]
         room = max(height - len(head) - 4, 2)  # the tables' headers, and the lines between
         of_devices = min(len(devices), max(room // 2, room - len(found.networks)))
@@ -209,17 +209,17 @@ def _devices(found: Sequence[DeviceFigures]) -> tuple[_Columns, _Rows]:
     columns = _columns("DEVICE STATE", "STREAMS QUEUE WAIT EXECUTION PER_S ERR/S")
     return columns, [
         _row(
-            each.state,
-            each.name,
-            each.state,
-            of_text(each.busy, each.streams),
-            of_text(each.queued, each.capacity),
-            seconds_text(each.wait.mean),
-            seconds_text(each.execution.mean),
-            rate_text(each.rate),
-            rate_text(each.failures),
+            device.state,
+            device.name,
+            device.state,
+            of_text(device.busy, device.streams),
+            of_text(device.queued, device.capacity),
+            seconds_text(device.wait.mean),
+            seconds_text(device.execution.mean),
+            rate_text(device.rate),
+            rate_text(device.failures),
         )
-        for each in found
+        for device in found
     ]
 
 
@@ -227,16 +227,16 @@ def _networks(found: Sequence[NetworkFigures]) -> tuple[_Columns, _Rows]:
     columns = _columns("NETWORK DEVICE STATE", "OPEN PER_S ERR/S MEAN P50 P99")
     return columns, [
         _row(
-            each.state,
-            each.name,
-            each.device or UNKNOWN,
-            each.state,
-            str(each.in_flight),
-            rate_text(each.rate),
-            rate_text(each.failures),
-            *times_text(each.times),
+            network.state,
+            network.name,
+            network.device or UNKNOWN,
+            network.state,
+            str(network.in_flight),
+            rate_text(network.rate),
+            rate_text(network.failures),
+            *times_text(network.times),
         )
-        for each in found
+        for network in found
     ]
 
 

@@ -216,7 +216,7 @@ def _sizes(inputs: Sequence[Port]) -> Iterator[int]:
 
 def _shape(port: Port, size: int) -> list[int]:
     assert port.shape is not None
-    return [1, *(each if isinstance(each, int) else size for each in port.shape[1:])]
+    return [1, *(length if isinstance(length, int) else size for length in port.shape[1:])]
 
 
 def _value(port: Port, size: int, scale: float, below: int, random: np.random.Generator) -> Array:

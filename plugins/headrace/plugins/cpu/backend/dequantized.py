@@ -67,14 +67,14 @@ def same_steps(one: ir.Node, other: ir.Node) -> bool:
     """Whether two layers are known to quantise, or dequantise, with one scale and zero point."""
     for at in (1, 2):
         first, second = (
-            each.inputs[at] if at < len(each.inputs) else None for each in (one, other)
+            node.inputs[at] if at < len(node.inputs) else None for node in (one, other)
         )
         if first is second:
             continue
-        known = [constant(each) if each is not None else None for each in (first, second)]
+        known = [constant(value) if value is not None else None for value in (first, second)]
         if known[0] is None or known[1] is None:
             return False
-        left, right = (each.numpy() for each in known if each is not None)
+        left, right = (tensor.numpy() for tensor in known if tensor is not None)
         if left.dtype != right.dtype or left.shape != right.shape or (left != right).any():
             return False
     return True

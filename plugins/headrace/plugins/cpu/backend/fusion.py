@@ -34,25 +34,25 @@ def trace(original: ir.Graph, rewritten: ir.Graph) -> dict[ir.Node, Nodes]:
     owner = {anchor: node for node, anchor in anchors.items()}
     order = {node: position for position, node in enumerate(original)}
     for node, anchor in anchors.items():
-        for each in _region(node, anchor, owner, order):
-            owner[each] = node
+        for layer in _region(node, anchor, owner, order):
+            owner[layer] = node
     position = {node: index for index, node in enumerate(rewritten)}
-    for each in original:
-        if each not in owner:
-            before = [owner[producer] for producer in _producers(each) if producer in owner]
+    for layer in original:
+        if layer not in owner:
+            before = [owner[producer] for producer in _producers(layer) if producer in owner]
             if before:
-                owner[each] = max(before, key=position.__getitem__)
+                owner[layer] = max(before, key=position.__getitem__)
     found: dict[ir.Node, Nodes] = {}
-    for each in original:
-        if each in owner:
-            found[owner[each]] = (*found.get(owner[each], ()), each)
+    for layer in original:
+        if layer in owner:
+            found[owner[layer]] = (*found.get(owner[layer], ()), layer)
     _serve(rewritten, found)
     for node in rewritten:
         below = dict(bodies(anchors[node])) if node in anchors else {}
         for branch, body in bodies(node):
             inside = trace(below[branch], body) if branch in below else {}
             if node in found:  # for example, a function that became a loop has no layers inside
-                inside = {each: inside.get(each, found[node]) for each in walk(body)}
+                inside = {layer: inside.get(layer, found[node]) for layer in walk(body)}
             found |= inside
     return found
 
@@ -92,14 +92,14 @@ def _region(
                 cone.add(producer)
                 if producer.op_type != node.op_type:
                     stack.append(producer)
-    between = {each for each in cone if each.op_type == node.op_type}
+    between = {layer for layer in cone if layer.op_type == node.op_type}
     region = sorted(cone, key=order.__getitem__)
     if not between:
         return region
-    for each in region:
-        if any(producer in between for producer in _producers(each)):
-            between.add(each)
-    return [each for each in region if each in between]
+    for layer in region:
+        if any(producer in between for producer in _producers(layer)):
+            between.add(layer)
+    return [layer for layer in region if layer in between]
 
 
 def _producers(node: ir.Node) -> list[ir.Node]:
@@ -116,7 +116,9 @@ def _serve(rewritten: ir.Graph, found: dict[ir.Node, Nodes]) -> None:
     ):
         for node in nodes:
             if node not in found:
-                served = next((found[each] for each in neighbours(node) if each in found), None)
+                served = next(
+                    (found[neighbour] for neighbour in neighbours(node) if neighbour in found), None
+                )
                 if served is not None:
                     found[node] = served
 

@@ -137,7 +137,7 @@ def _label_encoder(node: ir.Node, before: LayerInserter) -> None:
         if attribute.type == ir.AttributeType.TENSOR:
             tensor = tensor_of(attribute)
             picked = (
-                ir.StringTensor([each.encode() for each in picked], shape=ir.Shape([len(picked)]))
+                ir.StringTensor([text.encode() for text in picked], shape=ir.Shape([len(picked)]))
                 if tensor.dtype == _TYPES.STRING
                 else ir.tensor(np.array(picked, tensor.dtype.numpy()))
             )
@@ -267,7 +267,7 @@ def _split_texts(node: ir.Node, before: LayerInserter) -> None:
         ir.node("StringSplit", [texts], node.attributes, outputs=found, name=found[0].name)
     )
     parts, counts = found
-    zero, one = (before.constant(np.array([each])) for each in (0, 1))
+    zero, one = (before.constant(np.array([number])) for number in (0, 1))
     nothing = before.layer("Constant", value_string="", type=kinds[0])
     size = before.layer("Size", texts, type=kinds[1])
     sizes = before.layer("Shape", parts)

@@ -128,7 +128,7 @@ def _is_centred(value: ir.Value | None, base: ir.Value) -> bool:
         return value is base and (squared is None or squared.op_type != "Sub")
     subtracted = _maker(made, 1)
     if value is not base and any(
-        each.is_graph_output() or len(each.uses()) != 1 for each in (value, base)
+        operand.is_graph_output() or len(operand.uses()) != 1 for operand in (value, base)
     ):
         return False
     return (
@@ -146,7 +146,9 @@ def _scales_fit(node: ir.Node) -> bool:
     normal = [value, *(user.outputs[0] for user in node.successors() if user.op_type == "Cast")]
     scaled = [(user, each) for each in normal for user in _readers(each, "Mul")]
     scaled += [
-        (user, each.outputs[0]) for each, _ in scaled for user in _readers(each.outputs[0], "Add")
+        (user, product.outputs[0])
+        for product, _ in scaled
+        for user in _readers(product.outputs[0], "Add")
     ]
     for user, before in scaled:
         for other in user.inputs:
@@ -193,7 +195,9 @@ def _does_not_fit(node: ir.Node) -> bool:
         return True
     fitting = [(), (1,), (weights.numpy().shape[1],)]
     scaled = [after for cast in node.successors() for after in cast.successors()]
-    factors = [before for each in scaled for before in each.predecessors() if each.op_type == "Mul"]
+    factors = [
+        before for layer in scaled for before in layer.predecessors() if layer.op_type == "Mul"
+    ]
     return not all(_has_one_of(factor, fitting) for factor in factors if factor.op_type == "Mul")
 
 
@@ -274,7 +278,7 @@ def _has_floats(node: ir.Node, before: ir.Node, made: Mapping[ir.Value, ir.Node]
     if weights is None:
         return True
     added = constant(bias) if bias is not None else None
-    steps = [constant(each.inputs[1]) if each.inputs[1] else None for each in (before, weights)]
+    steps = [constant(layer.inputs[1]) if layer.inputs[1] else None for layer in (before, weights)]
     if added is None or steps[0] is None or steps[1] is None:
         return bias is not None and bias not in made
     one, other = (step.numpy() for step in steps if step is not None)

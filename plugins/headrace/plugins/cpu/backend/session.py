@@ -288,7 +288,7 @@ def _foldable(model: ir.Model) -> int:
         for constant in constants
         if constant is not None and not constant.dtype.is_string()
     )
-    largest = max((each.nbytes for each in known), default=0)
+    largest = max((tensor.nbytes for tensor in known), default=0)
     return max(_FOLDED_BYTES, _ALL_FOLDED_BYTES // (len(nodes) + 1), _UNPACKED * largest)
 
 

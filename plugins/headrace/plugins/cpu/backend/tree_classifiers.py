@@ -52,15 +52,17 @@ def _add_votes(node: ir.Node, classes: int) -> None:
 
 def _extend(node: ir.Node, name: str, more: list[Any], least: int = 1) -> None:
     """Appends to the list, or to the tensor in its place. A list that is not given stays so."""
-    for each in (name, f"{name}_as_tensor"):
-        given = node.attributes.get(each)
+    for attribute_name in (name, f"{name}_as_tensor"):
+        given = node.attributes.get(attribute_name)
         if given is None:
             continue
         if given.type == ir.AttributeType.TENSOR:
             longer = np.append(_numbers(given), more).astype(given.as_tensor().dtype.numpy())
-            node.attributes[each] = ir.AttrTensor(each, ir.tensor(longer))
+            node.attributes[attribute_name] = ir.AttrTensor(attribute_name, ir.tensor(longer))
         elif len(given.value) >= least:
-            node.attributes[each] = ir.Attr(each, given.type, (*given.value, *more))
+            node.attributes[attribute_name] = ir.Attr(
+                attribute_name, given.type, (*given.value, *more)
+            )
 
 
 def _numbers(attribute: ir.Attr) -> Any:
@@ -81,8 +83,8 @@ def _take_highest(node: ir.Node, before: LayerInserter) -> None:
         )
     )
     found = [
-        ir.Value(name=before.names.fresh(f"{node.name}{before.suffix}"), type=each)
-        for each in (label, ir.TensorType(ir.DataType.FLOAT))
+        ir.Value(name=before.names.fresh(f"{node.name}{before.suffix}"), type=kind)
+        for kind in (label, ir.TensorType(ir.DataType.FLOAT))
     ]
     before.place(
         ir.node(

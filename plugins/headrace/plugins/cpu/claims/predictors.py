@@ -80,7 +80,7 @@ def lacks_votes(node: ir.Node) -> bool:
 def _has_negative(node: ir.Node) -> bool:
     weights = node.attributes.get_floats("class_weights", ())
     wide = node.attributes.get_tensor("class_weights_as_tensor", None)
-    return any(each < 0 for each in (wide.numpy().ravel().tolist() if wide else weights))
+    return any(weight < 0 for weight in (wide.numpy().ravel().tolist() if wide else weights))
 
 
 def _voted(node: ir.Node) -> set[int]:

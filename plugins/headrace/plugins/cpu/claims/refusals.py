@@ -133,7 +133,7 @@ def _pool(node: ir.Node) -> str | None:
     if rank is not None and rank > 5:
         return f"no kernel for {rank - 2} spatial axes; the backend supports three at most"
     same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
-    if same and any(each != 1 for each in node.attributes.get_ints("dilations", ())):
+    if same and any(dilation != 1 for dilation in node.attributes.get_ints("dilations", ())):
         return "with auto_pad, the backend ignores dilations"
     return None
 

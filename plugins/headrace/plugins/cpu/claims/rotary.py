@@ -28,7 +28,7 @@ def rotary_elements(node: ir.Node, sizes: Sequence[int | None] | None) -> int | 
 
 def _rotary(node: ir.Node) -> str | None:
     shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
-    sizes = None if shape is None else [each if isinstance(each, int) else None for each in shape]
+    sizes = None if shape is None else [size if isinstance(size, int) else None for size in shape]
     count = rotary_elements(node, sizes)
     return "it turns an odd number of elements" if count is not None and count % 2 else None
 

@@ -78,7 +78,7 @@ class TextCounts:
             return sum(map(_texts, lists)) // _IN_A_TENSOR
         if node.domain in ("", "ai.onnx") and node.op_type not in _TABLES:
             return 0
-        return sum(self._passed if each.is_ref() else _texts(each) for each in lists)
+        return sum(self._passed if attribute.is_ref() else _texts(attribute) for attribute in lists)
 
     def _given(self, model: ir.Model) -> Iterator[ir.Attr]:
         """The attributes that functions may get."""

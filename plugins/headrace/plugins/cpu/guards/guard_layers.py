@@ -142,13 +142,13 @@ class Guard(LayerInserter):
         assert isinstance(kind, ir.SequenceType)
         if self.opset < _LOOP_TAKES_SEQUENCES:  # the backend refuses the Loop, and so the layer
             self._stands_for = origins(self.node)
-        number, truth = (ir.TensorType(each) for each in (ir.DataType.INT64, ir.DataType.BOOL))
+        number, truth = (ir.TensorType(dtype) for dtype in (ir.DataType.INT64, ir.DataType.BOOL))
         given = [
             ir.Value(name=self.names.fresh(f"{self.node.name}{SUFFIX}"), type=each)
             for each in (number, truth, kind)
         ]
-        for each in given[:2]:
-            each.shape = ir.Shape([])
+        for value in given[:2]:
+            value.shape = ir.Shape([])
         body = ir.Graph(given, [], nodes=[], name=self.names.fresh(f"{self.node.name}{SUFFIX}"))
         inside = self.within(body)
         tensors = [
@@ -284,7 +284,7 @@ class Guard(LayerInserter):
     def slice(self, shape: ir.Value, start: int, end: int) -> ir.Value:
         if self.opset < _SLICE_TAKES_INPUTS:
             return self.layer("Slice", shape, starts=[start], ends=[end])
-        bounds = (self.constant(np.array([each])) for each in (start, end))
+        bounds = (self.constant(np.array([limit])) for limit in (start, end))
         return self.layer("Slice", shape, *bounds)
 
     def _with(self, sizes: ir.Value, axis: int, size: int) -> ir.Value:

@@ -124,7 +124,7 @@ def _divide(node: ir.Node, guard: Guard) -> None:
     if tensor is not None and not (tensor.numpy() == -1).any():
         return
     number, truth = divisor.dtype.numpy(), ir.TensorType(ir.DataType.BOOL)
-    one, minus_one = (guard.constant(np.array(each, number)) for each in (1, -1))
+    one, minus_one = (guard.constant(np.array(factor, number)) for factor in (1, -1))
     negated = guard.layer("Equal", divisor, minus_one, type=truth)
     is_negated = guard.layer("Cast", negated, type=divisor.type, to=divisor.dtype.value)
     two = guard.layer("Add", is_negated, is_negated)  # 2 where the divisor is -1, or 0

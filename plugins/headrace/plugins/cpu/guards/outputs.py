@@ -28,7 +28,7 @@ def guard_texts(model: ir.Model, network: GuardContext) -> None:
         guard = Guard(node, network, body=model.graph)
         if guard.judged("count", (AT_MOST, network.sizes.count(value), MOST_TEXTS)):
             continue
-        number, truth = (ir.TensorType(each) for each in (ir.DataType.INT64, ir.DataType.BOOL))
+        number, truth = (ir.TensorType(dtype) for dtype in (ir.DataType.INT64, ir.DataType.BOOL))
         count = guard.layer("Size", value, type=number)
         most = guard.constant(np.array(MOST_TEXTS + 1))
         guarded = guard.only_if(value, guard.layer("Less", count, most, type=truth), "count")

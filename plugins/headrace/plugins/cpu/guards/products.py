@@ -31,7 +31,7 @@ def matmul(node: ir.Node, guard: Guard) -> None:
     first, second = node.inputs
     if first is None or second is None:
         return
-    one, other = (guard.sizes.of(each) for each in (first, second))
+    one, other = (guard.sizes.of(operand) for operand in (first, second))
     if other is not None and len(other) == 2:
         return
     if one and other and None not in one[:-2] and one[:-2] == other[:-2]:
@@ -76,7 +76,7 @@ def transpose(node: ir.Node, guard: Guard) -> None:
 def _users(node: ir.Node) -> list[ir.Node]:
     """The layers that take results of the node, also through a Cast."""
     users = [*node.successors()]
-    return users + [each for user in users if user.op_type == "Cast" for each in _users(user)]
+    return users + [reader for user in users if user.op_type == "Cast" for reader in _users(user)]
 
 
 def transposed(node: ir.Node, guard: Guard) -> None:

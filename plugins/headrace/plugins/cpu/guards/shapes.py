@@ -26,13 +26,13 @@ def gather_nd(node: ir.Node, guard: Guard) -> None:
     data, indices = node.inputs[:2]
     if data is None or indices is None:
         return
-    known = [guard.sizes.of(each) for each in (data, indices)]
-    one, other = ((each or ())[:count] for each in known)
+    known = [guard.sizes.of(value) for value in (data, indices)]
+    one, other = ((shape or ())[:count] for shape in known)
     if len(one) == len(other) == count:
         pairs = zip(one, other, strict=True)
         if guard.judged("shape", *((EQUAL, *pair) for pair in pairs)):
             return
-    sizes = [guard.slice(guard.layer("Shape", each), 0, count) for each in (data, indices)]
+    sizes = [guard.slice(guard.layer("Shape", value), 0, count) for value in (data, indices)]
     alike = guard.layer("Equal", *sizes, type=ir.TensorType(ir.DataType.BOOL))
     node.replace_input_with(1, guard.only_if(indices, alike, "shape"))
 
@@ -57,7 +57,7 @@ def loss(node: ir.Node, guard: Guard) -> None:
     classes = guard.only_if(classes, alike, "shape")
     if classes.dtype is not None:  # otherwise the backend refuses the layer
         ignored = node.attributes.get_int("ignore_index", 0)
-        numbers = (np.array(each, classes.dtype.numpy()) for each in (-1, ignored))
+        numbers = (np.array(label, classes.dtype.numpy()) for label in (-1, ignored))
         least, left_out = map(guard.constant, numbers)
         known = guard.layer("Greater", classes, least, type=truth)
         omitted = guard.layer("Equal", classes, left_out, type=truth)
@@ -101,7 +101,7 @@ def rotary(node: ir.Node, guard: Guard) -> None:
         guard.layer("Mul", turned, guard.constant(np.array([2 * heads])))
         for heads in {1, max(node.attributes.get_int("num_heads", 0), 1)}
     )
-    alike = [guard.layer("Equal", last, each, type=truth) for each in wanted]
+    alike = [guard.layer("Equal", last, width, type=truth) for width in wanted]
     even = alike[0] if len(alike) == 1 else guard.layer("Or", *alike, type=truth)
     node.replace_input_with(0, guard.only_if(data, even, "rotary"))
 

@@ -52,15 +52,15 @@ class Arena:
 
     def used(self, job: Job) -> None:
         """Notes what a job has used that has just run."""
-        for each in chain(job.inputs.values(), job.outputs.values()):
-            if isinstance(each, np.ndarray) and each.nbytes >= _LARGE_BYTES:
+        for array in chain(job.inputs.values(), job.outputs.values()):
+            if isinstance(array, np.ndarray) and array.nbytes >= _LARGE_BYTES:
                 break
         else:  # as most do, so nothing is made for them
             return
         given, made = _large(job.inputs), _large(job.outputs)
         with self._lock:
-            self._replies += [(weakref.ref(each), each.nbytes) for each in made]
-            self._most = max(self._most, self._in_use() + sum(each.nbytes for each in given))
+            self._replies += [(weakref.ref(array), array.nbytes) for array in made]
+            self._most = max(self._most, self._in_use() + sum(array.nbytes for array in given))
             self._look_later()
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Arena:
 
 def _large(values: Mapping[str, Value]) -> list[Array]:
     return [
-        each
-        for each in values.values()
-        if isinstance(each, np.ndarray) and each.nbytes >= _LARGE_BYTES
+        value
+        for value in values.values()
+        if isinstance(value, np.ndarray) and value.nbytes >= _LARGE_BYTES
     ]

@@ -59,7 +59,7 @@ class Nvml:
             running = self._nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
         except self._nvml.NVMLError:  # not supported for parts of GPUs and in virtual machines
             return None
-        return next((each.usedGpuMemory for each in running if each.pid == process), None)
+        return next((entry.usedGpuMemory for entry in running if entry.pid == process), None)
 
     def close(self) -> None:
         if self._nvml is not None:

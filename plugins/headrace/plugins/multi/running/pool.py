@@ -155,16 +155,16 @@ class DevicePool:
         """Sets other members, other limits or another order. Members that are left out finish their
         requests, and can come back. A member without a number gets as many requests as it runs."""
         listed = list(members)
-        limits = [(each.name, _limit(each, count)) for each, count in listed]
+        limits = [(member.name, _limit(member, count)) for member, count in listed]
 
         def arrange(now: float) -> list[_Instruction]:
-            self._members.update((each.name, each) for each, _ in listed)
-            self._counts = {each.name: count for each, count in listed}
+            self._members.update((member.name, member) for member, _ in listed)
+            self._counts = {member.name: count for member, count in listed}
             return self._schedule.arrange(limits, now)
 
         self._bring(arrange)
-        for each, _ in listed:
-            self._look_at(each)  # its device may have gone down before it was in the list
+        for member, _ in listed:
+            self._look_at(member)  # its device may have gone down before it was in the list
 
     def follow(self) -> None:
         """Gives members without a number as many requests as they run at this moment."""
@@ -189,8 +189,8 @@ class DevicePool:
     def _release_left(self) -> None:
         """Calls the actions of `when_empty` whose members have no request left."""
         with self._lock:
-            empty = [each for each in self._leaving if not self._schedule.running_on(each)]
-            actions = [self._leaving.pop(each) for each in empty]
+            empty = [member for member in self._leaving if not self._schedule.running_on(member)]
+            actions = [self._leaving.pop(member) for member in empty]
         for action in actions:
             action()
 
@@ -238,7 +238,7 @@ class DevicePool:
                     extra={"request_id": job.trace, "device": device, **names(job.span)},
                 )
             if not any(
-                isinstance(each, AnswerRequest) and each.request is request for each in todo
+                isinstance(order, AnswerRequest) and order.request is request for order in todo
             ):
                 outcome = RERUN
         del outputs

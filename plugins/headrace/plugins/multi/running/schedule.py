@@ -86,7 +86,7 @@ class Schedule(Generic[T]):
         """When `tick` is due; infinite if never."""
         if self._is_undisturbed():
             return math.inf
-        due = [each.until for each in self._order if each.availability is Availability.OUT]
+        due = [member.until for member in self._order if member.availability is Availability.OUT]
         due += (request.stranded_since + PATIENCE_SECONDS for request in self._retries)
         if len(self._queue) and not self._any_takes(None):
             due.append(self._none_serves_since + PATIENCE_SECONDS)
@@ -219,7 +219,7 @@ class Schedule(Generic[T]):
     def _free(self, failed_on: ScheduledDevice | None) -> ScheduledDevice | None:
         """The free device for a request that failed on `failed_on`. None means that the request has
         not failed."""
-        return next((each for each in self._takers(failed_on) if each.has_room), None)
+        return next((member for member in self._takers(failed_on) if member.has_room), None)
 
     def _takers(self, failed_on: ScheduledDevice | None) -> Iterator[ScheduledDevice]:
         """The devices that may run such a request once they have room. A request that has failed
@@ -246,11 +246,11 @@ class Schedule(Generic[T]):
         check is quick."""
         if self._retries or not self._order:
             return False
-        return all(each.availability is Availability.SERVING for each in self._order)
+        return all(member.availability is Availability.SERVING for member in self._order)
 
     def _answer_hopeless(self, now: float) -> None:
         """Answers requests that have waited too long for a device with an error."""
-        serves = any(each.availability is Availability.SERVING for each in self._order)
+        serves = any(member.availability is Availability.SERVING for member in self._order)
         self._none_serves_since = math.inf if serves else min(self._none_serves_since, now)
         for request in [*self._retries]:
             assert request.failed_run is not None
@@ -259,7 +259,7 @@ class Schedule(Generic[T]):
                 request.stranded_since = math.inf
                 continue
             request.stranded_since = min(request.stranded_since, now)
-            alone = all(each is failed_on for each in self._order)
+            alone = all(member is failed_on for member in self._order)
             if alone or now >= request.stranded_since + PATIENCE_SECONDS:
                 del self._retries[request]
                 self._answers.append(AnswerRequest(request, request.error))
@@ -268,9 +268,9 @@ class Schedule(Generic[T]):
                 self._answers.append(AnswerRequest(request, self._nobody_serves(now)))
 
     def _nobody_serves(self, now: float) -> Unavailable:
-        reasons = "; ".join(f"{each.name}: {each.reason}" for each in self._order)
+        reasons = "; ".join(f"{member.name}: {member.reason}" for member in self._order)
         error = Unavailable(f"none of the network's devices works; {reasons}")
-        until = min((each.until for each in self._order), default=math.inf)
+        until = min((member.until for member in self._order), default=math.inf)
         error.retry_delay_seconds = max(until - now, 0.05) if until < math.inf else PATIENCE_SECONDS
         return error
 

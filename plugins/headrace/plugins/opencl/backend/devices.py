@@ -54,7 +54,7 @@ def find() -> list[OpenClDevice]:
         # A driver may be installed and compile nothing.
         Tensor([1.0], device=f"CL:{at}").add(1).tolist()
         known = opened.renderer.supported_dtypes()
-        types = frozenset(int(each) for each in OnnxDataType if each.to_dtype() in known)
+        types = frozenset(int(dtype) for dtype in OnnxDataType if dtype.to_dtype() in known)
         name, driver = opened.device_name.strip(), opened.driver_version.strip()
         working.append(OpenClDevice(name, driver, _kind(device), types))
     return working

@@ -56,11 +56,11 @@ def computed(function: Function, arguments: Sequence[Any], options: Mapping[str,
         for argument in arguments
         if isinstance(argument, Tensor) and argument.uop.base.is_realized
     ]
-    before = [each.uop for each in given]
+    before = [tensor.uop for tensor in given]
     outputs = function(*arguments, **options)
-    if any(each.uop is not uop for each, uop in zip(given, before, strict=True)):
-        for each, uop in zip(given, before, strict=True):
-            each.uop = uop
+    if any(tensor.uop is not uop for tensor, uop in zip(given, before, strict=True)):
+        for tensor, uop in zip(given, before, strict=True):
+            tensor.uop = uop
         raise RuntimeError("it assigns to an input")
     return outputs
 

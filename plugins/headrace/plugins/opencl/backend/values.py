@@ -118,7 +118,7 @@ class Attributes:
         known = self._known.get(node)
         if known is None:
             pairs = node.attributes.items()
-            known = self._known[node] = {name: self._value(each) for name, each in pairs}
+            known = self._known[node] = {name: self._value(value) for name, value in pairs}
         return known
 
     def _value(self, attribute: ir.Attr) -> Any:

@@ -99,7 +99,7 @@ class TinygradEvaluator:
             InvalidArgument, InvalidModel, ResourceExhausted: the node refuses its values. The
                 message names the layer.
         """
-        values = [None if each is None else evaluation.values[each] for each in node.inputs]
+        values = [None if value is None else evaluation.values[value] for value in node.inputs]
         name = f"layer {node.name!r} ({node.op_type})"
         try:
             if node.op_type == "If" and not node.domain:

@@ -55,8 +55,8 @@ class HostLayers:
 
 def are_known(values: Sequence[Value]) -> bool:
     """Whether all inputs of a node are on the host or absent, and have few elements in total."""
-    sizes = [each.size for each in values if isinstance(each, np.ndarray)]
-    absent = sum(each is None for each in values)
+    sizes = [value.size for value in values if isinstance(value, np.ndarray)]
+    absent = sum(value is None for value in values)
     return len(sizes) + absent == len(values) and sum(sizes) <= HOST_ELEMENTS
 
 

@@ -180,7 +180,7 @@ class _Captured:
         self._values = {name: value for name, value in inputs.items() if name not in self._names}
         tensors = [to_device(inputs[name], self._device).realize() for name in self._names]
         computed = iter(self._jit(*tensors))
-        values = (next(computed) if isinstance(each, Tensor) else each for each in self._form)
+        values = (next(computed) if isinstance(item, Tensor) else item for item in self._form)
         fetched = [_fetch(value, self._device) for value in values]
         self.is_made = True
         return fetched

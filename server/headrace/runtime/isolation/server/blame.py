@@ -100,7 +100,7 @@ def _without_names(graph: ir.Graph | ir.Function, names: Iterator[str]) -> Itera
         _forget_name(value, names)
         if value.shape is not None:
             value.shape = ir.Shape(
-                [each if isinstance(each, int) else None for each in value.shape]
+                [size if isinstance(size, int) else None for size in value.shape]
             )
     for node in wanted(graph):
         node.name = node.doc_string = None

@@ -51,9 +51,9 @@ class WorkerRequest:
     def ended(self) -> None:
         """Closes the descriptors, because the worker has answered or ended."""
         if self.descriptors:
-            for each in (self.given, self.offered):
-                if each is not None:
-                    each.known()
+            for segment in (self.given, self.offered):
+                if segment is not None:
+                    segment.known()
 
 
 @dataclass(slots=True)
@@ -154,9 +154,9 @@ class NetworkExchange:
         """Takes back the memory of a request that was not sent, as if it had not been made."""
         pool = self.worker.pool
         pool.forget(request.forgotten)
-        for each in (request.given, request.offered):
-            if each is not None:
-                pool.give(each)
+        for segment in (request.given, request.offered):
+            if segment is not None:
+                pool.give(segment)
 
     def receive(self, reply: Message, request: WorkerRequest) -> float:
         """Fills the job's outputs from the answer.
@@ -194,5 +194,5 @@ class NetworkExchange:
             raise error_from_json(header["error"])
         job.outputs = ValueReader.within(header, "outputs").read(body, memory)
         if "layers" in header:
-            job.layers = [profile_from_json(each) for each in header["layers"]]
+            job.layers = [profile_from_json(layer) for layer in header["layers"]]
         return max(0.0, facts.seconds)

@@ -307,7 +307,7 @@ class WorkerHost:
         """Has the worker load each network. What fails costs that network and no other, unless it
         ended the worker."""
         with self._lock:
-            worker_networks = [each for each in self._worker_networks if not each.lost]
+            worker_networks = [network for network in self._worker_networks if not network.lost]
         for worker_network in worker_networks:
             if self._closing.is_set():
                 return

@@ -451,7 +451,7 @@ class WorkerProcess:
             return
         if "risks" in message.header:
             taken = message.header["risks"][:_MOST_RISKS]
-            self.risks = tuple(str(each)[:_RISK_LENGTH] for each in taken)
+            self.risks = tuple(str(risk)[:_RISK_LENGTH] for risk in taken)
             return
         told = message.header.get("error")
         error = error_from_json(told) if told is not None else None
@@ -487,8 +487,8 @@ class WorkerProcess:
             waiting, self._waiting = list(self._waiting.values()), {}
         self.lanes.close()
         self._close()
-        for each in waiting:
-            each.set_exception(self.lost())
+        for answer in waiting:
+            answer.set_exception(self.lost())
         if self.watched is not None:
             self.watched.wait(_LAST_WORDS_SECONDS)
 

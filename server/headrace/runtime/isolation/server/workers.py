@@ -137,9 +137,11 @@ class Workers:
         """
         self.closing.set()
         with self._lock:
-            living = [each for each in self._living if not (each is but or each.ended.is_set())]
-        for each in living:
-            each.kill("its device is closed")
+            living = [
+                worker for worker in self._living if not (worker is but or worker.ended.is_set())
+            ]
+        for worker in living:
+            worker.kill("its device is closed")
         return living
 
 

@@ -19,11 +19,11 @@ from headrace.runtime.errors import (
 _log = logging.getLogger(__name__)
 
 _PLAIN: Final = {
-    name: each
-    for name, each in vars(errors).items()
-    if isinstance(each, type)
-    and issubclass(each, HeadraceError)
-    and each not in (HeadraceError, QueueFull, UnsupportedLayers)
+    name: value
+    for name, value in vars(errors).items()
+    if isinstance(value, type)
+    and issubclass(value, HeadraceError)
+    and value not in (HeadraceError, QueueFull, UnsupportedLayers)
 }
 """The classes that take a message as their only positional argument."""
 

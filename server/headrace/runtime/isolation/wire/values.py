@@ -181,7 +181,7 @@ def decode(
         Disconnected: the description is not valid, or points outside the body and the segment.
     """
     try:
-        return {name: _value(each, body, segment) for name, each in description.items()}
+        return {name: _value(facts, body, segment) for name, facts in description.items()}
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise Disconnected(f"a value cannot be read: {error}") from error
 

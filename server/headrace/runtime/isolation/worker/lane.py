@@ -199,6 +199,6 @@ class WorkerLane:
 
 def _apart(value: Value, room: Mapping[str, Array]) -> Value:
     """The value, copied if it lies in the room."""
-    if any(np.may_share_memory(value, each) for each in room.values()):
+    if any(np.may_share_memory(value, array) for array in room.values()):
         return np.array(value)
     return value

@@ -212,7 +212,9 @@ def main(arguments: list[str]) -> None:
     tune_allocator()
     # A call that runs Python code lets requests run after half a millisecond.
     sys.setswitchinterval(0.0005)
-    control_link, cancel_link = (Link(socket.socket(fileno=each)) for each in (control, cancel))
+    control_link, cancel_link = (
+        Link(socket.socket(fileno=descriptor)) for descriptor in (control, cancel)
+    )
     Worker(control_link, cancel_link).run()
     sys.stderr.flush()
     # A backend's thread or exit handler must not keep the process alive.

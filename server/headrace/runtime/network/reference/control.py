@@ -56,7 +56,7 @@ class Loop(OpLoop):
 def _empty(declared: onnx.ValueInfoProto) -> Any:
     """No values of a type, along a new first axis."""
     kind = declared.type.tensor_type
-    sizes = [each.dim_value for each in kind.shape.dim if each.HasField("dim_value")]
+    sizes = [size.dim_value for size in kind.shape.dim if size.HasField("dim_value")]
     if not kind.elem_type or not kind.HasField("shape") or len(sizes) < len(kind.shape.dim):
         raise ValueError("no iteration tells the shape of what the loop collects")
     return np.empty((0, *sizes), onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
@@ -95,10 +95,10 @@ class Scan(OpRun):
         state = inputs[:first]
         axes, ways = self._all("input_axes"), self._all("input_directions")
         scanned = [
-            np.moveaxis(each, axis, 0)[:: -1 if back else 1]
-            for each, axis, back in zip(inputs[first:], axes, ways, strict=False)
+            np.moveaxis(array, axis, 0)[:: -1 if back else 1]
+            for array, axis, back in zip(inputs[first:], axes, ways, strict=False)
         ]
-        steps = {len(each) for each in scanned}
+        steps = {len(array) for array in scanned}
         if len(steps) > 1:
             raise ValueError(f"the inputs have {sorted(steps)} elements to scan")
         collected: list[list[Any]] = [[] for _ in self.body.output_names[first:]]

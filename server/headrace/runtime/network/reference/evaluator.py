@@ -143,8 +143,8 @@ class CorrectedEvaluator(ReferenceEvaluator):
     evaluator is made. Functions with an overload get another name."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
-        for each in (*getattr(proto, "functions", ()), *options.get("functions", ())):
-            _name_by_overload(each)
+        for function in (*getattr(proto, "functions", ()), *options.get("functions", ())):
+            _name_by_overload(function)
         # The evaluators of bodies and functions get the corrected operators here, too.
         super().__init__(proto, **{**options, "new_ops": [*_CORRECTED]})
 
@@ -174,7 +174,7 @@ class CorrectedEvaluator(ReferenceEvaluator):
             key = node.domain, f"{node.op_type}:{node.overload}"
             return load_op(*key, self.opsets[node.domain], custom=self.functions_[key])
         operator = with_wide_sums(node.op_type, super()._load_impl(node, *arguments))
-        if any(each.ref_attr_name for each in node.attribute):
+        if any(attribute.ref_attr_name for attribute in node.attribute):
             operator = _linked(operator)
         return with_few_texts(node.op_type, operator)
 
@@ -225,15 +225,15 @@ def _of_lengths(base: Any) -> Any:
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             kind = self.onnx_node.op_type
-            for each in self.onnx_node.attribute:
-                given = [text.decode().lower() for text in each.strings]
+            for attribute in self.onnx_node.attribute:
+                given = [text.decode().lower() for text in attribute.strings]
                 ways = len(given) // len(_ACTIVATIONS[kind])
-                if each.name == "activations" and given != _ACTIVATIONS[kind] * ways:
+                if attribute.name == "activations" and given != _ACTIVATIONS[kind] * ways:
                     raise NotImplementedError(f"{kind} with activations of its own")
-                if each.name in ("clip", "activation_alpha", "activation_beta"):
-                    raise NotImplementedError(f"{kind} with {each.name}")
-                if each.name == "input_forget" and each.i:
-                    raise NotImplementedError(f"{kind} with {each.name}")
+                if attribute.name in ("clip", "activation_alpha", "activation_beta"):
+                    raise NotImplementedError(f"{kind} with {attribute.name}")
+                if attribute.name == "input_forget" and attribute.i:
+                    raise NotImplementedError(f"{kind} with {attribute.name}")
 
         def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
             by_rows = options.get("layout") or 0
@@ -249,8 +249,10 @@ def _of_lengths(base: Any) -> Any:
                 given = [only.take(range(length), axis=1 if by_rows else 0), *inputs[1:4], None]
                 first = 0 if by_rows else 1
                 given += [
-                    each.take([row], axis=first) if each is not None and at < _LAST_STATE else each
-                    for at, each in enumerate(inputs[5:], 5)
+                    value.take([row], axis=first)
+                    if value is not None and at < _LAST_STATE
+                    else value
+                    for at, value in enumerate(inputs[5:], 5)
                 ]
                 made, *states = super()._run(*given, **options)
                 lacking = [(0, 0)] * made.ndim
@@ -275,7 +277,11 @@ def _coercing(base: Any) -> Any:
             super().__init__(*arguments)
             self._first: int | None = None
             if opset_of(self) < _SOFTMAX_OF_ONE_AXIS:
-                given = [each.i for each in self.onnx_node.attribute if each.name == "axis"]
+                given = [
+                    attribute.i
+                    for attribute in self.onnx_node.attribute
+                    if attribute.name == "axis"
+                ]
                 self._first, self.axis = (given or [1])[0], -1
 
         def _run(self, x: Any) -> tuple[Any, ...]:

@@ -35,7 +35,7 @@ class BatchNormalization(BatchNormalization_14):
         options = {name: options.get(name) for name in ("epsilon", "momentum", "training_mode")}
         if self._older:
             options["training_mode"] = 0
-        given = [each.astype(_wide(each)) for each in inputs]
+        given = [array.astype(_wide(array)) for array in inputs]
         results: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
         types = (inputs[0].dtype, inputs[3].dtype, inputs[3].dtype)
         return tuple(result.astype(dtype) for result, dtype in zip(results, types, strict=False))
@@ -51,7 +51,7 @@ class LayerNormalization(OpLayerNormalization):
         self, x: Any, scale: Any, bias: Any = None, **options: Any
     ) -> tuple[Any, ...]:
         options = {name: options.get(name) for name in ("axis", "epsilon", "stash_type")}
-        given = [None if each is None else each.astype(_wide(x)) for each in (x, scale, bias)]
+        given = [None if array is None else array.astype(_wide(x)) for array in (x, scale, bias)]
         results: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
         statistics = (result.astype(np.float32) for result in results[1:])
         return (results[0].astype(x.dtype), *statistics)[: len(self.output)]

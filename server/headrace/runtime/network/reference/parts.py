@@ -88,7 +88,7 @@ class Unique(OpRun):
             order = np.argsort(first)
             found, first, counts = found.take(order, along), first[order], counts[order]
             inverse = np.argsort(order)[inverse]
-        made = (found, *(each.astype(np.int64) for each in (first, inverse, counts)))
+        made = (found, *(array.astype(np.int64) for array in (first, inverse, counts)))
         return made[: len(self.output)]
 
 

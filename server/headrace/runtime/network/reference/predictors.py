@@ -66,7 +66,9 @@ class OneHotEncoder(OpRunAiOnnxMl):
         categories = cats_int64s or cats_strings
         values = x if x.dtype.kind in "OSU" else x.astype(np.int64)
         places = {category: at for at, category in enumerate(categories)}
-        columns = np.array([places.get(each, -1) for each in values.ravel().tolist()], np.int64)
+        columns = np.array(
+            [places.get(element, -1) for element in values.ravel().tolist()], np.int64
+        )
         if not zeros and (columns < 0).any():
             raise ValueError("an element has none of the categories")
         hot = columns.reshape(*x.shape, 1) == np.arange(len(categories))
@@ -92,7 +94,7 @@ class SVMClassifier(OpSVMClassifier):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         given = (getattr(self, f"classlabels_{kind}", None) for kind in ("ints", "strings"))
-        labels = max(len(each) if isinstance(each, list) else 0 for each in given)
+        labels = max(len(value) if isinstance(value, list) else 0 for value in given)
         if labels > 2 and getattr(self, "prob_a", None):
             raise NotImplementedError("probabilities of more than two classes")
 
@@ -128,7 +130,7 @@ class TreeEnsembleClassifier(OpTreeEnsembleClassifier):
 
     def _of_one_score(self, x: Any, labels: Any, options: dict[str, Any]) -> tuple[Any, ...]:
         transform = options.get("post_transform") or "NONE"
-        bases = (options.get(each) for each in ("base_values", "base_values_as_tensor"))
+        bases = (options.get(name) for name in ("base_values", "base_values_as_tensor"))
         if transform not in ("NONE", "LOGISTIC") or any(
             base is not None and len(base) == len(labels) for base in bases
         ):

@@ -35,7 +35,7 @@ class NonMaxSuppression(OpNonMaxSuppression):
             0.0 if overlap is None else overlap,
             score,
         )
-        flat = (None if each is None else np.asarray(each).reshape(-1) for each in given)
+        flat = (None if value is None else np.asarray(value).reshape(-1) for value in given)
         return super()._run(boxes, scores, *flat, **options)  # type: ignore[no-untyped-call]
 
 

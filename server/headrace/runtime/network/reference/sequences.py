@@ -109,8 +109,8 @@ class StringSplit(OpRun):
         most = -1 if maxsplit is None or maxsplit < 0 else maxsplit
         until = min(most, MOST_TEXTS) if most >= 0 else MOST_TEXTS  # one part more is too many
         texts, longest, parts = np.asarray(x, object), 0, []
-        for each in texts.reshape(-1).tolist():
-            parts.append(each.split(delimiter or None, until))
+        for text in texts.reshape(-1).tolist():
+            parts.append(text.split(delimiter or None, until))
             longest = max(longest, len(parts[-1]))
             refuse_many(texts.size * longest)
         padded = [part for row in parts for part in (*row, *[""] * (longest - len(row)))]
@@ -141,7 +141,7 @@ class StringNormalizer(OpRun):
         }
         change = changes[case_change_action]
         compare: Callable[[str], str] = str if is_case_sensitive else str.lower
-        dropped = {compare(each) for each in stopwords or ()}
+        dropped = {compare(word) for word in stopwords or ()}
         texts = map(str, x.reshape(-1).tolist())
         kept = [change(text) for text in texts if compare(text) not in dropped] or [""]
         return (np.array(kept, object).reshape((*x.shape[:-1], len(kept))),)
@@ -165,7 +165,7 @@ class RegexFullMatch(OpRun):
 
     def _run(self, x: Any, pattern: Any = None) -> tuple[Any, ...]:
         expression = _expression(pattern)
-        matched = [expression.fullmatch(each) is not None for each in x.reshape(-1).tolist()]
+        matched = [expression.fullmatch(text) is not None for text in x.reshape(-1).tolist()]
         return (np.array(matched, np.bool_).reshape(x.shape),)
 
 
@@ -202,8 +202,10 @@ class TfIdfVectorizer(OpTfIdfVectorizer):
 
     def __init__(self, node: Any, *arguments: Any) -> None:
         # An attribute that a function hands on has no value here. onnx's operator raises then.
-        known = [each for each in node.attribute if not each.ref_attr_name]
-        given: dict[str, Any] = {each.name: helper.get_attribute_value(each) for each in known}
+        known = [attribute for attribute in node.attribute if not attribute.ref_attr_name]
+        given: dict[str, Any] = {
+            attribute.name: helper.get_attribute_value(attribute) for attribute in known
+        }
         wrong = NGrams(
             pool=len(given.get("pool_int64s") or given.get("pool_strings") or ()),
             starts=given.get("ngram_counts", ()),

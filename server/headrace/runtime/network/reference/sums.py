@@ -81,8 +81,8 @@ def with_wide_sums(operator: str, base: Any) -> Any:
 def _wide(base: Any) -> Any:
     class Wide(base):  # type: ignore[misc]
         def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
-            narrow = next((each.dtype for each in inputs if _is_narrow(each)), None)
-            given = [each.astype(np.float32) if _is_narrow(each) else each for each in inputs]
+            narrow = next((array.dtype for array in inputs if _is_narrow(array)), None)
+            given = [array.astype(np.float32) if _is_narrow(array) else array for array in inputs]
             results: tuple[Any, ...] = super()._run(*given, **options)
             if narrow is None:
                 return results

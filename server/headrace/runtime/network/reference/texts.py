@@ -113,7 +113,7 @@ def _padded(data: Any, pads: Any, *more: Any, **_: Any) -> int:
     axes = more[1] if len(more) > 1 and more[1] is not None else range(data.ndim)
     sizes, added = [*data.shape], np.asarray(pads).reshape(-1).tolist()
     for at, axis in enumerate(np.asarray(axes).reshape(-1).tolist()):
-        sizes[axis] += sum(max(0, each) for each in added[at :: len(axes)])
+        sizes[axis] += sum(max(0, pad) for pad in added[at :: len(axes)])
     return prod(sizes)
 
 
@@ -125,7 +125,7 @@ def _cropped(data: Any, shape: Any, axes: Any = None, **_: Any) -> int:
 
 
 def _broadcast(*inputs: Any, **_: Any) -> int:
-    return prod(np.broadcast_shapes(*(np.shape(each) for each in inputs)))
+    return prod(np.broadcast_shapes(*(np.shape(value) for value in inputs)))
 
 
 def _expanded(data: Any, shape: Any) -> int:
@@ -175,7 +175,7 @@ def are_texts(value: Any) -> bool:
 def count_texts(value: Any) -> tuple[int, int]:
     """The number of texts in the value, and of their characters."""
     if isinstance(value, list):
-        counts = [count_texts(each) for each in value]
+        counts = [count_texts(item) for item in value]
         return sum(count for count, _ in counts), sum(characters for _, characters in counts)
     if isinstance(value, str):
         return 1, len(value)
@@ -196,8 +196,8 @@ def _bounded(operator: str, base: Any) -> Any:
 
     class Bounded(base):  # type: ignore[misc]
         def __init__(self, node: Any, *arguments: Any) -> None:
-            for each in node.attribute:
-                _refuse_attribute(operator, each)
+            for attribute in node.attribute:
+                _refuse_attribute(operator, attribute)
             super().__init__(node, *arguments)
 
         def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:

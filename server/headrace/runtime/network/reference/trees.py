@@ -37,7 +37,7 @@ def of_trees(base: Any) -> Any:
             super().__init__(*arguments)
             names = (*_LINKS, _ROOTS) if base.__name__ == "TreeEnsemble" else _BY_NODE
             given = {name: getattr(self, name, None) for name in names}
-            self._is_checked = all(isinstance(each, list) for each in given.values())
+            self._is_checked = all(isinstance(value, list) for value in given.values())
             if self._is_checked:
                 _check(given)
 
@@ -57,7 +57,7 @@ def _check(lists: Mapping[str, Any]) -> None:
         _check_places(roots, len(children))
     else:
         children, roots = _named(lists), []
-    parents = Counter(child for each in children for child in each)
+    parents = Counter(child for pair in children for child in pair)
     if roots and max(parents.values(), default=0) > 1:  # onnx copies what two nodes share
         raise ValueError("two branches of its trees lead to the same node")
     ready = [node for node in range(len(children)) if not parents[node]]
@@ -85,7 +85,7 @@ def _linked(lists: Mapping[str, Any]) -> list[list[int]]:
             on_true, on_false, true_leaf, false_leaf, strict=True
         )
     ]
-    _check_places([child for each in children for child in each], count)
+    _check_places([child for pair in children for child in pair], count)
     return children
 
 

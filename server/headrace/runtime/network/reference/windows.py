@@ -160,8 +160,8 @@ def _with_explicit_pads(sizes: Sequence[int], options: Mapping[str, Any]) -> dic
         max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
         for size, kernel, stride, dilation in windows
     ]
-    less = [each // 2 for each in missing]
-    more = [each - half for each, half in zip(missing, less, strict=True)]
+    less = [padding // 2 for padding in missing]
+    more = [padding - half for padding, half in zip(missing, less, strict=True)]
     pads = [*more, *less] if options["auto_pad"] == "SAME_LOWER" else [*less, *more]
     return {**options, "auto_pad": "NOTSET", "pads": pads, "ceil_mode": 0}
 

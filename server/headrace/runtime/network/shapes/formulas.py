@@ -71,7 +71,7 @@ class Formulas:
         known = tuple(argument for argument in arguments if argument is not None)
         if len(known) < len(arguments):
             return None
-        if all(type(each) is int for each in known):
+        if all(type(size) is int for size in known):
             try:
                 result = function(*known)
             except Misfit:
@@ -108,9 +108,9 @@ class Formulas:
             return one
         if one == 1:
             return other
-        for each in (one, other):
-            if isinstance(each, int):
-                return each  # a run in which the other is neither 1 nor this one fails
+        for size in (one, other):
+            if isinstance(size, int):
+                return size  # a run in which the other is neither 1 nor this one fails
         return self.apply(_broadcast, one, other)
 
     def windows(self, size: Unsure, reach: Unsure, stride: int) -> Unsure:
@@ -121,10 +121,10 @@ class Formulas:
     def share(self, sizes: Sequence[Unsure], others: Sequence[Unsure]) -> Unsure:
         """The product of sizes, divided by the product of others."""
         sizes, others = list(sizes), list(others)
-        for each in [*others]:
-            if each in sizes:
-                sizes.remove(each)
-                others.remove(each)
+        for factor in [*others]:
+            if factor in sizes:
+                sizes.remove(factor)
+                others.remove(factor)
         divisor = self.product(others)
         whole = self.product(sizes)
         return whole if divisor == 1 else self.apply(_share, whole, divisor)

@@ -382,7 +382,7 @@ def _expand(given: LayerInputs) -> OutputShapes:
 
 def _whole(given: LayerInputs, listed: Iterable[Unsure]) -> Shape:
     """The sizes that a list gives, none of which is negative in a run that does not fail."""
-    return tuple(given.formulas.apply(not_negative, each) for each in listed)
+    return tuple(given.formulas.apply(not_negative, size) for size in listed)
 
 
 def _tile(given: LayerInputs) -> OutputShapes:
@@ -621,7 +621,7 @@ def _concatenated(given: LayerInputs) -> Shape | None:
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
-    return tuple(each for part in known for each in part)
+    return tuple(element for part in known for element in part)
 
 
 def _computed(function: Callable[[Formulas, Unsure, Unsure], Unsure]) -> Listed:
@@ -635,10 +635,12 @@ def _computed(function: Callable[[Formulas, Unsure, Unsure], Unsure]) -> Listed:
         if len(lengths) > 1:
             return None
         length = lengths.pop() if lengths else 1  # which may be 0
-        repeated = (each * length if len(each) == 1 else each for each in (one, other))
+        repeated = (
+            elements * length if len(elements) == 1 else elements for elements in (one, other)
+        )
         items = [function(given.formulas, *pair) for pair in zip(*repeated, strict=True)]
         # Constants may have 32 bits. What follows from a shape has 64.
-        return tuple(None if isinstance(each, int) and abs(each) > _END else each for each in items)
+        return tuple(None if isinstance(item, int) and abs(item) > _END else item for item in items)
 
     return rule
 

@@ -29,7 +29,7 @@ def rendered(message: Any) -> dict[str, Any]:
                 continue
             shown[field.name] = {str(key): _value(inner, value[key]) for key in sorted(value)}
         elif field.is_repeated:
-            shown[field.name] = [_value(field, each) for each in value]
+            shown[field.name] = [_value(field, item) for item in value]
         else:
             shown[field.name] = _value(field, value)
     return shown

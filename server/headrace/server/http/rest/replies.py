@@ -63,8 +63,8 @@ def accepted_encoding(request: Request) -> str | None:
     """The encoding that the client accepts for large replies: gzip, deflate or None."""
     given = request.headers.get("accept-encoding", "")
     wanted = {}
-    for each in given.lower().split(","):
-        name, _, quality = each.partition(";")
+    for coding in given.lower().split(","):
+        name, _, quality = coding.partition(";")
         wanted[name.strip()] = quality.strip() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
     return next((name for name in ENCODINGS if wanted.get(name)), None)
 

@@ -75,7 +75,7 @@ def _flat(data: Any, shape: Sequence[int]) -> list[Any]:
             raise CodecError(".data", f"nests deeper than its shape {list(shape)}")
         if len(flat) != math.prod(shape[: depth + 1]):
             raise _ragged(shape)
-        if any(type(each) is not list for each in flat) or len(set(map(len, flat))) > 1:
+        if any(type(item) is not list for item in flat) or len(set(map(len, flat))) > 1:
             raise _ragged(shape)
         flat = list(chain.from_iterable(flat))
         depth += 1

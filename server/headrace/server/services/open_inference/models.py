@@ -200,8 +200,8 @@ def _fill(message: Any, entry: NetworkEntry, executable: ExecutableNetwork) -> N
         runs, message.inference_count = ({1: totals.stages} if completed else {}), completed
     message.execution_count = sum(run.inference.count for run in runs.values())
     stats = message.inference_stats
-    failed = [totals.outcomes[each] for each in Outcome if each is not Outcome.COMPLETED]
-    fail = Total(sum(each.count for each in failed), sum(each.seconds for each in failed))
+    failed = [totals.outcomes[outcome] for outcome in Outcome if outcome is not Outcome.COMPLETED]
+    fail = Total(sum(total.count for total in failed), sum(total.seconds for total in failed))
     _duration(stats.success, totals.outcomes[Outcome.COMPLETED])
     _duration(stats.fail, fail)
     _duration(stats.queue, totals.queue)

@@ -74,7 +74,7 @@ class InferenceStream(RequestStream):
 
     def _expected_of(self, call: InferCall) -> ExpectedSize:
         """What is known of a call's result."""
-        if call.wanted and any(each.region is not None for each in call.wanted.values()):
+        if call.wanted and any(output.region is not None for output in call.wanted.values()):
             return SMALL
         shapes = partial(shapes_of, call.inputs)
         return self._sizes.expected(call.network, call.version, call.outputs, shapes)

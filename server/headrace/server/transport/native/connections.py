@@ -132,8 +132,8 @@ class Connections:
             self._timer = None
         self._emptied = asyncio.Event()
         for end in (NativeConnection.go_away, NativeConnection.stop, NativeConnection.abort):
-            for each in list(self._open):
-                end(each)
+            for connection in list(self._open):
+                end(connection)
             if not self._open:
                 return
             with suppress(TimeoutError):
@@ -141,16 +141,19 @@ class Connections:
 
     def _look(self) -> None:
         now = self.loop.time()
-        for each in list(self._open):
-            if each.pinged or not each.wire.is_acknowledged:
-                each.looks += 1
-                if each.looks > (_ANSWER_LOOKS if each.pinged else _HANDSHAKE_LOOKS):
-                    each.abort()
-            elif now - each.heard > _QUIET_SECONDS:
-                each.ping()
-        peers = {each.peer: each for each in self._open}
+        for connection in list(self._open):
+            if connection.pinged or not connection.wire.is_acknowledged:
+                connection.looks += 1
+                if connection.looks > (_ANSWER_LOOKS if connection.pinged else _HANDSHAKE_LOOKS):
+                    connection.abort()
+            elif now - connection.heard > _QUIET_SECONDS:
+                connection.ping()
+        peers = {connection.peer: connection for connection in self._open}
         ends = unwanted(
-            [OpenConnection(each.peer, each.since, each.has_credential) for each in peers.values()],
+            [
+                OpenConnection(connection.peer, connection.since, connection.has_credential)
+                for connection in peers.values()
+            ],
             now,
             per_address=self._most * 7 // 8,
             stranger_seconds=self._stranger_seconds,

@@ -51,22 +51,22 @@ def unwanted(
     reasons: dict[str, str] = {}
     processes: dict[str, list[OpenConnection]] = defaultdict(list)
     addresses: dict[str, list[OpenConnection]] = defaultdict(list)
-    for each in connected:
+    for connection in connected:
         if (
             stranger_seconds is not None
-            and not each.has_credential
-            and now - each.since > stranger_seconds
+            and not connection.has_credential
+            and now - connection.since > stranger_seconds
         ):
-            reasons[each.peer] = f"no valid credential within {stranger_seconds:g} seconds"
-        elif each.process:
-            processes[each.process].append(each)
+            reasons[connection.peer] = f"no valid credential within {stranger_seconds:g} seconds"
+        elif connection.process:
+            processes[connection.process].append(connection)
         else:
-            addresses[each.address].append(each)
+            addresses[connection.address].append(connection)
 
     def bound(own: list[OpenConnection], most: int, whose: str) -> list[OpenConnection]:
         own.sort(key=lambda each: (not each.has_credential, each.since))
-        for each in own[most:]:
-            reasons[each.peer] = f"more than {most} connections of one {whose}"
+        for connection in own[most:]:
+            reasons[connection.peer] = f"more than {most} connections of one {whose}"
         return own[:most]
 
     for own in processes.values():
