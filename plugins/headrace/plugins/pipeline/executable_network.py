@@ -7,7 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from headrace.plugins.pipeline.config import WINDOW
-from headrace.plugins.pipeline.running.request import LoadedStep, PipelineRequest
+from headrace.plugins.pipeline.running.request import (
+    MAX_DEPTH,
+    LoadedStep,
+    PipelineRequest,
+    too_deep,
+)
 from headrace.plugins.pipeline.running.window import WaitingRequest, Window
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
@@ -22,6 +27,8 @@ from headrace.runtime.virtual.part_job import PartJob
 from headrace.runtime.virtual.subgraph_counters import SubgraphCounters
 
 _LEAST_WINDOW = 16
+MAX_LAYERS = 100_000
+"""How many layers a pipeline says that it has. Many steps may run one large network."""
 
 
 class PipelineNetwork(ExecutableNetwork):
@@ -69,22 +76,9 @@ class PipelineNetwork(ExecutableNetwork):
     def runs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset(each.network.name for each in self._steps if each.network.name)
 
-    def unready(self, seen: set[str] | None = None) -> str:
+    def unready(self) -> str:
         """Names the first step whose network is not there."""
-        seen = set() if seen is None else seen
-        for each in self._steps:
-            key = f"{each.network.name}:{each.step.version}"
-            if not each.network.name or key in seen:
-                continue
-            seen.add(key)
-            try:
-                with each.network.held() as executable:
-                    why = executable.unready(seen)
-            except HeadraceError as error:
-                why = error.message
-            if why:
-                return f"step {each.step.name!r}: {why}"
-        return ""
+        return self._lack(set(), 1)
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         """The steps, as the parts of a network that is split over devices."""
@@ -126,15 +120,21 @@ class PipelineNetwork(ExecutableNetwork):
             each.network.close()
 
     def _layers(self) -> tuple[Layer, ...]:
+        """The steps, and the layers of their networks. Of a pipeline, its steps are the layers."""
         layers = {layer.name: layer for layer in self.network.layers}
         found: list[Layer] = []
         for each in self._steps:
             name = each.step.name
             found.append(replace(layers[name], device=each.device, origins=(name,)))
             for executable in _held(each):
+                inner = (
+                    executable.network.layers
+                    if isinstance(executable, PipelineNetwork)
+                    else executable.layers()
+                )
                 found += [
                     replace(layer, name=f"{name}/{layer.name}", origins=(name,))
-                    for layer in executable.layers()
+                    for layer in inner[: max(0, MAX_LAYERS - len(found))]
                 ]
         return tuple(found)
 
@@ -148,15 +148,52 @@ class PipelineNetwork(ExecutableNetwork):
         """The number of requests that the devices together run at once, because each device may
         work on another request."""
         most: dict[str, int] = {}
-        for each in self._steps:
-            for executable in _held(each):
-                most[each.device] = max(optimal_requests(executable), most.get(each.device, 1))
+        for executable in self._reached(set(), 1):
+            device = executable.place.device
+            most[device] = max(optimal_requests(executable), most.get(device, 1))
         return max(1, sum(most.values()))
 
     def _execution_devices(self) -> list[str]:
-        return execution_devices(network for each in self._steps for network in _held(each))
+        return execution_devices(self._reached(set(), 1))
 
     # -- inside --
+
+    # Pipelines that run each other many times make a tree of any size. So each network by name is
+    # visited once, and none that lies too deep to run.
+
+    def _reached(self, seen: set[str], depth: int) -> Iterator[ExecutableNetwork]:
+        """The networks that compute, at any depth. Each is loaded until the caller asks for the
+        next one. A network that is not there now is left out."""
+        for each in self._steps:
+            if each.network.name:
+                if each.known_as in seen or depth > MAX_DEPTH:
+                    continue
+                seen.add(each.known_as)
+            for executable in _held(each):
+                if isinstance(executable, PipelineNetwork):
+                    yield from executable._reached(seen, depth + 1)
+                else:
+                    yield executable
+
+    def _lack(self, seen: set[str], depth: int) -> str:
+        """Why a network that it runs is not there; empty if all are."""
+        if depth > MAX_DEPTH:
+            return too_deep().message
+        for each in self._steps:
+            if not each.network.name or each.known_as in seen:
+                continue
+            seen.add(each.known_as)
+            try:
+                with each.network.held() as executable:
+                    if isinstance(executable, PipelineNetwork):
+                        why = executable._lack(seen, depth + 1)
+                    else:
+                        why = executable.unready()
+            except HeadraceError as error:
+                why = error.message
+            if why:
+                return f"step {each.step.name!r}: {why}"
+        return ""
 
     def _limit(self) -> int:
         return self.config[WINDOW] or max(

@@ -7,6 +7,7 @@ from functools import partial
 
 from headrace.plugins.pipeline import loading
 from headrace.plugins.pipeline.config import SCHEMA
+from headrace.plugins.pipeline.executable_network import MAX_LAYERS
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
@@ -99,5 +100,7 @@ class PipelinePlugin(VirtualPlugin):
         self, step: PipelineStep, device: str, layers: Mapping[str, str], answer: QueryResult
     ) -> None:
         inner = {f"{step.name}/{layer}": on for layer, on in layers.items()}
+        if len(inner) > MAX_LAYERS - len(answer.supported_layers):
+            inner = {}
         answer.supported_layers.update({step.name: device, **inner})
         answer.subgraphs.append(Subgraph(device, (step.name, *inner)))

@@ -274,12 +274,8 @@ class ExecutableNetwork:
         """Whether a sequence of this id is open. Takes no lock."""
         return False
 
-    def unready(self, seen: set[str] | None = None) -> str:  # noqa: ARG002 - of one that runs others
-        """Why it cannot take requests now, though it is loaded; empty if it can.
-
-        Args:
-            seen: networks that are being asked, or have been.
-        """
+    def unready(self) -> str:
+        """Why it cannot take requests now, though it is loaded; empty if it can."""
         return ""
 
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:

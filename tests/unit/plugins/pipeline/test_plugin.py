@@ -366,6 +366,35 @@ def test_a_request_needs_no_more_runs_than_a_bound_however_pipelines_are_nested(
         served.infer("r", {"i": X})
 
 
+def test_pipelines_that_run_each_other_many_times_ask_each_network_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = served.load("neg", NEG)
+    asked: list[Any] = []
+
+    def execution_devices(network: Any) -> list[str]:
+        asked.append(network)
+        return ["CPU.0"]
+
+    monkeypatch.setattr(type(entry.executable), "_execution_devices", execution_devices)
+    within = "neg", "x", "y"
+    for level in range(8):
+        network, x, y = within
+        ends = pairwise(["i", *(f"t{at}" for at in range(40)), "o"])
+        steps = [
+            named(f"s{made}", network, f'{x}="{took}"', f'{made}="{y}"') for took, made in ends
+        ]
+        outer = served.pipeline(f"p{level}", "".join(steps) + '[outputs]\no = "o"')
+        within = f"p{level}", "i", "o"
+    assert outer.executable is not None
+    assert outer.executable.get_metric("EXECUTION_DEVICES") == ["CPU.0"]
+    assert len(asked) == 1
+    assert outer.executable.unready() == ""
+    assert len(outer.executable.layers()) == 41 + 41 * 41
+    served.core.unload_network("neg").result(PATIENCE_SECONDS)
+    assert "step 'st0': unknown network 'neg'" in outer.executable.unready()
+
+
 WHEN = (
     named("p", "abs", 'x="image"', 'a="y"', 'when="found"')
     + named("q", "row", 'x="a"', 'b="y"', 'each="a"')

@@ -49,12 +49,21 @@ class LoadedStep:
     rows: Rows | None = None
 
     @property
+    def known_as(self) -> str:
+        """The network of the server that it runs, with its version."""
+        return f"{self.network.name}:{self.step.version}" if self.network.name else ""
+
+    @property
     def ends(self) -> Ends:
         return Ends(self.step.reads, tuple(self.step.outputs))
 
     def wanted(self, tensors: Sequence[str]) -> tuple[str, ...]:
         """The outputs of its network that make these tensors, each once."""
         return tuple(dict.fromkeys(self.step.outputs[tensor] for tensor in tensors))
+
+
+def too_deep() -> FailedPrecondition:
+    return FailedPrecondition(f"more than {MAX_DEPTH} pipelines run each other; use fewer")
 
 
 class StepJob(PartJob):
@@ -234,9 +243,7 @@ class PipelineRequest(PartsRequest):
             numbers=self._numbers,
         )
         if part.depth > MAX_DEPTH:
-            part.fail(
-                FailedPrecondition(f"more than {MAX_DEPTH} pipelines run each other; use fewer")
-            )
+            part.fail(too_deep())
             return
         if next(self._numbers) > MAX_PARTS:  # atomic
             part.fail(
