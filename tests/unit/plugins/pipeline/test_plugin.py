@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +21,10 @@ from headrace.plugins.pipeline.running import request
 from headrace.plugins.pipeline.running.step import NamedNetwork
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.functions import FunctionsPlugin
 from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -49,12 +54,15 @@ from headrace.runtime.transform.options import (
 from headrace.runtime.virtual.subgraph_counters import EXECUTION_SECONDS
 from headrace.testing.case import parse
 from headrace.testing.counted import number, numbers
+from headrace.testing.occupied import occupied
+from tests.support.gate import Gate
 from tests.support.patience import PATIENCE_SECONDS
 from tests.unit.runtime.pipelines.test_order import step
 
 NEG = "m (float[N,2] x) => (float[N,2] y) { y = Neg(x) }"
 ABS = "m (float[N,2] x) => (float[N,2] y) { y = Abs(x) }"
 SUM = "m (float[N,2] a, float[N,2] b) => (float[N,2] y) { y = Add(a, b) }"
+ONE_SUM = "m (float[1,2] a, float[1,2] b) => (float[1,2] y) { y = Add(a, b) }"
 ONE_ROW = "m (float[1,2] x) => (float[1,2] y) { y = Neg(x) }"
 FLAT = "m (float[2] x) => (float y) { y = ReduceSum<keepdims = 0>(x) }"
 ENDLESS = """m (float[N,2] x) => (float[N,2] y) {
@@ -67,6 +75,19 @@ ENDLESS = """m (float[N,2] x) => (float[N,2] y) {
 X = np.array([[1, -2], [3, 4], [-5, 6]], np.float32)
 
 
+functions: dict[str, Callable[..., Any]] = {}
+"""What the layers First, Second and Third of the device OURS do. A test sets them."""
+
+
+@plugin_api(1)
+def create_functions(name: str, services: Services, config: Mapping[str, str]) -> FunctionsPlugin:
+    def call(function: str, *inputs: Any) -> Any:
+        return functions[function](*inputs)
+
+    made = {each: partial(call, each) for each in ("First", "Second", "Third")}
+    return FunctionsPlugin(name, services, config, "headrace.test", made)
+
+
 class Served:
     """A core, and shorter words for what a server does with it."""
 
@@ -76,15 +97,24 @@ class Served:
                 PluginSource("CPU", lambda: cpu.create_plugin),
                 PluginSource("BATCH", lambda: batch.create_plugin),
                 PluginSource("PIPELINE", lambda: pipeline.create_plugin),
+                PluginSource("OURS", lambda: create_functions),
             ],
             blob_key=b"key",
         )
 
     def load(
-        self, name: str, text: str, labels: Mapping[str, tuple[str, ...]] | None = None, **more: Any
+        self,
+        name: str,
+        text: str,
+        labels: Mapping[str, tuple[str, ...]] | None = None,
+        device: str = "CPU",
+        config: Mapping[str, str] | None = None,
+        **more: Any,
     ) -> NetworkEntry:
         presentation = Presentation(labels=labels or {})
-        request = LoadRequest(name, DeviceName.parse("CPU"), presentation=presentation)
+        request = LoadRequest(
+            name, DeviceName.parse(device), config or {}, presentation=presentation
+        )
         model = parse(text).SerializeToString()
         load = self.core.load_network(request, lambda: Network.from_bytes(model), **more)
         return load.result(PATIENCE_SECONDS)
@@ -134,6 +164,24 @@ def described(text: str, models: Mapping[str, str] | None = None) -> Network:
 
 def named(name: str, network: str, inputs: str, outputs: str, more: str = "") -> str:
     return step(name, inputs, outputs, more).replace('"net"', f'"{network}"')
+
+
+def ours(name: str, function: str, takes: str, makes: str) -> str:
+    """A step that runs a function of the device OURS."""
+    return f"""
+        [[step]]
+        name = "{name}"
+        model = "{function}.onnx"
+        device = "OURS"
+        inputs = {{x = "{takes}"}}
+        outputs = {{{makes} = "y"}}
+    """
+
+
+MODELS = {
+    f"{each}.onnx": f"m (float[N,2] x) => (float[N,2] y) {{ y = headrace.test.{each}(x) }}"
+    for each in ("First", "Second", "Third")
+}
 
 
 @pytest.fixture(scope="module")
@@ -502,7 +550,106 @@ def test_requests_are_counted_for_the_pipeline_its_steps_and_their_networks(
     assert number(counted, families.DEVICE_ACCEPTED, "CPU.0", "part") == 3
 
 
+# -- between steps --
+
+
+def test_requests_form_batches_between_their_steps(served: Served) -> None:
+    for device in ("CPU", "OURS"):
+        served.core.set_config(DeviceName.parse(device), {"NUM_STREAMS": "1"})
+    busy = served.load("busy", ABS).executable
+    config = {"AUTO_BATCH_TIMEOUT": "1000000"}
+    batched = served.load("batched", NEG, device="BATCH:CPU(2)", config=config).executable
+    assert busy is not None
+    assert batched is not None
+    functions["First"] = np.abs
+    served.load("first", MODELS["First.onnx"], device="OURS")
+    steps = named("p", "first", 'x="image"', 'a="y"') + named("q", "batched", 'x="a"', 'b="y"')
+    served.pipeline("p", steps + '[outputs]\nb = "b"')
+    with occupied(busy):
+        # The first one waits for CPU. So the others wait for each other.
+        started = [served.start("p", {"image": X[at : at + 1]}) for at in range(3)]
+        served.infer("first", {"x": X})  # when it has run, the only stream has left the others
+    for at, each in enumerate(started):
+        np.testing.assert_array_equal(each.result()["b"], -np.abs(X[at : at + 1]))
+    assert sorted(batched.statistics.totals().runs) == [1, 2]
+
+
+def test_a_tensor_between_steps_is_gone_when_its_last_reader_has_ended(served: Served) -> None:
+    made: list[weakref.ref[Any]] = []
+
+    def first(x: Any) -> Any:
+        tensor = x + 1
+        made.append(weakref.ref(tensor))
+        return tensor
+
+    def third(x: Any) -> Any:
+        assert made[0]() is None
+        return x
+
+    functions.update(First=first, Second=lambda x: 2 * x, Third=third)
+    steps = ours("first", "First", "image", "a")
+    steps += ours("second", "Second", "a", "b") + ours("third", "Third", "b", "c")
+    served.pipeline("p", steps + '[outputs]\nc = "c"', MODELS)
+    np.testing.assert_array_equal(served.infer("p", {"image": X})["c"], 2 * (X + 1))
+
+
+def test_independent_steps_run_at_the_same_time(served: Served) -> None:
+    both = threading.Barrier(2)
+
+    def meets(x: Any) -> Any:
+        both.wait(PATIENCE_SECONDS)
+        return x
+
+    functions.update(First=meets, Second=meets)
+    served.core.set_config(DeviceName.parse("OURS"), {"NUM_STREAMS": "2"})
+    steps = ours("first", "First", "image", "a") + ours("second", "Second", "image", "b")
+    served.pipeline("p", steps + '[outputs]\na = "a"\nb = "b"', MODELS)
+    served.infer("p", {"image": X}, output_names=("a", "b"))
+
+
+def test_a_pipeline_finds_its_owner_s_network_and_then_a_shared_one(served: Served) -> None:
+    served.load("net@alice", ABS)
+    text = step("s", 'x="image"', 'a="y"') + '[outputs]\na = "a"'
+    for name in ("p@bob", "p"):
+        with pytest.raises(NotFound, match="unknown network 'net'"):
+            served.pipeline(name, text)
+    served.load("net", NEG)
+    for name, expected in (("p@alice", np.abs(X)), ("p@bob", -X), ("p", -X)):
+        served.pipeline(name, text, replace=True)
+        np.testing.assert_array_equal(served.infer(name, {"image": X})["a"], expected)
+
+
+def test_a_network_that_keeps_states_is_no_step(served: Served) -> None:
+    served.load("sums", ONE_SUM, config={"STATES": "b=y"})
+    error = refused(served, named("s", "sums", 'a="i"', 'o="y"') + '[outputs]\no = "o"')
+    assert isinstance(error, FailedPrecondition)
+    assert "step 's': network 'sums' keeps states" in error.message
+
+
 # -- what ends a request --
+
+
+def test_a_step_that_fails_ends_the_request_when_the_others_have_ended(served: Served) -> None:
+    gate = Gate()
+
+    def stays(x: Any) -> Any:
+        gate()
+        return x
+
+    def fails(_: Any) -> Any:
+        gate.await_arrivals()
+        raise ValueError("no such page")
+
+    functions.update(First=stays, Second=fails)
+    served.core.set_config(DeviceName.parse("OURS"), {"NUM_STREAMS": "2"})
+    steps = ours("first", "First", "image", "a") + ours("second", "Second", "image", "b")
+    served.pipeline("p", steps + '[outputs]\na = "a"\nb = "b"', MODELS)
+    started = served.start("p", {"image": X}, output_names=("a", "b"))
+    gate.await_arrivals()
+    assert started.job.outcome is None
+    gate.open()
+    with pytest.raises(FailedPrecondition, match=r"step 'second' on OURS.0: .*no such page"):
+        started.result()
 
 
 @pytest.mark.parametrize("more", ["", 'each="image"'])
