@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.key import MAX_NAME_LENGTH, config_field
+from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.errors import InvalidArgument, NotFound
 
 
@@ -82,6 +83,30 @@ def check_prefixes(config: Mapping[str, str], devices: Iterable[str]) -> None:
             raise NotFound.unknown(
                 "device", owner, known, field=config_field(name[:MAX_NAME_LENGTH])
             )
+
+
+def split_off(
+    config: Mapping[str, str], schema: ConfigSchema
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The part of a load's configuration that no device gets, because it is about the whole
+    network, and the rest.
+
+    Args:
+        schema: the keys of that part.
+
+    Raises:
+        InvalidArgument: one of these keys has a device's prefix.
+    """
+    own = {name: text for name, text in config.items() if name in schema}
+    rest = {name: text for name, text in config.items() if name not in schema}
+    for name in rest:
+        prefix, dot, key = name.rpartition(".")
+        if dot and key in schema:
+            raise InvalidArgument(
+                f"{key} belongs to the whole network, not to {prefix}: give it without a prefix",
+                field=config_field(name),
+            )
+    return own, rest
 
 
 def _fold_device(name: str) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headrace.runtime.config.key import config_field
+from headrace.runtime.config.prefixes import split_off
 from headrace.runtime.config.schema import ConfigSchema, Key
-from headrace.runtime.errors import InvalidArgument
 
 REPLICAS: Final = Key(
     "REPLICAS",
@@ -42,16 +41,10 @@ def split(config: Mapping[str, str], *, alone: bool) -> tuple[dict[str, str], tu
     Raises:
         InvalidArgument: the value is bad, or the key has a device's prefix.
     """
-    for name in config:
-        prefix, dot, key = name.rpartition(".")
-        if dot and key == REPLICAS.name:
-            raise InvalidArgument(
-                f"{key} belongs to the whole network, not to {prefix}: give it without a prefix",
-                field=config_field(name),
-            )
+    _, rest = split_off(config, SCHEMA)
     notes = (
         (f"{REPLICAS.name} has no effect: this server is not a replica of a cluster",)
         if replicas_of(config) and alone
         else ()
     )
-    return {name: text for name, text in config.items() if name != REPLICAS.name}, notes
+    return rest, notes

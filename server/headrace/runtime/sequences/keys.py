@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.runtime.config.key import Key, config_field
+from headrace.runtime.config.prefixes import split_off
 from headrace.runtime.config.schema import ConfigSchema, Configuration
 from headrace.runtime.errors import InvalidArgument
 
@@ -139,15 +140,7 @@ def split(config: Mapping[str, str]) -> tuple[Configuration | None, dict[str, st
     Raises:
         InvalidArgument: a value is bad, a key has a device's prefix, or a key needs STATES.
     """
-    own = {name: text for name, text in config.items() if name in SCHEMA}
-    rest = {name: text for name, text in config.items() if name not in SCHEMA}
-    for name in rest:
-        prefix, _, key = name.rpartition(".")
-        if key in SCHEMA:
-            raise InvalidArgument(
-                f"{key} belongs to the whole network, not to {prefix}: give it without a prefix",
-                field=config_field(name),
-            )
+    own, rest = split_off(config, SCHEMA)
     resolved = SCHEMA.resolve(own)
     if resolved[STATES]:
         return resolved, rest
