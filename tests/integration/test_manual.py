@@ -30,6 +30,7 @@ PROGRAMS = (
     "docs/use/first-steps.md",
     "docs/use/clients.md",
     "docs/use/sequences.md",
+    "docs/use/response-cache.md",
     "docs/use/shared-memory.md",
     "docs/use/hetero.md",
     "docs/use/multi-and-auto.md",

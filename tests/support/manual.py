@@ -22,6 +22,8 @@ from headrace.runtime.config.replicas import SCHEMA as REPLICAS_SCHEMA
 from headrace.runtime.config.schema import ConfigSchema
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.metrics.series import NOTES
+from headrace.runtime.responses import network as responses
+from headrace.runtime.responses.keys import SCHEMA as RESPONSES_SCHEMA
 from headrace.runtime.sequences import network as sequences
 from headrace.runtime.sequences.keys import SCHEMA as SEQUENCE_SCHEMA
 from headrace.runtime.virtual import subgraph_counters
@@ -54,6 +56,7 @@ OWN_SERIES = (
     multi.OUTAGES,
     multi.NOT_LOADED,
     *sequences.FAMILIES,
+    *responses.FAMILIES,
 )
 _EVERYWHERE = {"--server", "--json", "--help", *FLAGS}  # options of all commands
 _NOT_SHOWN = {"serve", "doctor"}  # their options are the settings
@@ -144,6 +147,7 @@ def _meaning(parameter: Any) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "configuration keys": lambda: ConfigSchema(*STANDARD_KEYS).to_markdown(),
     "keys of sequences": SEQUENCE_SCHEMA.to_markdown,
+    "keys of the response cache": RESPONSES_SCHEMA.to_markdown,
     "keys of replicas": REPLICAS_SCHEMA.to_markdown,
     "keys of native operators": lambda: ConfigSchema(CUSTOM_OPS_LIBRARIES).to_markdown(),
     **{f"keys of {device}": partial(_own_keys, device) for device in _DEVICES_WITH_KEYS},

@@ -67,6 +67,7 @@ RUNTIME = (
     "isolation.worker",
     "isolation.server",
     "sequences",
+    "responses",
     "loading",
     "core",
 )

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from headrace.runtime.cache.cache import NetworkCache
@@ -46,6 +47,8 @@ from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.graph import graph_of
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
+from headrace.runtime.responses.memory import ResponseMemory
+from headrace.runtime.responses.network import load_with_responses
 from headrace.runtime.sequences.memory import StateMemory
 from headrace.runtime.sequences.network import load_with_states
 from headrace.runtime.system.asker import Asker, current_asker
@@ -66,6 +69,7 @@ class Core:
         store, cache: keep changes and compiled networks over a restart. None keeps nothing.
         folder, readers, max_load_seconds: as `Services`.
         max_state_bytes: the most bytes that the states of all open sequences may take.
+        max_response_cache_bytes: the most bytes that the kept replies of all networks may take.
         load_span: begins the span of a load, on the thread that asks for it. It is told whether the
             load replaces a network. None if the load is not traced.
         asker: says who asks, on the thread that asks for a load or a query.
@@ -88,6 +92,7 @@ class Core:
         readers: Readers | None = None,
         isolate_devices: bool = False,
         max_state_bytes: int = 2**30,
+        max_response_cache_bytes: int = 2**28,
         max_load_seconds: float = math.inf,
         load_span: Callable[[LoadRequest, bool], Span | None] = lambda _, __: None,
         asker: Callable[[], Asker] = current_asker,
@@ -101,6 +106,8 @@ class Core:
         self._load_span = load_span
         self._blob_key = blob_key
         self._state_memory = StateMemory(max_state_bytes)
+        self._responses = ResponseMemory(max_response_cache_bytes)
+        self._with_responses = partial(load_with_responses, self._responses)
         self._timer = Timer()
         self._executors = ExecutorManager()
         self._loads = LoadExecutor(timer=self._timer, asker=asker)
@@ -118,6 +125,7 @@ class Core:
             max_load_seconds=max_load_seconds,
             loads=self._loads,
             networks=self.networks,
+            with_responses=self._with_responses,
         )
         try:
             self.plugins.start(sources, services, isolate=isolate_devices)
@@ -327,6 +335,7 @@ class Core:
         self._life.stop()
         self.recent.close()
         self._loads.stop()
+        self._responses.stop()
         self._executors.stop()
         self.plugins.close()
         self._timer.cancel(late)
@@ -351,8 +360,8 @@ class Core:
         native: bytes = b"",
         notes: tuple[str, ...] = (),
     ) -> ExecutableNetwork:
-        """Loads an entry's network. The network keeps states if the configuration names any. Its
-        requests run in batches if the load wants that and it pays.
+        """Loads an entry's network. The network keeps states if the configuration names any, and
+        replies if it says so. Its requests run in batches if the load wants that and it pays.
 
         Args:
             device: the request's device, resolved.
@@ -376,4 +385,7 @@ class Core:
             )
             return auto_batching.load(device, load, self.plugins)
 
-        return load_with_states(said, (*options.inputs, *options.outputs), self._state_memory, load)
+        presented, memory = (*options.inputs, *options.outputs), self._state_memory
+        return self._with_responses(
+            said, lambda config: load_with_states(config, presented, memory, load)
+        )

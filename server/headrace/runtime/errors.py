@@ -178,6 +178,10 @@ class DeadlineExceeded(HeadraceError):
     reason = "DEADLINE_EXCEEDED"
 
 
+class RanTooLong(DeadlineExceeded):
+    """A run took longer than EXECUTION_TIMEOUT."""
+
+
 class Cancelled(HeadraceError):
     status = "CANCELLED"
     reason = "CANCELLED"

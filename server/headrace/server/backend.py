@@ -64,6 +64,7 @@ class ServerCore:
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
             max_state_bytes=settings.max_state_bytes,
+            max_response_cache_bytes=settings.max_response_cache_bytes,
             max_load_seconds=settings.max_load_seconds or math.inf,
             asker=partial(asker, settings.operators if settings.private_networks else None),
             **({"load_span": self.tracing.begin_load} if self.tracing else {}),

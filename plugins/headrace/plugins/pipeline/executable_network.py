@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import ClassVar
 
 from headrace.plugins.pipeline.config import WINDOW
 from headrace.plugins.pipeline.running.request import (
@@ -15,7 +16,7 @@ from headrace.plugins.pipeline.running.request import (
 )
 from headrace.plugins.pipeline.running.window import WaitingRequest, Window
 from headrace.runtime.config.schema import Configuration, ParameterValue
-from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.executable_network import MAX_DEPTH, ExecutableNetwork
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import NetworkCounters
@@ -41,6 +42,8 @@ class PipelineNetwork(ExecutableNetwork):
     Attributes:
         names: the full names of the networks that the steps name.
     """
+
+    knows_callers: ClassVar[bool] = True  # the networks of its steps may
 
     def __init__(
         self,
@@ -101,6 +104,23 @@ class PipelineNetwork(ExecutableNetwork):
             for executable in _held(each)
             for shape in executable.shapes()
         )
+
+    def random_layers(self, depth: int = MAX_DEPTH) -> tuple[str, ...]:
+        if not depth:
+            return ()
+        return tuple(
+            f"{each.step.name}/{layer}"
+            for each in self._steps
+            for executable in _held(each)
+            for layer in executable.random_layers(depth - 1)
+        )
+
+    def sources(self, depth: int = MAX_DEPTH) -> Hashable | None:
+        """The loads of the networks that its steps name."""
+        if not depth:
+            return None
+        found = [each.network.sources(depth - 1) for each in self._steps]
+        return None if None in found else tuple(found)
 
     # -- hooks --
 

@@ -19,6 +19,7 @@ from headrace.plugins.pipeline.running.step import (
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.config.prefixes import checked_for
 from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.services import LoadedEntry, LoadedNetworks, Services
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument, NotFound
@@ -144,8 +145,8 @@ def _find(step: PipelineStep, load: Load, services: Services) -> FoundNetwork:
         executable = entry.executable
         assert executable is not None
         names = {entry.key.name}
-        if isinstance(executable, PipelineNetwork):
-            names |= executable.names
+        if isinstance(executable.behind, PipelineNetwork):
+            names |= executable.behind.names
         if load.name in names:
             raise InvalidArgument(f"the pipeline would run itself, by way of {step.network!r}")
         if executable.states:
@@ -169,8 +170,13 @@ def _labelled(ports: StepPorts, presentation: Presentation) -> StepPorts:
 
 def _load(step: PipelineStep, model: Buffer, load: Load, services: Services) -> FoundNetwork:
     device = device_of(step, services)
-    own = load_of(step, model, device, load.token)
-    executable = auto_batching.load(device, own, services.devices)
+
+    def load_with(config: dict[str, str]) -> ExecutableNetwork:
+        own = load_of(replace(step, config=config), model, device, load.token)
+        return auto_batching.load(device, own, services.devices)
+
+    assert services.with_responses is not None
+    executable = services.with_responses(step.config, load_with)
     return FoundNetwork(
         OwnNetwork(executable),
         ports_of_network(executable),

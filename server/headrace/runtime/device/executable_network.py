@@ -9,10 +9,11 @@ advance.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import onnx_ir as ir
 
@@ -39,7 +40,10 @@ from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.runtime.metrics.statistics import Statistics
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network, Port
+from headrace.runtime.network.random_layers import random_layers
 
+MAX_DEPTH: Final = 8
+"""How many pipelines may run each other."""
 _NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
 """The empty network that a closed network keeps, so that references to it keep no weights."""
 
@@ -78,6 +82,9 @@ class ExecutableNetwork:
     notes: tuple[str, ...] = ()
     restored: bool = False
     loaded_from_cache: bool = False
+    knows_callers: ClassVar[bool] = False
+    """Whether it tells apart who sends a request: it needs `Job.owner`."""
+
     inputs_may_change: bool = False
     """Whether a request only gets wrong results if another process writes to its inputs."""
 
@@ -259,7 +266,7 @@ class ExecutableNetwork:
         self, counters: NetworkCounters, job: Job, outcome: Outcome, exemplar: Exemplar | None
     ) -> None:
         """Counts a request to the network, or a part that a pipeline gave it."""
-        rows, counts = self._check.batch_size(job), self.counts_rows
+        rows, counts = self._check.batch_size(job), self.counts_rows and job.started > 0
         counters.observe(outcome, job.finished - job.queued, rows if counts else None, exemplar)
         self.statistics.observe(job, rows, is_run=counts)
 
@@ -269,6 +276,34 @@ class ExecutableNetwork:
         return span.exemplar(job.finished)
 
     # -- what it says of itself --
+
+    @property
+    def behind(self) -> ExecutableNetwork:
+        """The network that computes each request, behind one that may answer it itself."""
+        return self
+
+    def random_layers(self, depth: int = MAX_DEPTH) -> tuple[str, ...]:  # noqa: ARG002 - of pipelines
+        """The layers that give other outputs for the same inputs the next time.
+
+        Args:
+            depth: as in `sources`.
+        """
+        return random_layers(self.network.model)
+
+    def sources(self, depth: int = MAX_DEPTH) -> Hashable | None:  # noqa: ARG002 - of pipelines
+        """What the outputs of a request follow from besides its inputs, as the loads of the
+        networks that it names. None if the same request may get other outputs the next time. It is
+        asked for each request, and its `repr` says all of it.
+
+        Args:
+            depth: how many pipelines may run each other from here on. Beyond it they may have come
+                to run each other in a circle.
+        """
+        return None if self.states or self._draws else ()
+
+    @cached_property
+    def _draws(self) -> bool:
+        return bool(self.random_layers())
 
     def has_sequence(self, identifier: str) -> bool:  # noqa: ARG002 - of one that keeps states
         """Whether a sequence of this id is open. Takes no lock."""

@@ -80,6 +80,8 @@ class LoadedNetworks(Protocol):
 
     def submit(self, entry: Any, job: Job) -> None: ...
 
+    def serving(self, name: str) -> Mapping[str, int]: ...
+
 
 class Risks(Protocol):
     """What a device's process does that may end it, and that it can do without. The server
@@ -121,6 +123,9 @@ class Services:
         loads: for virtual devices; None in a process of a device.
         risks: in a process of a device; None in the server.
         networks: the server's networks; None in a process of a device.
+        with_responses: loads a network that may have a response cache: it is given the whole
+            configuration, and what loads the network with the rest of it. None in a process of a
+            device.
     """
 
     executors: ExecutorManager
@@ -136,3 +141,9 @@ class Services:
     loads: Loads | None = None
     risks: Risks | None = None
     networks: LoadedNetworks | None = None
+    with_responses: (
+        Callable[
+            [Mapping[str, str], Callable[[dict[str, str]], ExecutableNetwork]], ExecutableNetwork
+        ]
+        | None
+    ) = None

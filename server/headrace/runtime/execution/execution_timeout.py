@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from headrace.runtime.errors import DeadlineExceeded
+from headrace.runtime.errors import RanTooLong
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import RESOLUTION_SECONDS, Timer, TimerEntry
 
@@ -120,9 +120,7 @@ class ExecutionTimeout:
                     self._be_patient(job, now, self._patience)
                 self.running.pop(job, None)
                 job.token.cancel(
-                    DeadlineExceeded(
-                        f"the request ran longer than EXECUTION_TIMEOUT, {limit:g} seconds"
-                    )
+                    RanTooLong(f"the request ran longer than EXECUTION_TIMEOUT, {limit:g} seconds")
                 )
         self._arm()
 

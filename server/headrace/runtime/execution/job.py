@@ -68,14 +68,12 @@ class Sequence(NamedTuple):
         start: begins the sequence, with states of zeros. An open sequence with this id ends.
         end: ends the sequence, if the request completes.
         key: tells sequences of the same id apart, if their clients do not share sequences.
-        owner: the identity that sends the request. Empty if it has none.
     """
 
     id: str
     start: bool = False
     end: bool = False
     key: str = ""
-    owner: str = ""
 
 
 class Job:
@@ -95,6 +93,8 @@ class Job:
         trace: identifies the request in logs.
         sequence: the sequence that the request belongs to; None if it belongs to none.
         span: the span of the request or part; None if it is not traced.
+        owner: the identity that sends the request, for a network that `knows_callers`. Empty if it
+            has none.
 
     Time stamps (seconds, `time.monotonic`; 0.0 until reached): `queued`, `started`, then the
     ends of the stages: `prepared`, `inferred`; `finished`.
@@ -138,6 +138,7 @@ class Job:
         "outcome",
         "output_names",
         "outputs",
+        "owner",
         "prepared",
         "priority",
         "profile",
@@ -169,6 +170,7 @@ class Job:
         trace: str = "",
         sequence: Sequence | None = None,
         span: Span | None = None,
+        owner: str = "",
     ) -> None:
         self.inputs = inputs
         self.output_names = output_names
@@ -181,6 +183,7 @@ class Job:
         self.trace = trace
         self.sequence = sequence
         self.span = span
+        self.owner = owner
         self.outputs: dict[str, Value] = {}
         self.layers: list[LayerProfile] = []
         self.room: Mapping[str, Array] | None = None

@@ -244,7 +244,7 @@ class NetworkLife:
                 executable = compile_network(entry)
             try:
                 for warm_up in request.warm_ups:
-                    run_warm_up(executable, warm_up, entry.token)
+                    run_warm_up(executable.behind, warm_up, entry.token)
                 entry.load_seconds = time.monotonic() - start
                 self._save_and_publish(load, executable)
             except BaseException:

@@ -55,7 +55,10 @@ class Totals:
 
     Attributes:
         outcomes: from admission to the end.
-        queue, stages: of the requests that completed.
+        queue: of the requests that completed.
+        stages: of those that also ran.
+        kept, not_kept: how long it took to look for kept replies, if the network keeps any: where
+            there was one, and where there was none, with what it took to keep the new one.
         rows: that completed requests brought.
         runs: those that completed, by their number of rows.
         last_end: of a request, on `time.monotonic`'s clock; 0.0 if none has ended.
@@ -65,6 +68,8 @@ class Totals:
         default_factory=lambda: {outcome: Total() for outcome in Outcome}
     )
     queue: Total = field(default_factory=Total)
+    kept: Total = field(default_factory=Total)
+    not_kept: Total = field(default_factory=Total)
     stages: Stages = field(default_factory=Stages)
     rows: int = 0
     runs: dict[int, Stages] = field(default_factory=dict)
@@ -125,6 +130,11 @@ class Statistics:
         with self._lock:
             self._run(rows, [times])
 
+    def observe_reply(self, seconds: float, *, kept: bool) -> None:
+        """Counts a look for a kept reply, and whether there was one."""
+        with self._lock:
+            (self._totals.kept if kept else self._totals.not_kept).add([seconds])
+
     def totals(self) -> Totals:
         """A copy of what has been counted."""
         with self._lock:
@@ -139,12 +149,13 @@ class Statistics:
         for outcome, total in totals.outcomes.items():
             total.add([job.finished - job.queued for job in ended if job.outcome is outcome])
         completed = [job for job in ended if job.outcome is Outcome.COMPLETED]
-        times = [job.stages() for job in completed]
         totals.queue.add([(job.started or job.finished) - job.queued for job in completed])
-        totals.stages.add(times)
         totals.rows += sum([job.rows for job in completed])
+        ran = [job for job in completed if job.started]
+        times = [job.stages() for job in ran]
+        totals.stages.add(times)
         runs: dict[int, list[tuple[float, float, float]]] = {}
-        for job, stages in zip(completed, times, strict=True):
+        for job, stages in zip(ran, times, strict=True):
             if job.is_run:
                 runs.setdefault(job.rows, []).append(stages)
         for rows, those in runs.items():

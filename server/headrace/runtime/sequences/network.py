@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import ClassVar
 
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.front import NetworkInFront
 from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.alarm import Alarm
 from headrace.runtime.execution.job import Job, Outcome
@@ -16,8 +18,6 @@ from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.trampoline import Trampoline
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.series import Family, SeriesSnapshot, SeriesTable
-from headrace.runtime.network.graph import RunningShape, RunningSubgraph
-from headrace.runtime.network.network import Layer
 from headrace.runtime.sequences import keys
 from headrace.runtime.sequences.keys import SEQUENCE_CAPACITY, SEQUENCE_IDLE_TIMEOUT, STATES
 from headrace.runtime.sequences.memory import StateMemory
@@ -86,7 +86,7 @@ class SequenceCounters:
         (self._started if how is None else self._ended[how]).add(1)
 
 
-class SequenceNetwork(ExecutableNetwork):
+class SequenceNetwork(NetworkInFront):
     """Runs the requests of each sequence one at a time. Thread-safe: `_lock` guards the table and
     the alarm. The locks of the memory, the series and the timer are taken under it.
 
@@ -102,18 +102,15 @@ class SequenceNetwork(ExecutableNetwork):
         memory: the bound on the states' bytes.
     """
 
+    knows_callers: ClassVar[bool] = True
+
     def __init__(
         self, inner: ExecutableNetwork, own: Configuration, states: States, memory: StateMemory
     ) -> None:
-        super().__init__(inner.network, inner.config.joined(own))
-        self.inner = inner
-        self.place = inner.place
-        self.counts_rows = inner.counts_rows
-        self.on_streams = inner.on_streams
+        super().__init__(inner, own)
         self.states = states.outputs_by_input
         self.inputs, self.outputs = states.inputs, states.outputs
         self._check = self._turn_check = _TurnCheck(self, states)
-        self._own = own
         self._kept = states
         self._lock = threading.Lock()
         self._table = SequenceTable(
@@ -124,60 +121,25 @@ class SequenceNetwork(ExecutableNetwork):
         self._sequence_counters: SequenceCounters | None = None
         self._end_series: Callable[[], None] = lambda: None
 
-    @property
-    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.inner.notes
-
-    @property
-    def restored(self) -> bool:  # type: ignore[override]
-        return self.inner.restored
-
-    @property
-    def loaded_from_cache(self) -> bool:  # type: ignore[override]
-        return self.inner.loaded_from_cache
-
     # -- everything except requests --
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
-        self.inner.count_as(name, counters)
         self._table.network = name
         self._sequence_counters = SequenceCounters(counters.series)
         self._end_series = counters.series.add(self._gauges)
 
-    def set_config(self, changes: Mapping[str, str]) -> None:
-        own = self._own.changed({name: changes[name] for name in changes if name in keys.SCHEMA})
-        self.inner.set_config({name: changes[name] for name in changes if name not in keys.SCHEMA})
-        self._own = own
-        self.config = self.inner.config.joined(own)
+    def _configured(self) -> None:
         with self._lock:
-            self._table.capacity = own[SEQUENCE_CAPACITY]
-            self._table.idle_seconds = own[SEQUENCE_IDLE_TIMEOUT]
+            self._table.capacity = self._own[SEQUENCE_CAPACITY]
+            self._table.idle_seconds = self._own[SEQUENCE_IDLE_TIMEOUT]
             self._alarm.set(self._table.next_expiry)
 
     def has_sequence(self, identifier: str) -> bool:
         return identifier in self._table
 
-    def layers(self) -> tuple[Layer, ...]:
-        return self.inner.layers()
-
-    def subgraphs(self) -> tuple[RunningSubgraph, ...]:
-        return self.inner.subgraphs()
-
-    def shapes(self) -> tuple[RunningShape, ...]:
-        return self.inner.shapes()
-
-    def metrics(self) -> dict[str, Callable[[], ParameterValue]]:
-        table: dict[str, Callable[[], ParameterValue]] = {
-            **self.inner.metrics(),
-            "SUPPORTED_METRICS": lambda: list(table),
-            "SUPPORTED_CONFIG_KEYS": lambda: self.config.schema.names,
-            "OPEN_SEQUENCES": lambda: len(self._table),
-        }
-        return table
-
-    def _export(self) -> bytes:
-        return self.inner.export()
+    def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
+        return {"OPEN_SEQUENCES": lambda: len(self._table)}
 
     def _close(self) -> None:
         with self._lock:

@@ -210,7 +210,7 @@ class SequenceTable:
 
     def _start(self, turn: SequenceTurn) -> OpenSequence:
         identifier, size = turn.asked.key or turn.asked.id, self._states.size_bytes(turn.sizes)
-        old, owner = self._open.get(identifier), turn.asked.owner
+        old, owner = self._open.get(identifier), turn.job.owner
         if old is None:
             self._check_room(owner)
         freed = old.bytes if old is not None and old.running is None else 0

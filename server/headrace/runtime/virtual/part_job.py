@@ -50,6 +50,7 @@ class PartJob(Job):
             may_run_inline=inline,
             trace=request.trace,
             span=None if request.span is None else request.span.child(self.kind),
+            owner=request.owner,
         )
 
     def take_outputs(self, names: Collection[str]) -> tuple[dict[str, Value], BaseException | None]:

@@ -69,6 +69,7 @@ def check_memory(
     bounds = {
         "max_stream_bytes": settings.max_stream_bytes,
         "max_state_bytes": settings.max_state_bytes,
+        "max_response_cache_bytes": settings.max_response_cache_bytes,
         "max_shared_memory_bytes": (
             settings.max_shared_memory_bytes if settings.allow_client_shared_memory else 0
         ),

@@ -295,6 +295,8 @@ class Serving:
             presentation = entry.record.request.presentation
             if presentation.max_batch_size:
                 _check_rows(call, presentation.max_batch_size)
+            executable = entry.executable
+            assert executable is not None
         except BaseException:
             self.networks.release(entry)
             raise
@@ -309,8 +311,9 @@ class Serving:
             profile=call.performance_counts,
             may_run_inline=True,
             trace=call.id or CURRENT_REQUEST.get(),
-            sequence=None if sequence is None else sequence._replace(owner=sharer()),
+            sequence=sequence,
             span=CURRENT_SPAN.get(),
+            owner=sharer() if executable.knows_callers else "",
         )
         job.room = room
         self.networks.submit(entry, job)

@@ -177,6 +177,12 @@ class Settings:
         notation=SIZE,
         minimum=MIB,
     )
+    max_response_cache_bytes: int = option(
+        256 * MIB,
+        "memory for the kept replies of all networks with a response cache; 0 keeps none",
+        notation=SIZE,
+        minimum=0,
+    )
     mac_key_file: Path | None = option(
         None,
         "file with the key that signs exported and cached networks; it is made if it is missing, "

@@ -57,9 +57,9 @@ class Held:
         self.network.submit(job)
         return job
 
-    def run(self, sequence: Sequence, value: float = 1.0) -> float:
+    def run(self, sequence: Sequence, value: float = 1.0, owner: str = "") -> float:
         """A request from its start to its end."""
-        job = self.submit(sequence, value)
+        job = self.submit(sequence, value, owner=owner)
         self.inner.finish(job)
         return doubled(job)
 
@@ -363,24 +363,24 @@ def test_only_so_many_sequences_are_open(device: FakeDevice, memory: StateMemory
 def test_one_identity_leaves_sequences_to_others(device: FakeDevice, memory: StateMemory) -> None:
     held = Held(device, memory, SEQUENCE_CAPACITY="16")
     for each in range(14):
-        held.run(start(f"e{each}")._replace(owner="eve"))
-    refused = error_of(held.submit(start("e14")._replace(owner="eve")))
+        held.run(start(f"e{each}"), owner="eve")
+    refused = error_of(held.submit(start("e14"), owner="eve"))
     assert isinstance(refused, ResourceExhausted)
     assert "you have 14 open sequences" in refused.message
-    held.run(start("b")._replace(owner="bob"))
-    held.run(start("e0")._replace(owner="eve"))  # again, so it needs no room
+    held.run(start("b"), owner="bob")
+    held.run(start("e0"), owner="eve")  # again, so it needs no room
     held.end_only("b")
     held.end_only("e0")
-    held.run(start("e14")._replace(owner="eve"))
+    held.run(start("e14"), owner="eve")
 
 
 def test_the_states_of_a_sequence_count_for_whoever_began_it_last(device: FakeDevice) -> None:
     held = Held(device, StateMemory(16 * S_BYTES))
     for each in range(14):
-        held.run(start(f"e{each}")._replace(owner="eve"))
-    refused = error_of(held.submit(start("e14")._replace(owner="eve")))
+        held.run(start(f"e{each}"), owner="eve")
+    refused = error_of(held.submit(start("e14"), owner="eve"))
     assert "an eighth stays for others" in refused.message
-    held.run(start("e0")._replace(owner="bob"))
+    held.run(start("e0"), owner="bob")
     assert held.memory.taken == 14 * S_BYTES
     assert held.memory._of == {"eve": 13 * S_BYTES, "bob": S_BYTES}
 

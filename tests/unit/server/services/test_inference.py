@@ -28,7 +28,8 @@ class Echo:
     def acquire(self, *_: Any) -> Any:
         presentation = SimpleNamespace(max_batch_size=0, priority=0)
         return SimpleNamespace(
-            record=SimpleNamespace(request=SimpleNamespace(presentation=presentation))
+            record=SimpleNamespace(request=SimpleNamespace(presentation=presentation)),
+            executable=SimpleNamespace(knows_callers=False),
         )
 
     def submit(self, _entry: Any, job: Job) -> None:

@@ -205,6 +205,8 @@ def _fill(message: Any, entry: NetworkEntry, executable: ExecutableNetwork) -> N
     _duration(stats.success, totals.outcomes[Outcome.COMPLETED])
     _duration(stats.fail, fail)
     _duration(stats.queue, totals.queue)
+    _duration(stats.cache_hit, totals.kept)
+    _duration(stats.cache_miss, totals.not_kept)
     _stages(stats, totals.stages)
     for rows, run in sorted(runs.items()):
         _stages(message.batch_stats.add(batch_size=rows), run)

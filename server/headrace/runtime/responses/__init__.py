@@ -1,0 +1,1 @@
+"""The response cache: replies that the server keeps for requests with the same inputs."""
