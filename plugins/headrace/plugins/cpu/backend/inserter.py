@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from headrace.runtime.intake.naming import Names
@@ -38,9 +40,11 @@ class LayerInserter:
         self.suffix = suffix
         self.opset = opset
 
-    def constant(self, array: Any) -> ir.Value:
-        tensor = ir.tensor(array)
-        return self.layer("Constant", value=tensor, type=ir.TensorType(tensor.dtype))
+    def constant(self, numbers: npt.ArrayLike) -> ir.Value:
+        # `ir.tensor`, and an attribute of a type that is not told, ask many protocols.
+        tensor = ir.Tensor(np.asarray(numbers))
+        given = ir.AttrTensor("value", tensor)
+        return self.layer("Constant", value=given, type=ir.TensorType(tensor.dtype))
 
     def layer(
         self,
