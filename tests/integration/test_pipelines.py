@@ -21,8 +21,10 @@ from headrace.client.aio import Client as AsyncClient
 from headrace.client.cli.app import make_app
 from headrace.oip import open_inference_pb2 as oip
 from headrace.oip.open_inference_pb2_grpc import GRPCInferenceServiceStub
+from headrace.server.settings.sources import load_settings
 from headrace.testing.case import parse
-from tests.integration.harness import Server
+from tests.integration.harness import Server, until
+from tests.support.cluster import Cluster
 from tests.support.manual import blocks
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
@@ -244,6 +246,30 @@ def test_a_client_s_pipeline_is_there_again_after_a_restart(folder: Path, tmp_pa
         found = client.network("a-round").infer({"page": PAGE})
         np.testing.assert_array_equal(found["texts"], -np.abs(PAGE))
         assert server.stop() == 0
+
+
+def test_steps_run_in_the_processes_of_their_devices(repository: Path) -> None:
+    options = (*DEVICES, "--isolate-devices", "--model-repository", str(repository))
+    with Server(*options) as server, Client(server.address) as client:
+        found = client.network("around").infer({"page": PAGE})
+        np.testing.assert_array_equal(found["texts"], -np.abs(PAGE))
+        assert server.stop() == 0
+
+
+def test_a_replica_that_joins_a_cluster_has_its_pipelines(tmp_path: Path) -> None:
+    settings = {"devices": "CPU,PIPELINE", "allow_insecure": "true", "port": "0", "http_port": "0"}
+    cluster = Cluster(str(tmp_path), load_settings(settings, {}), 1)
+    try:
+        with Client(cluster.replicas[0].address) as client:
+            client.load_network(NEG, "CPU", name="zneg")
+            text = AROUND.replace('"pages"', '"zneg"').replace('page = "page"', 'x = "page"')
+            client.load_pipeline(text.replace('texts = "texts"}', 'texts = "y"}'), name="before")
+        with Client(cluster.join().address) as client:
+            until(lambda: [each.info.state for each in client.networks()] == ["READY"] * 2)
+            found = client.network("before").infer({"page": PAGE})
+            np.testing.assert_array_equal(found["texts"], -PAGE)
+    finally:
+        cluster.close()
 
 
 def status_of(server: Server, path: str) -> int:
