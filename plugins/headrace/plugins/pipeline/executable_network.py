@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar
@@ -16,7 +16,7 @@ from headrace.plugins.pipeline.running.request import (
 )
 from headrace.plugins.pipeline.running.window import WaitingRequest, Window
 from headrace.runtime.config.schema import Configuration, ParameterValue
-from headrace.runtime.device.executable_network import MAX_DEPTH, ExecutableNetwork
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.execution.job import Job
 from headrace.runtime.metrics.counters import NetworkCounters
@@ -105,22 +105,22 @@ class PipelineNetwork(ExecutableNetwork):
             for shape in executable.shapes()
         )
 
-    def random_layers(self, depth: int = MAX_DEPTH) -> tuple[str, ...]:
-        if not depth:
-            return ()
-        return tuple(
-            f"{each.step.name}/{layer}"
-            for each in self._steps
-            for executable in _held(each)
-            for layer in executable.random_layers(depth - 1)
-        )
+    def random_layers(self) -> tuple[str, ...]:
+        seen: set[str] = set()
+        found: list[str] = []
+        for each in self._steps:
+            for executable in _held(each):
+                behind = executable.behind
+                inner: Iterable[ExecutableNetwork] = (executable,)
+                if isinstance(behind, PipelineNetwork):
+                    inner = behind._reached(seen, 2)
+                for network in inner:
+                    found += [f"{each.step.name}/{layer}" for layer in network.random_layers()]
+        return tuple(found)
 
-    def sources(self, depth: int = MAX_DEPTH) -> Hashable | None:
-        """The loads of the networks that its steps name."""
-        if not depth:
-            return None
-        found = [each.network.sources(depth - 1) for each in self._steps]
-        return None if None in found else tuple(found)
+    def sources(self) -> tuple[int, ...] | None:
+        found: list[int] = []
+        return tuple(found) if self._add_sources(found, {}, 1) else None
 
     # -- hooks --
 
@@ -149,7 +149,7 @@ class PipelineNetwork(ExecutableNetwork):
             for executable in _held(each):
                 inner = (
                     executable.network.layers
-                    if isinstance(executable, PipelineNetwork)
+                    if isinstance(executable.behind, PipelineNetwork)
                     else executable.layers()
                 )
                 found += [
@@ -190,8 +190,9 @@ class PipelineNetwork(ExecutableNetwork):
                     continue
                 seen.add(each.known_as)
             for executable in _held(each):
-                if isinstance(executable, PipelineNetwork):
-                    yield from executable._reached(seen, depth + 1)
+                behind = executable.behind
+                if isinstance(behind, PipelineNetwork):
+                    yield from behind._reached(seen, depth + 1)
                 else:
                     yield executable
 
@@ -205,8 +206,9 @@ class PipelineNetwork(ExecutableNetwork):
             seen.add(each.known_as)
             try:
                 with each.network.held() as executable:
-                    if isinstance(executable, PipelineNetwork):
-                        why = executable._lack(seen, depth + 1)
+                    behind = executable.behind
+                    if isinstance(behind, PipelineNetwork):
+                        why = behind._lack(seen, depth + 1)
                     else:
                         why = executable.unready()
             except HeadraceError as error:
@@ -214,6 +216,43 @@ class PipelineNetwork(ExecutableNetwork):
             if why:
                 return f"step {each.step.name!r}: {why}"
         return ""
+
+    def _add_sources(self, found: list[int], seen: dict[str, bool], depth: int) -> bool:
+        """Adds the networks that it runs by name, at any depth.
+
+        Args:
+            seen: whether all of a network's own have been added. If not, it runs itself.
+
+        Returns:
+            Whether the same request always gets the same outputs from them.
+        """
+        if depth > MAX_DEPTH:
+            return False
+        for each in self._steps:
+            name = each.known_as
+            if name and name in seen:
+                if not seen[name]:
+                    return False
+                continue
+            if each.network.is_shared:
+                return False
+            try:
+                with each.network.held() as executable:
+                    behind = executable.behind
+                    if name:
+                        seen[name] = False
+                        found.append(executable.number)
+                    if isinstance(behind, PipelineNetwork):
+                        same = behind._add_sources(found, seen, depth + 1)
+                    else:
+                        same = executable.sources() is not None
+                    if not same:
+                        return False
+                    if name:
+                        seen[name] = True
+            except HeadraceError:  # it is not there now
+                return False
+        return True
 
     def _limit(self) -> int:
         return self.config[WINDOW] or max(

@@ -8,8 +8,9 @@ advance.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -42,8 +43,7 @@ from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network, Port
 from headrace.runtime.network.random_layers import random_layers
 
-MAX_DEPTH: Final = 8
-"""How many pipelines may run each other."""
+_NUMBERS: Final = itertools.count(1)
 _NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
 """The empty network that a closed network keeps, so that references to it keep no weights."""
 
@@ -70,6 +70,7 @@ class ExecutableNetwork:
     Attributes:
         notes, restored, loaded_from_cache: as in `Loaded`; the plugin sets them before `open`.
         statistics: the statistics of the requests, from when the network has its name.
+        number: no other network of this process has it.
         on_streams: whether its requests run on the streams of its own device.
     """
 
@@ -121,6 +122,7 @@ class ExecutableNetwork:
         self.inputs = network.inputs
         self.outputs = network.outputs
         self.name = ""
+        self.number = next(_NUMBERS)
         self.last_profile: tuple[LayerProfile, ...] = ()
         self.place: Place
         self._check = PortCheck(self.inputs, self.outputs)
@@ -282,23 +284,14 @@ class ExecutableNetwork:
         """The network that computes each request, behind one that may answer it itself."""
         return self
 
-    def random_layers(self, depth: int = MAX_DEPTH) -> tuple[str, ...]:  # noqa: ARG002 - of pipelines
-        """The layers that give other outputs for the same inputs the next time.
-
-        Args:
-            depth: as in `sources`.
-        """
+    def random_layers(self) -> tuple[str, ...]:
+        """The layers that give other outputs for the same inputs the next time."""
         return random_layers(self.network.model)
 
-    def sources(self, depth: int = MAX_DEPTH) -> Hashable | None:  # noqa: ARG002 - of pipelines
-        """What the outputs of a request follow from besides its inputs, as the loads of the
-        networks that it names. None if the same request may get other outputs the next time. It is
-        asked for each request, and its `repr` says all of it.
-
-        Args:
-            depth: how many pipelines may run each other from here on. Beyond it they may have come
-                to run each other in a circle.
-        """
+    def sources(self) -> tuple[int, ...] | None:
+        """What the outputs of a request follow from besides its inputs: the `number` of each other
+        network that it runs by name. None if the same request may get other outputs the next time.
+        It is asked for each request."""
         return None if self.states or self._draws else ()
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from headrace.runtime.config.schema import Configuration, ParameterValue
-from headrace.runtime.device.executable_network import MAX_DEPTH, ExecutableNetwork
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer
@@ -69,11 +69,11 @@ class NetworkInFront(ExecutableNetwork):
     def shapes(self) -> tuple[RunningShape, ...]:
         return self.inner.shapes()
 
-    def unready(self, seen: set[str] | None = None) -> str:
-        return self.inner.unready(seen)
+    def unready(self) -> str:
+        return self.inner.unready()
 
-    def random_layers(self, depth: int = MAX_DEPTH) -> tuple[str, ...]:
-        return self.inner.random_layers(depth)
+    def random_layers(self) -> tuple[str, ...]:
+        return self.inner.random_layers()
 
     def metrics(self) -> dict[str, Callable[[], ParameterValue]]:
         table: dict[str, Callable[[], ParameterValue]] = {

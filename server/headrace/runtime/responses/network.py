@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Final
@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import PERF_COUNT
-from headrace.runtime.device.executable_network import MAX_DEPTH, ExecutableNetwork
+from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.front import NetworkInFront
 from headrace.runtime.errors import InvalidArgument, RanTooLong
 from headrace.runtime.execution.job import Job
@@ -214,8 +214,8 @@ class CachingNetwork(NetworkInFront):
         self._counts = {family: counters.series.get(family) for family in (HITS, MISSES, SKIPPED)}
         self._end_series = counters.series.add(self._series)
 
-    def sources(self, depth: int = MAX_DEPTH) -> Hashable | None:
-        return self.inner.sources(depth)
+    def sources(self) -> tuple[int, ...] | None:
+        return self.inner.sources()
 
     def _configured(self) -> None:
         self._replies.resize(self._own[RESPONSE_CACHE_BYTES])
@@ -244,11 +244,11 @@ class CachingNetwork(NetworkInFront):
         else:
             self._enter_later(job, sources)
 
-    def _key(self, job: Job, sources: Hashable) -> tuple[str, bytes]:
+    def _key(self, job: Job, sources: tuple[int, ...]) -> tuple[str, bytes]:
         facts = (job.output_names, sources)
         return job.owner, digest_of(self._memory.secret, facts, job.inputs)
 
-    def _enter_later(self, job: Job, sources: Hashable) -> None:
+    def _enter_later(self, job: Job, sources: tuple[int, ...]) -> None:
         """Looks the reply up on another thread. If the job is cancelled before, it ends then."""
         give_up = partial(_give_up, job)
         job.token.attach(give_up)

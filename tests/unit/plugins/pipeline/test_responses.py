@@ -150,6 +150,28 @@ def test_pipelines_that_have_come_to_run_each_other_in_a_circle_end(served: Serv
         served.infer("a", {"x": X})
 
 
+def test_a_network_is_asked_once_however_often_pipelines_run_it(served: Served) -> None:
+    served.load("n0", NEG)
+    for depth in range(1, 8):
+        steps = [
+            named(
+                f"s{each}",
+                f"n{depth - 1}",
+                f'x="{"x" if not each else f"t{each}"}"',
+                f't{each + 1}="y"',
+            )
+            for each in range(16)
+        ]
+        text = "".join(steps) + '[outputs]\ny = "t1"'
+        served.pipeline(f"n{depth}", text, config=CACHED)
+    executable = served.core.networks.find("n7").executable
+    assert executable is not None
+    sources = executable.sources()
+    assert sources is not None
+    assert len(sources) == 7
+    assert executable.random_layers() == ()
+
+
 def test_a_pipeline_that_keeps_replies_is_seen_to_run_itself(served: Served) -> None:
     served.load("net", NEG)
     served.pipeline("p", STEP, config=CACHED)

@@ -11,7 +11,6 @@ import numpy as np
 
 from headrace.plugins.pipeline.running.rows import RowsRun, empty, gathered, places_of
 from headrace.plugins.pipeline.running.step import StepNetwork
-from headrace.runtime.device.executable_network import MAX_DEPTH
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, LayerProfile
@@ -24,6 +23,8 @@ from headrace.runtime.virtual.part_job import PartJob, submit
 from headrace.runtime.virtual.parts_request import PartsRequest, named
 from headrace.runtime.virtual.subgraph_counters import SubgraphCounters
 
+MAX_DEPTH = 8
+"""How many pipelines may run each other."""
 MAX_PARTS = 20_000
 """How many runs one request of a pipeline may need, those of pipelines within it included. Without
 this bound a short request could need any number: pipelines that each run another one many times."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.services import LoadedEntry, LoadedNetworks
-from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument, NotFound
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound
 from headrace.runtime.execution.job import Job
 from headrace.runtime.pipelines.description import PipelineStep
 from headrace.runtime.pipelines.ports import StepPorts, check_same
@@ -39,10 +39,10 @@ class StepNetwork(ABC):
     def held(self) -> Iterator[ExecutableNetwork]:
         """The network, which stays loaded within the context. Raises as `submit`."""
 
-    @abstractmethod
-    def sources(self, depth: int) -> Hashable | None:
-        """What its outputs follow from besides its inputs, as `ExecutableNetwork.sources`. None if
-        there is no such network now."""
+    @property
+    def is_shared(self) -> bool:
+        """Whether several versions share its requests, so that the next one may get another."""
+        return False
 
     @abstractmethod
     def close(self) -> None:
@@ -62,9 +62,6 @@ class OwnNetwork(StepNetwork):
     @contextmanager
     def held(self) -> Iterator[ExecutableNetwork]:
         yield self._executable
-
-    def sources(self, depth: int) -> Hashable | None:
-        return self._executable.sources(depth)
 
     def close(self) -> None:
         self._executable.close()
@@ -118,18 +115,9 @@ class NamedNetwork(StepNetwork):
         finally:
             self._networks.release(entry)
 
-    def sources(self, depth: int) -> Hashable | None:
-        if not self._step.version and len(self._networks.serving(self.name)) > 1:
-            return None  # the next request may get another version
-        with suppress(HeadraceError):
-            entry = self._acquire()
-            try:
-                assert entry.executable is not None
-                sources = entry.executable.sources(depth)
-                return None if sources is None else (entry.key, sources)
-            finally:
-                self._networks.release(entry)
-        return None
+    @property
+    def is_shared(self) -> bool:
+        return not self._step.version and len(self._networks.serving(self.name)) > 1
 
     def close(self) -> None:
         """Does nothing: the network is somebody else's."""
