@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from headrace.plugins.openvino import create_plugin
-from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino import COMPILING, create_compiling
+from headrace.plugins.openvino.backend.compiler import Compiler
+from headrace.plugins.openvino.compiling import CompilingPlugin
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import start_openvino
 from headrace.runtime.device.plugin import Plugin
@@ -71,9 +72,9 @@ class OpenVinoValues(OpenVinoFixtures, ValueConformance):
 class TestOpenVino(OpenVinoValues, DeviceConformance):
     @pytest.fixture
     def plugin(self, launch: Launch, services: Services) -> Iterator[Plugin]:
-        stub = create_plugin("OPENVINO", services, {})
-        path = "headrace.plugins.openvino:create_plugin"
-        plugin = IsolatedPlugin("OPENVINO", services, {}, path, stub=stub, launch=launch)
+        stub = create_compiling("OPENVINO", services, {})
+        apart = IsolatedPlugin("OPENVINO", services, {}, COMPILING, stub=stub, launch=launch)
+        plugin = OpenVinoPlugin("OPENVINO", services, {}, apart)
         yield plugin
         plugin.close()
 
@@ -88,4 +89,5 @@ class TestOpenVinoInTheServersProcess(
 ):
     @pytest.fixture
     def plugin(self, services: Services, compiler: Compiler) -> Plugin:
-        return OpenVinoPlugin("OPENVINO", services, {}, lambda: compiler)
+        compiling = CompilingPlugin("OPENVINO", services, {}, lambda: compiler)
+        return OpenVinoPlugin("OPENVINO", services, {}, compiling)

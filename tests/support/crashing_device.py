@@ -32,15 +32,10 @@ CRASH = -666.0
 """In an input, kills the process that computes with it."""
 STALL = -777.0
 """In an input, keeps the run from ending, and from hearing that it should."""
-RISK = -888.0
-"""In an input, has the process do by itself what kills it, if it has killed none before."""
 CRASHING_LAYER = "crash"
 """A layer of this name kills the process that compiles it."""
 CRASHING_QUERY = "crash_query"
 """A layer of this name kills the process that is asked whether it supports it."""
-RISKY = "risk:"
-"""A layer whose name begins so has its load do what kills the process, if that has killed none
-before."""
 HELD = "hold:"
 """A layer whose name is this and a path is compiled when there is no such file any more."""
 
@@ -52,7 +47,6 @@ MEMORY_BYTES = 12345
 
 class CrashingNetwork(TemplateNetwork):
     _runs: Series | None = None
-    services: Services
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
@@ -63,8 +57,6 @@ class CrashingNetwork(TemplateNetwork):
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
                 if (value == CRASH).any():
                     segfault()
-                if (value == RISK).any():
-                    take("it", self.services)
                 while (value == STALL).any():
                     time.sleep(3600)
         super()._infer(job)
@@ -90,22 +82,9 @@ class CrashingPlugin(TemplatePlugin):
         if CRASHING_LAYER in network.layer_names:
             segfault()
         for name in network.layer_names:
-            if name.startswith(RISKY):
-                take(name, self.services)
-        for name in network.layer_names:
             while name.startswith(HELD) and Path(name.removeprefix(HELD)).exists():
                 time.sleep(0.005)
-        made = CrashingNetwork(network, config, self)
-        made.services = self.services
-        return made
-
-
-def take(risk: str, services: Services) -> None:
-    """Kills the process, if this has killed none before."""
-    risks = services.risks
-    if risks is not None and risk not in risks.ended:
-        with risks.taking("something harmless"), risks.taking(risk):
-            segfault()
+        return CrashingNetwork(network, config, self)
 
 
 def segfault() -> None:

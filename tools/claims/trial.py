@@ -268,7 +268,7 @@ def _verdict(
         return Verdict.FAILED, f"{type(error).__name__}: {error}"[-300:]
     try:
         job = Job(feeds, lambda _: None, output_names=(*expected,))
-        found = compilation.run(job, device, trial=True)
+        found = compilation.run(job, device, marked=True)
     except InvalidArgument as error:
         # OpenVINO's own error, or a check of ours: then CPU answers such values.
         own = error.__cause__ is not None

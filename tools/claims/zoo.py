@@ -11,8 +11,8 @@ from pathlib import Path
 
 import onnxruntime
 
-from headrace.plugins.openvino.plugin import OpenVinoPlugin
-from headrace.plugins.openvino.start import start_openvino
+from headrace.plugins.openvino.claims.unclaimed import unclaimed_layers
+from headrace.plugins.openvino.compiling import CompilingPlugin
 from headrace.runtime.errors import HeadraceError
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
@@ -26,9 +26,8 @@ _SHOWN = 4
 def judged(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Each network with the reasons of the layers that are not claimed."""
     onnxruntime.set_default_logger_severity(4)
-    compiler = start_openvino()
     with services() as offered:
-        plugin = OpenVinoPlugin("OPENVINO", offered, {}, lambda: compiler)
+        plugin = CompilingPlugin("OPENVINO", offered, {})
         for name, path in networks(folder).items():
             try:
                 network = Network.from_file(path, path.parent)
@@ -36,7 +35,7 @@ def judged(folder: Path) -> Iterator[tuple[str, list[str]]]:
             except HeadraceError as error:
                 yield name, [str(error)]
                 continue
-            reasons = compiler.unclaimed(transformed, "CPU")
+            reasons = unclaimed_layers(transformed, "CPU", plugin.capabilities)
             yield name, [f"{node.name} ({node.op_type}): {why}" for node, why in reasons.items()]
 
 

@@ -36,6 +36,7 @@ FALLBACK: Final = Key(
     choices=(SHAPES, ALL, NO),
 )
 SCHEMA = ConfigSchema(*STANDARD_KEYS, COMPILED_SHAPES, FALLBACK)
+CAPABILITIES: Final = "OPTIMIZATION_CAPABILITIES"
 _CAPABILITY: Final[Mapping[str, str]] = MappingProxyType(
     {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
 )
@@ -53,7 +54,7 @@ def precision(config: Configuration, device: str, capabilities: Collection[str])
     wanted: str = config[INFERENCE_PRECISION_HINT] or usual
     if _CAPABILITY[wanted] not in capabilities:
         raise InvalidArgument(
-            f"{device} does not compute in {wanted}; its OPTIMIZATION_CAPABILITIES are "
+            f"{device} does not compute in {wanted}; its {CAPABILITIES} are "
             f"{', '.join(capabilities)}",
             field=f"config['{INFERENCE_PRECISION_HINT.name}']",
         )

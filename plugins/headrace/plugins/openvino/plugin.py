@@ -1,26 +1,29 @@
-"""The OpenVINO device: its names, its capabilities, and how it makes a network.
-
-Nothing here imports OpenVINO before it is needed. See `start`.
+"""The device OPENVINO as clients see it: its queue and streams, which layers it claims, and the
+networks whose shapes run on OpenVINO or on CPU. It lives in the server and never imports OpenVINO:
+`compiling` compiles for it, usually in a process of its own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 from weakref import WeakSet
 
 import onnx_ir as ir
 
 from headrace.plugins.openvino import config as settings
+from headrace.plugins.openvino.claims.unclaimed import unclaimed_layers
+from headrace.plugins.openvino.device import OpenVinoDevice
+from headrace.plugins.openvino.executable_network import OpenVinoNetwork
 from headrace.plugins.openvino.running.compiles import Compiles
-from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
-from headrace.plugins.openvino.transformations import TRANSFORMATIONS
+from headrace.plugins.openvino.running.held_network import HeldNetwork
 from headrace.runtime.config import hints
 from headrace.runtime.config.device_name import DeviceName, Member
-from headrace.runtime.config.schema import Configuration, Range
+from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import (
     DEVICE_ID,
     DISABLE_TRANSFORMATIONS,
@@ -29,170 +32,131 @@ from headrace.runtime.config.standard_keys import (
     NUM_STREAMS,
 )
 from headrace.runtime.device.cached_load import Compile
-from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
+from headrace.runtime.device.compiled_plugin import Support
+from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.own_devices import OwnDevices
 from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
-from headrace.runtime.device.state import DeviceState
+from headrace.runtime.device.state import DeviceEvent, DeviceState
 from headrace.runtime.errors import HeadraceError, UnsupportedLayer, UnsupportedLayers
 from headrace.runtime.execution.cancel import CancelToken
-from headrace.runtime.intake.naming import name_layers
-from headrace.runtime.intake.provenance import Transformation, tracked
+from headrace.runtime.execution.job import Job
 from headrace.runtime.network.extension import merge_functions
 from headrace.runtime.network.network import Network
-from headrace.runtime.network.type_inference import infer_types
 from headrace.runtime.network.work import multiply_adds
-from headrace.runtime.transform.functions import inline_functions
-from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
-
-if TYPE_CHECKING:
-    from headrace.plugins.openvino.backend.compilation import Compilation
-    from headrace.plugins.openvino.backend.core import Runtime
-    from headrace.plugins.openvino.compiler import Compiler
-    from headrace.plugins.openvino.executable_network import OpenVinoNetwork
 
 _FOR_CPU: Final = (NUM_STREAMS, INFERENCE_NUM_THREADS, DISABLE_TRANSFORMATIONS)
 _FOR_PARTS: Final = (INFERENCE_PRECISION_HINT, settings.COMPILED_SHAPES)
+_FOR_COMPILES: Final = (
+    DEVICE_ID,
+    INFERENCE_PRECISION_HINT,
+    INFERENCE_NUM_THREADS,
+    NUM_STREAMS,
+)
+_TOLD: Final = (
+    "FULL_DEVICE_NAME",
+    "DEVICE_TYPE",
+    "DEVICE_ARCHITECTURE",
+    settings.CAPABILITIES,
+    "RANGE_FOR_STREAMS",
+)
+"""Metrics that only OpenVINO knows."""
 _log = logging.getLogger(__name__)
 
 
-class OpenVinoPlugin(CompiledPlugin):
+class OpenVinoPlugin(OpenVinoDevice):
     """Every device that OpenVINO finds. DEVICE_ID is OpenVINO's name for a device, for example
     ``GPU.0``.
 
-    Any method that needs the library starts it. If the library does not start, the method raises
-    Unavailable, and the device is down from then on.
+    Thread-safe: `_lock_of_networks` guards `_networks`.
 
     Args:
-        start: starts the library; raises Unavailable.
+        compiling: the `CompilingPlugin`, or what represents it in this process. It has the same
+            configuration. It is closed with this device.
 
     Raises:
-        Unavailable: the library is not installed; or `config` has a value that only the library can
-            check, and the library does not start.
+        Unavailable: `config` has a value that only OpenVINO can check, and it does not start.
     """
 
-    schema = settings.SCHEMA
-    compile_checks_support = True
-    imports_native = True
-
     def __init__(
-        self,
-        name: str,
-        services: Services,
-        config: Mapping[str, str],
-        start: Callable[[], Compiler] = start_openvino,
+        self, name: str, services: Services, config: Mapping[str, str], compiling: Device
     ) -> None:
-        self.backend_version = f"OpenVINO {installed_version()}"
-        self._openvino = FirstUse(
-            start,
-            lambda compiler: self._places.announce(compiler.runtime.devices),
-            lambda reason: services.states.set(name, DeviceState.DOWN, reason),
-        )
+        self.backend_version = compiling.backend_version
+        self._compiling = compiling
         self._compiles = Compiles()
+        self._running: dict[Job, HeldNetwork] = {}
+        self._devices = OwnDevices(services, ("CPU", "HETERO"))
+        self._lock_of_networks = threading.Lock()
         self._networks: WeakSet[OpenVinoNetwork] = WeakSet()
-        super().__init__(name, services, config)
+        super().__init__(name, services, config, compiling.places)
+        self._unfollow = services.states.subscribe(self._heard)
 
     # -- description of the device --
 
     @property
     def full_name(self) -> str:  # type: ignore[override]  # of the default device
-        return self._runtime.full_name(self._runtime.devices[0])
+        return self._compiling.full_name
 
     @property
     def architecture(self) -> str:  # type: ignore[override]  # of the default device
-        return self._runtime.architecture(self._runtime.devices[0])
+        return self._compiling.architecture
 
     @property
     def capabilities(self) -> tuple[str, ...]:  # type: ignore[override]  # of the default device
-        return self._runtime.capabilities(self._runtime.devices[0])
-
-    @property
-    def _runtime(self) -> Runtime:
-        return self._openvino.get().runtime
+        return self._compiling.capabilities
 
     def announce(self) -> None:
         """Announces the plugin's devices if they are known. Until then they are shown as one."""
-        if self._openvino.made() is not None:
-            super().announce()
+        self._compiling.announce()
 
     def _device_ids(self) -> list[str]:
-        return self._runtime.devices
+        return self._compiling.device_ids()
 
     def _default_streams(self) -> int:
-        return hints.auto_streams(self.config)
+        return self._compiling.default_streams()
+
+    def _memory_bytes(self, device_id: str) -> int:
+        """What the compilations take. CPU has the weights."""
+        return self._compiling.memory_bytes(device_id)
 
     def set_config(self, changes: Mapping[str, str]) -> None:
-        """Does the same as `Device.set_config`. Starts OpenVINO first if only OpenVINO can check a
-        value. The start comes before the device's lock is taken, because a failure calls
-        listeners."""
-        if any(changes.get(key.name) for key in (DEVICE_ID, INFERENCE_PRECISION_HINT)):
-            self._openvino.get()
+        """As `Device.set_config`. OpenVINO makes its own checks."""
+        if self._started:
+            self._compiling.set_config(changes)
         super().set_config(changes)
 
-    def _set_config(self, config: Configuration) -> None:
-        if config[INFERENCE_PRECISION_HINT]:
-            self._precision(config, self.device_id(config))
-
     def _metrics(self) -> Mapping[str, Metric]:
-        return {
-            "FULL_DEVICE_NAME": lambda options: self._runtime.full_name(self._named(options)),
-            "DEVICE_TYPE": lambda options: self._runtime.device_type(self._named(options)),
-            "DEVICE_ARCHITECTURE": lambda options: self._runtime.architecture(self._named(options)),
-            "OPTIMIZATION_CAPABILITIES": lambda options: list(
-                self._runtime.capabilities(self._named(options))
-            ),
-            "RANGE_FOR_STREAMS": lambda options: Range(
-                *self._runtime.stream_range(self._named(options))
-            ),
-        }
+        return {name: partial(self._told, name) for name in _TOLD}
 
-    def _named(self, options: Mapping[str, str]) -> str:
-        return options.get(DEVICE_ID.name) or self.device_id(self.config)
+    def _told(self, name: str, options: Mapping[str, str]) -> ParameterValue:
+        return self._compiling.get_metric(name, options)
+
+    def _capabilities(self, device: str) -> list[str]:
+        return cast("list[str]", self._told(settings.CAPABILITIES, {DEVICE_ID.name: device}))
 
     # -- networks --
 
-    def transform_network(
-        self, network: Network, config: Configuration, options: NetworkOptions
-    ) -> Network:
-        """Transforms the network as every device does. Then inlines local functions, because
-        OpenVINO has none. Inputs that have a default become constants, because no request gives
-        them."""
-        transformed = super().transform_network(network, config, options)
-        model = transformed.model
-        if model.functions:
-            tracked(model, inline_functions)
-            infer_types(model)
-            name_layers(model.graph)
-            transformed = Network(model)
-        inputs = model.graph.inputs
-        inputs[:] = [value for value in inputs if not value.is_initializer()]
-        return transformed
-
-    def _transformations(self, config: Configuration) -> Sequence[Transformation]:
-        return TRANSFORMATIONS
-
-    def _add_extension(self, functions: Sequence[ir.Function]) -> None:
-        """Accepts any extension, because its functions are inlined."""
-
     def _support(self, network: Network, config: Configuration) -> Support:
+        return self._unclaimed(network, config).get
+
+    def _unclaimed(self, network: Network, config: Configuration) -> dict[ir.Node, str]:
         device = self.device_id(config)
-        return self._openvino.get().unclaimed(network, device).get
+        return unclaimed_layers(network, device, self._capabilities(device))
 
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> ExecutableNetwork:
-        compiler, device = self._openvino.get(), self.device_id(config)
         unclaimed = [
             UnsupportedLayer(node.name or "", node.op_type, why)
-            for node, why in compiler.unclaimed(network, device).items()
+            for node, why in self._unclaimed(network, config).items()
         ]
         if unclaimed and config[settings.FALLBACK] != settings.ALL:
             raise UnsupportedLayers(self.name, unclaimed)
-        config = self._fitted(network, config)
-        made = self._executable(network, config, None, unclaimed)
+        made = self._executable(network, config, unclaimed)
         try:
             made.compile_fixed(token)
         except BaseException:
@@ -203,35 +167,58 @@ class OpenVinoPlugin(CompiledPlugin):
     def _import(
         self, network: Network, native: bytes, config: Configuration, token: CancelToken
     ) -> ExecutableNetwork:
-        device, config = self.device_id(config), self._fitted(network, config)
-        properties = self._properties(config, device)
-        restored = self._openvino.get().restore(network, native, device, properties)
-        return self._executable(network, config, restored)
+        made = self._executable(network, config)
+        try:
+            made.restore(native, token)
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     def _executable(
         self,
         network: Network,
         config: Configuration,
-        compilation: Compilation | None,
         unclaimed: Sequence[UnsupportedLayer] = (),
     ) -> OpenVinoNetwork:
-        compiler, device = self._openvino.get(), self.device_id(config)
-        share = self._at_once(config)
+        device = self.device_id(config)
+        precision = settings.precision(config, device, self._capabilities(device))
+        config = self._fitted(network, config)
+        share = min(hints.streams(config), self.streams())
         shown = hints.chosen(config, share)
-        computed = {INFERENCE_PRECISION_HINT.name: self._precision(config, device)}
-        made = compiler.executable(
+        computed = {INFERENCE_PRECISION_HINT.name: precision}
+        shown = shown.schema.resolve(shown.explicit_strings(), computed)
+        given = shown.to_strings()
+        passed = {key.name: given[key.name] for key in _FOR_COMPILES}
+        passed[DISABLE_TRANSFORMATIONS.name] = "YES"  # it has been transformed
+        made = OpenVinoNetwork(
             network,
-            shown.schema.resolve(shown.explicit_strings(), computed),
+            shown,
             self.executor(config),
             share,
             self._compiles,
-            partial(compiler.compile, device=device, properties=self._properties(config, device)),
-            compilation,
+            partial(self._compiled, config=passed),
+            self._running,
             unclaimed,
-            self.services.risks,
         )
-        self._networks.add(made)
+        with self._lock_of_networks:
+            self._networks.add(made)
         return made
+
+    def _heard(self, event: DeviceEvent) -> None:
+        """Has the shapes compiled again when requests come, where OpenVINO's process has ended. The
+        next process is up at once then, because it need not compile them first."""
+        if event.device == self.name and event.state is DeviceState.RESTARTING:
+            with self._lock_of_networks:
+                networks = [*self._networks]
+            for network in networks:
+                network.forget_compilations()
+
+    def _compiled(
+        self, network: Network, *, config: Mapping[str, str], token: CancelToken, native: bytes
+    ) -> ExecutableNetwork:
+        """A network with known sizes, on OpenVINO."""
+        return self._compiling.load_network(Load(network, config, native=native, token=token))
 
     def _query(self, network: Network, transformed: Network, config: Configuration) -> QueryResult:
         """What OPENVINO claims, without what CPU does not run: nothing would check the answers."""
@@ -255,7 +242,8 @@ class OpenVinoPlugin(CompiledPlugin):
         made = super()._compile_checked(load, config, make)
         try:
             network = cast("OpenVinoNetwork", made.network)
-            network.stand_on(self._on_cpu(load, network.config))
+            is_apart = not isinstance(self._compiling, OpenVinoDevice)
+            network.stand_on(self._on_cpu(load, network.config), copied=is_apart)
             if network.unclaimed and (parts := self._in_parts(load, network.config)) is not None:
                 network.split(parts)
         except BaseException as error:
@@ -268,21 +256,10 @@ class OpenVinoPlugin(CompiledPlugin):
 
     # -- inside --
 
-    def _properties(self, config: Configuration, device: str) -> dict[str, object]:
-        precision = self._precision(config, device)
-        settable = self._runtime.settable(device)
-        return settings.properties(config, precision, settable, self._at_once(config))
-
-    def _precision(self, config: Configuration, device: str) -> str:
-        return settings.precision(config, device, self._runtime.capabilities(device))
-
     def _fitted(self, network: Network, config: Configuration) -> Configuration:
         """The configuration, with as many streams and threads as the network has work for."""
         work = multiply_adds(network)
         return hints.chosen(config, min(hints.streams(config, work), self.streams()), work)
-
-    def _at_once(self, config: Configuration) -> int:
-        return min(hints.streams(config), self.streams())
 
     def _on_cpu(self, load: Load, config: Configuration) -> ExecutableNetwork:
         """The network on CPU, with as many streams and threads.
@@ -305,7 +282,7 @@ class OpenVinoPlugin(CompiledPlugin):
         mine = DeviceName(self.name, self.device_id(config))
         options = replace(load.options, members=(Member(mine), Member(DeviceName("CPU"))))
         try:
-            hetero = self.services.devices.plugin("HETERO")
+            hetero = self._devices.plugin("HETERO")
             parts = hetero.load_network(Load(load.network, passed, options, token=load.token))
         except HeadraceError as error:
             if load.token.error is not None:
@@ -321,18 +298,18 @@ class OpenVinoPlugin(CompiledPlugin):
     def _cpu(self) -> Plugin:
         """
         Raises:
-            NotFound, Unavailable: the server has no CPU.
+            NotFound, Unavailable: CPU is not installed, or does not start.
         """
-        return self.services.devices.plugin("CPU")
+        return self._devices.plugin("CPU")
 
-    def _memory_bytes(self, device_id: str) -> int:
-        """The weights, which CPU has, and what the compilations were measured to take."""
-        device = f"{self.name}.{device_id}"
-        networks = (each for each in [*self._networks] if each.place.device == device)
-        return super()._memory_bytes(device_id) + sum(
-            network.compiled_bytes for network in networks
-        )
+    def kill(self) -> None:
+        super().kill()
+        self._compiling.kill()
+        self._devices.kill()
 
     def _close(self) -> None:
+        self._unfollow()
         self._compiles.stop()
+        self._compiling.close()
+        self._devices.close()
         super()._close()

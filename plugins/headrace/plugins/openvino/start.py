@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.runtime.errors import NotInstalled, Unavailable
 
 if TYPE_CHECKING:
-    from headrace.plugins.openvino.compiler import Compiler
+    from headrace.plugins.openvino.backend.compiler import Compiler
 
 _log = logging.getLogger(__name__)
 
@@ -46,9 +46,9 @@ def start_openvino() -> Compiler:
         Unavailable: the library cannot be imported, does not start, or finds no device.
     """
     try:
+        from headrace.plugins.openvino.backend.compiler import Compiler
         from headrace.plugins.openvino.backend.core import Runtime
         from headrace.plugins.openvino.claims.unclaimed import version_of_claims
-        from headrace.plugins.openvino.compiler import Compiler
     except Exception as error:
         raise Unavailable(f"OpenVINO cannot be imported ({error}); {_REMEDY}") from error
     try:

@@ -13,7 +13,7 @@ PLUGIN_API_VERSION = 1
 
 _C = TypeVar("_C", bound="Callable[..., Plugin]")
 
-Isolated: TypeAlias = bool | Literal["by default"]
+Isolated: TypeAlias = bool | Literal["by default", "in part"]
 
 
 def plugin_api(
@@ -24,8 +24,9 @@ def plugin_api(
     Args:
         isolated: whether the device runs in a process of its own. True: always, because it does not
             work otherwise. "by default": unless the server's configuration says ISOLATION=NONE.
-            False: only if the configuration says ISOLATION=PROCESS. The server imports the module
-            of the function in each case, so the module should import no backend.
+            False: only if the configuration says ISOLATION=PROCESS. "in part": the plugin is in
+            the server, and gives its backend a process unless it gets ISOLATION=NONE. The server
+            imports the module of the function in each case, so the module should import no backend.
         late: the function and its plugin do not load the backend before it is needed. The
             process of such a device starts at the device's first use. Until then the server makes
             the plugin without any settings, and asks it for its keys and the names of its metrics.

@@ -26,6 +26,7 @@ from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
 from headrace.runtime.device.load import Load, LoadResult
+from headrace.runtime.device.places import Places
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import (
@@ -79,7 +80,7 @@ class CompiledPlugin(Device):
     how it compiles a network. Thread-safe.
 
     Args:
-        name, services, config: as `Device`.
+        name, services, config, places: as `Device`.
     """
 
     full_name: str = ""
@@ -91,9 +92,15 @@ class CompiledPlugin(Device):
     trials: TrialProcesses | None = None
     """Where strangers' models are compiled first; None if there is no such place."""
 
-    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        services: Services,
+        config: Mapping[str, str],
+        places: Places | None = None,
+    ) -> None:
         self._extensions = Extensions()
-        super().__init__(name, services, config)
+        super().__init__(name, services, config, places)
 
     # -- networks --
 

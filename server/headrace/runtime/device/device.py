@@ -106,6 +106,11 @@ class Device(Plugin):
         table["SUPPORTED_METRICS"] = lambda _: list(table)
         return table
 
+    @property
+    def places(self) -> Places:
+        """Where its networks run, for a device that stands in front of it."""
+        return self._places
+
     def device_ids(self) -> list[str]:
         return self._device_ids()
 

@@ -30,6 +30,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.admission import Admission
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job, LayerProfile, Outcome
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.execution.stages import Dispatcher, Stage, StageRunner
@@ -145,6 +146,7 @@ class ExecutableNetwork:
             execution_timeout=self.config.get(EXECUTION_TIMEOUT),
             inline=self.executor.inline_budget(safe=self.inline_safe) if self.executor else None,
             dispatcher=self._dispatcher(),
+            patience=self.patience(),
         )
         if not hasattr(type(self), "_start"):
             self._start = self._runner.start
@@ -159,10 +161,14 @@ class ExecutableNetwork:
         if not self._closed:
             self._closed = True
             self._close()
-            self.network = _NOTHING
+            self.forget_network()
             vars(self).pop("_start", None)
             if runner := vars(self).pop("_runner", None):  # its stages refer to this network
                 runner.timeout.close()
+
+    def forget_network(self) -> None:
+        """Keeps no reference to the network any more, for a device that has its own copy."""
+        self.network = _NOTHING
 
     # -- inference --
 
@@ -363,6 +369,10 @@ class ExecutableNetwork:
 
     def _dispatcher(self) -> Dispatcher | None:
         """What starts jobs in another process, for a device that needs no thread to wait there."""
+        return None
+
+    def patience(self) -> Patience | None:
+        """What is done about a run that goes on after it has been cancelled; None for nothing."""
         return None
 
     # -- hooks of the device --

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -83,19 +82,6 @@ class LoadedNetworks(Protocol):
     def serving(self, name: str) -> Mapping[str, int]: ...
 
 
-class Risks(Protocol):
-    """What a device's process does that may end it, and that it can do without. The server
-    remembers what was under way when the process ended, and tells the next process."""
-
-    @property
-    def ended(self) -> Collection[str]:
-        """What has ended processes of the device."""
-
-    def taking(self, what: str) -> AbstractContextManager[None]:
-        """Within it, the end of the process is put down to `what` and whatever else is taken then,
-        and to no request, load or query."""
-
-
 class Readers(Protocol):
     """A thread that waits for many descriptors at once and may not wait for anything else, such as
     that of the server's event loop."""
@@ -121,7 +107,6 @@ class Services:
             no such folder.
         max_load_seconds: for how long a device's process may load or query one network.
         loads: for virtual devices; None in a process of a device.
-        risks: in a process of a device; None in the server.
         networks: the server's networks; None in a process of a device.
         with_responses: loads a network that may have a response cache: it is given the whole
             configuration, and what loads the network with the rest of it. None in a process of a
@@ -139,7 +124,6 @@ class Services:
     isolated: bool = False
     max_load_seconds: float = math.inf
     loads: Loads | None = None
-    risks: Risks | None = None
     networks: LoadedNetworks | None = None
     with_responses: (
         Callable[

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from headrace.runtime.errors import RanTooLong
@@ -26,11 +27,11 @@ class Patience(NamedTuple):
 
     Attributes:
         seconds: how long it may go on.
-        end: ends it; must be brief.
+        end: ends the job's run; must be brief.
     """
 
     seconds: float
-    end: Callable[[], object]
+    end: Callable[[Job], object]
 
 
 class ExecutionTimeout:
@@ -126,7 +127,8 @@ class ExecutionTimeout:
 
     def _be_patient(self, job: Job, now: float, patience: Patience) -> None:
         when = now + patience.seconds
-        entry = self._timer.schedule(when, patience.end, _PATIENCE_RESOLUTION_SECONDS)
+        end = partial(patience.end, job)
+        entry = self._timer.schedule(when, end, _PATIENCE_RESOLUTION_SECONDS)
         self._cancelled[job] = entry
         if job not in self.running:  # it has ended meanwhile, perhaps before it was listed
             self.end(job)

@@ -30,13 +30,7 @@ OnAnswer: TypeAlias = Callable[[BaseException | None], None]
 
 
 class Dispatcher(Protocol):
-    """Starts jobs in another process, without waiting. Thread-safe. Its methods do not raise.
-
-    Attributes:
-        patience: for runs that go on after their EXECUTION_TIMEOUT, on any thread; None for none.
-    """
-
-    patience: Patience | None
+    """Starts jobs in another process, without waiting. Thread-safe. Its methods do not raise."""
 
     def fits(self, job: Job) -> bool:
         """Whether it may be able to start the job. Takes microseconds."""
@@ -64,6 +58,7 @@ class StageRunner:
             (0: never).
         inline: records durations if the device may compute on the submitter's thread.
         dispatcher: starts jobs that `may_run_inline` in another process, if they fit.
+        patience: for runs that go on after `execution_timeout`, on any thread; None for none.
     """
 
     def __init__(
@@ -74,6 +69,7 @@ class StageRunner:
         execution_timeout: float = 0.0,
         inline: InlineBudget | None = None,
         dispatcher: Dispatcher | None = None,
+        patience: Patience | None = None,
     ) -> None:
         hops: list[_Hop] = []
         for share, stage in stages:
@@ -82,7 +78,6 @@ class StageRunner:
             else:
                 hops.append(_Hop(share, (stage,)))
         self.hops = tuple(hops)
-        patience = None if dispatcher is None else dispatcher.patience
         self.timeout = ExecutionTimeout(timer, execution_timeout, patience=patience)
         self.inline = inline if len(hops) == 1 else None
         self.dispatcher = dispatcher if len(hops) == 1 else None

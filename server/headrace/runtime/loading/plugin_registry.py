@@ -178,7 +178,8 @@ class _Available(Mapping[str, list[str]]):
 
 
 def _isolated(source: PluginSource, isolate: bool) -> bool:
-    """Whether the device gets a process of its own. If so, only that process imports the backend.
+    """Whether all of the device gets a process of its own. If so, only that process imports the
+    backend.
 
     Raises:
         InvalidArgument: the configuration asks for something impossible or contradictory.
@@ -192,18 +193,20 @@ def _isolated(source: PluginSource, isolate: bool) -> bool:
                 f"{ISOLATION.name} for the devices that it uses"
             )
         return False
-    if wanted == PROCESS:
-        return True
     if wanted == NONE and isolate:
         raise _wrong_isolation(
             f"{source.device} has {ISOLATION.name}={NONE}, but isolate_devices puts every device "
             "into a process of its own; remove one of the two"
         )
     create = source.load()
-    check_version(create)
     usual = getattr(create, "headrace_isolated", False)
+    if wanted == PROCESS and usual != "in part":
+        return True
+    check_version(create)
     if wanted == NONE and usual is True:
         raise _wrong_isolation(f"{source.device} works only with {ISOLATION.name}={PROCESS}")
+    if usual == "in part":
+        return False
     return wanted != NONE and (isolate or bool(usual))
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino.backend.compiler import Compiler
+from headrace.plugins.openvino.compiling import CompilingPlugin
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.running.shapes import ShapeTable
 from headrace.plugins.openvino.start import start_openvino
@@ -28,7 +29,8 @@ def compiler() -> Compiler:
 def plugin(compiler: Compiler) -> Iterator[Plugin]:
     @plugin_api(1)
     def create(name: str, offered: Services, config: Mapping[str, str]) -> Plugin:
-        return OpenVinoPlugin(name, offered, config, lambda: compiler)
+        compiling = CompilingPlugin(name, offered, config, lambda: compiler)
+        return OpenVinoPlugin(name, offered, config, compiling)
 
     sources = [installed_plugins()[each] for each in ("CPU", "HETERO", "BATCH")]
     with services([*sources, PluginSource("OPENVINO", lambda: create)]) as offered:

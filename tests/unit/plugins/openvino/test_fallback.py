@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +13,25 @@ from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.hetero.executable_network import HeteroNetwork
 from headrace.plugins.openvino.backend.compilation import Compilation
 from headrace.plugins.openvino.backend.core import Runtime
+from headrace.plugins.openvino.backend.executable_network import CompiledNetwork
 from headrace.plugins.openvino.executable_network import FALLBACK_REQUESTS, OpenVinoNetwork
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.running import shapes
-from headrace.plugins.openvino.running.parts import Parts
+from headrace.plugins.openvino.running.held_network import HeldNetwork
 from headrace.plugins.openvino.running.shapes import TRIALS, ShapeTable
 from headrace.runtime.config.device_name import DeviceName, Member
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
-from headrace.runtime.errors import FailedPrecondition, InvalidArgument, UnsupportedLayers
-from headrace.runtime.execution.job import Job
+from headrace.runtime.errors import (
+    EndedWorker,
+    FailedPrecondition,
+    HeadraceError,
+    InvalidArgument,
+    Unavailable,
+    UnsupportedLayers,
+)
+from headrace.runtime.execution.execution_timeout import Patience
+from headrace.runtime.execution.job import Job, nobody_waits
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.testing.case import network_of, parse
@@ -266,10 +273,10 @@ def test_an_unload_waits_for_the_compile(rig: Any, monkeypatch: pytest.MonkeyPat
     network = rig()
     compile_with = network.network._compile_with
 
-    def slowly(*given: Any) -> Any:
+    def slowly(*given: Any, **named: Any) -> Any:
         began.set()
         assert goes_on.wait(PATIENCE_SECONDS)
-        return compile_with(*given)
+        return compile_with(*given, **named)
 
     monkeypatch.setattr(network.network, "_compile_with", slowly)
     for _ in range(2):
@@ -287,10 +294,10 @@ def test_a_compilation_counts_as_the_memory_by_which_the_process_has_grown(
     rig: Any, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = [1000, 1000 + 300, 2000, 2000 + 40]  # a compile, and its first run
-    told = iter([*first, 5000, 5000 - 340 + 70, 6000, 6000 + 5])
-    monkeypatch.setattr(
-        "headrace.plugins.openvino.executable_network.proportional_bytes", lambda: next(told)
-    )
+    told = iter([*first, 5000, 5000 + 70, 6000, 6000 + 5])
+    for module in ("compiling", "backend.executable_network"):
+        measures = f"headrace.plugins.openvino.{module}.proportional_bytes"
+        monkeypatch.setattr(measures, lambda: next(told))
     network = rig(COMPILED_SHAPES="1")
     before = plugin.memory_bytes("CPU")
     network.until_it_runs(x=X)
@@ -327,91 +334,196 @@ def test_it_says_why_a_shape_stays_on_cpu(rig: Any) -> None:
 
 def test_the_reasons_are_those_that_the_table_names() -> None:
     known = {shapes.COMPILING, shapes.DIFFERED, shapes.EMPTY, shapes.SLOWER, shapes.UNCLAIMED}
-    assert all(each in FALLBACK_REQUESTS.help for each in known | {shapes.VALUES})
-
-
-class Ends:
-    """What has ended processes, and what would if this were a process of its own."""
-
-    def __init__(self) -> None:
-        self.ended: set[str] = set()
-        self.taken: list[str] = []
-
-    @contextmanager
-    def taking(self, what: str) -> Iterator[None]:
-        self.taken.append(what)
-        yield
+    assert all(each in FALLBACK_REQUESTS.help for each in known | {shapes.VALUES, shapes.DOWN})
 
 
 FIXED = "f (float[2,3] x) => (float[2,3] y) { y = Neg(x) }"
 
 
+class Failing:
+    """Has each compile fail with an error, and counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.error: HeadraceError | None = None
+        self.count = 0
+        compile_ = OpenVinoPlugin._compiled
+
+        def compiled(*given: Any, **named: Any) -> Any:
+            self.count += 1
+            if self.error is not None:
+                raise self.error
+            return compile_(*given, **named)
+
+        monkeypatch.setattr(OpenVinoPlugin, "_compiled", compiled)
+
+
 @pytest.fixture
-def ends(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> Ends:
-    """What the device's processes have ended over, from before the load."""
-    found = Ends()
-    monkeypatch.setattr(plugin, "services", replace(plugin.services, risks=found))
-    return found
+def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
+    return Failing(monkeypatch)
 
 
-def test_so_does_the_shape_of_a_network_whose_load_ended_it(rig: Any, ends: Ends) -> None:
-    rig(FIXED)
-    ends.ended = {*ends.taken}
-    again = rig(FIXED)
-    assert len(ends.taken) == 1
-    assert again.network.notes == (
-        "2x3 stays on CPU: unclaimed: its compile ended the process of the device",
-    )
-    assert np.array_equal(again.infer(x=X), -X)
-    assert again.ran == ["CPU"]
-
-
-def test_without_a_fallback_such_a_load_is_refused_and_such_a_request(
-    rig: Any, plugin: Plugin, ends: Ends
-) -> None:
-    network = rig(FALLBACK="NO")
-    rig(FIXED, FALLBACK="NO")
-    network.infer(x=X)
-    ends.ended = {*ends.taken}
-    assert len(ends.ended) == 2
-    again = rig(FALLBACK="NO")
-    with pytest.raises(FailedPrecondition, match="its compile ended the process"):
-        again.infer(x=X)
-    with pytest.raises(FailedPrecondition, match="its compile ended the process"):
-        rig(FIXED, FALLBACK="NO")
-
-
-def test_a_shape_whose_compile_ended_the_process_stays_on_cpu(rig: Any) -> None:
-    network, ends = rig(), Ends()
-    network.network._risks = ends
-    for x in (X, X.T):
-        for _ in range(2):
-            network.infer(x=x)
-    assert len(ends.taken) == 2
-    again = rig()
-    again.network._risks = ends
-    ends.ended = {ends.taken[0]}
-    for x in (X, X.T):
-        for _ in range(2):
-            again.infer(x=x)
-    assert again.network.get_metric("COMPILED_SHAPES") == ["3x2"]
-    assert again.network.get_metric("FALLBACK_SHAPES") == [
-        "2x3: unclaimed: its compile ended the process of the device"
+def test_a_shape_whose_compile_ended_the_process_stays_on_cpu(rig: Any, failing: Failing) -> None:
+    network = rig()
+    failing.error = EndedWorker("this model ended the process")
+    network.until_it_runs(x=X)
+    assert failing.count == 1
+    failing.error = None
+    network.until_it_runs(x=X.T)
+    assert network.network.get_metric("COMPILED_SHAPES") == ["3x2"]
+    assert network.network.get_metric("FALLBACK_SHAPES") == [
+        "2x3: unclaimed: this model ended the process"
     ]
 
 
-def test_after_three_shapes_none_of_the_network_is_compiled(rig: Any) -> None:
-    network, ends = rig(), Ends()
-    network.network._risks = ends
-    ends.ended = {f"{network.network._structure} {at}" for at in range(3)}
+def test_after_three_shapes_none_of_the_network_is_compiled(rig: Any, failing: Failing) -> None:
+    network = rig()
+    failing.error = EndedWorker("this model ended the process")
+    for size in (1, 2, 3, 4):
+        network.until_it_runs(x=np.ones((size, 3), np.float32))
+    assert failing.count == 3
+    assert len(network.network.get_metric("FALLBACK_SHAPES")) == 4
+
+
+def test_so_does_the_shape_of_a_network_whose_load_ended_it(rig: Any, failing: Failing) -> None:
+    failing.error = EndedWorker("this model ended the process")
+    network = rig(FIXED)
+    assert network.network.notes == ("2x3 stays on CPU: unclaimed: this model ended the process",)
+    assert np.array_equal(network.infer(x=X), -X)
+    assert network.ran == ["CPU"]
+
+
+def test_without_a_fallback_such_a_load_is_refused_and_such_a_request(
+    rig: Any, failing: Failing
+) -> None:
+    network = rig(FALLBACK="NO")
+    failing.error = EndedWorker("this model ended the process")
+    with pytest.raises(FailedPrecondition, match="ended the process"):
+        network.infer(x=X)
+    with pytest.raises(EndedWorker):
+        rig(FIXED, FALLBACK="NO")
+
+
+def test_a_shape_that_cannot_be_compiled_now_is_compiled_later(rig: Any, failing: Failing) -> None:
+    network = rig()
+    failing.error = Unavailable("the process is being started again")
+    for _ in range(4):
+        assert np.array_equal(network.infer(x=X), -X)
+    assert failing.count == 2
+    failing.error = None
+    network.until_it_runs(x=X)
+    network.infer(x=X)
+    assert network.ran == ["OPENVINO"]
+    assert network.reasons == {"compiling": 6}
+
+
+def test_without_a_fallback_a_request_is_told_to_come_again(rig: Any, failing: Failing) -> None:
+    network = rig(FALLBACK="NO")
+    failing.error = Unavailable("the process is being started again")
+    with pytest.raises(Unavailable, match="started again"):
+        network.infer(x=X)
+    failing.error = None
+    assert np.array_equal(network.infer(x=X), -X)
+
+
+def fail_runs(monkeypatch: pytest.MonkeyPatch, error: HeadraceError) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Compilation, "run", fails)
+
+
+def test_where_the_process_has_ended_cpu_runs_a_shape_until_it_is_compiled_again(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = rig()
+    network.until_it_runs(x=X)
+    with monkeypatch.context() as ended:
+        fail_runs(ended, Unavailable("the process ended"))
+        assert np.array_equal(network.infer(x=X), -X)
+    assert network.network.get_metric("COMPILED_SHAPES") == []
+    assert network.reasons == {"compiling": 2, "down": 1}
+    network.until_it_runs(x=X)
+    network.infer(x=X)
+    assert network.ran == ["OPENVINO"]
+
+
+def test_a_shape_a_request_of_which_ended_the_process_stays_on_cpu(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = rig()
+    network.until_it_runs(x=X)
+    with monkeypatch.context() as ended:
+        fail_runs(ended, EndedWorker("this request ended the process"))
+        assert np.array_equal(network.infer(x=X), -X)
+    network.until_it_runs(x=X)
+    assert network.ran == ["CPU"]
+    assert network.network.get_metric("FALLBACK_SHAPES") == [
+        "2x3: down: this request ended the process"
+    ]
+
+
+def test_a_trial_in_which_the_process_ends_decides_nothing(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = rig()
     for _ in range(2):
         network.infer(x=X)
-    assert not ends.taken
-    other = rig("f (float[N] x) => (float[N] y) { y = Abs(x) }")
-    other.network._risks = ends
-    for _ in range(2):
-        other.infer(x=X[0])
-    assert len(ends.taken) == 1
+    with monkeypatch.context() as ended:
+        fail_runs(ended, Unavailable("the process ended"))
+        assert np.array_equal(network.infer(x=X), -X)
+    assert network.network.get_metric("FALLBACK_SHAPES") == []
+    network.until_it_runs(x=X)
+    network.infer(x=X)
+    assert network.ran == ["OPENVINO"]
+
+
+def test_only_a_request_that_cpu_runs_for_certain_may_run_on_the_thread_that_submits_it(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, threads = rig(), list[int]()
+    cpu = type(network.network._cpu)
+    compute = cpu._infer
+
+    def noted(executable: Any, job: Job) -> None:
+        threads.append(threading.get_ident())
+        compute(executable, job)
+
+    monkeypatch.setattr(cpu, "_infer", noted)
+
+    def runs_here() -> bool:
+        network.network._on_cpu.inline.allowed = True
+        threads.clear()
+        ended = threading.Event()
+        job = Job({"x": X}, lambda _: ended.set(), output_names=("y",), may_run_inline=True)
+        network.network.submit(job)
+        assert ended.wait(PATIENCE_SECONDS)
+        network.plugin._compiles.wait(network.network)
+        return threads == [threading.get_ident()]
+
+    assert [runs_here() for _ in range(3)] == [True, True, False]  # the third is a trial
+
+
+def test_a_run_that_goes_on_after_its_timeout_is_ended_where_it_runs(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, ended = rig(), list[tuple[str, Job]]()
+    network.until_it_runs(x=X)
+
+    def patience(device: str) -> Any:
+        return lambda _: Patience(0.0, lambda job: ended.append((device, job)))
+
+    def goes_on(_: Any, job: Job, *__: Any, **___: Any) -> Any:
+        network.network.patience().end(job)
+        return {"y": -X}
+
+    monkeypatch.setattr(CompiledNetwork, "patience", patience("OPENVINO"))
+    monkeypatch.setattr(type(network.network._cpu), "patience", patience("CPU"))
+    monkeypatch.setattr(Compilation, "run", goes_on)
+    network.infer(x=X)
+    assert [device for device, _ in ended] == ["OPENVINO"]
+    network.network.patience().end(Job({}, nobody_waits))
+    assert [device for device, _ in ended] == ["OPENVINO", "CPU"]
+    assert not network.plugin._running
 
 
 UNCLAIMED = "f (float[N] x) => (int64[1,M] y) { a = Neg(x) b = Abs(a) y = NonZero(b) }"
@@ -454,7 +566,7 @@ def test_and_stays_on_cpu_where_its_parts_are_slower(
     rig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slower(table: Any, key: Any, compilation: Any, _: Any, *, equal: bool) -> str:
-        in_parts = isinstance(compilation, Parts)
+        in_parts = isinstance(compilation, HeldNetwork) and "parts" in compilation.where
         return _TRIED(table, key, compilation, (2.0, 1.0 + 2 * (not in_parts)), equal=equal)
 
     monkeypatch.setattr(ShapeTable, "tried", slower)

@@ -17,8 +17,8 @@ from onnx import numpy_helper
 
 from headrace.plugins import openvino as openvino_plugin
 from headrace.plugins.openvino.backend import core
+from headrace.plugins.openvino.backend.compiler import Compiler
 from headrace.plugins.openvino.backend.core import Runtime
-from headrace.plugins.openvino.compiler import Compiler
 from headrace.plugins.openvino.config import SCHEMA, precision, properties
 from headrace.plugins.openvino.library import openvino
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
@@ -55,7 +55,7 @@ def test_the_creation_function_declares_its_plugin_api() -> None:
 
 def test_importing_it_reports_to_nobody() -> None:
     program = (
-        "import sys, threading; import headrace.plugins.openvino.compiler; "
+        "import sys, threading; import headrace.plugins.openvino.backend.compiler; "
         "print([t.name for t in threading.enumerate()], 'openvino_telemetry' in sys.modules)"
     )
     said = subprocess.run(

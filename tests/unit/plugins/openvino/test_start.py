@@ -6,11 +6,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pytest
 
+from headrace.plugins.openvino.backend.compiler import Compiler
 from headrace.plugins.openvino.claims import allowed
-from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino.compiling import CompilingPlugin
+from headrace.plugins.openvino.executable_network import OpenVinoNetwork
 from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.start import FirstUse, installed_version, start_openvino
 from headrace.runtime.device.load import Load
@@ -22,7 +26,11 @@ from headrace.runtime.isolation.server.plugin import IsolatedPlugin
 from headrace.runtime.isolation.server.process import WorkerProcess
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.testing import networks
+from headrace.testing.case import network_of
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.occupied import eventually
 from headrace.testing.services import services
+from tests.support.patience import PATIENCE_SECONDS
 
 _CRASHING = "tests.support.crashing_device"
 
@@ -45,6 +53,12 @@ class Starts:
         if self._reason:
             raise Unavailable(self._reason)
         return start_openvino()
+
+
+def standing_alone(offered: Services, config: Mapping[str, str], start: Starts) -> OpenVinoPlugin:
+    """The device in this process."""
+    compiling = CompilingPlugin("OPENVINO", offered, config, start)
+    return OpenVinoPlugin("OPENVINO", offered, config, compiling)
 
 
 def test_what_is_not_installed_is_told_with_the_remedy() -> None:
@@ -71,7 +85,7 @@ def test_asking_an_idle_device_for_configuration_and_metric_names_starts_nothing
     offered: Services,
 ) -> None:
     starts = Starts("not wanted")
-    plugin = OpenVinoPlugin("OPENVINO", offered, {"NUM_STREAMS": "2"}, starts)
+    plugin = standing_alone(offered, {"NUM_STREAMS": "2"}, starts)
     plugin.announce()
     assert plugin.get_config("NUM_STREAMS") == 2
     assert "FULL_DEVICE_NAME" in plugin.metrics()
@@ -83,7 +97,7 @@ def test_asking_an_idle_device_for_configuration_and_metric_names_starts_nothing
 
 def test_the_first_load_starts_it_and_shows_its_devices(offered: Services) -> None:
     starts = Starts()
-    plugin = OpenVinoPlugin("OPENVINO", offered, {}, starts)
+    plugin = standing_alone(offered, {}, starts)
     plugin.announce()
     plugin.load_network(Load(networks.add().network)).close()
     assert starts.count == 1
@@ -92,14 +106,14 @@ def test_the_first_load_starts_it_and_shows_its_devices(offered: Services) -> No
 
 def test_what_only_the_library_can_judge_starts_it_at_once(offered: Services) -> None:
     with pytest.raises(Unavailable, match="no driver"):
-        OpenVinoPlugin("OPENVINO", offered, {"DEVICE_ID": "GPU.7"}, Starts("no driver"))
+        standing_alone(offered, {"DEVICE_ID": "GPU.7"}, Starts("no driver"))
 
 
 def test_a_start_that_fails_takes_the_device_down_with_its_reason(offered: Services) -> None:
     heard: list[DeviceEvent] = []
     offered.states.subscribe(lambda each: None if each.device == "CPU" else heard.append(each))
     starts = Starts("OpenVINO finds no device on this machine")
-    plugin = OpenVinoPlugin("OPENVINO", offered, {}, starts)
+    plugin = standing_alone(offered, {}, starts)
     for _ in range(2):
         with pytest.raises(Unavailable, match="finds no device"):
             plugin.load_network(Load(networks.add().network))
@@ -131,13 +145,13 @@ def test_many_at_once_start_it_once_and_all_wait() -> None:
 
 
 @contextmanager
-def apart(offered: Services, config: Mapping[str, str] | None = None) -> Iterator[IsolatedPlugin]:
-    """The device in a process of its own."""
+def apart(offered: Services, config: Mapping[str, str] | None = None) -> Iterator[OpenVinoPlugin]:
+    """The device with a process of its own for OpenVINO."""
     registry = PluginRegistry()
     source = factory_source("OPENVINO", "headrace.plugins.openvino:create_plugin")
     registry.start([source.configured("OPENVINO", config or {})], offered)
     plugin = registry.plugin("OPENVINO")
-    assert isinstance(plugin, IsolatedPlugin)
+    assert isinstance(plugin, OpenVinoPlugin)
     plugin.announce()
     try:
         yield plugin
@@ -145,8 +159,9 @@ def apart(offered: Services, config: Mapping[str, str] | None = None) -> Iterato
         registry.close()
 
 
-def is_running(plugin: IsolatedPlugin) -> bool:
-    return plugin._host._worker is not None
+def is_running(plugin: OpenVinoPlugin) -> bool:
+    assert isinstance(plugin._compiling, IsolatedPlugin)
+    return plugin._compiling._host._worker is not None
 
 
 def test_its_process_starts_when_something_needs_it(offered: Services) -> None:
@@ -180,6 +195,35 @@ def test_a_mistake_in_its_configuration_ends_the_start_though_it_starts_late(
 ) -> None:
     with pytest.raises(HeadraceError, match=message), apart(offered, config):
         pass
+
+
+@pytest.mark.usefixtures("openvino_is_faster")
+def test_cpu_answers_when_its_process_ends_until_the_shape_is_compiled_again(
+    offered: Services,
+) -> None:
+    text = "f (float[N,M] x) => (float[N,M] y) { y = Neg(x) }"
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with apart(offered) as plugin:
+        network = plugin.load_network(Load(network_of(text)))
+        assert isinstance(network, OpenVinoNetwork)
+
+        def is_right() -> bool:
+            found: Any = InferRequest(network).infer({"x": x})["y"]
+            return np.array_equal(found, -x)
+
+        def runs_on_openvino() -> bool:
+            assert is_right()
+            plugin._compiles.wait(network)
+            return [each.device for each in network.shapes()] == ["OPENVINO.CPU"]
+
+        eventually(runs_on_openvino, "OpenVINO was to run the shape")
+        assert isinstance(plugin._compiling, IsolatedPlugin)
+        worker = plugin._compiling._host.worker()
+        worker.kill()
+        worker.ended.wait(PATIENCE_SECONDS)
+        assert is_right()
+        eventually(runs_on_openvino, "the shape was to be compiled again")
+        network.close()
 
 
 def test_a_first_worker_that_is_killed_is_started_anew_for_the_next_that_needs_it(

@@ -142,7 +142,7 @@ def test_no_limit_any_more_lets_what_runs_go_on(timer: ManualTimer) -> None:
 
 def test_patience_ends_once_with_each_run_that_ignores_its_cancel(timer: ManualTimer) -> None:
     ended: list[float] = []
-    patience = Patience(2.0, lambda: ended.append(timer.clock.now))
+    patience = Patience(2.0, lambda _: ended.append(timer.clock.now))
     timeout = ExecutionTimeout(timer, 10.0, timer.clock, patience)
     obeys, ignores, quick = jobs = [started(timer) for _ in range(3)]
     for job in jobs:
@@ -160,8 +160,8 @@ def test_patience_ends_once_with_each_run_that_ignores_its_cancel(timer: ManualT
 
 
 def test_patience_forgets_a_run_that_ends_in_time(timer: ManualTimer) -> None:
-    ended: list[None] = []
-    timeout = ExecutionTimeout(timer, 10.0, timer.clock, Patience(2.0, lambda: ended.append(None)))
+    ended: list[Job] = []
+    timeout = ExecutionTimeout(timer, 10.0, timer.clock, Patience(2.0, ended.append))
     job = started(timer)
     timeout.begin(job)
     timer.advance(11)

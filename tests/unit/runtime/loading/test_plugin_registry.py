@@ -162,6 +162,9 @@ def test_a_mistake_in_a_plugins_configuration_ends_the_start(
         ("by default", "NONE", False, False),
         ("by default", "PROCESS", True, True),
         (True, None, False, True),
+        ("in part", None, True, False),
+        ("in part", "NONE", False, False),
+        ("in part", "PROCESS", False, False),
     ],
 )
 def test_where_a_device_lives_is_its_own_choice_unless_the_operator_says(

@@ -20,7 +20,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Array, Value
 
 _PATTERN: Final = 0xA5
-"""Fills the memory of outputs in a trial. What a run does not write then differs from an answer."""
+"""Marks the memory of outputs. What a run does not write then differs from an answer."""
 _STAMP: Final = b"headrace shapes 1\n"
 """Exported networks start with it. Raise the number when networks get other guards or repairs than
 before. Then no network that was exported without them is restored."""
@@ -64,13 +64,12 @@ class Compilation:
         self._idle: deque[_Request] = deque()
         self.graph = profiling.graph(model.get_runtime_model(), network)
 
-    def run(self, job: Job, device: str, *, trial: bool = False) -> dict[str, Value]:
+    def run(self, job: Job, device: str, *, marked: bool = False) -> dict[str, Value]:
         """Runs the job, and returns its outputs. They do not lie in memory of the compilation.
 
         Args:
             device: for a profile, the device's name.
-            trial: another device answers the job: leave its room alone, and mark memory that the
-                run does not write.
+            marked: mark memory that the run does not write.
 
         Raises:
             HeadraceError: see `failures.run_failure`. If the job was cancelled, any error.
@@ -80,9 +79,8 @@ class Compilation:
         except IndexError:
             request = self._new_request()
         try:
-            room = _NO_ROOM if trial else job.room or _NO_ROOM
-            found = request.run(job, room, _PATTERN if trial else None)
-            if job.profile and not trial:
+            found = request.run(job, job.room or _NO_ROOM, _PATTERN if marked else None)
+            if job.profile:
                 job.layers = profiling.layers(request.costs(), self.graph, device)
             return found
         except Exception as error:

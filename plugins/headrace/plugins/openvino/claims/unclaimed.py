@@ -12,12 +12,14 @@ import onnx_ir as ir
 from headrace.plugins.openvino.claims.attributes import is_constant, limit, limit_of_operator
 from headrace.plugins.openvino.claims.forms import form_of, name_of, schema_of
 from headrace.plugins.openvino.claims.table import Claims
+from headrace.plugins.openvino.sizes import inferred_anew, likely_shapes, sizing_inputs
 from headrace.runtime.intake.naming import bodies
+from headrace.runtime.network.network import Network
 from headrace.runtime.system.interruption import wanted
 
 SSE4: Final = "SSE4"  # the capability of a processor that has no AVX to OpenVINO
 _NEED_AVX: Final = ("Resize", "RoiAlign", "Softsign", "Upsample")
-UNKNOWN_AXES: Final = "the number of axes of"
+_UNKNOWN_AXES: Final = "the number of axes of"
 _LISTS: Final = {"CPU": "allowed"}
 _OF_SIZES: Final = ("Constant", "Shape", "Size")
 _DRAWN: Final = ("Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike")
@@ -44,6 +46,30 @@ def _list_of(device: str) -> Any:
         return importlib.import_module(f"{__package__}.{name}")
     except ModuleNotFoundError:
         return None
+
+
+def unclaimed_layers(
+    network: Network, device: str, capabilities: Collection[str]
+) -> dict[ir.Node, str]:
+    """The layers of a transformed network that the device does not run, each with the reason.
+
+    A number of axes may follow from sizes, as behind a Squeeze without axes. Then likely sizes tell
+    it.
+
+    Args:
+        capabilities: as `unclaimed`.
+    """
+    given = sizing_inputs(network)
+    found = unclaimed(network.model, device, given, capabilities)
+    if not any(_UNKNOWN_AXES in why for why in found.values()):
+        return found
+    for likely in likely_shapes(network):
+        sized = inferred_anew(network, likely).model
+        twins = dict(zip(sized.graph, network.model.graph, strict=True))
+        judged = unclaimed(sized, device, given, capabilities)
+        if len(judged) < len(found):
+            found = {twins[node]: why for node, why in judged.items()}
+    return found
 
 
 def unclaimed(
@@ -131,5 +157,5 @@ def _unknown(node: ir.Node) -> str | None:
         if value is None or not value.name or not isinstance(value.type, ir.TensorType):
             continue
         if value.shape is None:
-            return f"{UNKNOWN_AXES} {value.name!r} is not known"
+            return f"{_UNKNOWN_AXES} {value.name!r} is not known"
     return None

@@ -21,8 +21,10 @@ EMPTY: Final = "empty"
 SLOWER: Final = "slower"
 UNCLAIMED: Final = "unclaimed"
 VALUES: Final = "values"
+DOWN: Final = "down"
 """Why CPU runs a request: its shape has no compilation yet, was answered otherwise, has an empty
-axis, is slower, cannot be compiled, or holds values that OpenVINO may get wrong."""
+axis, is slower, cannot be compiled, or holds values that OpenVINO may get wrong; or OpenVINO's
+process has ended."""
 
 TRIALS: Final = 4
 """How many requests of a shape run on both."""
@@ -51,37 +53,29 @@ class ShapeChoice(NamedTuple, Generic[_C]):
     trial: bool = False
 
 
-class ShapeRow(NamedTuple, Generic[_K]):
+class ShapeRow(NamedTuple, Generic[_K, _C]):
     """What has become of a shape.
 
     Attributes:
         answers: how often CPU has answered before it was compiled.
         why: why CPU runs it for good; empty if it does not.
         trials: how many requests have run on both.
-        taken_bytes: by how much its compile has let the process grow.
     """
 
     key: _K
     answers: int
-    compiled: bool
+    compilation: _C | None
     why: str
     trials: int
-    taken_bytes: int
 
 
 @dataclass(slots=True)
 class _Shape(Generic[_C]):
     answers: int = 0
     compilation: _C | None = None
-    taken_bytes: int = 0
     why: str = ""  # CPU runs it for good
-    has_run: bool = False
     misfits: int = 0
     trials: list[tuple[float, float]] = field(default_factory=list)
-
-    def drop(self) -> None:
-        """Gives the compilation's memory back."""
-        self.compilation, self.taken_bytes = None, 0
 
 
 class CompileBudget:
@@ -112,7 +106,7 @@ class CompileBudget:
 
 class ShapeTable(Generic[_K, _C]):
     """The shapes of one network. Thread-safe: `_lock` guards all fields. It compiles nothing: one
-    caller at a time is told to.
+    caller at a time is told to. It drops nothing either: the caller does what it is told to.
 
     Args:
         most: how many compilations are kept. The one that was used least recently goes first.
@@ -138,6 +132,11 @@ class ShapeTable(Generic[_K, _C]):
                 return ShapeChoice(shape.compilation, trial=len(shape.trials) < TRIALS)
             return ShapeChoice(reason=shape.why or COMPILING)
 
+    def is_compiled(self, key: _K) -> bool:
+        """Whether the shape has a compilation now."""
+        shape = self._shapes.get(key)
+        return shape is not None and shape.compilation is not None
+
     def answered(self, key: _K) -> bool:
         """CPU has answered a request of a shape that has no compilation yet. Returns whether the
         caller has to compile the shape now, and to report the outcome."""
@@ -157,30 +156,22 @@ class ShapeTable(Generic[_K, _C]):
         self._compiling = self._budget is None or self._budget.has_some()
         return self._compiling
 
-    def compiled(self, key: _K, compilation: _C, seconds: float) -> int:
+    def compiled(self, key: _K, compilation: _C, seconds: float) -> list[_C]:
         """The shape has been compiled, which took so long. Its trials begin.
 
         Returns:
-            The memory of the compilations that have made room for it.
+            The compilations that have made room for it.
         """
         with self._lock:
             self._ended(seconds)
             shape = self._shape(key)
-            shape.compilation, shape.trials = compilation, []
-            shape.has_run, shape.misfits = False, 0
+            shape.compilation, shape.trials, shape.misfits = compilation, [], 0
             kept = [each for each in self._shapes.values() if each.compilation is not None]
             left = kept[: -self._most]
-            given_back = sum(each.taken_bytes for each in left)
+            dropped = [each.compilation for each in left if each.compilation is not None]
             for each in left:
-                each.drop()
-                each.answers = 1
-            return given_back
-
-    def takes(self, key: _K, taken_bytes: int) -> None:
-        """The shape's compilation takes so much more memory."""
-        with self._lock:
-            if (shape := self._shapes.get(key)) is not None and shape.compilation is not None:
-                shape.taken_bytes += taken_bytes
+                each.compilation, each.answers = None, 1
+            return dropped
 
     def refused(self, key: _K, seconds: float) -> None:
         """The shape cannot be compiled."""
@@ -188,12 +179,29 @@ class ShapeTable(Generic[_K, _C]):
             self._ended(seconds)
             self._shape(key).why = UNCLAIMED
 
-    def runs_first(self, key: _K) -> bool:
-        """Whether the run of the shape that begins now is its compilation's first."""
+    def postponed(self, key: _K, seconds: float) -> None:
+        """The shape could not be compiled now."""
         with self._lock:
-            shape = self._shape(key)
-            is_first, shape.has_run = not shape.has_run, True
-            return is_first
+            self._ended(seconds)
+            self._shape(key).answers = 0
+
+    def lost(self, key: _K, compilation: _C, why: str = "") -> bool:
+        """The compilation cannot run any more.
+
+        Args:
+            why: why CPU runs the shape for good; if it is empty, the shape is as if it were new.
+
+        Returns:
+            Whether it was the shape's.
+        """
+        with self._lock:
+            shape = self._shapes.get(key)
+            if shape is None:
+                return False
+            was = shape.compilation is compilation
+            if was or (why and shape.compilation is None):  # which another thread has told before
+                shape.compilation, shape.answers, shape.why = None, 0, why
+            return was
 
     def misfit(self, key: _K, compilation: _C) -> bool:
         """A trial could not be made, because the request holds values that OpenVINO may get wrong.
@@ -208,8 +216,7 @@ class ShapeTable(Generic[_K, _C]):
             shape.misfits += 1
             if shape.misfits < MISFITS or self._budget is None:
                 return False
-            shape.why = VALUES
-            shape.drop()
+            shape.why, shape.compilation = VALUES, None
             return True
 
     def tried(self, key: _K, compilation: _C, seconds: tuple[float, float], *, equal: bool) -> str:
@@ -234,7 +241,7 @@ class ShapeTable(Generic[_K, _C]):
                 ours, theirs = map(min, zip(*shape.trials, strict=True))
                 shape.why = SLOWER if ours > theirs else ""
             if shape.why:
-                shape.drop()
+                shape.compilation = None
             return shape.why
 
     def best(self, key: _K) -> tuple[float, float]:
@@ -256,30 +263,26 @@ class ShapeTable(Generic[_K, _C]):
             found = list(self._shapes.items())
         return ((key, each.why) for key, each in found if each.why)
 
-    def latest(self, most: int) -> list[ShapeRow[_K]]:
+    def latest(self, most: int) -> list[ShapeRow[_K, _C]]:
         """The shapes that requests have had last, the last one first."""
         with self._lock:
             return [
                 ShapeRow(
                     key,
                     each.answers,
-                    each.compilation is not None,
+                    each.compilation,
                     each.why,
                     len(each.trials),
-                    each.taken_bytes,
                 )
                 for key, each in islice(reversed(self._shapes.items()), most)
             ]
 
-    def taken_bytes(self) -> int:
-        """The memory of all compilations."""
+    def clear(self) -> list[_C]:
+        """Forgets all shapes. Returns their compilations."""
         with self._lock:
-            return sum(shape.taken_bytes for shape in self._shapes.values())
-
-    def clear(self) -> None:
-        """Drops all compilations."""
-        with self._lock:
+            found = [each.compilation for each in self._shapes.values()]
             self._shapes.clear()
+        return [each for each in found if each is not None]
 
     def _shape(self, key: _K) -> _Shape[_C]:
         shape = self._shapes.get(key)

@@ -149,14 +149,12 @@ class End:
             somebody else killed it.
         works: what the worker was doing, or what the server killed it for.
         others: whether the worker was doing more than that.
-        risks: what it was doing by itself, one of which then has ended it.
     """
 
     how: str
     crashed: bool
     works: tuple[Work, ...]
     others: bool = False
-    risks: tuple[str, ...] = ()
 
     def only(self, work: Work) -> bool:
         """Whether the worker crashed while it did only `work`, so that `work` ended it."""
@@ -191,8 +189,6 @@ class Blame:
 
     def judge(self, end: End) -> None:
         """Records the end of a worker."""
-        if end.risks:
-            return  # no model that was in use is to blame
         if end.crashed and len(set(end.works)) == 1 and not end.others:
             self.offended(end.works[0].asker)
         works = sorted(dict.fromkeys(end.works), key=lambda work: work.runs)

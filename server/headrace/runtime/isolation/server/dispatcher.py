@@ -17,7 +17,6 @@ import numpy as np
 
 from headrace.ipc.link import Disconnected, Message, TooLong
 from headrace.runtime.errors import HeadraceError
-from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.stages import OnAnswer
 from headrace.runtime.isolation.server.exchange import NetworkExchange, WorkerRequest
@@ -46,13 +45,11 @@ class WorkerDispatcher:
         self,
         host: WorkerHost,
         network: WorkerNetwork,
-        patience: Patience | None = None,
         *,
         is_brief: bool = True,
     ) -> None:
         self.host = host
         self.network = network
-        self.patience = patience
         self._is_brief = is_brief
         self._mean_seconds = 0.0  # of a run in the worker; 0 if not known
 

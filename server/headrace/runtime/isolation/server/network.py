@@ -128,10 +128,12 @@ class IsolatedNetwork(ExecutableNetwork):
         self._host.run(self._worker_network, job)
 
     def _dispatcher(self) -> Dispatcher | None:
-        patience = Patience(_PATIENCE_SECONDS, self._worker_network.kill)
         ports = (*self.inputs, *self.outputs)
         is_brief = len(ports) <= _BRIEF_PORTS and all(map(_is_array, self.outputs))
-        return WorkerDispatcher(self._host, self._worker_network, patience, is_brief=is_brief)
+        return WorkerDispatcher(self._host, self._worker_network, is_brief=is_brief)
+
+    def patience(self) -> Patience:
+        return Patience(_PATIENCE_SECONDS, lambda _: self._worker_network.kill())
 
     def _export(self) -> bytes:
         _, files = self._host.ask(self._worker_network, "export", _EXPORT_SECONDS)

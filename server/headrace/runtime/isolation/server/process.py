@@ -35,8 +35,6 @@ _PULSE_SECONDS = 10.0
 _STILL_SECONDS = 120.0
 """A worker that is still for so long hangs. A backend may hold the interpreter while it reads."""
 
-_RISK_LENGTH = 200
-_MOST_RISKS = 64
 _PROMPT_SECONDS = 2.0
 """While a call takes longer, no other call is made that has patience."""
 _MOST_PATIENT = 16
@@ -100,8 +98,6 @@ class WorkerProcess:
         """How the worker ended, once `ended` is set."""
         self.states: Callable[[str, str], None] | None = None
         self.judge: Callable[[End], None] | None = None
-        self.risks: tuple[str, ...] = ()
-        """What the worker does by itself that may end it."""
         self.watched: WatchedLanes | None = None
         self.under_way: list[Work] = []
         """What the worker does; adding and removing are atomic."""
@@ -449,10 +445,6 @@ class WorkerProcess:
             if self.states is not None:
                 self.states(str(message.header["state"]), str(message.header.get("reason", "")))
             return
-        if "risks" in message.header:
-            taken = message.header["risks"][:_MOST_RISKS]
-            self.risks = tuple(str(risk)[:_RISK_LENGTH] for risk in taken)
-            return
         told = message.header.get("error")
         error = error_from_json(told) if told is not None else None
         number = message.header.get("call", 0)
@@ -497,9 +489,7 @@ class WorkerProcess:
         if self._killed_for is not None:
             works, others = (self._killed_for,), len(self.under_way) > 1
             return End(f"{how(status)}{because}", crashed=True, works=works, others=others)
-        risks = () if because or self._closing else self.risks
-        under_way = tuple(self.under_way)
-        return End(f"{how(status)}{because}", crashed(status), under_way, bool(risks), risks)
+        return End(f"{how(status)}{because}", crashed(status), tuple(self.under_way))
 
     def _close(self) -> None:
         self.pool.close()

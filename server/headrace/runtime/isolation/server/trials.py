@@ -19,7 +19,7 @@ from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Services
 from headrace.runtime.isolation.server.blame import Blame, Work
-from headrace.runtime.isolation.server.process import Left, WorkerLost, WorkerProcess
+from headrace.runtime.isolation.server.process import Left, WorkerProcess
 from headrace.runtime.isolation.server.worker_network import ask_about, try_load
 from headrace.runtime.isolation.server.workers import Workers
 from headrace.runtime.network.network import Network
@@ -77,10 +77,6 @@ class WorkerTrials:
                 return attempt(worker)
             except Left:
                 self._blame.offended(work.asker)
-                raise
-            except WorkerLost:
-                if worker.end.risks:  # nobody else's, because the worker serves nobody
-                    self._blame.offended(work.asker)
                 raise
 
     def renew(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final, TypeAlias
 
 from headrace.ipc.segments import write_file
 from headrace.runtime.errors import Unavailable
-from headrace.runtime.isolation.server.blame import REMEMBERED, End
+from headrace.runtime.isolation.server.blame import End
 from headrace.runtime.isolation.server.process import WorkerProcess
 
 _log = logging.getLogger(__name__)
@@ -24,8 +23,7 @@ START_SECONDS: Final = 120.0
 
 
 class Workers:
-    """Thread-safe. `_lock` guards the living workers, the extensions and what has ended workers;
-    nothing waits under it.
+    """Thread-safe. `_lock` guards the living workers and the extensions; nothing waits under it.
 
     Args:
         device, path, settings, launch, folder: as `WorkerHost`.
@@ -63,7 +61,6 @@ class Workers:
         self._lock = threading.Lock()
         self._living: set[WorkerProcess] = set()
         self._extensions: list[bytes] = []
-        self._risks: OrderedDict[str, None] = OrderedDict()
 
     def start(self) -> WorkerProcess:
         """Starts a worker with the device and its extensions, but without its networks. From then
@@ -79,11 +76,10 @@ class Workers:
         except (OSError, RuntimeError) as error:
             raise Unavailable(f"no process for device {self._device}: {error}") from error
         try:
-            worker.judge = self._judged
+            worker.judge = self._judge
             worker.states = partial(self._says, worker)
             with self._lock:
                 self._living = {each for each in self._living if not each.ended.is_set()} | {worker}
-                ended = [*self._risks]
             if self.closing.is_set():
                 worker.kill()  # `kill` may have missed this worker
             arguments = {
@@ -92,7 +88,6 @@ class Workers:
                 "config": dict(self._settings()),
                 "folder": str(self._folder or ""),
                 "isolated": self._isolated,
-                "ended": ended,
             }
             worker.call("create", arguments, timeout=START_SECONDS)
             threading.Thread(
@@ -107,16 +102,6 @@ class Workers:
             raise
         self.start_seconds = time.monotonic() - began
         return worker
-
-    def _judged(self, end: End) -> None:
-        """Remembers what the worker did by itself when it ended, for the workers to come."""
-        if end.risks:
-            _log.error("device %s will not do again what ended its worker", self._device)
-            with self._lock:
-                self._risks.update(dict.fromkeys(end.risks))
-                while len(self._risks) > REMEMBERED:
-                    self._risks.popitem(last=False)
-        self._judge(end)
 
     def extend(self, functions: bytes, worker: WorkerProcess | None = None) -> None:
         """Adds operators to a worker, and to all that are started later. Raises as

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
@@ -15,9 +13,8 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import (
     create_plugin,
     factory_source,
-    installed_plugins,
 )
-from headrace.runtime.device.services import Risks, Services
+from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceEvent, DeviceStates
 from headrace.runtime.errors import NotFound, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
@@ -38,9 +35,8 @@ from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.memory import Weights, forget_locals, use
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
+from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.transform.options import options_from_json
-
-_LOCAL: Final = frozenset(["CPU", "HETERO"])
 
 
 class WorkerCall(NamedTuple):
@@ -58,7 +54,7 @@ class WorkerDevice:
     Args:
         name, path, config: the plugin's, as in the server's configuration.
         heard: called with the device states that the plugin reports.
-        folder, isolated, risks: as `Services`.
+        folder, isolated: as `Services`.
 
     Raises:
         Any error that the plugin's creation raises.
@@ -73,26 +69,23 @@ class WorkerDevice:
         folder: Path | None = None,
         *,
         isolated: bool = True,
-        risks: Risks | None = None,
     ) -> None:
         self._timer = Timer()
-        self._local_devices = _LocalDevices()
+        devices = _OwnDevice()
         states = DeviceStates()
         services = Services(
             InlineExecutors(),
             self._timer,
             Counters(),
             states,
-            self._local_devices,
+            devices,
             folder=folder,
             isolated=isolated,
-            risks=risks,
         )
-        self._local_devices.services = replace(services, states=DeviceStates())
         try:
             source = factory_source(name, path).configured(name, config)
             self._plugin: Plugin = create_plugin(source, services)
-            self._local_devices.add(self._plugin)
+            devices.add(self._plugin)
         except BaseException:
             self._timer.stop()
             raise
@@ -118,7 +111,6 @@ class WorkerDevice:
         for number in list(self._networks):
             self._networks.pop(number).close()
         self._plugin.close()
-        self._local_devices.close()
         self._timer.stop()
 
     # -- calls; each returns a value for JSON --
@@ -163,12 +155,15 @@ class WorkerDevice:
         network = _network(call.files[0])
         weights = Weights(network)
         try:
-            return self._load(network, call, weights)
+            facts = self._load(network, call, weights)
         except BaseException as error:
             forget_locals(error)
             del network
             weights.give_back()
             raise
+        del network
+        free_graphs(wait=False)  # copies that were only needed to compile
+        return facts
 
     def _load(self, network: Network, call: WorkerCall, weights: Weights) -> Any:
         native = bytes(call.files[1]) if len(call.files) > 1 else b""
@@ -227,21 +222,10 @@ class WorkerDevice:
         return {"device_ids": plugin.device_ids(), "default_streams": plugin.default_streams()}
 
 
-class _LocalDevices:
-    """The devices that the worker's device may use: itself, CPU, and HETERO to split a network over
-    these two; without their configuration in the server. Other virtual devices belong in the
-    server. Thread-safe: `_lock` guards `_plugins`, and is held while one of them is made.
+class _OwnDevice:
+    """The device that the worker's device may use: itself. Other devices are in the server."""
 
-    Attributes:
-        services: for these devices.
-    """
-
-    services: Services
     _own: Plugin | None = None
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._plugins: dict[str, Plugin] = {}
 
     def add(self, plugin: Plugin) -> None:
         """Adds the worker's own device."""
@@ -250,19 +234,10 @@ class _LocalDevices:
     def plugin(self, device: str) -> Plugin:
         if self._own is not None and device == self._own.name:
             return self._own
-        if device not in _LOCAL:
-            raise NotFound(
-                f"a device in a process of its own cannot use {device}; set ISOLATION for the "
-                f"devices that the virtual device uses, not for the virtual device"
-            )
-        with self._lock:
-            if device not in self._plugins:
-                self._plugins[device] = create_plugin(installed_plugins()[device], self.services)
-            return self._plugins[device]
-
-    def close(self) -> None:
-        for plugin in self._plugins.values():
-            plugin.close()
+        raise NotFound(
+            f"a device in a process of its own cannot use {device}; set ISOLATION for the "
+            f"devices that the virtual device uses, not for the virtual device"
+        )
 
     def available(self) -> dict[str, list[str]]:
         return {}

@@ -18,9 +18,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -58,35 +58,6 @@ _CALLS: dict[str, Callable[[WorkerDevice, WorkerCall], Any]] = {
 }
 
 _Answer: TypeAlias = "tuple[Any, list[int]]"  # the result, and the descriptors to send with it
-
-
-class ToldRisks:
-    """The `Risks` of this process, which the server is told. Thread-safe: `_lock` guards `_taken`,
-    and keeps what is told in order.
-
-    Args:
-        ended: what has ended earlier processes of the device.
-        tell: tells the server all that is under way. It returns once the system has the message, so
-            that the server gets it even if this process ends then.
-    """
-
-    def __init__(self, ended: Iterable[str], tell: Callable[[list[str]], None]) -> None:
-        self.ended = frozenset(ended)
-        self._tell = tell
-        self._lock = threading.Lock()
-        self._taken: list[str] = []
-
-    @contextmanager
-    def taking(self, what: str) -> Iterator[None]:
-        with self._lock:
-            self._taken.append(what)
-            self._tell(self._taken)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._taken.remove(what)
-                self._tell(self._taken)
 
 
 class Worker:
@@ -179,7 +150,6 @@ class Worker:
                 self._tell_state,
                 Path(arguments["folder"]) if arguments["folder"] else None,
                 isolated=arguments["isolated"],
-                risks=ToldRisks(arguments["ended"], self._tell_risks),
             )
         except HeadraceError:
             raise
@@ -195,9 +165,6 @@ class Worker:
         if self._device is None:
             raise Unavailable("the device has not been created")
         return self._device
-
-    def _tell_risks(self, taken: list[str]) -> None:
-        self._control.send(packed({"risks": taken}))
 
     def _tell_state(self, event: DeviceEvent) -> None:
         self._control.send(packed({"state": event.state.value, "reason": event.reason}))

@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from headrace.plugins.openvino.backend.compilation import Compilation
-from headrace.plugins.openvino.backend.sizes import key_of, of_key, sizing_inputs
-from headrace.plugins.openvino.compiler import Compiler
+from headrace.plugins.openvino.backend.compiler import Compiler
+from headrace.plugins.openvino.sizes import key_of, of_key, sizing_inputs
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.values import Array, Value
 from headrace.testing.case import network_of, parse
@@ -45,11 +45,10 @@ def run(
     inputs: Mapping[str, Value],
     *names: str,
     room: dict[str, Array] | None = None,
-    trial: bool = False,
 ) -> dict[str, Any]:
     """What OpenVINO answers."""
     job = Job(dict(inputs), lambda _: None, output_names=names or ("y",))
     job.room = room
-    found = compilation.run(job, "OPENVINO.CPU", trial=trial)
+    found = compilation.run(job, "OPENVINO.CPU")
     assert all(isinstance(value, np.ndarray) for value in found.values())
     return found

@@ -55,13 +55,6 @@ def test_a_job_may_have_room_for_its_large_outputs(compile_for: Compile) -> None
     np.testing.assert_array_equal(room["y"], -BIG)
 
 
-def test_a_trial_leaves_the_room_of_the_job_alone(compile_for: Compile) -> None:
-    room = {"y": np.zeros_like(BIG)}
-    found = run(compile_for(LARGE, {"x": BIG}), {"x": BIG}, room=room, trial=True)
-    np.testing.assert_array_equal(found["y"], -BIG)
-    assert not room["y"].any()
-
-
 NOTHING = [
     "y = Max(x)",
     "y = Sum(x)",

@@ -7,6 +7,7 @@ import pytest
 from headrace.plugins.openvino.running.shapes import (
     COMPILING,
     DIFFERED,
+    DOWN,
     MISFITS,
     SLOWER,
     TRIALS,
@@ -126,13 +127,52 @@ def test_without_a_budget_such_a_shape_keeps_its_compilation() -> None:
     assert shapes.ask("a").compilation is not None
 
 
-def test_a_compilation_runs_once_for_the_first_time() -> None:
+def test_a_compilation_tells_which_ones_make_room_for_it() -> None:
     shapes = table(most=1)
+    assert shapes.begin("a")
+    assert shapes.compiled("a", "of a", 0.1) == []
+    assert shapes.begin("b")
+    assert shapes.compiled("b", "of b", 0.1) == ["of a"]
+    assert shapes.clear() == ["of b"]
+
+
+def test_a_compilation_that_is_lost_is_made_again_after_two_more_answers() -> None:
+    shapes = table()
     compiled(shapes, "a")
-    assert [shapes.runs_first("a") for _ in range(3)] == [True, False, False]
-    compiled(shapes, "b")  # which takes the place of a
+    of_a = shapes.ask("a").compilation
+    assert of_a is not None
+    assert shapes.lost("a", of_a)
+    assert not shapes.lost("a", of_a), "somebody else may have told"
+    assert not shapes.is_compiled("a")
+    assert [shapes.answered("a"), shapes.answered("a")] == [False, True]
+
+
+def test_one_that_is_lost_with_a_reason_is_not() -> None:
+    shapes = table()
     compiled(shapes, "a")
-    assert shapes.runs_first("a")
+    of_a = shapes.ask("a").compilation
+    assert of_a is not None
+    assert shapes.lost("a", of_a, DOWN)
+    assert shapes.ask("a") == (None, DOWN, False)
+    assert not shapes.begin("a")
+
+
+def test_the_reason_counts_though_another_thread_has_told_before_that_it_is_lost() -> None:
+    shapes = table()
+    compiled(shapes, "a")
+    of_a = shapes.ask("a").compilation
+    assert of_a is not None
+    assert shapes.lost("a", of_a)
+    assert not shapes.lost("a", of_a, DOWN)
+    assert shapes.ask("a") == (None, DOWN, False)
+
+
+def test_what_cannot_be_compiled_now_is_tried_again_after_two_more_answers() -> None:
+    shapes = table()
+    assert shapes.begin("a")
+    shapes.postponed("a", 0.1)
+    assert shapes.ask("a").reason == COMPILING
+    assert [shapes.answered("a"), shapes.answered("a")] == [False, True]
 
 
 def test_a_late_report_of_an_earlier_compilation_counts_nothing() -> None:

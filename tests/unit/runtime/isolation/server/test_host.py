@@ -59,8 +59,6 @@ from tests.support.crashing_device import (
     CRASHING_QUERY,
     HELD,
     MEMORY_BYTES,
-    RISK,
-    RISKY,
     RUNS,
     STALL,
 )
@@ -340,34 +338,6 @@ def test_a_request_that_alone_ended_the_worker_says_so_and_the_third_ends_its_ne
         assert infer(other, 3) == [3]
         network.close()
         other.close()
-
-
-def test_what_a_device_did_by_itself_when_it_ended_is_told_to_the_next_worker_and_blames_no_request(
-    services: Services,
-) -> None:
-    states = States(services)
-    with isolated(services) as plugin:
-        network = relu(plugin)
-        with pytest.raises(Unavailable, match=r"\(SIGSEGV\); try again") as caught:
-            infer(network, RISK)
-        assert not isinstance(caught.value, EndedWorker)
-        states.wait_for(DeviceState.RESTARTING)
-        states.wait_for(DeviceState.UP, after=states.seen.index(DeviceState.RESTARTING))
-        assert infer(network, RISK, 2) == [0, 2]
-
-
-def test_a_load_that_ends_the_worker_by_what_it_can_do_without_comes_back_without_it(
-    services: Services,
-) -> None:
-    states = States(services)
-    with isolated(services) as plugin:
-        with pytest.raises(Unavailable, match=r"\(SIGSEGV\); try again") as caught:
-            plugin.load_network(Load(layer_called(f"{RISKY}1")))
-        assert not isinstance(caught.value, EndedWorker)
-        states.wait_for(DeviceState.RESTARTING)
-        states.wait_for(DeviceState.UP, after=states.seen.index(DeviceState.RESTARTING))
-        network = plugin.load_network(Load(layer_called(f"{RISKY}1")))
-        assert infer(network, 3) == [3]
 
 
 def test_a_model_that_was_loaded_when_another_ended_the_worker_is_tried_alone_and_taken(

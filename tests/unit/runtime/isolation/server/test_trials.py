@@ -12,7 +12,7 @@ import pytest
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin_source import factory_source
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import Cancelled, EndedWorker, ResourceExhausted, Unavailable
+from headrace.runtime.errors import Cancelled, EndedWorker, ResourceExhausted
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.isolation.server import process, trials
 from headrace.runtime.isolation.server.plugin import IsolatedPlugin
@@ -24,7 +24,7 @@ from headrace.testing.case import network_of, parse
 from headrace.testing.leaks import no_leaks
 from headrace.testing.occupied import eventually
 from headrace.testing.services import services as real_services
-from tests.support.crashing_device import CRASHING_LAYER, CRASHING_QUERY, HELD, RISKY
+from tests.support.crashing_device import CRASHING_LAYER, CRASHING_QUERY, HELD
 from tests.support.patience import PATIENCE_SECONDS
 
 EVE = Asker("eve", trusted=False)
@@ -67,17 +67,6 @@ def test_a_strangers_models_end_no_worker_that_serves_and_then_the_stranger_is_r
         assert plugin._host.worker() is serving
         assert not serving.ended.is_set()
         mine.close()
-
-
-def test_strangers_whose_loads_end_workers_by_what_they_can_do_without_are_refused_too(
-    services: Services,
-) -> None:
-    with closing(IsolatedPlugin("FRAGILE", services, {}, _PATH)) as plugin, asking(EVE):
-        for number in range(3):
-            with pytest.raises(Unavailable, match="SIGSEGV"):
-                plugin.load_network(Load(layer_called(f"{RISKY}{number}")))
-        with pytest.raises(ResourceExhausted, match="have ended 3 worker processes"):
-            plugin.query_network(layer_called("good"), {})
 
 
 def test_whoever_has_left_holds_no_thread_and_no_worker(

@@ -66,9 +66,10 @@ def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not asked
 
 
-def given(last: str) -> tuple[WorkerCall, weakref.ref[mmap.mmap]]:
+def given(last: str, rows: str = "N") -> tuple[WorkerCall, weakref.ref[mmap.mmap]]:
     """A call with a network of 4 MiB of weights in a mapped file, and the file."""
-    text = f"g (float[N,1024] x) => (float[N,1024] y) {{ h = MatMul(x, w) y = {last}(h) }}"
+    ports = f"(float[{rows},1024] x) => (float[{rows},1024] y)"
+    text = f"g {ports} {{ h = MatMul(x, w) y = {last}(h) }}"
     data = parse(text, {"w": np.ones((1024, 1024), np.float32)}).SerializeToString()
     file = mmap.mmap(-1, len(data))
     file.write(data)
@@ -100,3 +101,15 @@ def test_the_file_of_a_network_that_does_not_load_is_gone(device: WorkerDevice) 
         device.load(call)
     del call
     assert file() is None
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_the_file_of_a_network_that_openvino_has_compiled_is_gone_though_it_runs() -> None:
+    if find_spec("openvino") is None:
+        pytest.skip("openvino is not installed")
+    path = "headrace.plugins.openvino:create_compiling"
+    with closing(WorkerDevice("OPENVINO", path, {}, lambda _: None)) as device:
+        call, file = given("Relu", "2")
+        device.load(call)
+        del call
+        assert file() is None

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import onnx_ir as ir
-
 from headrace.plugins.openvino.backend.compilation import Compilation, read_stamp
 from headrace.plugins.openvino.backend.core import Runtime
-from headrace.plugins.openvino.backend.sizes import inferred_anew, likely_shapes, sizing_inputs
-from headrace.plugins.openvino.claims.unclaimed import UNKNOWN_AXES, unclaimed
-from headrace.plugins.openvino.executable_network import OpenVinoNetwork
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 
@@ -18,40 +13,14 @@ Properties = Mapping[str, object]
 
 
 class Compiler:
-    """Compiles networks, and tells which layers a device claims. Thread-safe.
+    """Compiles networks. Thread-safe.
 
     Args:
         runtime: OpenVINO, with at least one device.
     """
 
-    executable = OpenVinoNetwork
-
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-
-    def unclaimed(self, network: Network, device: str) -> dict[ir.Node, str]:
-        """The layers of a transformed network that the device does not run, each with the reason.
-        Compiles nothing.
-
-        A number of axes may follow from sizes, as behind a Squeeze without axes. Then likely sizes
-        tell it.
-        """
-        given = sizing_inputs(network)
-        capabilities = self.runtime.capabilities(device)
-
-        def judged(model: ir.Model) -> dict[ir.Node, str]:
-            return unclaimed(model, device, given, capabilities)
-
-        found = judged(network.model)
-        if not any(UNKNOWN_AXES in why for why in found.values()):
-            return found
-        for likely in likely_shapes(network):
-            sized = inferred_anew(network, likely).model
-            twins = dict(zip(sized.graph, network.model.graph, strict=True))
-            again = {twins[node]: why for node, why in judged(sized).items()}
-            if len(again) < len(found):
-                found = again
-        return found
 
     def compile(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.plugins.openvino.backend.sizes import (
+from headrace.plugins.openvino.sizes import (
     fixed_shapes,
     key_of,
     likely_shapes,
