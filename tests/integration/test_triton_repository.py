@@ -77,7 +77,7 @@ def test_a_client_sees_the_shapes_of_dims(triton: Server, client: Client) -> Non
     assert ([int(size) for size in told["dims"]], told["reshape"]) == ([1], {"shape": []})
 
 
-@pytest.mark.parametrize("name", ["add_sub_float", "column", "fan", "labelled"])
+@pytest.mark.parametrize("name", ["add_sub_float", "column", "fan", "labelled", "nop", "simple"])
 def test_a_configuration_that_the_server_gives_loads_the_same_again(
     triton: Server, client: Client, name: str
 ) -> None:
@@ -102,3 +102,20 @@ def test_an_ensemble_has_labels_of_its_own_or_those_of_its_models(triton: Server
     assert top("add_sub") == f"30:15:{LABELS[15]}"
     assert top("simple") == f"30:15:{LABELS[15]}"
     assert top("labelled") == f"30:15:other {LABELS[15]}"
+
+
+@pytest.mark.parametrize("name", ["simple", "sequence"])
+def test_the_replies_of_a_model_and_of_an_ensemble_may_be_kept(
+    triton: Server, client: Client, name: str
+) -> None:
+    network, kept = client.network(name), "simple" if name == "simple" else "nop"
+
+    def hits() -> int:
+        (told,) = json.loads(triton.get(f"/v2/models/{kept}/stats"))["model_stats"]
+        return int(told["inference_stats"]["cache_hit"]["count"])
+
+    network.infer({"INPUT0": LEFT, "INPUT1": LEFT})
+    before = hits()
+    found = network.infer({"INPUT0": LEFT, "INPUT1": LEFT})
+    np.testing.assert_array_equal(found["OUTPUT0"], 2 * LEFT)
+    assert hits() > before

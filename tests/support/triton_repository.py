@@ -42,13 +42,14 @@ def _add_sub(dtype: str, rows: str, *, more: str = "") -> tuple[str, str]:
     return config, model
 
 
-def _nop(rows: str) -> tuple[str, str]:
+def _nop(rows: str, *, more: str = "") -> tuple[str, str]:
     kind = f"int32[{rows},{SIZE}]"
     batch, dims = (8, str(SIZE)) if rows == "n" else (0, f"{rows}, {SIZE}")
     config = (
         f'backend: "onnxruntime"\nmax_batch_size: {batch}\n'
         + _ports("input", _INT32, dims, "IN")
         + _ports("output", _INT32, dims, "OUT")
+        + more
     )
     return config, f"nop ({kind} IN) => ({kind} OUT) {{ OUT = Identity(IN) }}"
 
@@ -97,7 +98,7 @@ MODELS: Final = {
         """,
     ),
     "add_sub_nobatch": _add_sub(_INT32, "2"),
-    "nop": _nop("n"),
+    "nop": _nop("n", more="response_cache { enable: true }"),
     "nop_nobatch": _nop("2"),
     "cast": (
         'backend: "onnxruntime"\nmax_batch_size: 8\ndefault_model_filename: "cast.onnx"',
@@ -117,7 +118,7 @@ _NOPS: Final = (
     _step("nop", {"IN": "INPUT1"}, {"OUT": "right"}),
 )
 ENSEMBLES: Final = {
-    "simple": _ensemble(_step("add_sub", _STARTS, _ENDS)),
+    "simple": _ensemble(_step("add_sub", _STARTS, _ENDS)) + "response_cache { enable: true }",
     "labelled": _ensemble(_step("add_sub", _STARTS, _ENDS, 1), more='label_filename: "others.txt"'),
     "sequence": _ensemble(
         _step("nop", {"IN": "INPUT0"}, {"OUT": "first"}),

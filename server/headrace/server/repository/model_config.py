@@ -23,6 +23,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import HeadraceError, InvalidArgument, Unimplemented, did_you_mean
 from headrace.runtime.network.network import Network, Port
 from headrace.runtime.pipelines.description import DEVICE, PipelineDescription
+from headrace.runtime.responses.keys import RESPONSE_CACHE
 from headrace.runtime.sequences.keys import Declaration, written
 from headrace.runtime.transform.options import (
     InputOptions,
@@ -71,6 +72,7 @@ _OF_ALL: Final = frozenset(
         "parameters",
         "model_transaction_policy",
         "model_warmup",
+        "response_cache",
     )
 )
 _OF_ENSEMBLE: Final = _OF_ALL | {"ensemble_scheduling"}
@@ -319,6 +321,8 @@ def _settings(
             raise _bad("sequence_batching", "has no state; the server keeps nothing else")
     if config.HasField("dynamic_batching"):
         keys |= _batching(config)
+    if config.response_cache.enable:
+        keys = {RESPONSE_CACHE.name: "YES"} | keys
     return ModelSettings(
         device=device,
         batch=_batch(config),

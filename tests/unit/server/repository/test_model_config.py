@@ -107,6 +107,13 @@ def test_parameters_are_configuration_keys() -> None:
     }
 
 
+def test_replies_are_kept_where_the_configuration_says_so() -> None:
+    assert read(response_cache={"enable": True}).config == {"RESPONSE_CACHE": "YES"}
+    assert read(response_cache={"enable": False}).config == {}
+    own = {"RESPONSE_CACHE": {"string_value": "NO"}}
+    assert read(response_cache={"enable": True}, parameters=own).config == {"RESPONSE_CACHE": "NO"}
+
+
 def test_requests_without_a_priority_have_that_of_the_configuration() -> None:
     levels = {"priority_levels": 3, "default_priority_level": 2}
     settings = read(max_batch_size=4, dynamic_batching=levels)
@@ -255,6 +262,7 @@ HONOURED = {
     "model_warmup",
     "optimization",
     "ensemble_scheduling",
+    "response_cache",
 }
 SAMPLES: dict[str, Any] = {
     "batch_input": [{"target_name": ["x"]}],
@@ -263,7 +271,6 @@ SAMPLES: dict[str, Any] = {
     "metric_tags": {"a": "b"},
     "model_operations": {"op_library_filename": ["a"]},
     "model_repository_agents": {"agents": [{"name": "a"}]},
-    "response_cache": {"enable": True},
 }
 
 

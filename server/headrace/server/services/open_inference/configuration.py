@@ -17,6 +17,7 @@ from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.loading.entry import NetworkEntry
 from headrace.runtime.network.network import Port
 from headrace.runtime.pipelines.description import DEVICE
+from headrace.runtime.responses.keys import RESPONSE_CACHE
 from headrace.runtime.transform.options import LoadRequest, Presentation
 from headrace.runtime.transform.warm_up import WarmUp
 from headrace.server.repository.ensembles import PLATFORM as ENSEMBLE
@@ -84,6 +85,8 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
         model_transaction_policy=oip.ModelTransactionPolicy(decoupled=False),
         model_warmup=_warm_ups(request.warm_ups, executable, batched=batched),
     )
+    if executable.config.get(RESPONSE_CACHE):
+        config.response_cache.enable = True
     if presentation.version_policy:
         json_format.ParseDict(dict(presentation.version_policy), config.version_policy)
     ensemble = ensemble_of(entry.record.given) if request.device.type == DEVICE else None
@@ -91,6 +94,8 @@ def model_config(entry: NetworkEntry, executable: ExecutableNetwork, name: str) 
         config.platform, config.backend, config.default_model_filename = ENSEMBLE, "", ""
         config.ClearField("instance_group")
         config.ensemble_scheduling.CopyFrom(ensemble)
+        for key, text in request.config.items():
+            config.parameters[key].string_value = text
         return config
     for key, text in _loadable(executable, request).items():
         config.parameters[key].string_value = text
