@@ -104,8 +104,10 @@ def _made(port: Port, warm_up: WarmUp) -> Value:
     if is_text:
         return np.full(shape, b"", object)
     if port.name in warm_up.random:
-        random = np.random.default_rng(0).random(shape)
-        return (random if dtype.kind in "fcV" else random < 0.5).astype(dtype)
+        random = np.random.default_rng(0)
+        if dtype.type in (np.float32, np.float64):
+            return random.random(shape, dtype.type)
+        return random.integers(0, 2, shape, np.uint8).astype(dtype)
     return np.zeros(shape, dtype)
 
 

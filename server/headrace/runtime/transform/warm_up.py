@@ -14,8 +14,8 @@ class WarmUp:
     Attributes:
         count: how many requests run, one after the other.
         shapes: the shapes of inputs whose sizes are not all fixed. A size that is not given is 1.
-        random: the inputs that get random numbers from 0 to 1 instead of zeros; an integer is 0
-            or 1.
+        random: the inputs that get random numbers instead of zeros: from 0 to 1, or 0 and 1 where
+            the type is not FLOAT or DOUBLE.
         raw: the files that hold the bytes of inputs.
         file: a file with the inputs' arrays, as ``numpy.savez`` writes it; None for zeros.
         stamp: shows whether the files have changed. It makes the load of a network another one.

@@ -24,7 +24,7 @@ from headrace.testing.case import parse
 from tests.support.hook_plugin import Copies, HookPlugin
 from tests.support.patience import PATIENCE_SECONDS
 
-MODEL = "m (float[N,3] x, string[2] s) => (float[N,3] y) { y = Identity(x) }"
+MODEL = "m (float[N,3] x, int8[64] i, string[2] s) => (float[N,3] y) { y = Identity(x) }"
 
 
 @pytest.fixture
@@ -81,7 +81,9 @@ def test_values_may_come_from_a_file(
 def test_values_may_be_random_and_lie_between_0_and_1(
     core: Core, seen: list[dict[str, Any]]
 ) -> None:
-    load(core, WarmUp(shapes={"x": (5, 3)}, random=frozenset(["x"])))
+    load(core, WarmUp(shapes={"x": (5, 3)}, random=frozenset(["x", "i"])))
+    assert seen[0]["i"].dtype == np.int8
+    assert set(seen[0]["i"].tolist()) == {0, 1}
     values = seen[0]["x"]
     assert values.dtype == np.float32
     assert len(set(values.flat)) > 1
