@@ -20,6 +20,7 @@ from headrace.runtime.errors import (
     HeadraceError,
     Internal,
     NotFound,
+    StillLoading,
     Unavailable,
 )
 from headrace.runtime.loading.entry import FIRST_VERSION
@@ -353,6 +354,8 @@ class Follower:
             return
         else:
             log = _log.warning if isinstance(error, Cancelled | Unavailable) else _log.error
+            if isinstance(error, StillLoading):  # a pipeline's network, in the order of a start
+                log = _log.info
             log("network %s version %s was not loaded: %s", name, version, reason)
         status.reasons[version] = reason
         self._list_failed(name, request, reason)

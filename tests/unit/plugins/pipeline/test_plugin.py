@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -62,6 +63,7 @@ from tests.unit.runtime.pipelines.test_order import step
 NEG = "m (float[N,2] x) => (float[N,2] y) { y = Neg(x) }"
 ABS = "m (float[N,2] x) => (float[N,2] y) { y = Abs(x) }"
 SUM = "m (float[N,2] a, float[N,2] b) => (float[N,2] y) { y = Add(a, b) }"
+PLUS = "m (float[N,2] a, float[1,2] b) => (float[N,2] y) { y = Add(a, b) }"
 ONE_SUM = "m (float[1,2] a, float[1,2] b) => (float[1,2] y) { y = Add(a, b) }"
 ONE_ROW = "m (float[1,2] x) => (float[1,2] y) { y = Neg(x) }"
 FLAT = "m (float[2] x) => (float y) { y = ReduceSum<keepdims = 0>(x) }"
@@ -72,6 +74,15 @@ ENDLESS = """m (float[N,2] x) => (float[N,2] y) {
         on = Identity(go) w = Neg(v)
     }>
 }"""
+TEXTS = {
+    "neg": NEG,
+    "abs": ABS,
+    "sum": SUM,
+    "plus": PLUS,
+    "row": ONE_ROW,
+    "flat": FLAT,
+    "endless": ENDLESS,
+}
 X = np.array([[1, -2], [3, 4], [-5, 6]], np.float32)
 
 
@@ -186,10 +197,9 @@ MODELS = {
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Served]:
-    """A core with the networks ``neg``, ``abs``, ``sum``, ``row``, ``flat`` and ``endless``."""
+    """A core with the networks of `TEXTS`."""
     made = Served()
-    texts = {"neg": NEG, "abs": ABS, "sum": SUM, "row": ONE_ROW, "flat": FLAT, "endless": ENDLESS}
-    for name, text in texts.items():
+    for name, text in TEXTS.items():
         made.load(name, text)
     yield made
     made.core.stop()
@@ -234,52 +244,93 @@ def test_a_step_may_have_a_model_and_a_device_of_its_own(shared: Served) -> None
     np.testing.assert_array_equal(shared.infer("own", {"image": X})["a"], np.abs(X))
 
 
+class RandomStep(NamedTuple):
+    """A step that runs `neg`, `abs`, `sum`, `plus` with a constant, or `row` for each row.
+
+    Attributes:
+        when: the condition; empty for none.
+    """
+
+    network: str
+    takes: tuple[str, ...]
+    makes: str
+    when: str
+
+    @property
+    def text(self) -> str:
+        inputs = [f'{port}="{tensor}"' for port, tensor in zip("ab", self.takes, strict=False)]
+        if self.network == "plus":
+            inputs.append('b={value=[[1.0, -2.0]], dtype="FP32"}')
+        elif self.network != "sum":
+            inputs = [f'x="{self.takes[0]}"']
+        more = [f'each="{self.takes[0]}"'] if self.network == "row" else []
+        more += [f'when="{self.when}"'] if self.when else []
+        name = f"step_{self.makes}"
+        return named(name, self.network, ", ".join(inputs), f'{self.makes}="y"', "\n".join(more))
+
+
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[str, list[tuple[str, tuple[str, ...], str]], list[str]]:
-    """A random pipeline: its text, its steps as (network, tensors taken, tensor made), and its
-    outputs."""
+def graphs(draw: st.DrawFn) -> tuple[list[RandomStep], list[str]]:
+    """The steps of a random pipeline, and its outputs."""
     tensors = ["in0", "in1"]
-    steps: list[tuple[str, tuple[str, ...], str]] = []
+    steps: list[RandomStep] = []
     for at in range(draw(st.integers(1, 7))):
-        network = draw(st.sampled_from(["neg", "abs", "sum", "each"]))
-        taken = draw(st.lists(st.sampled_from(tensors), min_size=2, max_size=2))
-        made = f"t{at}"
-        steps.append((network, tuple(taken if network == "sum" else taken[:1]), made))
-        tensors.append(made)
-    outputs: list[str] = draw(
-        st.lists(st.sampled_from(tensors[2:]), min_size=1, max_size=3, unique=True)
-    )
-    texts = []
-    for at, (network, takes, made) in enumerate(steps):
-        ports = "ab" if network == "sum" else "x"  # each letter is an input
-        inputs = ", ".join(f'{p}="{t}"' for p, t in zip(ports, takes, strict=True))
-        more = f'each = "{takes[0]}"' if network == "each" else ""
-        called = "row" if network == "each" else network
-        texts.append(named(f"s{at}", called, inputs, f'{made}="y"', more))
-    order = draw(st.permutations(texts))
-    table = "[outputs]\n" + "\n".join(f'{name} = "{name}"' for name in outputs)
-    return "".join(order) + table, steps, outputs
+        network = draw(st.sampled_from(["neg", "abs", "sum", "plus", "row"]))
+        count = 2 if network == "sum" else 1
+        takes = draw(st.lists(st.sampled_from(tensors), min_size=count, max_size=count))
+        when = draw(st.sampled_from(["", "", "", "on", "off"]))
+        steps.append(RandomStep(network, tuple(takes), f"t{at}", when))
+        tensors.append(f"t{at}")
+    outputs = st.lists(st.sampled_from(tensors[2:]), min_size=1, max_size=3, unique=True)
+    return steps, draw(outputs)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck])
-@given(graph=graphs(), rows=st.integers(0, 4))
+def one_by_one(served: Served, random: RandomStep, values: Mapping[str, Any]) -> Any:
+    """What a step makes, found with calls of its network."""
+    first, *others = (values[name] for name in random.takes)
+    if random.when == "off":
+        return np.zeros((0, 2), np.float32)
+    if random.network == "row":
+        rows = [served.infer("row", {"x": row[np.newaxis]})["y"] for row in first]
+        return np.concatenate([np.zeros((0, 2), np.float32), *rows])
+    if random.network == "sum":
+        return served.infer("sum", {"a": first, "b": others[0]})["y"]
+    if random.network == "plus":
+        return served.infer("plus", {"a": first, "b": np.array([[1, -2]], np.float32)})["y"]
+    return served.infer(random.network, {"x": first})["y"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck])
+@given(graph=graphs(), rows=st.integers(0, 4), order=st.randoms(use_true_random=False))
 def test_a_random_pipeline_gives_what_its_networks_give_one_by_one(
-    shared: Served, graph: tuple[str, list[tuple[str, tuple[str, ...], str]], list[str]], rows: int
+    shared: Served, graph: tuple[list[RandomStep], list[str]], rows: int, order: Random
 ) -> None:
-    text, steps, outputs = graph
-    shared.pipeline("random", text, replace=True)
+    steps, outputs = graph
+    texts = [each.text for each in steps]
+    order.shuffle(texts)
+    table = "[outputs]\n" + "\n".join(f'{name} = "{name}"' for name in outputs)
+    executable = shared.pipeline("random", "".join(texts) + table, replace=True).executable
+    assert executable is not None
     made = np.random.default_rng(rows)
-    values = {name: made.normal(size=(rows, 2)).astype(np.float32) for name in ("in0", "in1")}
-    used = shared.core.networks.find("random").executable
-    assert used is not None
-    given_inputs = {port.name: values[port.name] for port in used.inputs}
+    values: dict[str, Any] = {
+        "in0": made.normal(size=(rows, 2)).astype(np.float32),
+        "in1": made.normal(size=(rows, 2)).astype(np.float32),
+        "on": np.array([True]),
+        "off": np.array([False]),
+    }
+    given_inputs = {port.name: values[port.name] for port in executable.inputs}
+    needed = set(outputs)
+    for each in reversed(steps):
+        needed |= {*each.takes} if each.makes in needed else set()
+    try:
+        for each in steps:
+            if each.makes in needed:
+                values[each.makes] = one_by_one(shared, each, values)
+    except InvalidArgument:  # a sum of different numbers of rows
+        with pytest.raises((FailedPrecondition, InvalidArgument), match="step"):
+            shared.infer("random", given_inputs, output_names=tuple(outputs))
+        return
     found = shared.infer("random", given_inputs, output_names=tuple(outputs))
-    for network, taken, name in steps:
-        first = values[taken[0]]
-        if network == "sum":
-            values[name] = first + values[taken[1]]
-        else:
-            values[name] = np.abs(first) if network == "abs" else -first
     assert list(found) == outputs
     for name in outputs:
         np.testing.assert_array_equal(found[name], values[name])
