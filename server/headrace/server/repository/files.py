@@ -26,9 +26,9 @@ from headrace.server.repository.model_config import FILE as CONFIG
 from headrace.server.repository.model_config import (
     MODEL,
     ModelSettings,
-    check_ports,
     read_text,
 )
+from headrace.server.repository.model_ports import check_ports
 from headrace.server.repository.named_files import file_inside
 from headrace.server.repository.ovms import FILE as OVMS
 from headrace.server.repository.ovms import OvmsFile, OvmsNetworks

@@ -15,13 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import onnx_ir as ir
 from google.protobuf import json_format, text_format
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.config.device_name import DeviceName
-from headrace.runtime.errors import HeadraceError, InvalidArgument, Unimplemented, did_you_mean
-from headrace.runtime.network.network import Network, Port
+from headrace.runtime.errors import HeadraceError, InvalidArgument, Unimplemented
 from headrace.runtime.pipelines.description import DEVICE, PipelineDescription
 from headrace.runtime.responses.keys import RESPONSE_CACHE
 from headrace.runtime.sequences.keys import Declaration, written
@@ -36,7 +34,6 @@ from headrace.server.repository.ensembles import PLATFORM as ENSEMBLE
 from headrace.server.repository.ensembles import read_ensemble
 from headrace.server.repository.named_files import file_inside
 from headrace.server.repository.policy import VersionPolicy, parse_policy
-from headrace.server.services.open_inference.datatypes import BYTES, datatype_of
 
 FILE: Final = "config.pbtxt"
 MODEL: Final = "model.onnx"
@@ -198,7 +195,7 @@ def read_json(text: str, name: str) -> ModelSettings:
         InvalidArgument: the text is not a ModelConfig, or a value is invalid.
         Unimplemented: the text sets a field that has no meaning here.
     """
-    with _at(_JSON):
+    with config_at(_JSON):
         if len(text) > MAX_BYTES:
             raise InvalidArgument(f"the configuration has more than {MAX_BYTES} characters")
         try:
@@ -224,7 +221,7 @@ def read_text(text: bytes, name: str, folder: Path) -> ModelSettings:
         InvalidArgument: the text is not a ModelConfig, or a value is invalid.
         Unimplemented: the text sets a field that has no meaning here.
     """
-    with _at(FILE):
+    with config_at(FILE):
         config = oip.ModelConfig()
         try:
             text_format.Parse(text, config)
@@ -235,46 +232,11 @@ def read_text(text: bytes, name: str, folder: Path) -> ModelSettings:
         return _settings(config, facts, name, folder)
 
 
-def check_ports(network: Network, settings: ModelSettings, request: LoadRequest) -> Network:
-    """Checks that a network matches the configuration.
-
-    Args:
-        request: how the network is loaded. Its options change some ports, which are not compared.
-
-    Raises:
-        InvalidArgument: an input or output is another one.
-    """
-    batched = request.presentation.max_batch_size > 0
-    with _at(settings.place):
-        for kind, ports, expected, changed in (
-            ("input", network.inputs, settings.ports.input, request.options.inputs),
-            ("output", network.outputs, settings.ports.output, request.options.outputs),
-        ):
-            known = {port.name: port for port in ports}
-            for said in expected:
-                if said.name not in known:
-                    near = did_you_mean(said.name[:200], known)
-                    raise InvalidArgument(f"the model has no {kind} {said.name[:200]!r}{near}")
-                if said.name not in changed:
-                    _compare(kind, said, known[said.name], batched=batched)
-    return network
-
-
-def data_type(port: Port, kind: str) -> Any:
-    """The configuration's name for a port's type.
-
-    Raises:
-        Unimplemented: the protocol has no such type.
-    """
-    datatype = datatype_of(port.dtype, f"{kind} {port.name!r}")
-    return oip.DataType.Value("TYPE_STRING" if datatype == BYTES else f"TYPE_{datatype}")
-
-
 # -- inside --
 
 
 @contextmanager
-def _at(place: str) -> Iterator[None]:
+def config_at(place: str) -> Iterator[None]:
     """Says in what is raised where the configuration stands."""
     try:
         yield
@@ -527,29 +489,6 @@ def _warm_up(said: oip.ModelWarmup, folder: Path | None, *, batched: bool) -> Wa
     if count > _MAX_RUNS:
         raise _bad("model_warmup.count", f"is {count}; give at most {_MAX_RUNS}")
     return WarmUp(count, shapes, frozenset(random), raw, stamp=tuple(stamp))
-
-
-def _compare(kind: str, said: Any, port: Port, *, batched: bool) -> None:
-    known = port.dtype != ir.DataType.UNDEFINED  # a pipeline's follow from its networks
-    if known and said.data_type and said.data_type != data_type(port, kind):
-        name = oip.DataType.Name(data_type(port, kind))
-        raise _mismatch(kind, port.name, f"is {name}, not {oip.DataType.Name(said.data_type)}")
-    if kind == "input" and said.optional and not port.optional:
-        raise _mismatch(kind, port.name, "has to be given; leave out optional")
-    if port.shape is None or not (said.dims or said.HasField("reshape")):
-        return
-    shape = port.shape[1:] if batched else port.shape
-    fits = len(said.dims) == len(shape) and all(
-        -1 in (size, asked) or not isinstance(size, int) or size == asked
-        for size, asked in zip(shape, said.dims, strict=True)
-    )
-    if not fits:
-        sizes = [size if isinstance(size, int) else -1 for size in shape]
-        raise _mismatch(kind, port.name, f"has dims {sizes}, not {list(said.dims)}")
-
-
-def _mismatch(kind: str, name: str, message: str) -> InvalidArgument:
-    return InvalidArgument(f"{kind} {name!r} of the model {message}")
 
 
 def _bad(name: str, message: str) -> InvalidArgument:

@@ -16,26 +16,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.runtime.config.key import as_text
-from headrace.runtime.errors import HeadraceError, InvalidArgument, NotFound
+from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.loading.entry import is_network_name
 from headrace.runtime.network.network import Network, Port
-from headrace.runtime.pipelines.description import (
-    MAX_STEPS,
-    PipelineDescription,
-    read_pipeline,
-)
+from headrace.runtime.pipelines.description import PipelineDescription
 from headrace.runtime.transform.options import InputOptions, NetworkOptions
 from headrace.server.repository.model_config import ModelSettings
 from headrace.server.repository.named_files import read_bounded
+from headrace.server.repository.ovms_pipelines import ovms_pipeline
+from headrace.server.repository.ovms_values import check_keys, list_at, text_at, whole_at, wrong
 from headrace.server.repository.policy import parse_policy
 
 _log = logging.getLogger(__name__)
 
 FILE: Final = "config.json"
 _MAX_BYTES: Final = 8 << 20
-_REQUEST: Final = "request"
-"""The node that gives a pipeline's inputs."""
-_MOST_ROWS: Final = 10_000
 _PLACES: Final = re.compile(r"\b(CPU|GPU|NPU)(\.[0-9]+)?\b")
 _LAYOUT: Final = re.compile(r"([A-Z]+)(?::([A-Z]+))?")
 _PROPERTIES: Final = {
@@ -70,32 +65,6 @@ _OF_MODEL: Final = frozenset(
         "stateful",
     }
 )
-_OF_PIPELINE: Final = frozenset({"name", "inputs", "outputs", "nodes", "demultiply_count"})
-_OF_NODE: Final = frozenset(
-    {
-        "name",
-        "model_name",
-        "version",
-        "type",
-        "inputs",
-        "outputs",
-        "demultiply_count",
-        "gather_from_node",
-    }
-)
-_REFUSED: Final = {
-    "mean": "write it for the input in network.toml",
-    "scale": "write it for the input in network.toml",
-    "precision": "write dtype for the input in network.toml",
-    "color_format": "give colours in the model's order",
-    "low_latency_transformation": "write [states] in network.toml",
-    "max_sequence_number": "write SEQUENCE_CAPACITY in network.toml",
-    "idle_sequence_cleanup": "write SEQUENCE_IDLE_TIMEOUT in network.toml",
-    "custom_loader_options": "only files are loaded",
-    "library_name": "there are no custom nodes; put what it computes into an ONNX model",
-    "params": "there are no custom nodes; put what it computes into an ONNX model",
-}
-"""Keys of OpenVINO Model Server that have no meaning here, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +92,7 @@ class OvmsModel:
         ports = {port.name: port for port in network.inputs}
         for name, shape in self.shapes.items():
             if name not in ports and (name or len(ports) != 1):
-                raise _wrong(f"shape names no input of the model: {name!r}", self.settings.place)
+                raise wrong(f"shape names no input of the model: {name!r}", self.settings.place)
             port = ports[name] if name else network.inputs[0]
             self._check_shape(port, shape)
         for port in network.inputs:
@@ -141,7 +110,7 @@ class OvmsModel:
         if not fits:
             sizes = [size if isinstance(size, int) else -1 for size in shape]
             message = f"input {port.name!r} of the model has the shape {sizes}, not {list(asked)}"
-            raise _wrong(f"{message}; export the model with that shape", self.settings.place)
+            raise wrong(f"{message}; export the model with that shape", self.settings.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +194,10 @@ def read_networks(data: bytes, folder: Path, root: Path) -> OvmsNetworks:
         facts = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"is not JSON: {str(error)[:300]}", field=FILE) from None
-    _only(facts, _KEYS, FILE)
+    check_keys(facts, _KEYS, FILE)
     for key in _KEYS - {"model_config_list", "pipeline_config_list", "monitoring"}:
         if facts.get(key):
-            raise _wrong(f"{key} has no meaning here; leave it out", FILE)
+            raise wrong(f"{key} has no meaning here; leave it out", FILE)
     monitoring = facts.get("monitoring", {})
     if monitoring and not (
         isinstance(monitoring, dict)
@@ -236,42 +205,39 @@ def read_networks(data: bytes, folder: Path, root: Path) -> OvmsNetworks:
         and isinstance(metrics := monitoring.get("metrics", {}), dict)
         and metrics.get("enable") is True
     ):
-        raise _wrong("monitoring: metrics are always on, under names of headrace", FILE)
+        raise wrong("monitoring: metrics are always on, under names of headrace", FILE)
     models: dict[str, OvmsModel] = {}
     pipelines: dict[str, OvmsPipeline] = {}
     faults: dict[str, str] = {}
     for kind, each in (
-        *(("model", each) for each in _list(facts, "model_config_list", FILE)),
-        *(("pipeline", each) for each in _list(facts, "pipeline_config_list", FILE)),
+        *(("model", each) for each in list_at(facts, "model_config_list", FILE)),
+        *(("pipeline", each) for each in list_at(facts, "pipeline_config_list", FILE)),
     ):
         if kind == "model":
-            _only(each, frozenset({"config"}), f"{FILE}: model_config_list")
+            check_keys(each, frozenset({"config"}), f"{FILE}: model_config_list")
             each = each.get("config")
         name = each.get("name") if isinstance(each, dict) else None
         if not isinstance(name, str) or not is_network_name(name):
-            raise _wrong(f"{str(name)[:200]!r} is not a network name", f"{FILE}: {kind}")
+            raise wrong(f"{str(name)[:200]!r} is not a network name", f"{FILE}: {kind}")
         if name in models or name in pipelines or name in faults:
-            raise _wrong(f"{name!r} is there twice", f"{FILE}: {kind}")
+            raise wrong(f"{name!r} is there twice", f"{FILE}: {kind}")
         where, text = f"{FILE}: {kind} {name!r}", json.dumps(each, sort_keys=True)
         try:
             if kind == "model":
                 models[name] = _model(each, folder, root, where, text)
             else:
-                pipelines[name] = OvmsPipeline(_pipeline(each, where), text)
+                pipelines[name] = OvmsPipeline(ovms_pipeline(each, where), text)
         except HeadraceError as error:
             faults[name] = f"{error.field}: {error}"
     return OvmsNetworks(models, pipelines, faults)
 
 
-# -- models --
-
-
 def _model(facts: dict[str, Any], folder: Path, root: Path, where: str, text: str) -> OvmsModel:
-    _only(facts, _OF_MODEL, where)
+    check_keys(facts, _OF_MODEL, where)
     if facts.get("stateful"):
-        raise _wrong("stateful has no meaning here; write [states] in network.toml", where)
+        raise wrong("stateful has no meaning here; write [states] in network.toml", where)
     config = dict(_properties(facts.get("plugin_config", {}), where))
-    if requests := _whole(facts, "nireq", 0, where):
+    if requests := whole_at(facts, "nireq", 0, where):
         config.setdefault("NUM_STREAMS", str(requests))
     if facts.get("allow_cache") is False:
         config["CACHE_DIR"] = ""
@@ -292,7 +258,7 @@ def _model(facts: dict[str, Any], folder: Path, root: Path, where: str, text: st
 
 def _inside(path: Any, folder: Path, root: Path, where: str) -> Path:
     if not isinstance(path, str) or not path:
-        raise _wrong("base_path is missing", where)
+        raise wrong("base_path is missing", where)
     try:
         found = (folder / path).resolve()
         inside = found.is_relative_to(root.resolve())
@@ -300,7 +266,7 @@ def _inside(path: Any, folder: Path, root: Path, where: str) -> Path:
         inside = False
     if not inside:
         message = f"base_path {path[:200]!r} lies outside of the model repository"
-        raise _wrong(f"{message} (--model-repository)", where)
+        raise wrong(f"{message} (--model-repository)", where)
     return found
 
 
@@ -313,15 +279,15 @@ def _device(facts: Mapping[str, Any], where: str) -> str | None:
         kind, number = found[1], found[2] or ""
         return "OPENVINO" if found[0] == "CPU" else f"OPENVINO.{kind}{number}"
 
-    return _PLACES.sub(place, _text(facts, "target_device", where))
+    return _PLACES.sub(place, text_at(facts, "target_device", where))
 
 
 def _properties(facts: Any, where: str) -> Iterator[tuple[str, str]]:
     if not isinstance(facts, dict):
-        raise _wrong("plugin_config must be an object", where)
+        raise wrong("plugin_config must be an object", where)
     for key, value in facts.items():
         if not isinstance(value, str | int | float):
-            raise _wrong(f"plugin_config.{key[:200]} must be text or a number", where)
+            raise wrong(f"plugin_config.{key[:200]} must be text or a number", where)
         yield _PROPERTIES.get(str(key), str(key)), as_text(value)
 
 
@@ -330,13 +296,13 @@ def _layouts(facts: Any, where: str) -> dict[str, InputOptions]:
         return {}
     if not isinstance(facts, dict):
         message = 'layout must name its input, as {"image": "NHWC:NCHW"}'
-        raise _wrong(message, where)
+        raise wrong(message, where)
     options = {}
     for name, text in facts.items():
         found = _LAYOUT.fullmatch(text) if isinstance(text, str) else None
         if found is None:
             message = f"layout.{name[:200]} is {str(text)[:100]!r}; write it as NHWC:NCHW"
-            raise _wrong(f"{message}, with a letter for each axis", where)
+            raise wrong(f"{message}, with a letter for each axis", where)
         options[name] = InputOptions(layout=found[1], network_layout=found[2] or found[1])
     return options
 
@@ -347,7 +313,7 @@ def _batch(said: Any, where: str) -> int:
         return -1
     if type(said) in (int, str) and text.isdecimal():
         return int(text)
-    raise _wrong(f"batch_size is {text[:100]!r}; give a number or 'auto'", where)
+    raise wrong(f"batch_size is {text[:100]!r}; give a number or 'auto'", where)
 
 
 def _shapes(said: Any, where: str) -> dict[str, tuple[int, ...]]:
@@ -363,191 +329,6 @@ def _shapes(said: Any, where: str) -> dict[str, tuple[int, ...]]:
         )
         sizes = inner[1].rstrip(",").split(",") if inner else []
         if not sizes or not all(re.fullmatch(r"-1|[0-9]+(:[0-9]+)?", size) for size in sizes):
-            raise _wrong(f"shape is {str(text)[:100]!r}; write it as (1,3,224,224)", where)
+            raise wrong(f"shape is {str(text)[:100]!r}; write it as (1,3,224,224)", where)
         shapes[name] = tuple(-1 if ":" in size else int(size) for size in sizes)
     return shapes
-
-
-# -- pipelines --
-
-
-def _pipeline(facts: dict[str, Any], where: str) -> PipelineDescription:
-    """The pipeline as the tables of a ``pipeline.toml``, which are read then.
-
-    A node that splits its outputs (`demultiply_count`) changes no tensor: the nodes behind it take
-    rows, until one gathers. So a tensor has an axis for each node that split it, in their order.
-    """
-    _only(facts, _OF_PIPELINE, where)
-    nodes: dict[str, Mapping[str, Any]] = {}
-    if len(_list(facts, "nodes", where)) > MAX_STEPS:
-        raise _wrong(f"has more than {MAX_STEPS} nodes", where)
-    for each in _list(facts, "nodes", where):
-        _only(each, _OF_NODE, where)
-        name = _text(each, "name", where)
-        if each.get("type", "DL model") != "DL model":
-            raise _wrong(f"node {name!r} is a custom node: {_REFUSED['params']}", where)
-        if name in nodes or name == _REQUEST:
-            raise _wrong(f"there are two nodes {name!r}", where)
-        nodes[name] = each
-    inputs = facts.get("inputs")
-    if not isinstance(inputs, list) or not all(isinstance(each, str) for each in inputs):
-        raise _wrong("inputs must be a list of names", where)
-    splits = _Splits(facts, nodes, where)
-    steps = []
-    for name, node in nodes.items():
-        place = f"{where}: node {name!r}"
-        splits.made(name)
-        takes = dict(_sources(node, "inputs", place))
-        version = f":{node['version']}" if _whole(node, "version", 0, place) else ""
-        each = {
-            tensor_of(source): sizes
-            for source in takes.values()
-            if (sizes := [splits.counts[maker] for maker in splits.taken(node, source, place)])
-        }
-        steps.append(
-            {
-                "name": name,
-                "network": _text(node, "model_name", place) + version,
-                "inputs": {key: tensor_of(source) for key, source in takes.items()},
-                "outputs": {
-                    tensor_of((name, alias)): item for alias, item in _aliases(node, place)
-                },
-                "each": each,
-            }
-        )
-    outputs = {label: tensor_of(source) for label, source in _sources(facts, "outputs", where)}
-    tables = {"step": steps, "outputs": outputs, "inputs": inputs}
-    return read_pipeline(tables, where)
-
-
-def tensor_of(source: tuple[str, str]) -> str:
-    """The name of the tensor that a node gives as this item."""
-    node, item = source
-    return item if node == _REQUEST else f"{node}/{item}"
-
-
-class _Splits:
-    """Which nodes have split a tensor.
-
-    Attributes:
-        counts: in how many parts each node splits; -1 for any number.
-    """
-
-    def __init__(
-        self, pipeline: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]], where: str
-    ) -> None:
-        self._nodes = nodes
-        self._where = where
-        self._known: dict[str, tuple[str, ...] | None] = {}
-        self.counts = {
-            name: count or -1
-            for name, node in ((_REQUEST, pipeline), *nodes.items())
-            if (count := _whole(node, "demultiply_count", None, where, least=-1)) is not None
-        }
-
-    def taken(
-        self, node: Mapping[str, Any], source: tuple[str, str], where: str
-    ) -> tuple[str, ...]:
-        """The nodes along whose axes a node takes the tensor apart. It gathers those of one."""
-        made = self.made(source[0])
-        gathers = node.get("gather_from_node", "")
-        if not gathers or gathers not in made:
-            return made
-        if made[-1] != gathers:
-            message = f"gathers {gathers!r} before {made[-1]!r}, which has split the rows again"
-            raise _wrong(message, where)
-        return made[:-1]
-
-    def made(self, name: str) -> tuple[str, ...]:
-        """The nodes that have split what a node makes.
-
-        Raises:
-            NotFound: there is no such node.
-            InvalidArgument: nodes wait for each other, or rows do not fit together.
-        """
-        if name == _REQUEST:
-            return self._own(name)
-        if name not in self._nodes:
-            raise NotFound.unknown("node", name[:200], self._nodes, field=self._where)
-        if name in self._known:
-            known = self._known[name]
-            if known is None:
-                raise _wrong(f"the nodes wait for each other: {name!r} for itself", self._where)
-            return known
-        self._known[name] = None
-        node, where = self._nodes[name], f"{self._where}: node {name!r}"
-        sources = [source for _, source in _sources(node, "inputs", where)]
-        taken = [self.taken(node, source, where) for source in sources]
-        longest = max(taken, key=len, default=())
-        if any(longest[: len(each)] != each for each in taken):
-            raise _wrong("takes rows that different nodes have split", where)
-        gathers = node.get("gather_from_node", "")
-        if gathers and not any(gathers in self.made(source[0]) for source in sources):
-            raise _wrong(f"gathers from {gathers!r}, which has split none of its inputs", where)
-        made = self._known[name] = longest + self._own(name)
-        return made
-
-    def _own(self, name: str) -> tuple[str, ...]:
-        return (name,) if name in self.counts else ()
-
-
-def _sources(
-    facts: Mapping[str, Any], key: str, where: str
-) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The name of each input, or of each output, and the node and the item that it comes from."""
-    for each in _list(facts, key, where):
-        if not isinstance(each, dict) or len(each) != 1:
-            raise _wrong(f'{key} must be a list of {{"name": {{"node_name", "data_item"}}}}', where)
-        ((name, source),) = each.items()
-        _only(source, frozenset({"node_name", "data_item"}), f"{where}: {key}")
-        yield name, (_text(source, "node_name", where), _text(source, "data_item", where))
-
-
-def _aliases(node: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
-    """The name of each output for other nodes, and the network's."""
-    for each in _list(node, "outputs", where):
-        _only(each, frozenset({"data_item", "alias"}), f"{where}: outputs")
-        item = _text(each, "data_item", where)
-        yield (_text(each, "alias", where) if "alias" in each else item), item
-
-
-# -- values --
-
-
-def _list(facts: Mapping[str, Any], key: str, where: str) -> list[Any]:
-    said = facts.get(key, [])
-    if not isinstance(said, list):
-        raise _wrong(f"{key} must be a list", where)
-    return said
-
-
-def _text(facts: Mapping[str, Any], key: str, where: str) -> str:
-    text = facts.get(key)
-    if not isinstance(text, str) or not text:
-        raise _wrong(f"{key} must be text", where)
-    return text
-
-
-def _whole(
-    facts: Mapping[str, Any], key: str, default: int | None, where: str, *, least: int = 0
-) -> Any:
-    number = facts.get(key, default)
-    if number is not default and (type(number) is not int or not least <= number <= _MOST_ROWS):
-        message = f"{key} must be a whole number from {least} to {_MOST_ROWS}"
-        raise _wrong(message, where)
-    return number
-
-
-def _only(facts: Any, known: frozenset[str], where: str) -> None:
-    if not isinstance(facts, dict):
-        raise _wrong("must be an object", where)
-    for key in facts:
-        if key in known:
-            continue
-        if key in _REFUSED:
-            raise _wrong(f"{key} has no meaning here; {_REFUSED[key]}", where)
-        raise NotFound.unknown("key", key[:200], known, field=where)
-
-
-def _wrong(message: str, where: str) -> InvalidArgument:
-    return InvalidArgument(message, field=where)

@@ -24,10 +24,10 @@ from headrace.runtime.transform.options import (
 from headrace.server.repository.model_config import (
     MAX_BYTES,
     ModelSettings,
-    check_ports,
     read_json,
     read_text,
 )
+from headrace.server.repository.model_ports import check_ports
 from headrace.testing.case import parse
 
 NOWHERE = Path("/nonexistent")

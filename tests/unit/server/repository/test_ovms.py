@@ -219,6 +219,21 @@ def test_the_nodes_behind_one_that_splits_take_rows_until_one_gathers(root: Path
     }
 
 
+def test_nodes_may_be_in_any_order(root: Path) -> None:
+    chain = [node("n0", "request", "in")]
+    chain += [node(f"n{number}", f"n{number - 1}", "out") for number in range(1, 256)]
+    found = pipeline(root, *reversed(chain), last="n255", demultiply_count=2)
+    assert axes(found) == {f"n{number}": {"b": (2,)} for number in range(256)}
+
+
+def test_rows_that_different_nodes_have_split_do_not_fit_together(root: Path) -> None:
+    both = node("both", "left", "out")
+    both["inputs"].append({"c": source("right", "out")})
+    left, right = (node(name, "request", "in", demultiply_count=2) for name in ("left", "right"))
+    with pytest.raises(InvalidArgument, match="rows that different nodes have split"):
+        pipeline(root, left, right, both, last="both")
+
+
 @pytest.mark.parametrize("count", [0, -1])
 def test_a_request_may_be_split_in_any_number_of_rows(root: Path, count: int) -> None:
     found = pipeline(root, node("n", "request", "in"), last="n", demultiply_count=count)

@@ -28,8 +28,8 @@ from headrace.server.repository.model_config import (
     MODEL,
     PLATFORM,
     PRIORITIES,
-    data_type,
 )
+from headrace.server.repository.model_ports import data_type
 
 _GROUP = oip.ModelInstanceGroup
 _INPUT = oip.ModelInput

@@ -24,9 +24,9 @@ from headrace.server.repository.description import Description
 from headrace.server.repository.model_config import (
     MODEL,
     ModelSettings,
-    check_ports,
     read_json,
 )
+from headrace.server.repository.model_ports import check_ports
 from headrace.server.repository.repository import Repository
 from headrace.server.serving.catalogue import Catalogue
 from headrace.wire.codec import CodecError
