@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any, Final
 
 import ml_dtypes
@@ -14,10 +13,7 @@ from headrace.runtime.intake.naming import value_names, walk
 from headrace.runtime.intake.provenance import Transformation
 from headrace.runtime.network.constants import const_tensor
 
-_LEAST_NORMAL: Final = 2.0**-126
-_MAX_REPEATS: Final = 8
 _BOUNDS_ARE_INPUTS: Final = 11
-_AXES_ARE_INPUTS: Final = MappingProxyType({"ReduceL2": 18, "ReduceSum": 13})
 
 
 def _changing(change: Callable[[ir.Node], bool]) -> Transformation:
@@ -89,51 +85,7 @@ def _lacks_bounds(node: ir.Node) -> bool:
     return known and (len(bounds) < 2 or None in bounds)
 
 
-def divide_by_norms(model: ir.Model) -> bool:
-    """Computes an LpNormalization of float32 by a norm and a division. OpenVINO adds 1e-7 below the
-    root or to the sum, so that short vectors get shorter still: by 3 % from a length of 1e-3."""
-    version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
-    found = [node for node in walk(model.graph) if _is_normalization(node)]
-    if version < _MAX_REPEATS or not found:
-        return False
-    names = value_names(model)
-    for node in found:
-        data = node.inputs[0]
-        assert data is not None
-
-        def layer(op_type: str, *inputs: ir.Value, node: ir.Node = node, **given: Any) -> ir.Value:
-            name = names.fresh(f"{node.name}/norm")
-            output = ir.Value(name=name)
-            new = ir.node(op_type, inputs, given, outputs=[output], name=name)
-            assert node.graph is not None
-            node.graph.insert_before(node, new)
-            return output
-
-        axes = [node.attributes.get_int("axis", -1)]
-        reduced = "ReduceSum" if node.attributes.get_int("p", 2) == 1 else "ReduceL2"
-        terms = layer("Abs", data) if reduced == "ReduceSum" else data
-        if version >= _AXES_ARE_INPUTS[reduced]:
-            norm = layer(reduced, terms, layer("Constant", value=ir.tensor(axes)))
-        else:
-            norm = layer(reduced, terms, axes=axes)
-        least = layer("Constant", value=ir.tensor(np.array(_LEAST_NORMAL, np.float32)))
-        node.op_type = "Div"
-        node.resize_inputs(2)
-        node.replace_input_with(1, layer("Max", norm, least))
-        node.attributes.clear()
-    return True
-
-
-def _is_normalization(node: ir.Node) -> bool:
-    if node.op_type != "LpNormalization" or node.domain not in ("", "ai.onnx"):
-        return False
-    data = node.inputs[0]
-    known = node.attributes.get_int("p", 2) in (1, 2)  # `claims` has no others
-    return known and data is not None and data.dtype == ir.DataType.FLOAT
-
-
 TRANSFORMATIONS: Final = (
     _changing(still_dropout),
     bound_clips,
-    divide_by_norms,
 )

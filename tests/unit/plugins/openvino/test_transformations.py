@@ -17,22 +17,6 @@ from headrace.testing.case import network_of
 from headrace.testing.infer_request import InferRequest
 
 
-@pytest.mark.parametrize("opset", [13, 18])
-@pytest.mark.parametrize("attributes", ["", "<p = 1>", "<axis = 0>"])
-def test_short_vectors_are_normalised_as_long_ones(
-    plugin: Plugin, opset: int, attributes: str
-) -> None:
-    text = f"g (float[2,2] x) => (float[2,2] y) {{ y = LpNormalization{attributes}(x) }}"
-    request = InferRequest(plugin.load_network(Load(network_of(text, opset=opset))))
-    order, axis = (1 if "p" in attributes else 2), (0 if "axis" in attributes else 1)
-    for size in (1.0, 1e-3, 1e-6, 0.0):
-        x = np.array([[3, -4], [1, 2]], np.float32) * np.float32(size)
-        norms = np.linalg.norm(x, order, axis, keepdims=True)
-        expected = np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)
-        found: Any = request.infer({"x": x})["y"]
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("bounds", ["", ", l", ", , h", ", l, h"])
 def test_a_clip_may_lack_bounds(plugin: Plugin, bounds: str) -> None:
     text = f"g (float[2,2] x, float l, float h) => (float[2,2] y) {{ y = Clip(x{bounds}) }}"

@@ -509,8 +509,6 @@ Log | 6 13 | f16>f16 | 0 | - | 0 1 2 3 4 5 6 7
 Log | 6 13 | f32>f32 | 0 | - | 0 1 2 3 4 5 6 7
 LogSoftmax | 1 11 13 | f16>f16 | 0 | - | 1 2 3 4 5 6 7
 LogSoftmax | 1 11 13 | f32>f32 | 0 | - | 1 2 3 4 5 6 7
-LpNormalization | 1 22 | f16>f16 | 0 | - p=1 | 1 2 3 4 5 6 7
-LpNormalization | 1 22 | f32>f32 | 0 | - p=1 | 1 2 3 4 5 6 7
 LpPool | 2 11 18 22 | f16>f16 | 0 | - auto_pad=SAME_LOWER,ceil_mode=1,p=4 auto_pad=SAME_LOWER,p=3 auto_pad=SAME_LOWER,p=4 auto_pad=SAME_UPPER,ceil_mode=1 auto_pad=SAME_UPPER,p=3 auto_pad=SAME_UPPER,p=4 ceil_mode=1 ceil_mode=1,p=3 ceil_mode=1,p=4 p=3 p=4 | 3 4 5
 LpPool | 2 11 18 22 | f32>f32 | 0 | - auto_pad=SAME_LOWER,ceil_mode=1,p=4 auto_pad=SAME_LOWER,p=3 auto_pad=SAME_LOWER,p=4 auto_pad=SAME_UPPER auto_pad=SAME_UPPER,ceil_mode=1 auto_pad=SAME_UPPER,p=3 auto_pad=SAME_UPPER,p=4 ceil_mode=1 ceil_mode=1,p=3 ceil_mode=1,p=4 p=3 p=4 | 3 4 5
 MatMul | 1 9 13 | f16,f16>f16 | 00 01 10 | - | 1 2 3 4 5 6 7

@@ -108,6 +108,11 @@ def _quantize(node: ir.Node, _: int, is_fixed: IsFixed) -> str | None:
     return "with a computed scale, OpenVINO rounds some ties to the wrong integer"
 
 
+def _short_vectors(_: ir.Node, __: int, ___: IsFixed) -> str:
+    """It adds 1e-7 below the root or to the sum: that is 3 % of a length of 1e-3."""
+    return "OpenVINO makes short vectors shorter than they should be"
+
+
 def _prelu(node: ir.Node, _: int, is_fixed: IsFixed) -> str | None:
     """If both are constants and do not fit each other, the process ends."""
     values = [_input_of(node, at) for at in range(2)]
@@ -125,6 +130,7 @@ _LIMITS: Final[Mapping[str, Limit]] = MappingProxyType(
         **dict.fromkeys(["Hardmax", "LogSoftmax", "Softmax"], _of_last_axis),
         "DynamicQuantizeLinear": _dynamic_quantize,
         "LSTM": _coupled_gates,
+        "LpNormalization": _short_vectors,
         "PRelu": _prelu,
         "QuantizeLinear": _quantize,
     }

@@ -172,6 +172,7 @@ REFUSED = {
         { y = LSTM<hidden_size = 4, input_forget = 1>(x, w, r) }""",
         "forget gates",
     ),
+    "norms": ("(float[2] x) => (float[2] y) { y = LpNormalization(x) }", "short vectors"),
 }
 
 
