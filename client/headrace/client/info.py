@@ -61,7 +61,8 @@ class NetworkInfo:
     Attributes:
         version: a number, as text; "1" by default.
         generation: grows when a network of this name is replaced.
-        state: LOADING, READY, DRAINING or FAILED, then `reason` says why.
+        state: LOADING, READY, DRAINING or FAILED, then `reason` says why. KNOWN or EVICTED if its
+            next request loads it.
         config: the effective configuration.
         from_cache: whether compilation was skipped. On a virtual device, whether it was skipped
             for at least one of its devices.
@@ -72,6 +73,9 @@ class NetworkInfo:
             output that gives its next value. Neither is among `inputs` and `outputs`.
         replicas: the replicas of a cluster that are to have it. Empty if all have it, and on a
             server alone.
+        memory_bytes: what it takes in memory, as its last load has shown; 0 if it counts for no
+            memory budget.
+        idle_seconds: since its last request or its load; 0.0 if it was not loaded.
         metadata: what the model says of itself, ONNX's metadata_props, as far as they fit into
             64 KiB together. Empty if it comes from a list of networks.
     """
@@ -93,6 +97,8 @@ class NetworkInfo:
     version: str = "1"
     replicas: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    memory_bytes: int = 0
+    idle_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,7 @@ class RepositoryVersion:
         state: as `NetworkInfo.state`; empty if it is not loaded.
         reason: why it is not loaded. If it is loaded, why its newest files are not.
         share: its share of the requests that name no version, in per cent.
+        memory_bytes: as `NetworkInfo.memory_bytes`.
     """
 
     name: str
@@ -111,6 +118,7 @@ class RepositoryVersion:
     state: str
     reason: str
     share: int
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

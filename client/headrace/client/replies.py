@@ -62,6 +62,8 @@ def network_info(message: pb.NetworkInfo) -> NetworkInfo:
         version=message.version or "1",  # an older server does not send it
         replicas=tuple(message.replicas),
         metadata=dict(message.metadata),
+        memory_bytes=message.memory_bytes,
+        idle_seconds=message.idle_seconds,
     )
 
 
@@ -73,6 +75,7 @@ def repository_version(message: pb.RepositoryVersion) -> RepositoryVersion:
         state="" if state == "STATE_UNSPECIFIED" else state,
         reason=message.reason,
         share=message.share,
+        memory_bytes=message.memory_bytes,
     )
 
 

@@ -23,7 +23,7 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.plugin_source import PluginSource
 from headrace.runtime.device.services import Readers, Services
 from headrace.runtime.device.state import DeviceState, DeviceStates
-from headrace.runtime.errors import Cancelled, HeadraceError
+from headrace.runtime.errors import AlreadyExists, Cancelled, HeadraceError
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.execution.trace import Span, traced
@@ -31,9 +31,11 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.loading import blob as blobs
 from headrace.runtime.loading.batch_size import with_batch
+from headrace.runtime.loading.entry import USUAL, Residence
 from headrace.runtime.loading.exchange import blob_options, check_ports, export_blob, why_not_native
 from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.life import NetworkLife
+from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.loading.recent import RecentNetworks
 from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
@@ -41,12 +43,13 @@ from headrace.runtime.loading.store import NetworkStore
 from headrace.runtime.loading.table import NO_LIMITS, OwnerLimits
 from headrace.runtime.loading.versions import NO_SHARES, check_shares
 from headrace.runtime.metrics.counters import Counters
-from headrace.runtime.metrics.families import DEVICE_OUTAGES
+from headrace.runtime.metrics.families import DEVICE_OUTAGES, EVICTIONS, MEMORY_BUDGET_BYTES
 from headrace.runtime.metrics.series import SeriesSnapshot, Snapshot
 from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.graph import graph_of
 from headrace.runtime.network.memory import use
 from headrace.runtime.network.network import Network
+from headrace.runtime.pipelines.description import DEVICE as PIPELINE
 from headrace.runtime.responses.memory import ResponseMemory
 from headrace.runtime.responses.network import load_with_responses
 from headrace.runtime.sequences.memory import StateMemory
@@ -70,6 +73,7 @@ class Core:
         folder, readers, max_load_seconds: as `Services`.
         max_state_bytes: the most bytes that the states of all open sequences may take.
         max_response_cache_bytes: the most bytes that the kept replies of all networks may take.
+        budget: the memory that networks may take.
         load_span: begins the span of a load, on the thread that asks for it. It is told whether the
             load replaces a network. None if the load is not traced.
         asker: says who asks, on the thread that asks for a load or a query.
@@ -94,6 +98,7 @@ class Core:
         max_state_bytes: int = 2**30,
         max_response_cache_bytes: int = 2**28,
         max_load_seconds: float = math.inf,
+        budget: MemoryBudget = NO_BUDGET,
         load_span: Callable[[LoadRequest, bool], Span | None] = lambda _, __: None,
         asker: Callable[[], Asker] = current_asker,
     ) -> None:
@@ -111,7 +116,9 @@ class Core:
         self._timer = Timer()
         self._executors = ExecutorManager()
         self._loads = LoadExecutor(timer=self._timer, asker=asker)
-        self._life = NetworkLife(self.networks, self.counters, self._loads, store)
+        self._life = NetworkLife(self.networks, self.counters, self._loads, store, budget)
+        self.budget = budget
+        self.networks.cold.asked = self.counters.count_cold
         self.recent = RecentNetworks(self._timer, lambda: self._loads.close(free_graphs))
         services = Services(
             self._executors,
@@ -145,25 +152,46 @@ class Core:
         replace: bool = False,
         on_disk: bool = False,
         owner: object = None,
+        residence: Residence | None = None,
     ) -> Future[NetworkEntry]:
         """Loads the network that `network` returns. A loading thread calls `network`; `on_disk` and
         `owner` are as in `NetworkLife.load`.
+
+        Args:
+            residence: how it stays in memory; None if `network` cannot read it again later.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
             The future raises what `Plugin.load_network` and `network` raise.
         """
         device = self._resolve(request.device)
-        span = self._load_span(request, replace)
-        return self._life.load(
+        return self._begin_load(
             request,
-            traced(span, "read", network),
-            traced(span, "compile", lambda entry: self._load(entry, request, device)),
+            network,
+            device,
             replace=replace,
             on_disk=on_disk,
             owner=owner,
-            span=span,
+            residence=residence,
         )
+
+    def know_network(
+        self,
+        request: LoadRequest,
+        network: Callable[[], Network],
+        *,
+        owner: object,
+        residence: Residence,
+    ) -> NetworkEntry:
+        """Lists a network on the disk that its first request loads. Arguments and errors are those
+        of `load_network`."""
+        device = self._resolve(request.device)
+        again = partial(self._load_again, request, network, device, owner, residence)
+        return self._life.know(request, again, owner, residence)
+
+    def is_budgeted(self, device: DeviceName) -> bool:
+        """Whether networks on a device count for a memory budget. Raises as `plugin`."""
+        return bool(self.budget) and bool(self._budgets(self._resolve(device)))
 
     def import_network(
         self, name: str, device: str, config: Mapping[str, str], data: Buffer, *, replace: bool
@@ -191,6 +219,8 @@ class Core:
         def read() -> Network:
             return Network.from_bytes(blob.network[0], self.limits, spooled=True)
 
+        budgets = self._budgets(resolved)
+
         span = self._load_span(request, replace)
         return self._life.load(
             request,
@@ -198,6 +228,7 @@ class Core:
             traced(span, "compile", compile_network),
             replace=replace,
             span=span,
+            budgets=budgets,
         )
 
     def cancel_load(self, load: Future[NetworkEntry]) -> None:
@@ -306,6 +337,20 @@ class Core:
             for name, device in self.plugins.in_metrics()
         )
 
+    def budget_series(self) -> Snapshot:
+        """The memory budgets, and how many networks have left for others."""
+        evictions = self._life.room.evictions
+        return (
+            *(
+                SeriesSnapshot(MEMORY_BUDGET_BYTES, (name or "all",), most)
+                for name, most in self.budget.bytes.items()
+            ),
+            *(
+                SeriesSnapshot(EVICTIONS, (name or "all",), count)
+                for name, count in evictions.items()
+            ),
+        )
+
     def set_config(self, device: DeviceName, changes: Mapping[str, str]) -> None:
         """Configures a device for the networks loaded from now on."""
         plugin = self.plugin(device)
@@ -332,6 +377,7 @@ class Core:
                 finished by then are killed.
         """
         late = self._timer.schedule(deadline, self.plugins.kill)
+        self.networks.cold.stop()
         self._life.stop()
         self.recent.close()
         self._loads.stop()
@@ -342,6 +388,75 @@ class Core:
         self._timer.stop()
 
     # -- inside --
+
+    def _begin_load(
+        self,
+        request: LoadRequest,
+        network: Callable[[], Network],
+        device: DeviceName,
+        *,
+        replace: bool,
+        on_disk: bool,
+        owner: object,
+        residence: Residence | None,
+        cold: bool = False,
+    ) -> Future[NetworkEntry]:
+        """As `load_network`.
+
+        Args:
+            device: the request's device, resolved.
+            cold: as `NetworkLife.load`.
+        """
+        again = None
+        if residence is not None:
+            again = partial(self._load_again, request, network, device, owner, residence)
+        span = self._load_span(request, replace)
+        return self._life.load(
+            request,
+            traced(span, "read", network),
+            traced(span, "compile", lambda entry: self._load(entry, request, device)),
+            replace=replace,
+            on_disk=on_disk,
+            owner=owner,
+            span=span,
+            budgets=self._budgets(device),
+            again=again,
+            residence=residence or USUAL,
+            cold=cold,
+        )
+
+    def _load_again(
+        self,
+        request: LoadRequest,
+        network: Callable[[], Network],
+        device: DeviceName,
+        owner: object,
+        residence: Residence,
+    ) -> Future[NetworkEntry]:
+        """Loads a network that is known or evicted, if nobody loads it already."""
+        try:
+            return self._begin_load(
+                request,
+                network,
+                device,
+                replace=True,
+                on_disk=True,
+                owner=owner,
+                residence=residence,
+                cold=True,
+            )
+        except AlreadyExists:
+            under_way = self._life.under_way(request.name)
+            if under_way is None:
+                raise
+            return under_way
+
+    def _budgets(self, device: DeviceName) -> frozenset[str]:
+        """The memory budgets that a network on a device counts for. A pipeline leaves with the
+        networks of its steps, whatever their devices."""
+        if device.type == PIPELINE:
+            return frozenset(self.budget.bytes)
+        return self.budget.counts(each.type for each in device.physical())
 
     def _resolve(self, device: DeviceName) -> DeviceName:
         """The device name with its list of members resolved.

@@ -17,6 +17,7 @@
     ├── Unavailable             the device is down
     │   ├── ShuttingDown        the server drains; another one may take the request
     │   ├── StillLoading        the network is being loaded
+    │   │   └── NotLoaded       its first request loads it
     │   └── NotInstalled        the library, the driver or the hardware of a plugin is missing
     ├── Unimplemented           a feature that the plugin lacks
     ├── Unauthenticated         no credential, or one that is not valid
@@ -217,6 +218,18 @@ class StillLoading(Unavailable):
     """The network is being loaded; another server may have it already."""
 
     reason = "NETWORK_LOADING"
+
+
+class NotLoaded(StillLoading):
+    """The network is known, and its first request loads it.
+
+    Attributes:
+        cold: what loads it, for who can wait.
+    """
+
+    def __init__(self, message: str, cold: object) -> None:
+        super().__init__(message)
+        self.cold = cold
 
 
 class NotInstalled(Unavailable):

@@ -6,14 +6,17 @@ import asyncio
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
 from headrace.runtime.core import Core
+from headrace.runtime.errors import FailedPrecondition, NotFound
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.entry import NetworkEntry, NetworkState
+from headrace.runtime.loading.memory_budget import SHARED, MemoryBudget
 from headrace.runtime.loading.table import OwnerLimits
+from headrace.runtime.system.memory_limit import memory_limit
 from headrace.server.access.networks import Networks, PrivateNetworks, asker
 from headrace.server.hosting import ALONE, Hosting
 from headrace.server.plugins import plugin_sources
@@ -22,6 +25,7 @@ from headrace.server.repository.repository import Poller, Repository
 from headrace.server.repository.startup import Startup
 from headrace.server.services.health import HealthReporter
 from headrace.server.serving.catalogue import Catalogue
+from headrace.server.settings.option import read_budget
 from headrace.server.settings.settings import Settings
 from headrace.server.state import StateDirectory
 from headrace.server.storage import lock_state, network_cache, signing_key, usable
@@ -50,8 +54,9 @@ class ServerCore:
                 self._state = StateDirectory(settings.state_dir, limits)
         key = signing_key(settings) if hosting.key is None else hosting.key
         self.tracing = start_tracing(settings)
+        sources = plugin_sources(settings)
         self.core = Core(
-            plugin_sources(settings),
+            sources,
             blob_key=key,
             max_networks=settings.max_networks,
             of_owner=OwnerLimits(
@@ -66,6 +71,7 @@ class ServerCore:
             max_state_bytes=settings.max_state_bytes,
             max_response_cache_bytes=settings.max_response_cache_bytes,
             max_load_seconds=settings.max_load_seconds or math.inf,
+            budget=memory_budget(settings.memory_budget, [each.device for each in sources]),
             asker=partial(asker, settings.operators if settings.private_networks else None),
             **({"load_span": self.tracing.begin_load} if self.tracing else {}),
         )
@@ -74,6 +80,7 @@ class ServerCore:
             if settings.private_networks
             else Networks(self.core.networks)
         )
+        self.core.networks.cold.ended = self.network_changed
         self.unready: str | None = "starting"
         self.health = HealthReporter(self.networks)
         self._elsewhere = hosting.elsewhere
@@ -145,6 +152,32 @@ def _state(entry: NetworkEntry) -> NetworkState:
     executable = entry.executable
     lacks = executable is not None and bool(executable.unready())
     return NetworkState.FAILED if lacks and entry.state is NetworkState.READY else entry.state
+
+
+def memory_budget(text: str, devices: Collection[str]) -> MemoryBudget:
+    """The budget that a setting gives.
+
+    Args:
+        devices: those that the server has.
+
+    Raises:
+        NotFound: it names another device.
+        FailedPrecondition: it is a part of the memory, and the system does not tell how much there
+            is.
+    """
+    said = read_budget(text)
+    if isinstance(said, dict):
+        for device in said:
+            if device not in devices:
+                raise NotFound.unknown("device", device, devices, field="memory_budget")
+        return MemoryBudget(said)
+    memory = memory_limit()
+    if memory is None:
+        raise FailedPrecondition(
+            "the system does not tell its memory; give a size for each device, as CPU=8GiB",
+            field="memory_budget",
+        )
+    return MemoryBudget({SHARED: int(memory.limit * said)})
 
 
 class LoopReaders:

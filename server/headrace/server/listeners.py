@@ -141,6 +141,7 @@ class Listeners:
                 networks,
                 log.snapshot,
                 core.device_outages,
+                core.budget_series,
                 self._connections,
                 memory_series,
                 *([tls.snapshot] if tls else []),

@@ -312,6 +312,11 @@ class ExecutableNetwork:
         """Why it cannot take requests now, though it is loaded; empty if it can."""
         return ""
 
+    @property
+    def holds_sequences(self) -> bool:
+        """Whether any sequence is open. Takes no lock."""
+        return False
+
     def subgraphs(self) -> tuple[RunningSubgraph, ...]:
         """The parts of a network that is split over devices, in execution order."""
         return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -85,10 +86,34 @@ def check_version(version: str, field: str = "version") -> str:
 
 
 class NetworkState(enum.Enum):
+    KNOWN = "known"
+    EVICTED = "evicted"
     LOADING = "loading"
     READY = "ready"
     DRAINING = "draining"
     FAILED = "failed"
+
+
+COLD: Final = (NetworkState.KNOWN, NetworkState.EVICTED)
+"""The states of a network that is not loaded and that its first request loads."""
+
+SERVING: Final = (NetworkState.READY, *COLD)
+"""The states in which a network takes requests."""
+
+
+class Residence(NamedTuple):
+    """How a network that the server can load again stays in memory.
+
+    Attributes:
+        pinned: whether it stays once it is loaded.
+        min_idle_seconds: for how long nobody must have used it before it makes room.
+    """
+
+    pinned: bool = False
+    min_idle_seconds: float = 0.0
+
+
+USUAL: Final = Residence()
 
 
 class NetworkKey(NamedTuple):
@@ -112,6 +137,10 @@ class NetworkEntry:
         record: the data that the registry's owner keeps with a network.
         owner: the object that the versions of one name share if they may be loaded and replaced
             beside each other; None for a network that is alone under its name.
+        again: begins a load of it; None if the server cannot load it again.
+        memory_bytes: what it takes in memory, as its last load has shown; 0 before.
+        last_used: when its last request ended or, without one, when it was loaded, on the monotonic
+            clock; 0.0 before.
         model_bytes: the size of the model, once it has been read.
         given_up: for a network that is being loaded, the reason why nobody wants it any more.
     """
@@ -124,6 +153,10 @@ class NetworkEntry:
     reason: str = ""
     executable: ExecutableNetwork | None = None
     load_seconds: float = 0.0
+    again: Callable[[], Future[NetworkEntry]] | None = None
+    residence: Residence = USUAL
+    memory_bytes: int = 0
+    last_used: float = 0.0
     model_bytes: int = 0
     references: int = 0
     given_up: HeadraceError | None = None

@@ -18,11 +18,27 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import Cancelled, HeadraceError, Internal
+from headrace.runtime.errors import (
+    Cancelled,
+    HeadraceError,
+    Internal,
+    ResourceExhausted,
+    Unavailable,
+)
 from headrace.runtime.execution.trace import Span, ends_with, timed
 from headrace.runtime.loading.batch_size import check_batch_size
-from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, NetworkState, plain_name
+from headrace.runtime.loading.entry import (
+    COLD,
+    USUAL,
+    NetworkEntry,
+    NetworkKey,
+    NetworkState,
+    Residence,
+    plain_name,
+)
 from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
+from headrace.runtime.loading.memory_budget import MemoryBudget
+from headrace.runtime.loading.memory_room import MemoryRoom
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
 from headrace.runtime.loading.warm_up import run_warm_up
@@ -33,9 +49,13 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.system.garbage import count_loaded
 from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.system.interruption import interruptible
+from headrace.runtime.system.process_memory import family_bytes
 from headrace.runtime.transform.options import LoadRequest
 
 _log = logging.getLogger(__name__)
+
+_MAY_PASS = (Cancelled, ResourceExhausted, Unavailable)
+"""Why a load may fail now and succeed later, although nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +77,18 @@ class Record:
 
 @dataclass(eq=False, slots=True)
 class _Load:
-    """A running load. If it failed, `remains` is what it left behind."""
+    """A running load.
+
+    Attributes:
+        budgets: the memory budgets that it counts for.
+        cold: whether its network was listed before, as known or evicted.
+        remains: what it left behind if it failed.
+    """
 
     entry: NetworkEntry
     on_disk: bool
+    budgets: frozenset[str] = frozenset()
+    cold: bool = False
     remains: Weights | None = None
 
 
@@ -73,6 +101,10 @@ class NetworkLife:
         networks: the registry of networks.
         loads: the threads that load and close.
         store: saves clients' networks. With None nothing is saved.
+        budget: the memory that networks may take.
+
+    Attributes:
+        room: the memory that they take.
     """
 
     def __init__(
@@ -81,7 +113,10 @@ class NetworkLife:
         counters: Counters,
         loads: LoadExecutor,
         store: NetworkStore | None,
+        budget: MemoryBudget,
     ) -> None:
+        self.room = MemoryRoom(budget, self._evict, networks.cold.awaited, family_bytes)
+        networks.cold.left = self.room.look_again
         self._networks = networks
         self._counters = counters
         self._loads = loads
@@ -99,8 +134,12 @@ class NetworkLife:
         on_disk: bool = False,
         owner: object = None,
         span: Span | None = None,
+        budgets: frozenset[str] = frozenset(),
+        again: Callable[[], Future[NetworkEntry]] | None = None,
+        residence: Residence = USUAL,
+        cold: bool = False,
     ) -> Future[NetworkEntry]:
-        """Loads a network on a loading thread.
+        """Loads a network on a loading thread, once there is room for it in memory.
 
         Args:
             read: reads the network.
@@ -108,8 +147,11 @@ class NetworkLife:
             on_disk: whether the network is already in the state directory or the model repository.
                 Such a network is not saved, and if its load fails, it stays in the list with the
                 reason.
-            owner: as `NetworkEntry`.
+            owner, again, residence: as `NetworkEntry`.
             span: ends with the load.
+            budgets: the memory budgets that it counts for.
+            cold: whether the network is listed as known or evicted. It stays so if its load fails
+                for a reason that may pass.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
@@ -122,8 +164,10 @@ class NetworkLife:
             version=request.version,
             owner=owner,
             replace=replace,
+            again=again,
+            residence=residence,
         )
-        load = _Load(entry, on_disk)
+        load = _Load(entry, on_disk, budgets, cold)
         begin = timed(span, partial(self._load, load, read, compile_network))
         try:
             future = self._loads.submit(begin, entry.token)
@@ -134,6 +178,36 @@ class NetworkLife:
             self._loading[future] = load
         future.add_done_callback(self._ended)
         return ends_with(span, future)
+
+    def know(
+        self,
+        request: LoadRequest,
+        again: Callable[[], Future[NetworkEntry]],
+        owner: object,
+        residence: Residence,
+    ) -> NetworkEntry:
+        """Lists a network that its first request loads. Raises as `NetworkRegistry.know`.
+
+        Args:
+            again: begins its load.
+            owner, residence: as `NetworkEntry`.
+        """
+        return self._networks.know(
+            request.name,
+            str(request.device),
+            Record(request),
+            version=request.version,
+            owner=owner,
+            again=again,
+            residence=residence,
+            on_replaced_drained=self._close_later,
+        )
+
+    def under_way(self, name: str) -> Future[NetworkEntry] | None:
+        """A load of a network of that name, if there is one."""
+        with self._changing:
+            loads = self._loading.items()
+            return next((future for future, load in loads if load.entry.key.name == name), None)
 
     def list_failed(self, request: LoadRequest, reason: str, owner: object = None) -> None:
         """Lists a network whose load could not begin.
@@ -190,7 +264,14 @@ class NetworkLife:
                 whole = len(leaving) == len(there)
                 self._store.forget_network(name, None if whole else versions)
             loading = [load for load in leaving if self._networks.give_up(load, error)]
-            closed = self._retire(name, lambda each: each not in leaving)
+            gone = {load.key.version for load in leaving}
+
+            def remains(entry: NetworkEntry) -> bool:
+                # A cold network is listed as its load, while that is under way.
+                cold = entry.state in COLD and entry.key.version in gone
+                return entry not in leaving and not cold
+
+            closed = self._retire(name, remains)
         for load in loading:
             load.token.cancel(error)
         return closed
@@ -241,6 +322,7 @@ class NetworkLife:
                 check_batch_size(network, request)
                 entry.record = Record(request, network)
                 self._networks.count_bytes(entry, lambda: sum(map(len, network.chunks())))
+                self.room.take(entry, load.budgets, network.weight_bytes if load.budgets else 0)
                 executable = compile_network(entry)
             try:
                 for warm_up in request.warm_ups:
@@ -265,10 +347,28 @@ class NetworkLife:
         if error is not None and load.entry.state is NetworkState.LOADING:
             self._fail(load, error)  # it has never begun
         if load.remains is None:
-            self._loads.close(free_graphs)  # copies that were only needed to compile
+            self._loads.close(partial(self._settle, load.entry))
         else:
             forget_locals(error)
-            self._loads.close(load.remains.give_back)
+            self._loads.close(partial(self._clear, load.entry, load.remains))
+
+    def _settle(self, entry: NetworkEntry) -> None:
+        free_graphs()  # copies that were only needed to compile
+        self.room.measured(entry)
+
+    def _clear(self, entry: NetworkEntry, remains: Weights) -> None:
+        remains.give_back()
+        self.room.give_back(entry)
+
+    def _evict(self, entry: NetworkEntry) -> bool:
+        """Takes a loaded network out of memory. Returns whether it does."""
+        record = replace(entry.record, network=None)
+        if not self._networks.evict(entry, record, self._close_later):
+            return False
+        name, version, _ = entry.key
+        facts = {"network": name, "version": version}
+        _log.info("network %s leaves memory for others", shown(entry), extra=facts)
+        return True
 
     def _give_up(self, entry: NetworkEntry, error: HeadraceError) -> None:
         with self._changing:
@@ -308,7 +408,8 @@ class NetworkLife:
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
-            self._networks.fail(entry, reason, keep=load.on_disk and wanted)
+            cold = load.cold and isinstance(error, _MAY_PASS)
+            self._networks.fail(entry, reason, keep=load.on_disk and wanted and not cold)
 
     @staticmethod
     def _raise_if_cancelled(entry: NetworkEntry) -> None:
@@ -338,6 +439,8 @@ class NetworkLife:
     def _close(self, entry: NetworkEntry) -> None:
         executable, network = entry.executable, entry.record.network
         name, version, _ = entry.key
+        if executable is None and entry.again is not None:
+            return  # it was known or evicted
         entry.executable, entry.record = None, replace(entry.record, network=None)
         weights = Weights(network)
         try:
@@ -347,6 +450,7 @@ class NetworkLife:
         finally:
             del executable, network
             weights.give_back(loaded=True)
+            self.room.give_back(entry)
         facts = {"network": name, "version": version}
         _log.info("network %s is unloaded", shown(entry), extra=facts)
 

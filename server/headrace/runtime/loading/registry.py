@@ -9,18 +9,25 @@ name and are never here.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import AlreadyExists, FailedPrecondition, HeadraceError
+from headrace.runtime.errors import AlreadyExists, FailedPrecondition, HeadraceError, NotLoaded
 from headrace.runtime.execution.job import Job
+from headrace.runtime.loading.cold_loads import ColdLoads, ColdNetwork
 from headrace.runtime.loading.entry import (
+    COLD,
     FIRST_VERSION,
+    SERVING,
+    USUAL,
     NetworkEntry,
     NetworkKey,
     NetworkState,
+    Residence,
     check_network_name,
     owner_of,
     plain_name,
@@ -35,6 +42,9 @@ class NetworkRegistry:
     """The networks of a server. Thread-safe: `_lock` guards the table and its entries. Callbacks
     run outside the lock.
 
+    Attributes:
+        cold: the loads of networks that are known and not loaded.
+
     Args:
         limit: the most versions of networks at once that are loaded, being loaded or draining. A
             version that is being replaced adds one, because old and new exist side by side. A load
@@ -45,6 +55,7 @@ class NetworkRegistry:
     def __init__(self, limit: int, of_owner: OwnerLimits = NO_LIMITS) -> None:
         self._lock = threading.Lock()
         self._table = NetworkTable(limit, of_owner)
+        self.cold = ColdLoads()
 
     # -- lists --
 
@@ -102,10 +113,10 @@ class NetworkRegistry:
         failed: list[tuple[str, str]] = []
         with self._lock:
             for name, versions in self._table.names.items():
-                ready = versions.ready()
-                if versions.entries and not ready:
+                taking = versions.taking()
+                if versions.entries and not taking:
                     failed.append((name, ""))
-                elif len(ready) < len(versions.entries):
+                elif len(taking) < len(versions.entries):
                     ended = NetworkState.FAILED
                     failed += (
                         (name, version)
@@ -125,12 +136,15 @@ class NetworkRegistry:
         version: str = FIRST_VERSION,
         owner: object = None,
         replace: bool = False,
+        again: Callable[[], Future[NetworkEntry]] | None = None,
+        residence: Residence = USUAL,
     ) -> NetworkEntry:
         """Reserves the name for a load, and returns the entry of the load.
 
         Args:
             owner: as `NetworkEntry`. Versions of one owner may be added and replaced without
                 `replace`.
+            again, residence: as `NetworkEntry`.
 
         Raises:
             AlreadyExists: the name is in use, or being loaded.
@@ -141,6 +155,10 @@ class NetworkRegistry:
             table.check_free(name, version, owner, replace=replace)
             table.check_room(name, None if owner is None else version)
             entry = table.entry(name, version, device, record, owner)
+            entry.again, entry.residence = again, residence
+            there = table.versions(name).entries.get(version)
+            if there is not None and there.state in COLD:
+                entry.memory_bytes = there.memory_bytes
             table.loading[name, version] = entry
             return entry
 
@@ -177,12 +195,67 @@ class NetworkRegistry:
         with self._lock:
             table.check_free(name, version, owner, replace=False)
             there = table.versions(name).entries.get(version)
-            if there is not None and (owner is None or there.state is NetworkState.READY):
+            if there is not None and (owner is None or there.state in SERVING):
                 raise AlreadyExists(f"network {plain_name(name)!r} exists", field="name")
             entry = table.entry(name, version, device, record, owner)
             entry.state = NetworkState.FAILED
             entry.reason = reason
             table.put(entry)
+
+    def know(
+        self,
+        name: str,
+        device: str,
+        record: Any,
+        *,
+        version: str = FIRST_VERSION,
+        owner: object = None,
+        again: Callable[[], Future[NetworkEntry]],
+        residence: Residence = USUAL,
+        on_replaced_drained: Callable[[NetworkEntry], object],
+    ) -> NetworkEntry:
+        """Lists a network that its first request loads. It takes the place of an earlier load.
+
+        Raises:
+            AlreadyExists: the name is in use, or being loaded.
+        """
+        table = self._table
+        with self._lock:
+            table.check_free(name, version, owner, replace=False)
+            entry = table.entry(name, version, device, record, owner)
+            entry.state, entry.again = NetworkState.KNOWN, again
+            entry.residence = residence
+            drained = self._drain(table.put(entry), on_replaced_drained)
+        self._drained(drained)
+        return entry
+
+    def evict(
+        self, entry: NetworkEntry, record: Any, on_drained: Callable[[NetworkEntry], object]
+    ) -> bool:
+        """Takes a loaded network out of memory, once its last request has ended. Its next request
+        loads it. Returns False if it is not loaded any more, cannot be loaded again, or has an open
+        sequence.
+
+        Args:
+            record: that of the network that is not loaded.
+            on_drained: gets the loaded one.
+        """
+        name, version, _ = entry.key
+        table = self._table
+        with self._lock:
+            if entry.state is not NetworkState.READY or entry.again is None:
+                return False
+            assert entry.executable is not None
+            if entry.executable.states and (entry.references or entry.executable.holds_sequences):
+                return False  # a request may be about to open one
+            cold = table.entry(name, version, entry.device, record, entry.owner)
+            cold.state, cold.again = NetworkState.EVICTED, entry.again
+            cold.residence = entry.residence
+            cold.memory_bytes, cold.last_used = entry.memory_bytes, entry.last_used
+            cold.load_seconds = entry.load_seconds
+            drained = self._drain(table.put(cold), on_drained)
+        self._drained(drained)
+        return True
 
     def publish(
         self,
@@ -196,6 +269,7 @@ class NetworkRegistry:
             del self._table.loading[entry.key.name, entry.key.version]
             entry.executable = executable
             entry.state = NetworkState.READY
+            entry.last_used = time.monotonic()
             drained = self._drain(self._table.put(entry), on_replaced_drained)
         self._drained(drained)
 
@@ -222,11 +296,15 @@ class NetworkRegistry:
             entry.state = NetworkState.FAILED
             entry.reason = reason
             entry.model_bytes = 0
-            ready = table.versions(name).ready().values()
+            others = [
+                each
+                for each in table.versions(name).taking().values()
+                if each.state not in COLD or each.key.version != version
+            ]
             beside = entry.owner is not None and all(
-                other.owner == entry.owner and other.key.version != version for other in ready
+                other.owner == entry.owner and other.key.version != version for other in others
             )
-            if keep and (beside or not ready):
+            if keep and (beside or not others):
                 table.put(entry)
 
     # -- use --
@@ -243,6 +321,7 @@ class NetworkRegistry:
         Raises:
             NotFound: no network has the name, or no network of that name has the version.
             Unavailable: the network is being loaded.
+            NotLoaded: the network is known. Who can wait has `cold` load it.
             FailedPrecondition: the network failed to load.
         """
         with self._lock:
@@ -253,12 +332,20 @@ class NetworkRegistry:
                 if entry is not None and entry.state is NetworkState.READY:
                     entry.references += 1
                     return entry
+                if entry is not None and entry.state in COLD:
+                    raise NotLoaded(
+                        f"network {plain_name(name)!r} is not loaded; its next request loads it",
+                        ColdNetwork(entry, self.cold),
+                    )
         raise self._unusable(name, version)
 
-    def release(self, entry: NetworkEntry, _: object = None) -> None:
-        """Gives back a reference. It can also be an observer of a job."""
+    def release(self, entry: NetworkEntry, job: object = None) -> None:
+        """Gives back a reference. It can also be an observer of a job, which has used the
+        network."""
         with self._lock:
             entry.references -= 1
+            if job is not None:
+                entry.last_used = time.monotonic()
             drained = entry.state is NetworkState.DRAINING and entry.references == 0
         if drained:
             self._drained([entry])
@@ -295,13 +382,13 @@ class NetworkRegistry:
         """
         whole = sum(shares.values()) == WHOLE
         with self._lock:
-            ready = self._table.versions(name).ready()
-            missing = [version for version in shares if version not in ready]
-            rest = whole or not shares or ready.keys() - shares.keys()
-            if ahead or (ready and not missing and rest):
+            taking = self._table.versions(name).taking()
+            missing = [version for version in shares if version not in taking]
+            rest = whole or not shares or taking.keys() - shares.keys()
+            if ahead or (taking and not missing and rest):
                 self._table.share(name, shares)
                 return
-        if missing or not ready:
+        if missing or not taking:
             raise self._unusable(name, missing[0] if missing else "")
         raise FailedPrecondition(
             f"the shares add up to {sum(shares.values())}, and {plain_name(name)!r} has no other "

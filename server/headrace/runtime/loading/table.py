@@ -17,6 +17,7 @@ from headrace.runtime.errors import (
     StillLoading,
 )
 from headrace.runtime.loading.entry import (
+    COLD,
     NetworkEntry,
     NetworkKey,
     NetworkState,
@@ -51,7 +52,7 @@ class NetworkTable:
         limit, of_owner: as `NetworkRegistry`.
 
     Attributes:
-        names: the names that have versions that are ready or have failed.
+        names: the names that have versions that take requests or have failed.
         given_up: the loads that nobody wants any more and whose backends still work.
     """
 
@@ -93,9 +94,11 @@ class NetworkTable:
 
     def all_of(self, name: str) -> dict[str, NetworkEntry]:
         """The name's entries by version, the lowest first. If a version is being replaced, it is
-        the entry that serves."""
-        entries = {load.key.version: load for load in self.loading_of(name)}
-        entries |= self.versions(name).entries
+        the entry that serves. A cold one serves nobody until it is loaded."""
+        there = self.versions(name).entries
+        loading = {load.key.version: load for load in self.loading_of(name)}
+        cold = {version for version, entry in there.items() if entry.state in COLD}
+        entries = {**loading, **there, **{v: loading[v] for v in cold & loading.keys()}}
         return {version: entries[version] for version in sorted(entries, key=int)}
 
     def find(self, name: str, version: str) -> NetworkEntry | None:
@@ -104,10 +107,16 @@ class NetworkTable:
         entries = self.all_of(name)
         if version:
             return entries.get(version)
-        return self.versions(name).shown() or next(reversed(entries.values()), None)
+        shown = self.versions(name).shown()
+        return entries[shown.key.version] if shown else next(reversed(entries.values()), None)
 
     def all(self) -> list[NetworkEntry]:
-        current = [entry for versions in self.names.values() for entry in versions.entries.values()]
+        current = [
+            entry
+            for versions in self.names.values()
+            for entry in versions.entries.values()
+            if entry.state not in COLD or entry.key[:2] not in self.loading
+        ]
         return [*current, *self.loading.values(), *self.draining.values()]
 
     def check_free(self, name: str, version: str, owner: object, *, replace: bool) -> None:
@@ -124,7 +133,7 @@ class NetworkTable:
         check_version(version)
         if any(strange(load) or load.key.version == version for load in self.loading_of(name)):
             raise AlreadyExists(f"network {shown!r} is being loaded", field="name")
-        if not replace and any(map(strange, self.versions(name).ready().values())):
+        if not replace and any(map(strange, self.versions(name).taking().values())):
             raise AlreadyExists(
                 f"network {shown!r} exists; choose another name, unload it, or set replace",
                 field="name",

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.loading.entry import NetworkEntry, NetworkState, check_version
+from headrace.runtime.loading.entry import SERVING, NetworkEntry, NetworkState, check_version
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class SmoothChoice(Generic[T]):
 
 
 class Versions:
-    """The versions of one name that are ready or have failed. The registry's lock guards it.
+    """The versions of one name that take requests or have failed. The registry's lock guards it.
 
     Attributes:
         shares: the per cent of each version that they name; empty if the highest version serves.
@@ -136,6 +136,11 @@ class Versions:
         ready = NetworkState.READY
         return {version: entry for version, entry in self.entries.items() if entry.state is ready}
 
+    def taking(self) -> dict[str, NetworkEntry]:
+        """The versions that take requests. A request to a cold one loads it."""
+        entries = self.entries.items()
+        return {version: entry for version, entry in entries if entry.state in SERVING}
+
     def shown(self) -> NetworkEntry | None:
         """The version that represents the name: the highest version that serves. If none serves, it
         is the highest version that failed."""
@@ -144,10 +149,10 @@ class Versions:
         return self.entries[highest(self.entries)] if self.entries else None
 
     def _settle(self) -> None:
-        ready = self.ready()
-        chosen = weights(ready, self.shares) if ready else {}
+        taking = self.taking()
+        chosen = weights(taking, self.shares) if taking else {}
         whole = sum(chosen.values())
         self.serving = {version: round(WHOLE * each / whole) for version, each in chosen.items()}
-        self._serving = ready[highest(chosen)] if chosen else None
-        several = {ready[version]: weight for version, weight in chosen.items()}
+        self._serving = taking[highest(chosen)] if chosen else None
+        several = {taking[version]: weight for version, weight in chosen.items()}
         self._choice = SmoothChoice(several) if len(several) > 1 else None

@@ -122,6 +122,7 @@ class Counters:
         self._grpc: dict[str, dict[str, int]] = {}
         self._http: dict[str, dict[str, int]] = {}
         self._refused: list[dict[str, int]] = []
+        self._cold: Counter[str] = Counter()
 
     def device(self, name: str) -> DeviceCounters:
         """The counters of a device, made at the first call."""
@@ -185,6 +186,11 @@ class Counters:
             self._refused.append(counts)
         return counts
 
+    def count_cold(self, network: str) -> None:
+        """Counts a request that came while its network was not loaded."""
+        with self._lock:
+            self._cold[network] += 1
+
     def snapshot(self) -> Snapshot:
         with self._lock:
             devices = list(self._devices.values())
@@ -197,6 +203,10 @@ class Counters:
                 )
                 for name, codes in named.items()
                 for code, count in codes.copy().items()
+            ]
+            calls += [
+                SeriesSnapshot(families.COLD_REQUESTS, (name,), count)
+                for name, count in self._cold.items()
             ]
             reasons = sum((Counter(counts.copy()) for counts in self._refused), Counter[str]())
             calls += [

@@ -106,6 +106,28 @@ NETWORK_LOAD_SECONDS: Final = Family(
     "Time that loads of the network took.",
     LOAD_SECONDS,
 )
+NETWORK_MEMORY_BYTES: Final = Family(
+    "network_memory_bytes",
+    "gauge",
+    _NETWORK,
+    "Memory that the network takes, as its last load has shown. Only of networks that count for a "
+    "memory budget.",
+)
+MEMORY_BUDGET_BYTES: Final = Family(
+    "memory_budget_bytes",
+    "gauge",
+    _DEVICE,
+    "Memory that the networks of a device may take. The device `all` stands for all together.",
+)
+EVICTIONS: Final = Family(
+    "evictions_total", "counter", _DEVICE, "Networks that left memory for others."
+)
+COLD_REQUESTS: Final = Family(
+    "cold_requests_total",
+    "counter",
+    ("network",),
+    "Requests that came while the network was not loaded.",
+)
 NETWORK_BATCH_SIZE: Final = Family(
     "network_batch_size", "histogram", _NETWORK, "Rows that ran together in a run.", BATCH_SIZES
 )
@@ -228,6 +250,10 @@ FAMILIES: Final = (
     NETWORK_REQUESTS,
     NETWORK_REQUEST_SECONDS,
     NETWORK_LOAD_SECONDS,
+    NETWORK_MEMORY_BYTES,
+    MEMORY_BUDGET_BYTES,
+    EVICTIONS,
+    COLD_REQUESTS,
     NETWORK_BATCH_SIZE,
     GRPC_REQUESTS,
     HTTP_REQUESTS,

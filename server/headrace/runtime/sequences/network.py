@@ -138,6 +138,10 @@ class SequenceNetwork(NetworkInFront):
     def has_sequence(self, identifier: str) -> bool:
         return identifier in self._table
 
+    @property
+    def holds_sequences(self) -> bool:
+        return len(self._table) > 0
+
     def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
         return {"OPEN_SEQUENCES": lambda: len(self._table)}
 

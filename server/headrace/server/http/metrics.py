@@ -20,7 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from headrace.runtime.loading.entry import NetworkState
+from headrace.runtime.loading.entry import SERVING, NetworkState
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.families import (
     BUILD_INFO,
@@ -28,6 +28,7 @@ from headrace.runtime.metrics.families import (
     FAMILIES,
     MEMORY_LIMIT_BYTES,
     MEMORY_USED_BYTES,
+    NETWORK_MEMORY_BYTES,
     NETWORK_UP,
 )
 from headrace.runtime.metrics.histogram import Example, HistogramSnapshot
@@ -106,9 +107,13 @@ class HeadraceCollector(Collector):
                 shown = networks.shown(name)
                 yield series if shown == name else replace(series, labels=(shown, *others))
         for entry in networks.entries():
-            if entry.state in (NetworkState.READY, NetworkState.FAILED):
-                labels = networks.shown(entry.key.name), entry.key.version
-                yield SeriesSnapshot(NETWORK_UP, labels, float(entry.state is NetworkState.READY))
+            labels = networks.shown(entry.key.name), entry.key.version
+            if entry.state in (*SERVING, NetworkState.FAILED):
+                up = entry.state is not NetworkState.FAILED
+                yield SeriesSnapshot(NETWORK_UP, labels, float(up))
+            if entry.state is NetworkState.READY and entry.memory_bytes:
+                of = labels[0], labels[1], entry.device
+                yield SeriesSnapshot(NETWORK_MEMORY_BYTES, of, entry.memory_bytes)
         for name, up in self._device_states().items():
             yield SeriesSnapshot(DEVICE_UP, (name,), float(up))
         for other in self._others:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.key import as_text
 from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.runtime.loading.entry import USUAL, Residence
 from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.sequences.keys import ROWS, STATES, Declaration, written
 from headrace.runtime.transform.options import (
@@ -30,6 +31,9 @@ from headrace.server.repository.policy import LATEST, VersionPolicy, parse_polic
 from headrace.server.toml import parse_toml
 
 FILE: Final = "network.toml"
+START: Final = "start"
+FIRST_REQUEST: Final = "first_request"
+_MAX_IDLE_SECONDS: Final = 365 * 24 * 3600
 _MAX_BYTES: Final = 1 << 20
 _MAX_BATCH: Final = 2**31 - 1
 _MAX_WARM_UPS: Final = 1000
@@ -47,6 +51,11 @@ _KEYS: Final = {
     "max_batch_size": "the most rows of a batch, the first dimension of all ports; default: 0, for "
     "no limit. A request with more rows is refused, in every protocol. On "
     "[BATCH](batch.md), a first dimension that the model fixes at 1 then takes any size",
+    "load": "`start` or `first_request`: when the network is loaded; default: `first_request` if "
+    "its device has a `--memory-budget`, and otherwise `start`",
+    "pinned": "whether the network stays in memory once it is loaded; default: false",
+    "min_idle_seconds": "for how long nobody must have used the network before it may leave memory "
+    "for another one; default: 0",
     "label_filename": "file with the labels of every output, one a line",
 }
 """Every key of the file, and what it means."""
@@ -59,11 +68,15 @@ class Description:
         request: how to load each version. It has the network's name and the first version.
         policy: which versions serve.
         traffic: the per cent of the requests that each version gets.
+        residence: how it stays in memory.
+        load: `START` or `FIRST_REQUEST`; empty if the file does not say.
     """
 
     request: LoadRequest
     policy: VersionPolicy = LATEST
     traffic: Mapping[str, int] = field(default_factory=dict)
+    residence: Residence = USUAL
+    load: str = ""
 
     def of(self, version: str) -> LoadRequest:
         """How to load a version."""
@@ -146,7 +159,7 @@ def read_description(name: str, folder: Path, settings: ModelSettings) -> Descri
         warm_ups=(_warm_up(facts["warmup"], folder),) if "warmup" in facts else base.warm_ups,
     )
     policy = settings.policy or parse_policy(facts.get("version_policy"), f"{FILE}: version_policy")
-    return Description(request, policy, _traffic(facts))
+    return Description(request, policy, _traffic(facts), _residence(facts), _load(facts))
 
 
 def keys_table() -> str:
@@ -163,6 +176,25 @@ def _traffic(facts: Mapping[str, Any]) -> dict[str, int]:
             message = f"version {version} gets {share!r}; a share is a whole number, per cent"
             raise InvalidArgument(message, field=where)
     return check_shares(traffic, where)
+
+
+def _residence(facts: Mapping[str, Any]) -> Residence:
+    pinned, seconds = facts.get("pinned", False), facts.get("min_idle_seconds", 0)
+    if type(pinned) is not bool:
+        message = f"must be true or false, not {pinned!r}"
+        raise InvalidArgument(message, field=f"{FILE}: pinned")
+    if not _is_number(seconds) or not 0 <= seconds <= _MAX_IDLE_SECONDS:
+        message = f"must be a number of seconds from 0 to {_MAX_IDLE_SECONDS}, not {seconds!r}"
+        raise InvalidArgument(message, field=f"{FILE}: min_idle_seconds")
+    return Residence(pinned, float(seconds))
+
+
+def _load(facts: Mapping[str, Any]) -> str:
+    load = _text(facts, "load", "")
+    if load not in ("", START, FIRST_REQUEST):
+        message = f"must be {START!r} or {FIRST_REQUEST!r}, not {load[:200]!r}"
+        raise InvalidArgument(message, field=f"{FILE}: load")
+    return load
 
 
 def _presentation(

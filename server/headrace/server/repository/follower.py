@@ -25,6 +25,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.loading.entry import FIRST_VERSION
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.pipelines.description import DEVICE as PIPELINE
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.logs import log_internal_error
 from headrace.server.reconcile import (
@@ -40,7 +41,7 @@ from headrace.server.reconcile import (
     WantedVersion,
     steps,
 )
-from headrace.server.repository.description import Description
+from headrace.server.repository.description import FIRST_REQUEST, START, Description
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import NetworkFolder, Signature
 from headrace.server.repository.status import (
@@ -283,7 +284,7 @@ class Follower:
                         waits = True
                         stamp: Any = want.versions[version].stamp
                         try:
-                            load = self._begin(name, status, version, stamp)
+                            load = self._begin(name, status, version, stamp, now=strict)
                         except HeadraceError as error:
                             if strict:
                                 raise
@@ -310,8 +311,16 @@ class Follower:
         status: RepositoryStatus,
         version: str,
         attempt: tuple[Signature, LoadRequest],
+        *,
+        now: bool,
     ) -> Future[NetworkEntry]:
+        """Loads a version, or lists it as known if its first request is to load it.
+
+        Args:
+            now: whether somebody asks for the load.
+        """
         assert status.seen is not None
+        assert status.description is not None
         status.tried[version] = attempt
         status.may_pass.discard(version)
         if status.reasons.get(version) == UNLOADED:
@@ -319,11 +328,38 @@ class Follower:
         for note in status.seen.notes:
             _log.warning("network %s: %s", name, note)
         read = partial(self._files.network, status.seen, version, spooled=True)
-        load = self._core.load_network(
-            attempt[1], read, replace=status.takes_over, on_disk=True, owner=REPOSITORY
-        )
+        residence, core = status.description.residence, self._core
+        load: Future[NetworkEntry]
+        if now or status.takes_over or not self._may_wait(name, status.description, version):
+            load = core.load_network(
+                attempt[1],
+                read,
+                replace=status.takes_over,
+                on_disk=True,
+                owner=REPOSITORY,
+                residence=residence,
+            )
+        else:
+            known = core.know_network(attempt[1], read, owner=REPOSITORY, residence=residence)
+            load = Future()
+            load.set_result(known)
+            if status.description.load == START:
+                cold = core.networks.cold
+                cold.wait(known, cold.leave)
         status.loading[version] = load
         return load
+
+    def _may_wait(self, name: str, description: Description, version: str) -> bool:
+        """Whether a version's first request loads it. One that is loaded and has changed is loaded
+        anew beside it."""
+        entries = self._core.networks.versions(name)
+        if any(each.key.version == version and each.executable is not None for each in entries):
+            return False
+        device = description.request.device
+        budgeted = self._core.is_budgeted(device)
+        if description.load and not (budgeted and device.type == PIPELINE):
+            return description.load == FIRST_REQUEST
+        return budgeted  # the networks of a pipeline's steps may have to be loaded first
 
     def _ended(
         self, name: str, status: RepositoryStatus, request: LoadRequest, load: Future[NetworkEntry]
@@ -415,7 +451,9 @@ def _condition(entry: NetworkEntry | None, *, is_loading: bool) -> Condition:
         return Condition.LOADING
     if entry is None:
         return Condition.UNLOADED
-    return Condition.READY if entry.state is NetworkState.READY else Condition.FAILED
+    # A request loads what is cold, and its load needs no step.
+    is_there = entry.state is not NetworkState.FAILED
+    return Condition.READY if is_there else Condition.FAILED
 
 
 def _is_own(version: str, entry: NetworkEntry) -> bool:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, HeadraceError
@@ -29,6 +29,7 @@ class RepositoryVersion(NamedTuple):
         state: None if the version is not loaded.
         reason: why the version is not loaded. For a loaded version, why its newest files are not.
         share: the per cent that the version gets of the requests without a version.
+        memory_bytes: as `NetworkEntry`.
     """
 
     name: str
@@ -36,6 +37,7 @@ class RepositoryVersion(NamedTuple):
     state: NetworkState | None
     reason: str
     share: int
+    memory_bytes: int = 0
 
 
 class Repository:
@@ -216,16 +218,21 @@ class Repository:
             if folder is not None and version in folder.versions:
                 reason = reason or folder.versions[version].fault
             if entry is not None:
-                reason = reason or entry.reason
+                reason = reason or entry.reason or _COLD.get(entry.state, "")
             elif not reason and folder is not None:
                 reason = LEFT_OUT if status.seen is not None and version not in wanted else ""
             state = entry.state if entry is not None else None
-            rows.append(RepositoryVersion(name, version, state, reason, shares.get(version, 0)))
+            share, taken = shares.get(version, 0), entry.memory_bytes if entry is not None else 0
+            rows.append(RepositoryVersion(name, version, state, reason, share, taken))
         if rows or folder is None:
             return rows
         return [RepositoryVersion(name, "", None, fault, 0)]
 
 
+_COLD: Final = {
+    NetworkState.KNOWN: "its first request loads it",
+    NetworkState.EVICTED: "it made room for others; its next request loads it",
+}
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 2.0

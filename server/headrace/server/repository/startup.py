@@ -16,7 +16,7 @@ from pathlib import Path
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
-from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal
+from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, NotLoaded
 from headrace.runtime.loading.entry import NetworkState, owner_of
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.network.network import Network
@@ -34,6 +34,7 @@ from headrace.server.reconcile import (
 )
 from headrace.server.repository.repository import Repository
 from headrace.server.repository.status import error_of, text_of
+from headrace.server.serving.presence import when_loaded
 from headrace.server.state import StateDirectory
 from headrace.server.storage import usable
 
@@ -70,6 +71,7 @@ class Startup:
         self._repository = repository
         self._changed = changed
         self._pipelines: dict[tuple[str, str], tuple[str, LoadRequest, Path, object]] = {}
+        self._lack_cold: set[tuple[str, str]] = set()
 
     async def load(self) -> None:
         """Loads all networks, and returns when each is loaded or has failed.
@@ -84,6 +86,8 @@ class Startup:
         while ready < (ready := self._ready()):
             begun = await asyncio.to_thread(self._begin_pipelines)
             await _all_ended(begun)
+        lacking = [key for key in self._pipelines if key in self._lack_cold]
+        await asyncio.gather(*map(self._load_steps_too, lacking), return_exceptions=True)
 
     def _begin_all(self) -> list[Future[NetworkEntry]]:
         begun: list[Future[NetworkEntry]] = []
@@ -119,8 +123,23 @@ class Startup:
             begun.append(load)
         return begun + self._repository.retry()
 
+    async def _load_steps_too(self, key: tuple[str, str]) -> None:
+        """Loads a client's pipeline after networks of its steps that are known and not loaded."""
+        name, request, model, owner = self._pipelines[key]
+        read = partial(self._read, model)
+
+        async def load() -> NetworkEntry:
+            begin = partial(self._core.load_network, request, read, on_disk=True, owner=owner)
+            begun = await asyncio.to_thread(begin)
+            begun.add_done_callback(partial(self._ended, name))
+            return await asyncio.wrap_future(begun)
+
+        await when_loaded(load)
+
     def _pipeline_ended(self, key: tuple[str, str], load: Future[NetworkEntry]) -> None:
         error = error_of(load)
+        if isinstance(error, NotLoaded):
+            self._lack_cold.add(key)
         if not isinstance(error, HeadraceError) or "step_network" not in error.metadata:
             self._pipelines.pop(key, None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +22,8 @@ from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.framing import MAX_FIELDS
 
 _STATES = {
+    NetworkState.KNOWN: pb.KNOWN,
+    NetworkState.EVICTED: pb.EVICTED,
     NetworkState.LOADING: pb.LOADING,
     NetworkState.READY: pb.READY,
     NetworkState.DRAINING: pb.DRAINING,
@@ -83,7 +86,10 @@ def network_info(entry: NetworkEntry, name: str, *, listed: bool = False) -> pb.
         state=_STATES[entry.state],
         reason=entry.reason,
         load_seconds=entry.load_seconds,
+        memory_bytes=entry.memory_bytes,
     )
+    if entry.last_used:
+        info.idle_seconds = time.monotonic() - entry.last_used
     executable, record = entry.executable, entry.record
     if record is not None:
         info.origin = record.request.origin
@@ -106,7 +112,12 @@ def network_info(entry: NetworkEntry, name: str, *, listed: bool = False) -> pb.
 def repository_version(row: RepositoryVersion) -> pb.RepositoryVersion:
     state = pb.NETWORK_STATE_UNSPECIFIED if row.state is None else _STATES[row.state]
     return pb.RepositoryVersion(
-        name=row.name, version=row.version, state=state, reason=row.reason, share=row.share
+        name=row.name,
+        version=row.version,
+        state=state,
+        reason=row.reason,
+        share=row.share,
+        memory_bytes=row.memory_bytes,
     )
 
 

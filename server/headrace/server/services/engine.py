@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.state import DeviceState
-from headrace.runtime.errors import InvalidArgument, Unavailable
+from headrace.runtime.errors import HeadraceError, InvalidArgument, NotLoaded, Unavailable
 from headrace.runtime.loading.recent import LARGEST_KEPT
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.network.network import Network
@@ -31,6 +31,7 @@ from headrace.server.services import convert
 from headrace.server.services.targets import Targets
 from headrace.server.services.uploads import Uploads
 from headrace.server.serving.catalogue import Catalogue
+from headrace.server.serving.presence import when_loaded
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.message import parse_request
 from headrace.wire.parameters import encode_parameter
@@ -75,15 +76,17 @@ class Servicer:
         if request.model.WhichOneof("source") == "repository":
             reference, replace = _reference(request), request.replace
             begin = partial(self._repository.load, name, reference, replace=replace)
-            return self._info((await self._catalogue.load(name, begin))[-1])
-        load = self._load_request(request, name)
+            load = await when_loaded(partial(self._catalogue.load, name, begin))
+            return self._info(load[-1])
+        wanted = self._load_request(request, name)
         network = self._network(request.model, spooled=True)
 
         def begin_one() -> list[Future[NetworkEntry]]:
-            self._core.plugin(load.device)  # may have to start
-            return [self._core.load_network(load, network, replace=request.replace)]
+            self._core.plugin(wanted.device)  # may have to start
+            return [self._core.load_network(wanted, network, replace=request.replace)]
 
-        return self._info((await self._catalogue.load(name, begin_one))[0])
+        load = await when_loaded(partial(self._catalogue.load, name, begin_one))
+        return self._info(load[0])
 
     async def unload_network(
         self, request: pb.UnloadNetworkRequest, _: Any
@@ -111,7 +114,7 @@ class Servicer:
         return pb.ListNetworksReply(networks=[self._info(entry, listed=True) for entry in entries])
 
     async def get_network(self, request: pb.GetNetworkRequest, _: Any) -> pb.GetNetworkReply:
-        entry = self._networks.find(request.name, request.version)
+        entry = await when_loaded(partial(self._present, request.name, request.version))
         reply = pb.GetNetworkReply(info=self._info(entry))
         executable = entry.executable
         if executable is not None:
@@ -178,22 +181,24 @@ class Servicer:
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         name = self._networks.existing(request.name)
-        pieces = await _in_thread(self._core.export_network, name, request.version)
+        pieces = await when_loaded(
+            partial(_in_thread, self._core.export_network, name, request.version)
+        )
         while (piece := await loop.run_in_executor(None, next, pieces, None)) is not None:
             yield pb.ExportNetworkReply(chunk=piece).SerializeToString()
 
     # -- metrics and configuration --
 
     async def get_metric(self, request: pb.GetMetricRequest, _: Any) -> pb.GetMetricReply:
-        value = await _in_thread(self._targets.metric, request)
+        value = await when_loaded(partial(_in_thread, self._targets.metric, request))
         return pb.GetMetricReply(value=encode_parameter(value))
 
     async def get_config(self, request: pb.GetConfigRequest, _: Any) -> pb.GetConfigReply:
-        value = await _in_thread(self._targets.config, request)
+        value = await when_loaded(partial(_in_thread, self._targets.config, request))
         return pb.GetConfigReply(value=encode_parameter(value))
 
     async def set_config(self, request: pb.SetConfigRequest, _: Any) -> pb.SetConfigReply:
-        await _in_thread(self._targets.set_config, request)
+        await when_loaded(partial(_in_thread, self._targets.set_config, request))
         return pb.SetConfigReply()
 
     # -- devices --
@@ -227,6 +232,21 @@ class Servicer:
         return reply
 
     # -- inside --
+
+    async def _present(self, name: str, version: str) -> NetworkEntry:
+        """A network in any state but cold.
+
+        Raises:
+            NotFound: as `Networks.find`.
+            NotLoaded: it is known or evicted.
+        """
+        try:
+            self._networks.release(self._networks.acquire(name, version))
+        except NotLoaded:
+            raise
+        except HeadraceError:
+            pass  # the entry says why
+        return self._networks.find(name, version)
 
     def _info(self, entry: NetworkEntry, *, listed: bool = False) -> pb.NetworkInfo:
         name = self._networks.shown(entry.key.name)

@@ -6,13 +6,13 @@ It lists the server under "" and the names of its services, and each network und
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Set
 from typing import Any
 
 from grpc_health.v1 import health_pb2
 
 from headrace.runtime.errors import NotFound, Unavailable
-from headrace.runtime.loading.registry import NetworkState
+from headrace.runtime.loading.entry import SERVING, NetworkState
 from headrace.server.access.identity import Role
 from headrace.server.access.networks import Networks
 from headrace.server.access.refusal import require
@@ -154,9 +154,9 @@ class HealthReporter:
     def network_gone(self, name: str) -> None:
         self._set_network(name, None)
 
-    def network_is(self, name: str, states: Collection[NetworkState]) -> None:
+    def network_is(self, name: str, states: Set[NetworkState]) -> None:
         """Sets the health of a network from the states of all its versions."""
-        if NetworkState.READY in states:
+        if not states.isdisjoint(SERVING):
             self.network_ready(name)
         elif NetworkState.FAILED in states:
             self.network_failed(name)

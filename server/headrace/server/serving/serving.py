@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from headrace.runtime.errors import InvalidArgument, Unimplemented
+from headrace.runtime.errors import InvalidArgument, NotLoaded, Unimplemented
 from headrace.runtime.execution.job import Job
 from headrace.runtime.loading.entry import NetworkEntry
 from headrace.runtime.network.values import Array, Value
@@ -29,6 +30,7 @@ from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.classification import classify, labels_of
 from headrace.server.serving.completion_sink import CompletionSink, deadline_after, ended, wake
 from headrace.server.serving.offload import offload
+from headrace.server.serving.presence import called_when_loaded
 from headrace.server.serving.regions import place_inputs, read_inputs, write_outputs
 from headrace.server.serving.turns import Turn
 from headrace.server.shared_memory.lease import Lease
@@ -37,6 +39,8 @@ from headrace.server.shared_memory.users import Caller
 from headrace.server.tracing.context import CURRENT_SPAN
 from headrace.wire.codec import CodecError
 from headrace.wire.request import MAX_ID_LENGTH
+
+T = TypeVar("T")
 
 
 class Context(Protocol):
@@ -158,13 +162,22 @@ class Serving:
             the job's error.
         """
         if call.uses_regions:
-            held = held or self.hold_regions(call, await self.caller(context))
+            if held is None:
+                caller = await self.caller(context)
+                held = await self._waiting(lambda _: self.hold_regions(call, caller), call, context)
             return await self._run_in_regions(call, context, turn, held)
         if turn is not None:
             await turn.comes()
-        entry = self._acquire(call) if call.wanted else None
+        entry = None
+        if call.wanted:
+            entry = await self._waiting(lambda _: self._acquire(call), call, context)
         labels = {} if entry is None else _labels(call, entry)
-        job = self.start(call, context.time_remaining(), self._wake, entry)
+        try:
+            job = self.start(call, context.time_remaining(), self._wake, entry)
+        except NotLoaded:
+            job = await self._waiting(
+                lambda remaining: self.start(call, remaining, self._wake), call, context
+            )
         JOB.set(job)
         if turn is not None:
             turn.over()
@@ -178,6 +191,18 @@ class Serving:
     async def caller(self, context: Context) -> Caller:
         """The caller, whose regions a call may name."""
         return await caller_of(context, self.networks)
+
+    async def _waiting(
+        self, take: Callable[[float | None], T], call: InferCall, context: Context
+    ) -> T:
+        """What `take` returns, which acquires the network of a call. It gets the seconds that the
+        call has left, or None. Raises as `called_when_loaded`."""
+        deadline = deadline_after(call.timeout_seconds, context.time_remaining())
+
+        def taken() -> T:
+            return take(None if deadline is None else deadline - time.monotonic())
+
+        return await called_when_loaded(taken, deadline, call.priority)
 
     def _acquire(self, call: InferCall) -> NetworkEntry:
         return self.networks.acquire(call.network, call.version, call.sequence_id)
@@ -220,7 +245,7 @@ class Serving:
                     self.networks.release(entry)
                 raise
             if entry is None:
-                entry = self._acquire(call)
+                entry = await self._waiting(lambda _: self._acquire(call), call, context)
             labels = _labels(call, entry)
             remaining = context.time_remaining()
             if room is None:

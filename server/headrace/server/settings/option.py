@@ -127,6 +127,32 @@ def _write_size(value: int) -> str:
     return str(value)
 
 
+def read_budget(text: str) -> dict[str, int] | float:
+    """The bytes of each device, or the part of all memory that networks may take.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    if text.endswith("%"):
+        share = float(text[:-1]) / 100
+        if not 0 < share <= 1:
+            raise ValueError
+        return share
+    sizes: dict[str, int] = {}
+    for part in _read_names(text):
+        device, _, size = part.partition("=")
+        device = device.strip().upper()
+        if device in sizes or not device or not (count := _read_size(size)):
+            raise ValueError
+        sizes[device] = count
+    return sizes
+
+
+def _checked_budget(text: str) -> str:
+    read_budget(text)
+    return text
+
+
 def _read_names(text: str) -> tuple[str, ...]:
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
@@ -145,6 +171,12 @@ PATH = Notation(
     lambda path: str(path or ""),
 )
 NAMES = Notation("a list of names", "NAMES", list | tuple, _read_names, ",".join)
+BUDGET = Notation(
+    "a size for each device, as 'CPU=8GiB,OPENVINO=4GiB', or a part of all memory, as '75%',",
+    "BUDGET",
+    str,
+    _checked_budget,
+)
 SIZE = Notation("a size in bytes, or as '64 MiB',", "SIZE", int, _read_size, _write_size)
 MODE = Notation(
     "the permissions of a file in octal digits, as chmod takes them,",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.server.settings.option import (
+    BUDGET,
     GIB,
     HOST,
     MIB,
@@ -131,6 +132,14 @@ class Settings:
         8 * GIB, "disk space for all uploaded models", notation=SIZE, minimum=MIB
     )
     max_networks: int = option(256, "most networks that are loaded at a time", minimum=1)
+    memory_budget: str = option(
+        "",
+        "memory that the networks of each device may take, as CPU=8GiB,OPENVINO=4GiB; or that all "
+        "networks may take, as a part of the memory that the server may use: 75%. Networks of the "
+        "repository are then loaded at their first request, and leave for others; default: no "
+        "limit",
+        notation=BUDGET,
+    )
     front_end: str = option(
         "native",
         "what speaks gRPC on the ports: native is headrace's own HTTP/2; grpcio is gRPC's server, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
@@ -31,6 +32,7 @@ _NAME: Final = 100
 _COMMON: Final = frozenset(family.name for family in FAMILIES)
 _ORDER: Final = (
     *(NetworkState.FAILED, NetworkState.LOADING, NetworkState.DRAINING, NetworkState.READY),
+    *(NetworkState.EVICTED, NetworkState.KNOWN),
 )
 
 
@@ -103,6 +105,8 @@ def _about(entry: NetworkEntry, share: int) -> dict[str, Any]:
         "share": share,
         "from_cache": executable is not None and executable.loaded_from_cache,
         "load_seconds": entry.load_seconds,
+        "memory_bytes": entry.memory_bytes,
+        "idle_seconds": time.monotonic() - entry.last_used if entry.last_used else 0.0,
         "notes": [short(note, _TEXT) for note in notes[:MAX_NOTES]],
         "notes_left_out": max(0, len(notes) - MAX_NOTES),
     }

@@ -140,6 +140,7 @@ def test_the_repository_is_a_table(run: Any) -> None:
         "state": "READY",
         "reason": "",
         "share": 90,
+        "memory_bytes": 0,
     }
 
 

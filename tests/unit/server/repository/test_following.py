@@ -25,9 +25,11 @@ from headrace.runtime.errors import (
     HeadraceError,
     InvalidArgument,
     NotFound,
+    NotLoaded,
     ResourceExhausted,
 )
 from headrace.runtime.intake.limits import Limits
+from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.repository import status
@@ -49,12 +51,20 @@ FAILED, READY = NetworkState.FAILED, NetworkState.READY
 class World:
     """A repository on disk, and a server's core that follows it, look by look."""
 
-    def __init__(self, folder: Path, max_networks: int = 50) -> None:
+    def __init__(
+        self, folder: Path, max_networks: int = 50, budget: MemoryBudget = NO_BUDGET
+    ) -> None:
         self.root = folder / "repository"
         self.root.mkdir()
         self.state = StateDirectory(folder / "state", Limits())
         source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
-        self.core = Core([source], blob_key=b"key", store=self.state, max_networks=max_networks)
+        self.core = Core(
+            [source],
+            blob_key=b"key",
+            store=self.state,
+            max_networks=max_networks,
+            budget=budget,
+        )
         self.changed: list[str] = []
         files = RepositoryFiles(self.root, Limits())
         self.repository = Repository(self.core, files, self.changed.append)
@@ -765,3 +775,121 @@ def test_whatever_is_done_to_the_folder_the_networks_end_as_it_says(
     assert {row.name for row in world.repository.index()} == {
         path.name for path in world.root.iterdir()
     }
+
+
+# -- loaded at the first request --
+
+
+@pytest.fixture
+def tight(tmp_path: Path) -> Iterator[World]:
+    """A server with a memory budget."""
+    world = World(tmp_path, budget=MemoryBudget({"HOOK": 2**30}))
+    yield world
+    world.core.stop()
+
+
+def states(world: World) -> dict[str, str]:
+    return {each.key.name: each.state.value for each in world.core.networks.entries()}
+
+
+def first_request(world: World, version: str = "") -> None:
+    with pytest.raises(NotLoaded) as caught:
+        world.core.networks.acquire("m", version)
+    cold: Any = caught.value.cold
+    told: Future[Any] = Future()
+    waiter = cold.loads.wait(cold.entry, told.set_result)
+    assert told.result(PATIENCE_SECONDS).error is None
+    cold.loads.leave(waiter)
+
+
+def test_with_a_budget_networks_are_known_and_their_first_request_loads_them(tight: World) -> None:
+    tight.put("m", "1")
+    tight.put("n", "1", toml="load = 'start'")
+    tight.start()
+    assert states(tight) == {"m": "known", "n": "ready"}
+    assert tight.reasons() == {"1": "its first request loads it"}
+    first_request(tight)
+    tight.look(2)
+    assert (states(tight), tight.reasons()) == ({"m": "ready", "n": "ready"}, {"1": ""})
+
+
+def test_without_a_budget_a_network_may_wait_for_its_first_request(world: World) -> None:
+    world.put("m", "1", toml="load = 'first_request'")
+    world.put("n", "1")
+    world.start()
+    assert states(world) == {"m": "known", "n": "ready"}
+    first_request(world)
+    assert states(world)["m"] == "ready"
+
+
+def test_a_known_network_whose_files_change_is_loaded_as_they_are_then(tight: World) -> None:
+    tight.put("m", "1")
+    tight.start()
+    os.utime(tight.root / "m" / "1" / "model.onnx", ns=(1, 1))
+    tight.look(3)
+    assert states(tight) == {"m": "known"}
+    first_request(tight)
+    assert tight.ready() == ["1"]
+
+
+def test_a_loaded_network_whose_files_change_is_loaded_anew_beside_it(tight: World) -> None:
+    tight.put("m", "1")
+    tight.start()
+    first_request(tight)
+    before = tight.generation()
+    os.utime(tight.root / "m" / "1" / "model.onnx", ns=(1, 1))
+    tight.look(3)
+    assert tight.ready() == ["1"]
+    assert tight.generation() > before
+
+
+def test_a_known_network_leaves_with_its_folder(tight: World) -> None:
+    tight.put("m", "1")
+    tight.start()
+    shutil.rmtree(tight.root / "m")
+    tight.look(3)
+    assert states(tight) == {}
+
+
+def test_who_loads_a_known_network_gets_it_loaded(tight: World) -> None:
+    tight.put("m", "1")
+    tight.start()
+    (load,) = tight.repository.load("m", Reference("m"))
+    assert load.result(PATIENCE_SECONDS).state is READY
+    tight.look(2)
+    assert states(tight) == {"m": "ready"}
+
+
+def test_a_known_network_that_a_client_unloads_stays_away(tight: World) -> None:
+    tight.put("m", "1")
+    tight.start()
+    tight.repository.unload("m").result(PATIENCE_SECONDS)
+    tight.look(2)
+    assert states(tight) == {}
+
+
+def test_versions_that_are_known_share_the_requests(tight: World) -> None:
+    toml = "version_policy = 'all'\n[traffic]\n1 = 50\n2 = 50"
+    for version in "12":
+        tight.put("m", version, toml=toml)
+    tight.start()
+    assert tight.core.networks.serving("m") == {"1": 50, "2": 50}
+    first_request(tight, "1")
+    first_request(tight, "2")
+    assert tight.ready() == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("pinned = 1", "pinned"),
+        ("min_idle_seconds = -1", "min_idle_seconds"),
+        ("min_idle_seconds = nan", "min_idle_seconds"),
+        ("min_idle_seconds = true", "min_idle_seconds"),
+        ("load = 'later'", "load"),
+    ],
+)
+def test_how_a_network_stays_in_memory_is_checked(world: World, text: str, field: str) -> None:
+    world.put("m", "1", toml=text)
+    world.start()
+    assert f"network.toml: {field}: must be" in world.reasons()["1"]

@@ -214,4 +214,4 @@ def _device_load(each: DeviceFigures) -> tuple[Any, ...]:
 
 
 def _load(each: NetworkFigures) -> tuple[Any, ...]:
-    return each.state == "ready", -each.rate, -each.in_flight, each.name
+    return each.state in ("ready", "known", "evicted"), -each.rate, -each.in_flight, each.name

@@ -42,7 +42,7 @@ from headrace.client.cli.texts import counted, visible
 _ANSWER_SECONDS: Final = 5.0
 _LEAST_SECONDS: Final = 0.1
 _NAME: Final = 64
-_GOOD_STATES: Final = ("UP", "ready")
+_GOOD_STATES: Final = ("UP", "ready", "known", "evicted")
 _NOT_SHOWN: Final = "NOT_INSTALLED"
 _TRANSIENT: Final = (errors.Unavailable, errors.DeadlineExceeded, errors.Cancelled)
 

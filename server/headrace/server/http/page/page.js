@@ -6,6 +6,7 @@ const past = new Past(WINDOW, POINTS);
 const STATES = {
   UP: ["●", "good"], RESTARTING: ["▲", "warn"], DOWN: ["■", "bad"], NOT_INSTALLED: ["○", "soft"],
   ready: ["●", "good"], loading: ["▲", "warn"], draining: ["▲", "warn"], failed: ["■", "bad"],
+  known: ["○", "soft"], evicted: ["○", "soft"],
 };
 
 function state(cell, name) {
@@ -90,6 +91,7 @@ const networks = new Table(byId("network-table"), [
       row.reason,
       row.notes.length ? plural(row.notes.length + row.notes_left_out, "note") : "",
       row.subgraphs.length ? plural(row.subgraphs.length + row.subgraphs_left_out, "subgraph") : "",
+      row.memory_bytes ? `${bytes(row.memory_bytes)} of memory` : "",
       row.share && row.share < 100 ? `${row.share} % of the requests` : "",
     ].filter(Boolean);
     under(cell, more.join(" · "), row.state === "failed" ? "under bad" : "under");
@@ -194,7 +196,7 @@ const errors = new Table(byId("error-table"), [
 const repository = new Table(byId("repository-table"), [
   { label: "Network", className: "full", show: (cell, row) => {
     say(child(cell, "span", "name"), row.name);
-    under(cell, row.reason, row.state === "ready" ? "warn" : "bad");
+    under(cell, row.reason, { ready: "warn", known: "soft", evicted: "soft" }[row.state] || "bad");
   } },
   { label: "Version", className: "n", show: (cell, row) => number(cell, row.version || NONE) },
   { label: "State", className: "", show: (cell, row) => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,7 @@ from headrace.server.access.identity import Role
 from headrace.server.http.guard import Check, GuardedRoute
 from headrace.server.http.rest.render import rendered
 from headrace.server.services.open_inference.models import Models
+from headrace.server.serving.presence import called_when_loaded
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -145,10 +147,12 @@ class ModelRoutes:
         return _readiness(self._models.ready().ready)
 
     async def _metadata(self, request: Request) -> Response:
-        return said(self._models.model_metadata(*named(request)))
+        described = partial(self._models.model_metadata, *named(request))
+        return said(await called_when_loaded(described))
 
     async def _config(self, request: Request) -> Response:
-        return said(self._models.model_config(*named(request)).config)
+        described = partial(self._models.model_config, *named(request))
+        return said((await called_when_loaded(described)).config)
 
     async def _statistics(self, request: Request) -> Response:
         return said(self._models.statistics(*named(request)))

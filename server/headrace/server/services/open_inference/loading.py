@@ -15,7 +15,7 @@ from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, did_you_mean
 from headrace.runtime.intake.external import is_inside
-from headrace.runtime.loading.entry import NetworkEntry, NetworkState
+from headrace.runtime.loading.entry import SERVING, NetworkEntry, NetworkState
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.transform.options import LoadRequest, Presentation, Reference, read_labels
@@ -29,6 +29,7 @@ from headrace.server.repository.model_config import (
 from headrace.server.repository.model_ports import check_ports
 from headrace.server.repository.repository import Repository
 from headrace.server.serving.catalogue import Catalogue
+from headrace.server.serving.presence import when_loaded
 from headrace.wire.codec import CodecError
 
 Parameter: TypeAlias = bool | int | str | bytes
@@ -40,6 +41,8 @@ _OF_VERSION = re.compile(r"([1-9][0-9]{0,17})/(.+)")
 _CONFIG = "config"
 _STATES: Final = {
     NetworkState.READY: "READY",
+    NetworkState.KNOWN: "READY",
+    NetworkState.EVICTED: "READY",
     NetworkState.LOADING: "LOADING",
     NetworkState.DRAINING: "UNLOADING",
     NetworkState.FAILED: "UNAVAILABLE",
@@ -73,7 +76,7 @@ class ModelRepository:
         _check_repository(repository)
         reply = oip.RepositoryIndexResponse()
         for row in await asyncio.to_thread(self._repository.index):
-            if self._networks.sees(row.name) and (not ready or row.state is NetworkState.READY):
+            if self._networks.sees(row.name) and (not ready or row.state in SERVING):
                 reason = row.reason or ("not loaded" if row.state is None else "")
                 facts = {"version": row.version, "state": _STATES[row.state], "reason": reason}
                 reply.models.add(name=self._networks.shown(row.name), **facts)
@@ -96,7 +99,8 @@ class ModelRepository:
         """
         _check_repository(repository)
         full = self._networks.new(name)
-        await self._catalogue.load(full, partial(self._begin, name, full, parameters))
+        begin = partial(self._begin, name, full, parameters)
+        await when_loaded(partial(self._catalogue.load, full, begin))
         return oip.RepositoryModelLoadResponse()
 
     async def unload(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version as version_of
 from typing import Any, Final
 
 from headrace.oip import open_inference_pb2 as oip
 from headrace.runtime.core import Core
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.errors import NotFound
+from headrace.runtime.errors import HeadraceError, NotLoaded
 from headrace.runtime.execution.job import Outcome
+from headrace.runtime.loading.entry import SERVING
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.metrics.statistics import Stages, Total
 from headrace.runtime.network.network import Port
@@ -96,13 +97,18 @@ class Models:
         """Whether a model takes requests: it is loaded, its device works, and so do the models
         that it runs.
 
-        A model that does not exist is not ready.
+        A model that does not exist is not ready. One that its first request loads is.
         """
         try:
-            entry = self._networks.find(name, version)
-        except NotFound:
+            entry = self._networks.acquire(name, version)
+        except NotLoaded:
+            return oip.ModelReadyResponse(ready=self._unready() is None)
+        except HeadraceError:
             return oip.ModelReadyResponse(ready=False)
-        ready = entry.state is NetworkState.READY and self._works(entry)
+        try:
+            ready = self._works(entry)
+        finally:
+            self._networks.release(entry)
         return oip.ModelReadyResponse(ready=ready and self._unready() is None)
 
     def model_metadata(self, name: str, version: str = "") -> oip.ModelMetadataResponse:
@@ -115,7 +121,7 @@ class Models:
         with self._executable(name, version) as (_, executable):
             return oip.ModelMetadataResponse(
                 name=name,
-                versions=[entry.key.version for entry in self._ready(name)],
+                versions=[entry.key.version for entry in self._taking(name)],
                 platform=PLATFORM,
                 inputs=[_metadata(port, "input") for port in executable.inputs],
                 outputs=[_metadata(port, "output") for port in executable.outputs],
@@ -134,8 +140,9 @@ class Models:
             Unavailable, FailedPrecondition: the model is not loaded.
         """
         if version or name:
-            with self._executable(name, version):  # raises if there is none
-                entries = self._ready(name)
+            with suppress(NotLoaded), self._executable(name, version):  # raises if there is none
+                pass
+            entries = self._taking(name)
         else:
             entries = [e for e in self._networks.entries() if e.state is NetworkState.READY]
         reply = oip.ModelStatisticsResponse()
@@ -159,9 +166,10 @@ class Models:
         finally:
             self._networks.release(entry)
 
-    def _ready(self, name: str) -> list[NetworkEntry]:
+    def _taking(self, name: str) -> list[NetworkEntry]:
+        """The versions that take requests."""
         versions = self._networks.versions(name)
-        return [entry for entry in versions if entry.state is NetworkState.READY]
+        return [entry for entry in versions if entry.state in SERVING]
 
     def _works(self, entry: NetworkEntry) -> bool:
         executable = entry.executable

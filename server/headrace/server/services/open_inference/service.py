@@ -23,6 +23,7 @@ from headrace.server.services.open_inference.regions import RegionMethods
 from headrace.server.services.open_inference.settings import trace_settings
 from headrace.server.serving.layouts import CallLayouts
 from headrace.server.serving.offload import offload, texts
+from headrace.server.serving.presence import called_when_loaded
 from headrace.server.serving.serving import Serving
 
 SERVICE = "inference.GRPCInferenceService"
@@ -63,10 +64,14 @@ class OpenInferenceService:
         return self._models.model_ready(request.name, request.version)
 
     async def model_metadata(self, request: Any, _: Any) -> Any:
-        return self._models.model_metadata(request.name, request.version)
+        return await called_when_loaded(
+            partial(self._models.model_metadata, request.name, request.version)
+        )
 
     async def model_config(self, request: Any, _: Any) -> Any:
-        return self._models.model_config(request.name, request.version)
+        return await called_when_loaded(
+            partial(self._models.model_config, request.name, request.version)
+        )
 
     async def model_statistics(self, request: Any, _: Any) -> Any:
         return self._models.statistics(request.name, request.version)

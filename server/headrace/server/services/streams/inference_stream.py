@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any, ClassVar
 
+from headrace.runtime.errors import NotLoaded
 from headrace.runtime.execution.job import Job
 from headrace.server.services.streams.in_flight import Cancel, Tasks
 from headrace.server.services.streams.request_stream import RequestStream, RequestStreams
@@ -116,11 +117,15 @@ class InferenceStream(RequestStream):
         in_regions, sequence = call.uses_regions, call.sequence
         if sequence is not None and (in_regions or self._turns.waits(sequence.id)):
             return self._in_turn(partial(self._run, call), call.id, key, sequence.id)
-        if in_regions or call.wanted:
-            return self._start_wanting(call, key)
-        serving, remaining = self._serving, self._context.time_remaining()
-        done = partial(serving.sink.put, partial(self._deliver, call, key, None))
-        return serving.start(call, remaining, done).token.cancel
+        try:
+            if in_regions or call.wanted:
+                return self._start_wanting(call, key)
+            serving, remaining = self._serving, self._context.time_remaining()
+            done = partial(serving.sink.put, partial(self._deliver, call, key, None))
+            return serving.start(call, remaining, done).token.cancel
+        except NotLoaded:
+            identifier = "" if sequence is None else sequence.id
+            return self._in_turn(partial(self._run, call), call.id, key, identifier)
 
     def _start_wanting(self, call: InferCall, key: Hashable) -> Cancel:
         """Starts a request with tensors in shared memory, or one that wants classes."""

@@ -1,0 +1,333 @@
+"""The loads of networks that are known and not loaded, which requests wait for.
+
+All requests to one network wait for one load. At most a few such loads run at a time, so a burst
+over many networks does not load and evict them all at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    HeadraceError,
+    NotLoaded,
+    ResourceExhausted,
+    ShuttingDown,
+    StillLoading,
+    chain,
+)
+from headrace.runtime.loading.entry import NetworkEntry, plain_name
+
+_Place: TypeAlias = tuple[str, str]
+"""The full name and the version of a network."""
+
+_AT_ONCE: Final = 2
+_MOST_WAITERS: Final = 1024
+_MOST_NEEDED: Final = 32
+"""How many networks the load of a pipeline finds missing, one after the other."""
+_UNKNOWN_SECONDS: Final = 1.0
+"""When to try again if no load has shown yet how long one takes."""
+
+
+class ColdNetwork(NamedTuple):
+    """A network that is not loaded, and what loads it."""
+
+    entry: NetworkEntry
+    loads: ColdLoads
+
+
+class LoadWaiter:
+    """A request that waits for a load.
+
+    Attributes:
+        error: why the load failed, once `told` was called; None if the network is loaded.
+    """
+
+    def __init__(
+        self, wanted: WantedNetwork, told: Callable[[LoadWaiter], object], who: str, priority: int
+    ) -> None:
+        self.wanted = wanted
+        self.told = told
+        self.who = who
+        self.priority = priority
+        self.error: BaseException | None = None
+
+
+@dataclass(eq=False, slots=True)
+class WantedNetwork:
+    """A network that requests wait for.
+
+    Attributes:
+        who: the identity that asked first.
+        order: when it was asked for, as a number that grows.
+        kept: whether it is loaded even if nobody waits for it any more.
+        begun: when its load began, on the monotonic clock; None before that.
+        lacks: whether its load waits for that of another network.
+        needed: its waiters for other networks, which stay until it is loaded.
+    """
+
+    entry: NetworkEntry
+    who: str
+    order: int
+    kept: bool = False
+    begun: float | None = None
+    lacks: bool = False
+    ended: bool = False
+    waiters: set[LoadWaiter] = field(default_factory=set)
+    needed: list[LoadWaiter] = field(default_factory=list)
+
+    @property
+    def place(self) -> _Place:
+        return self.entry.key[:2]
+
+    @property
+    def priority(self) -> int:
+        """That of the most urgent request."""
+        return max((waiter.priority for waiter in self.waiters), default=0)
+
+
+def next_load(waiting: Iterable[WantedNetwork], running: Mapping[str, int]) -> WantedNetwork:
+    """The network to load next: of the identity that has the fewest loads running, the one with the
+    most urgent request, and of these the first.
+
+    Args:
+        running: the loads under way, by identity.
+    """
+    return min(waiting, key=lambda each: (running.get(each.who, 0), -each.priority, each.order))
+
+
+class ColdLoads:
+    """Thread-safe: `_lock` guards all that follows it, and no lock is taken under it. Loads begin
+    on a thread of their own, because that may wait for the disk. Waiters are told on any thread,
+    without the lock.
+
+    Args:
+        at_once: how many of these loads run at a time.
+        most_waiters: how many requests wait. An identity has at most half of that.
+
+    Attributes:
+        asked: called with the name of a network that a request wants.
+        left: called when a request waits no more.
+        ended: called with the name of a network whose load has ended.
+    """
+
+    def __init__(self, at_once: int = _AT_ONCE, most_waiters: int = _MOST_WAITERS) -> None:
+        self._at_once = at_once
+        self._most_waiters = most_waiters
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="headrace-cold")
+        self._lock = threading.Lock()
+        self._order = itertools.count()
+        self._wanted: dict[_Place, WantedNetwork] = {}  # those whose load has not ended
+        self._waiters: Counter[str] = Counter()  # by identity
+        self._awaited: Counter[_Place] = Counter()
+        self._mean_seconds = 0.0
+        self._stopped = False
+        self.asked: Callable[[str], object] = lambda _: None
+        self.left: Callable[[], object] = lambda: None
+        self.ended: Callable[[str], object] = lambda _: None
+
+    def wait(
+        self,
+        entry: NetworkEntry,
+        told: Callable[[LoadWaiter], object],
+        *,
+        who: str = "",
+        priority: int = 0,
+        seconds: float = math.inf,
+    ) -> LoadWaiter:
+        """Has a network loaded. The network stays until the waiter leaves, which it has to do.
+
+        Args:
+            entry: the cold one.
+            told: called once when the load has ended, on any thread.
+            who: the identity that asks.
+            seconds: for how long the request can wait.
+
+        Raises:
+            ResourceExhausted: too many requests wait.
+            StillLoading: the load takes longer than `seconds`. It goes on.
+            Unavailable: the server is shutting down.
+        """
+        self.asked(entry.key.name)
+        with self._lock:
+            if self._stopped:
+                raise ShuttingDown()
+            place: _Place = entry.key[:2]
+            free = self._most_waiters - self._waiters.total()
+            if free <= 0 or (who and self._waiters[who] > free):
+                error = ResourceExhausted(
+                    "too many requests wait for networks that are not loaded; try again later"
+                )
+                error.retry_delay_seconds = self.retry_seconds
+                raise error
+            wanted = self._wanted.get(place)
+            if wanted is None:
+                wanted = WantedNetwork(entry, who, next(self._order))
+                self._wanted[place] = wanted
+            estimate = self._estimate(wanted)
+            late = estimate is not None and estimate > seconds
+            waiter = LoadWaiter(wanted, told, who, priority)
+            if late:
+                wanted.kept = True
+            else:
+                wanted.waiters.add(waiter)
+                self._waiters[who] += 1
+                self._awaited[place] += 1
+        self._begin()
+        if late:
+            assert estimate is not None
+            name = plain_name(entry.key.name)
+            still = StillLoading(
+                f"network {name!r} is being loaded, which takes about {estimate:.2g} s, and the "
+                "request has less time; try again then"
+            )
+            still.retry_delay_seconds = estimate
+            raise still
+        return waiter
+
+    @property
+    def retry_seconds(self) -> float:
+        """How long a load takes, as far as earlier loads tell."""
+        return self._mean_seconds or _UNKNOWN_SECONDS
+
+    def leave(self, waiter: LoadWaiter) -> None:
+        """Ends a wait, before or after the load's end."""
+        wanted = waiter.wanted
+        with self._lock:
+            wanted.waiters.discard(waiter)
+            self._waiters[waiter.who] -= 1
+            self._awaited[wanted.place] -= 1
+            if not self._waiters[waiter.who]:
+                del self._waiters[waiter.who]
+            if not self._awaited[wanted.place]:
+                del self._awaited[wanted.place]
+            idle = wanted.begun is None and not wanted.ended and not wanted.lacks
+            if idle and not wanted.waiters and not wanted.kept:
+                del self._wanted[wanted.place]
+                wanted.ended = True
+        self.left()
+
+    def awaited(self) -> Collection[_Place]:
+        """The networks that requests wait for, or have waited for and take now."""
+        with self._lock:
+            return set(self._awaited)
+
+    def stop(self) -> None:
+        """Begins no load any more, and tells all who wait."""
+        with self._lock:
+            self._stopped = True
+            left = [each for each in self._wanted.values() if each.begun is None]
+        for wanted in left:
+            self._end(wanted, ShuttingDown())
+        self._threads.shutdown()
+
+    # -- inside --
+
+    def _estimate(self, wanted: WantedNetwork) -> float | None:
+        """The seconds until the network is loaded, as far as earlier loads tell. The caller holds
+        the lock."""
+        own = wanted.entry.load_seconds or self._mean_seconds
+        if not own:
+            return None
+        if wanted.begun is not None:
+            return max(own - (time.monotonic() - wanted.begun), 0.0)
+        ahead = sum(1 for each in self._wanted.values() if each.order < wanted.order)
+        return own + ahead // self._at_once * self._mean_seconds
+
+    def _begin(self) -> None:
+        """Begins the loads for which there is room."""
+        while True:
+            with self._lock:
+                if self._stopped:
+                    return
+                there = self._wanted.values()
+                running = [each for each in there if each.begun is not None]
+                waiting = [each for each in there if each.begun is None and not each.lacks]
+                if not waiting or len(running) >= self._at_once:
+                    return
+                wanted = next_load(waiting, Counter(each.who for each in running))
+                wanted.begun = time.monotonic()
+                self._threads.submit(self._load, wanted)
+
+    def _load(self, wanted: WantedNetwork) -> None:
+        assert wanted.entry.again is not None
+        try:
+            load = wanted.entry.again()
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            self._end(wanted, error)
+            return
+        load.add_done_callback(partial(self._ended, wanted))
+
+    def _ended(self, wanted: WantedNetwork, load: Future[NetworkEntry]) -> None:
+        error = load.exception()
+        missing = next((each for each in chain(error) if isinstance(each, NotLoaded)), None)
+        if missing is None or len(wanted.needed) >= _MOST_NEEDED:
+            self._end(wanted, error)
+        else:
+            assert isinstance(missing.cold, ColdNetwork)
+            self._load_first(wanted, missing.cold.entry)
+
+    def _load_first(self, wanted: WantedNetwork, missing: NetworkEntry) -> None:
+        """Loads a network that another one needs, a pipeline's step, and then that one again."""
+        with self._lock:
+            wanted.begun, wanted.lacks = None, True
+            first = self._wanted.get(missing.key[:2])
+            circle = first is not None and _needs(first, wanted)
+        try:
+            if circle:
+                name = plain_name(wanted.entry.key.name)
+                raise FailedPrecondition(f"network {name!r} would run itself")
+            waiter = self.wait(missing, partial(self._is_there, wanted), who=wanted.who)
+        except HeadraceError as error:
+            self._end(wanted, error)
+            return
+        with self._lock:
+            wanted.needed.append(waiter)
+            left = [waiter] if wanted.ended else []
+        for each in left:
+            self.leave(each)
+
+    def _is_there(self, wanted: WantedNetwork, waiter: LoadWaiter) -> None:
+        """Goes on with a network that lacked another one, whose load has ended."""
+        if waiter.error is not None:
+            self._end(wanted, waiter.error)
+            return
+        with self._lock:
+            wanted.lacks = False
+        self._begin()
+
+    def _end(self, wanted: WantedNetwork, error: BaseException | None) -> None:
+        with self._lock:
+            if wanted.ended:
+                return
+            wanted.ended = True
+            if self._wanted.get(wanted.place) is wanted:
+                del self._wanted[wanted.place]
+            if error is None and wanted.begun is not None:
+                seconds = time.monotonic() - wanted.begun
+                self._mean_seconds += (seconds - self._mean_seconds) / (
+                    4 if self._mean_seconds else 1
+                )
+            waiters, needed = [*wanted.waiters], [*wanted.needed]
+        self.ended(wanted.entry.key.name)
+        for waiter in waiters:
+            waiter.error = error
+            waiter.told(waiter)
+        for each in needed:
+            self.leave(each)
+        self._begin()
+
+
+def _needs(first: WantedNetwork, wanted: WantedNetwork) -> bool:
+    """Whether the load of `first` waits for that of `wanted`, at any depth."""
+    return first is wanted or any(_needs(each.wanted, wanted) for each in first.needed)

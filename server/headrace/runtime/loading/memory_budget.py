@@ -1,0 +1,203 @@
+"""How much memory the networks of each device may take, and which of them make room for others.
+
+It reads no clock and no memory: the shell (`memory_room.py`) tells what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from headrace.runtime.errors import ResourceExhausted
+from headrace.runtime.loading.entry import NetworkKey, plain_name
+
+SHARED: Final = ""
+"""Stands for all devices together."""
+
+_MIB: Final = 2**20
+_PEAK: Final = 3
+"""What a load takes at most, as a multiple of the weights: those of the model as it came, those
+that the backend reads, and those that it keeps. Measured with ONNX Runtime: 2.7 to 2.9."""
+_OTHERS: Final = 4 * _MIB
+"""What a load takes beside the weights."""
+_TOLD: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """
+    Attributes:
+        bytes: the most of each device; of `SHARED`, of all devices together. Empty for no limit.
+    """
+
+    bytes: Mapping[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.bytes)
+
+    def counts(self, devices: Iterable[str]) -> frozenset[str]:
+        """The budgets that a network on these devices counts for."""
+        return frozenset(self.bytes.keys() & {SHARED, *devices})
+
+
+NO_BUDGET: Final = MemoryBudget()
+
+
+class Holder(NamedTuple):
+    """A network that takes memory, or will.
+
+    Attributes:
+        budgets: those that it counts for.
+        later: the bytes that it will take by itself: less than now while it is being loaded, none
+            if it leaves already.
+        stays: why it makes no room for others; empty if it may.
+        awaited: whether it makes no room until the requests that waited for it have begun.
+        users: the pipelines that run it, which leave before it.
+        held: whether a pipeline still runs it that leaves already.
+        busy: whether requests to it are under way.
+        last_used: when it was used last.
+    """
+
+    key: NetworkKey
+    budgets: frozenset[str]
+    bytes: int
+    later: int
+    stays: str = ""
+    awaited: bool = False
+    users: tuple[NetworkKey, ...] = ()
+    held: bool = False
+    busy: bool = False
+    last_used: float = 0.0
+
+
+class LoadSize(NamedTuple):
+    """What a load takes while it lasts, at most, and what is left of that."""
+
+    peak: int
+    later: int
+
+    @classmethod
+    def of(cls, weight_bytes: int, known_bytes: int = 0) -> LoadSize:
+        """
+        Args:
+            known_bytes: what the network took after its last load; 0 if it was not loaded before.
+        """
+        later = max(weight_bytes, known_bytes)
+        return cls(later + (_PEAK - 1) * weight_bytes + _OTHERS, later)
+
+
+def make_room(
+    name: str, size: LoadSize, budgets: Iterable[str], budget: MemoryBudget, there: Sequence[Holder]
+) -> list[NetworkKey] | None:
+    """The networks that leave so that another one may be loaded, the least recently used first. An
+    empty list if it may be loaded now. None if it may be loaded later, without another one leaving.
+
+    Networks without requests leave before busy ones, which leave after their last request. A
+    network whose load takes more than the whole budget for a moment is loaded alone.
+
+    Args:
+        name: its full name.
+        budgets: those that it counts for.
+
+    Raises:
+        ResourceExhausted: it does not fit, even if all leave that may.
+    """
+    leaving: list[NetworkKey] = []
+    waits = False
+    order = sorted(
+        (each for each in there if each.later and not each.stays),
+        key=lambda each: (each.awaited, each.busy, each.last_used),
+    )
+    for device in budgets:
+        most = budget.bytes[device]
+        need = min(size.peak, max(most, size.later))
+        holders = [each for each in there if device in each.budgets]
+        after = sum(each.later for each in holders if each.key not in leaving)
+        for each in order:
+            if after + need <= most:
+                break
+            if device in each.budgets and each.key not in leaving:
+                after -= each.later
+                if each.awaited or each.held:
+                    waits = True
+                elif each.users:
+                    leaving += [user for user in each.users if user not in leaving]
+                    waits = True
+                else:
+                    leaving.append(each.key)
+        if after + need > most:
+            raise _no_room(name, device, need, most, [each for each in holders if each.later])
+        waits = waits or sum(each.bytes for each in holders) + need > most
+    if leaving:
+        return leaving
+    return None if waits else []
+
+
+def _no_room(name: str, device: str, need: int, most: int, stay: list[Holder]) -> ResourceExhausted:
+    text = (
+        f"network {plain_name(name)!r} needs {_shown(need)} to load, and the memory budget of "
+        f"{device or 'all devices'} has {_shown(most)}"
+    )
+    if need > most:
+        return ResourceExhausted(f"{text}; give --memory-budget more")
+    stay = sorted((each for each in stay if each.stays), key=lambda each: -each.later)
+    held = [
+        f"{plain_name(each.key.name)!r} {_shown(each.later)} ({each.stays})"
+        for each in stay[:_TOLD]
+    ]
+    more = f", and {len(stay) - _TOLD} more" if len(stay) > _TOLD else ""
+    error = ResourceExhausted(f"{text}, of which stay {', '.join(held)}{more}; try again later")
+    error.retry_delay_seconds = 1.0
+    return error
+
+
+def _shown(size: int) -> str:
+    return f"{size / _MIB:.0f} MiB"
+
+
+class MemoryMeter:
+    """Finds out what loads take, although they overlap. While one is under way, nobody can tell
+    what of the memory it will give back. So the loads that overlap are measured together, when the
+    last of them has ended, and what they took is shared out in proportion to their weights.
+    Requests and a device's start take memory meanwhile, too. So no network counts for more than its
+    load may take.
+
+    Not thread-safe. `total` is the memory of all processes now.
+    """
+
+    def __init__(self) -> None:
+        self._before = 0
+        self._under_way: dict[NetworkKey, int] = {}  # the bytes of their weights
+        self._ended: dict[NetworkKey, int] = {}
+
+    def begin(self, key: NetworkKey, weight_bytes: int, total: int) -> None:
+        if not self._under_way:
+            self._before = total
+        self._under_way[key] = weight_bytes
+
+    def end(self, key: NetworkKey, total: int) -> dict[NetworkKey, int]:
+        """Notes that a network is loaded. Returns what each network takes of which it is known now,
+        at least its weights."""
+        self._ended[key] = self._under_way.pop(key)
+        return self._measured(total)
+
+    def give_up(self, key: NetworkKey, total: int) -> dict[NetworkKey, int]:
+        """Notes that a load has failed. Returns the same as `end`."""
+        del self._under_way[key]
+        return self._measured(total)
+
+    def freed(self, count: int) -> None:
+        """Notes that a network is gone that took `count` bytes."""
+        self._before -= count
+
+    def _measured(self, total: int) -> dict[NetworkKey, int]:
+        if self._under_way:
+            return {}
+        ended, self._ended = self._ended, {}
+        weights = sum(ended.values())
+        beside = max(total - self._before - weights, 0)
+        return {
+            key: min(weight + beside * max(weight, 1) // max(weights, 1), LoadSize.of(weight).peak)
+            for key, weight in ended.items()
+        }

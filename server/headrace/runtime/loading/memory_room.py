@@ -1,0 +1,255 @@
+"""The memory that networks take, and the room that loads wait for.
+
+A load waits on its own thread until there is room for it. Networks that were not used for longest
+leave for it. Afterwards it is measured what the network has taken.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.runtime.errors import ResourceExhausted
+from headrace.runtime.loading.entry import NetworkEntry, NetworkKey, NetworkState, plain_name
+from headrace.runtime.loading.memory_budget import (
+    Holder,
+    LoadSize,
+    MemoryBudget,
+    MemoryMeter,
+    make_room,
+)
+
+_PATIENCE_SECONDS: Final = 30.0
+"""For how long a load waits for room that others were to make."""
+_AGAIN_SECONDS: Final = 0.02
+"""When to look again at a network that has just been taken into use."""
+
+
+@dataclass(slots=True)
+class _Charge:
+    """What one load counts for.
+
+    Attributes:
+        size: as estimated; None once the network was measured.
+        bytes: as measured.
+    """
+
+    entry: NetworkEntry
+    budgets: frozenset[str]
+    size: LoadSize | None
+    bytes: int = 0
+
+
+class MemoryRoom:
+    """Thread-safe: `_changed` guards the charges and the meter. The registry's lock and that of the
+    loads of cold networks are taken under it.
+
+    Args:
+        evict: takes a loaded network out of memory once its last request has ended. Returns whether
+            it does.
+        awaited: the names and versions that requests wait for.
+        measure: the memory of the server and of its processes.
+
+    Attributes:
+        evictions: how many networks have left for others, by budget.
+    """
+
+    def __init__(
+        self,
+        budget: MemoryBudget,
+        evict: Callable[[NetworkEntry], bool],
+        awaited: Callable[[], Collection[tuple[str, str]]],
+        measure: Callable[[], int],
+    ) -> None:
+        self.budget = budget
+        self.evictions = dict.fromkeys(budget.bytes, 0)
+        self._evict = evict
+        self._awaited = awaited
+        self._measure = measure
+        self._changed = threading.Condition()
+        self._charges: dict[NetworkKey, _Charge] = {}
+        self._queue: list[object] = []  # the loads that wait for room, in their order
+        self._meter = MemoryMeter()
+
+    def take(self, entry: NetworkEntry, budgets: frozenset[str], weight_bytes: int) -> None:
+        """Waits until there is room for a load, and takes it. Does nothing if none is counted.
+
+        Args:
+            budgets: those that the network counts for.
+            weight_bytes: of its model.
+
+        Raises:
+            ResourceExhausted: there is no room. The error says what is needed, and who has it.
+            What cancels the load.
+        """
+        if not budgets:
+            return
+        size = LoadSize.of(weight_bytes, entry.memory_bytes)
+        until = time.monotonic() + _PATIENCE_SECONDS
+        with self._in_turn() as turn, self._heeding(entry):
+            while True:
+                if entry.token.error is not None:
+                    raise entry.token.error
+                leaving = None
+                if self._queue[0] is turn:
+                    holders = self._holders()
+                    leaving = make_room(entry.key.name, size, budgets, self.budget, holders)
+                if leaving == []:
+                    break
+                gone = [key for key in leaving or () if self._evict(self._charges[key].entry)]
+                for key in gone:
+                    for budget in self._charges[key].budgets:
+                        self.evictions[budget] += 1
+                if not gone:
+                    self._wait(entry.key, until, again=bool(leaving))
+            self._charges[entry.key] = _Charge(entry, budgets, size)
+        total = self._measure()
+        with self._changed:
+            self._meter.begin(entry.key, weight_bytes, total)
+
+    def measured(self, entry: NetworkEntry) -> None:
+        """Counts a network that has been loaded, when what only its load needed is free."""
+        if entry.key not in self._charges:
+            return
+        total = self._measure()
+        with self._changed:
+            charge = self._charges.get(entry.key)
+            if charge is None or charge.size is None:
+                return
+            entry.memory_bytes = charge.bytes = charge.size.later
+            charge.size = None
+            self._found(self._meter.end(entry.key, total))
+            self._changed.notify_all()
+
+    def give_back(self, entry: NetworkEntry) -> None:
+        """Counts a network no more: its memory is free, or it was not loaded."""
+        if entry.key not in self._charges:
+            return
+        total = self._measure()
+        with self._changed:
+            charge = self._charges.pop(entry.key, None)
+            if charge is None:
+                return
+            if charge.size is None:
+                self._meter.freed(charge.bytes)
+            else:
+                self._found(self._meter.give_up(entry.key, total))
+            self._changed.notify_all()
+
+    def look_again(self) -> None:
+        """Has loads look again whether there is room."""
+        with self._changed:
+            self._changed.notify_all()
+
+    # -- inside --
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[object]:
+        """Waits for room after the loads that wait already. The caller holds the lock within it."""
+        turn = object()
+        with self._changed:
+            self._queue.append(turn)
+            try:
+                yield turn
+            finally:
+                self._queue.remove(turn)
+                self._changed.notify_all()
+
+    @contextmanager
+    def _heeding(self, entry: NetworkEntry) -> Iterator[None]:
+        """Wakes a load that is cancelled while it waits."""
+        entry.token.attach(self.look_again)
+        try:
+            yield
+        finally:
+            entry.token.detach(self.look_again)
+
+    def _found(self, took: Mapping[NetworkKey, int]) -> None:
+        """Notes what loads have taken. The caller holds the lock."""
+        for key, size in took.items():
+            charge = self._charges.get(key)
+            if charge is not None:
+                charge.bytes = charge.entry.memory_bytes = size
+
+    def _wait(self, key: NetworkKey, until: float, *, again: bool) -> None:
+        """Waits for a change.
+
+        Args:
+            again: whether a network that was to leave has just been taken into use.
+
+        Raises:
+            ResourceExhausted: the load has waited too long.
+        """
+        left = until - time.monotonic()
+        if left <= 0:
+            error = ResourceExhausted(
+                f"network {plain_name(key.name)!r} was not loaded: the networks that were to make "
+                f"room for it are in use since {_PATIENCE_SECONDS:g} s; try again later"
+            )
+            error.retry_delay_seconds = 1.0
+            raise error
+        self._changed.wait(_AGAIN_SECONDS if again else left)
+
+    def _holders(self) -> list[Holder]:
+        awaited, now = self._awaited(), time.monotonic()
+        users: dict[str, list[NetworkEntry]] = {}
+        for charge in self._charges.values():
+            executable = charge.entry.executable
+            for name in executable.runs if executable is not None else ():
+                users.setdefault(name, []).append(charge.entry)
+        return [
+            _holder(charge, now, users.get(charge.entry.key.name, ()), awaited)
+            for charge in self._charges.values()
+        ]
+
+
+def _holder(
+    charge: _Charge,
+    now: float,
+    users: Collection[NetworkEntry],
+    awaited: Collection[tuple[str, str]],
+) -> Holder:
+    """
+    Args:
+        users: the pipelines that run it.
+    """
+    entry, size = charge.entry, charge.size
+    there = charge.bytes if size is None else size.peak
+    later = charge.bytes if size is None else size.later
+    loads = entry.state is NetworkState.LOADING and entry.given_up is None
+    if entry.state is not NetworkState.READY:
+        later = later if loads else 0
+    stays = next(filter(None, (_why_it_stays(each, now) for each in (entry, *users))), "")
+    return Holder(
+        entry.key,
+        charge.budgets,
+        there,
+        later,
+        stays,
+        awaited=loads or entry.key[:2] in awaited,
+        users=tuple(each.key for each in users if each.state is NetworkState.READY),
+        held=any(each.state is not NetworkState.READY for each in users),
+        busy=entry.references > 0,
+        last_used=entry.last_used,
+    )
+
+
+def _why_it_stays(entry: NetworkEntry, now: float) -> str:
+    executable, (pinned, min_idle_seconds) = entry.executable, entry.residence
+    if entry.again is None:
+        return "it is a client's"
+    if pinned:
+        return "it is pinned"
+    if (
+        executable is not None
+        and executable.states
+        and (entry.references or executable.holds_sequences)
+    ):
+        return "a sequence is open on it"
+    if now - entry.last_used < min_idle_seconds:
+        return f"it was used less than {min_idle_seconds:g} s ago"
+    return ""

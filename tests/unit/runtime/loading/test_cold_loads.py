@@ -1,0 +1,206 @@
+"""Requests that wait for networks that are not loaded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from headrace.runtime.errors import (
+    FailedPrecondition,
+    InvalidModel,
+    NotLoaded,
+    ResourceExhausted,
+    ShuttingDown,
+    StillLoading,
+)
+from headrace.runtime.loading.cold_loads import (
+    ColdLoads,
+    ColdNetwork,
+    LoadWaiter,
+    WantedNetwork,
+    next_load,
+)
+from headrace.runtime.loading.entry import NetworkEntry, NetworkKey
+from headrace.testing.occupied import eventually
+
+
+class World:
+    """Networks whose loads the test ends."""
+
+    def __init__(self, **limits: int) -> None:
+        self.cold = ColdLoads(**limits)
+        self.begun: list[str] = []
+        self.loads: dict[str, Future[NetworkEntry]] = {}
+        self.told: list[LoadWaiter] = []
+        self.entries: dict[str, NetworkEntry] = {}
+
+    def entry(self, name: str, load_seconds: float = 0.0) -> NetworkEntry:
+        def again() -> Future[NetworkEntry]:
+            self.loads[name] = Future()
+            self.begun.append(name)
+            return self.loads[name]
+
+        if name not in self.entries:
+            key = NetworkKey(name, "1", 1)
+            self.entries[name] = NetworkEntry(key, "CPU", None, again=again)
+        self.entries[name].load_seconds = load_seconds
+        return self.entries[name]
+
+    def wait(self, name: str, **facts: object) -> LoadWaiter:
+        return self.cold.wait(self.entry(name), self.told.append, **facts)  # type: ignore[arg-type]
+
+    def until_begun(self, *names: str) -> None:
+        eventually(lambda: self.begun == [*names], f"the loads of {names}")
+
+    def hears(self, *waiters: LoadWaiter) -> None:
+        """Waits until these have been told, and no others."""
+        eventually(lambda: {*self.told} >= {*waiters}, "the end of loads")
+        assert {*self.told} == {*waiters}
+
+    def end(self, name: str, error: Exception | None = None) -> None:
+        if error is not None:
+            self.loads[name].set_exception(error)
+        else:
+            self.loads[name].set_result(self.entry(name))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.cold.stop()
+
+
+def wanted(name: str, who: str, order: int, priority: int = 0) -> WantedNetwork:
+    entry = NetworkEntry(NetworkKey(name, "1", 1), "CPU", None)
+    found = WantedNetwork(entry, who, order)
+    found.waiters.add(LoadWaiter(found, lambda _: None, who, priority))
+    return found
+
+
+def test_the_most_urgent_request_is_served_first_and_then_the_first_one() -> None:
+    waiting = [wanted("a", "", 1), wanted("b", "", 2, priority=5), wanted("c", "", 3, priority=5)]
+    assert next_load(waiting, {}).entry.key.name == "b"
+
+
+def test_an_identity_with_many_wishes_does_not_keep_another_one_waiting() -> None:
+    waiting = [wanted("a", "greedy", 1, priority=9), wanted("b", "modest", 2)]
+    assert next_load(waiting, Counter(["greedy"])).entry.key.name == "b"
+
+
+def test_all_requests_to_a_network_wait_for_one_load(world: World) -> None:
+    waiters = [world.wait("a") for _ in range(5)]
+    world.until_begun("a")
+    assert world.told == []
+    world.end("a")
+    world.hears(*waiters)
+    assert all(waiter.error is None for waiter in waiters)
+
+
+def test_requests_hear_why_a_load_failed(world: World) -> None:
+    waiter = world.wait("a")
+    world.until_begun("a")
+    error = InvalidModel("no model")
+    world.end("a", error)
+    world.hears(waiter)
+    assert waiter.error is error
+
+
+def test_few_loads_run_at_a_time(world: World) -> None:
+    for name in "abc":
+        world.wait(name)
+    world.until_begun("a", "b")
+    world.end("b")
+    world.until_begun("a", "b", "c")
+
+
+def test_a_load_that_waits_and_that_nobody_wants_any_more_does_not_begin(world: World) -> None:
+    for name in "ab":
+        world.wait(name)
+    left = world.wait("c")
+    world.wait("d")
+    world.until_begun("a", "b")
+    world.cold.leave(left)
+    world.end("a")
+    world.until_begun("a", "b", "d")
+
+
+def test_a_network_stays_awaited_until_all_who_waited_have_left(world: World) -> None:
+    one, other = world.wait("a"), world.wait("a")
+    world.until_begun("a")
+    world.end("a")
+    world.cold.leave(one)
+    assert world.cold.awaited() == {("a", "1")}
+    world.cold.leave(other)
+    assert world.cold.awaited() == set()
+
+
+def test_a_request_without_enough_time_hears_how_long_the_load_takes_and_the_load_goes_on(
+    world: World,
+) -> None:
+    world.entry("a", load_seconds=30.0)
+    with pytest.raises(StillLoading, match="takes about 30 s") as caught:
+        world.cold.wait(world.entries["a"], world.told.append, seconds=1.0)
+    assert caught.value.retry_delay_seconds == 30.0
+    world.until_begun("a")
+    assert world.cold.awaited() == set()
+
+
+def test_the_estimate_counts_the_loads_before_it(world: World) -> None:
+    for name in "abcd":
+        world.entry(name, load_seconds=30.0)
+        world.cold.wait(world.entries[name], world.told.append)
+    world.cold._mean_seconds = 10.0
+    with pytest.raises(StillLoading) as caught:
+        world.cold.wait(world.entry("e", 30.0), world.told.append, seconds=1.0)
+    assert caught.value.retry_delay_seconds == 50.0
+
+
+def test_one_identity_takes_half_of_the_places_to_wait_in() -> None:
+    world = World(most_waiters=4)
+    for _ in range(3):
+        world.wait("a", who="greedy")
+    with pytest.raises(ResourceExhausted, match="too many requests wait") as caught:
+        world.wait("b", who="greedy")
+    assert caught.value.retry_delay_seconds
+    world.wait("b", who="modest")
+    world.cold.stop()
+
+
+def test_a_network_that_another_one_needs_is_loaded_first(world: World) -> None:
+    waiter = world.wait("pipeline")
+    world.until_begun("pipeline")
+    world.end("pipeline", NotLoaded("no step", ColdNetwork(world.entry("step"), world.cold)))
+    world.until_begun("pipeline", "step")
+    world.end("step")
+    world.until_begun("pipeline", "step", "pipeline")
+    assert ("step", "1") in world.cold.awaited()
+    world.end("pipeline")
+    world.hears(waiter)
+    assert waiter.error is None
+    eventually(lambda: world.cold.awaited() == {("pipeline", "1")}, "the step is let go")
+
+
+def test_networks_that_need_each_other_are_refused(world: World) -> None:
+    waiter = world.wait("a")
+    world.until_begun("a")
+    world.end("a", NotLoaded("no b", ColdNetwork(world.entry("b"), world.cold)))
+    world.until_begun("a", "b")
+    world.end("b", NotLoaded("no a", ColdNetwork(world.entry("a"), world.cold)))
+    world.hears(waiter)
+    assert isinstance(waiter.error, FailedPrecondition)
+    assert "would run itself" in waiter.error.message
+
+
+def test_a_stop_tells_those_who_wait_and_refuses_others(world: World) -> None:
+    for name in "ab":
+        world.wait(name)
+    world.until_begun("a", "b")
+    waiter = world.wait("c")
+    world.cold.stop()
+    assert isinstance(waiter.error, ShuttingDown)
+    with pytest.raises(ShuttingDown):
+        world.wait("d")

@@ -1,0 +1,397 @@
+"""Networks that are loaded at their first request, and leave memory for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.device.api import plugin_api
+from headrace.runtime.device.plugin_source import PluginSource, installed_plugins
+from headrace.runtime.errors import (
+    Cancelled,
+    FailedPrecondition,
+    HeadraceError,
+    InvalidModel,
+    NotFound,
+    NotLoaded,
+    ResourceExhausted,
+    Unavailable,
+)
+from headrace.runtime.execution.job import Job, Sequence
+from headrace.runtime.loading.cold_loads import ColdNetwork, LoadWaiter
+from headrace.runtime.loading.entry import USUAL, NetworkState, Residence
+from headrace.runtime.loading.memory_budget import MemoryBudget
+from headrace.runtime.network.network import Network
+from headrace.runtime.pipelines.model import network_of
+from headrace.runtime.transform.options import LoadRequest
+from headrace.server.repository.pipelines import parse_pipeline
+from headrace.testing.case import parse
+from headrace.testing.occupied import eventually
+from tests.support.gate import Gate, run_together
+from tests.support.hook_plugin import HookPlugin
+from tests.support.patience import PATIENCE_SECONDS
+
+MIB = 2**20
+MODEL = parse(
+    "m (float[N,512] x) => (float[N,512] y) { y = MatMul(x, w) }",
+    {"w": np.zeros((512, 512), np.float32)},  # 1 MiB; its load takes 7 MiB at most
+).SerializeToString()
+KEPT = parse(
+    "m (float[512,512] h, float[512,512] x) => (float[512,512] g, float[512,512] y) {"
+    " y = MatMul(x, w)  g = Identity(h) }",
+    {"w": np.zeros((512, 512), np.float32)},
+).SerializeToString()
+X = np.zeros((1, 512), np.float32)
+READY, KNOWN, EVICTED = NetworkState.READY, NetworkState.KNOWN, NetworkState.EVICTED
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
+    """With room for the load of one network beside two others that are loaded."""
+    monkeypatch.setattr("headrace.runtime.loading.life.family_bytes", lambda: 0)
+    source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
+    core = Core([source], blob_key=b"key", budget=MemoryBudget({"HOOK": 9 * MIB}))
+    yield core
+    core.stop()
+
+
+@pytest.fixture
+def plugin(core: Core) -> HookPlugin:
+    plugin = core.plugins.plugin("HOOK")
+    assert isinstance(plugin, HookPlugin)
+    return plugin
+
+
+def read(model: bytes = MODEL) -> Network:
+    return Network.from_bytes(model)
+
+
+def know(
+    core: Core,
+    *names: str,
+    model: Callable[[], Network] = read,
+    residence: Residence = USUAL,
+    config: dict[str, str] | None = None,
+) -> None:
+    for name in names:
+        request = LoadRequest(name, DeviceName.parse("HOOK"), config or {})
+        core.know_network(request, model, owner="repository", residence=residence)
+
+
+def ask(core: Core, name: str) -> Future[LoadWaiter]:
+    """Has a network loaded as a request does that finds it cold."""
+    told: Future[LoadWaiter] = Future()
+    with pytest.raises(NotLoaded) as caught:
+        core.networks.acquire(name)
+    cold = caught.value.cold
+    assert isinstance(cold, ColdNetwork)
+    cold.loads.wait(cold.entry, told.set_result)
+    return told
+
+
+def loaded(core: Core, name: str) -> BaseException | None:
+    """Waits until a network is loaded, and gives its error. Its memory is counted by then."""
+    waiter = ask(core, name).result(PATIENCE_SECONDS)
+    core.networks.cold.leave(waiter)
+    settled(core)
+    return waiter.error
+
+
+def settled(core: Core) -> None:
+    """Waits until all that was closed and measured is counted."""
+    core._loads.close(lambda: None).result(PATIENCE_SECONDS)
+    core._loads.close(lambda: None).result(PATIENCE_SECONDS)
+
+
+def states(core: Core) -> dict[str, NetworkState]:
+    return {each.key.name: each.state for each in core.networks.entries()}
+
+
+def use(core: Core, name: str) -> None:
+    """As a request does."""
+    core.networks.release(core.networks.acquire(name), object())
+
+
+def test_a_known_network_is_not_read_before_it_is_asked_for(core: Core, plugin: HookPlugin) -> None:
+    know(core, "a", "b")
+    assert states(core) == {"a": KNOWN, "b": KNOWN}
+    assert loaded(core, "a") is None
+    assert states(core) == {"a": READY, "b": KNOWN}
+    assert len(plugin.compiled) == 1
+    use(core, "a")
+
+
+def test_a_network_that_is_being_loaded_is_shown_once_and_as_loading(
+    core: Core, plugin: HookPlugin
+) -> None:
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    know(core, "a")
+    told = ask(core, "a")
+    gate.await_arrivals()
+    assert [each.state for each in core.networks.entries()] == [NetworkState.LOADING]
+    assert core.networks.find("a").state is NetworkState.LOADING
+    other = ask(core, "a")
+    gate.open()
+    assert {each.result(PATIENCE_SECONDS).error for each in (told, other)} == {None}
+    assert len(plugin.compiled) == 1
+
+
+def test_the_network_that_was_used_longest_ago_makes_room(core: Core, plugin: HookPlugin) -> None:
+    know(core, "a", "b", "c", "d")
+    for name in "abc":
+        assert loaded(core, name) is None
+    use(core, "a")
+    assert loaded(core, "d") is None
+    assert states(core) == {"a": READY, "b": EVICTED, "c": READY, "d": READY}
+    assert [each.closed for each in plugin.compiled] == [0, 1, 0, 0]
+    assert core._life.room.evictions == {"HOOK": 1}
+
+
+def test_an_evicted_network_is_loaded_again_and_remembers_what_it_takes(core: Core) -> None:
+    know(core, "a", "b", "c", "d")
+    for name in "abcd":
+        assert loaded(core, name) is None
+    assert core.networks.find("a").memory_bytes == MIB
+    assert core.networks.find("a").load_seconds > 0
+    assert loaded(core, "a") is None
+    assert states(core)["a"] is READY
+
+
+def test_a_request_under_way_ends_before_its_network_leaves(core: Core, plugin: HookPlugin) -> None:
+    know(core, "a", "b", "c", "d")
+    held = []
+    for name in "abc":
+        assert loaded(core, name) is None
+        held.append(core.networks.acquire(name))
+    told = ask(core, "d")
+    eventually(lambda: states(core)["a"] is not READY, "the first network leaves")
+    assert not told.done()
+    with pytest.raises(NotLoaded):
+        core.networks.acquire("a")
+    for entry in held:
+        core.networks.release(entry)
+    assert told.result(PATIENCE_SECONDS).error is None
+    assert plugin.compiled[0].closed
+
+
+def test_a_network_stays_until_the_requests_that_waited_for_it_have_begun(core: Core) -> None:
+    know(core, "a", "b", "c", "d")
+    waiters = [ask(core, name).result(PATIENCE_SECONDS) for name in "abc"]
+    told = ask(core, "d")
+    for waiter in reversed(waiters):
+        assert states(core)[waiter.wanted.entry.key.name] is READY
+        use(core, waiter.wanted.entry.key.name)
+        core.networks.cold.leave(waiter)
+        if told.done():
+            break
+    assert told.result(PATIENCE_SECONDS).error is None
+
+
+def test_a_pinned_network_stays_and_is_named_where_there_is_no_room(core: Core) -> None:
+    know(core, "a", "b", "c", residence=Residence(pinned=True))
+    know(core, "d")
+    for name in "abc":
+        assert loaded(core, name) is None
+    error = loaded(core, "d")
+    assert isinstance(error, ResourceExhausted)
+    assert "'a' 1 MiB (it is pinned)" in error.message
+    assert states(core)["d"] is KNOWN
+
+
+def test_a_network_that_was_used_lately_stays(core: Core) -> None:
+    know(core, "a", "b", "c", residence=Residence(min_idle_seconds=3600))
+    know(core, "d")
+    for name in "abc":
+        assert loaded(core, name) is None
+    error = loaded(core, "d")
+    assert isinstance(error, ResourceExhausted)
+    assert "(it was used less than 3600 s ago)" in error.message
+
+
+def test_a_client_s_network_stays(core: Core) -> None:
+    for name in "abc":
+        core.load_network(LoadRequest(name, DeviceName.parse("HOOK")), read).result(
+            PATIENCE_SECONDS
+        )
+        settled(core)
+    know(core, "d")
+    error = loaded(core, "d")
+    assert isinstance(error, ResourceExhausted)
+    assert "(it is a client's)" in error.message
+
+
+def test_a_client_s_network_drives_out_those_of_the_repository(core: Core) -> None:
+    know(core, "a", "b", "c")
+    for name in "abc":
+        assert loaded(core, name) is None
+    core.load_network(LoadRequest("d", DeviceName.parse("HOOK")), read).result(PATIENCE_SECONDS)
+    assert states(core)["a"] is EVICTED
+
+
+def test_an_open_sequence_keeps_its_network(core: Core) -> None:
+    know(core, "a", model=lambda: read(KEPT), config={"STATES": "h=g"})
+    know(core, "b", "c", residence=Residence(pinned=True))
+    know(core, "d")
+    assert loaded(core, "a") is None
+    ended: Future[Job] = Future()
+    entry = core.networks.acquire("a")
+    inputs = {"x": np.zeros((512, 512), np.float32)}
+    job = Job(inputs, ended.set_result, sequence=Sequence("s", start=True, end=False))
+    core.networks.submit(entry, job)
+    assert ended.result(PATIENCE_SECONDS).error is None
+    for name in "bc":
+        assert loaded(core, name) is None
+    error = loaded(core, "d")
+    assert isinstance(error, ResourceExhausted)
+    assert "'a' 1 MiB (a sequence is open on it)" in error.message
+
+
+def test_a_network_that_fails_for_good_says_so_and_is_not_tried_again(core: Core) -> None:
+    def no_model() -> Network:
+        raise InvalidModel("no model")
+
+    know(core, "a", model=no_model)
+    assert isinstance(loaded(core, "a"), InvalidModel)
+    with pytest.raises(FailedPrecondition, match="failed to load: no model"):
+        core.networks.acquire("a")
+
+
+@pytest.mark.parametrize("error", [Unavailable("copied"), ResourceExhausted("full")])
+def test_a_network_that_fails_for_a_reason_that_may_pass_is_tried_again(
+    core: Core, error: HeadraceError
+) -> None:
+    errors = [error]
+
+    def read_later() -> Network:
+        if errors:
+            raise errors.pop()
+        return read()
+
+    know(core, "a", model=read_later)
+    assert loaded(core, "a") is error
+    assert loaded(core, "a") is None
+
+
+def test_a_network_that_is_unloaded_while_it_is_being_loaded_is_gone(
+    core: Core, plugin: HookPlugin
+) -> None:
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    know(core, "a")
+    told = ask(core, "a")
+    gate.await_arrivals()
+    core.unload_network("a").result(PATIENCE_SECONDS)
+    gate.open()
+    assert isinstance(told.result(PATIENCE_SECONDS).error, Cancelled)
+    with pytest.raises(NotFound):
+        core.networks.acquire("a")
+
+
+def test_a_known_network_keeps_its_name(core: Core) -> None:
+    know(core, "a")
+    with pytest.raises(HeadraceError, match="network 'a' exists"):
+        core.load_network(LoadRequest("a", DeviceName.parse("HOOK")), read)
+
+
+def test_a_load_by_somebody_else_is_waited_for(core: Core, plugin: HookPlugin) -> None:
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    know(core, "a")
+    request = LoadRequest("a", DeviceName.parse("HOOK"))
+    load = core.load_network(request, read, replace=True, owner="repository")
+    gate.await_arrivals()
+    told = ask(core, "a")
+    eventually(lambda: core.networks.cold._wanted["a", "1"].begun is not None, "the wait")
+    gate.open()
+    assert told.result(PATIENCE_SECONDS).error is None
+    assert load.result(PATIENCE_SECONDS).state is READY
+    assert len(plugin.compiled) == 1
+
+
+def test_many_callers_of_more_networks_than_fit_all_get_theirs(core: Core) -> None:
+    names = [f"n{number}" for number in range(6)]
+    know(core, *names)
+
+    def call(turn: int) -> Callable[[], None]:
+        def many() -> None:
+            for step in range(12):
+                infer(core, names[(turn * step + turn) % len(names)])
+
+        return many
+
+    run_together(*map(call, range(4)))
+    held = sum(each.bytes for each in core._life.room._holders())
+    assert held <= 9 * MIB
+
+
+def infer(core: Core, name: str) -> None:
+    try:
+        entry = core.networks.acquire(name)
+    except NotLoaded as error:
+        cold: Any = error.cold
+        told = Future[LoadWaiter]()
+        waiter = cold.loads.wait(cold.entry, told.set_result)
+        assert told.result(PATIENCE_SECONDS).error is None
+        entry = core.networks.acquire(name)  # it stays until the waiter leaves
+        core.networks.cold.leave(waiter)
+    ended: Future[Job] = Future()
+    core.networks.submit(entry, Job({"x": X}, ended.set_result))
+    assert ended.result(PATIENCE_SECONDS).error is None
+
+
+PIPELINE = """
+[[step]]
+name = "one"
+network = "step"
+inputs = {x = "x"}
+outputs = {y = "y"}
+
+[outputs]
+y = "y"
+"""
+
+
+def test_a_pipeline_leaves_with_the_network_of_its_step_and_both_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.runtime.loading.life.family_bytes", lambda: 0)
+    sources = [
+        PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin)),
+        installed_plugins()["PIPELINE"],
+    ]
+    core = Core(sources, blob_key=b"key", budget=MemoryBudget({"HOOK": 9 * MIB}))
+    try:
+        know(core, "step", "b", "c", "d")
+        core.know_network(
+            LoadRequest("pipeline", DeviceName.parse("PIPELINE")),
+            lambda: network_of(parse_pipeline(PIPELINE.encode()), {}, core.limits),
+            owner="repository",
+            residence=USUAL,
+        )
+        for _ in range(2):
+            assert loaded(core, "pipeline") is None
+            assert states(core)["step"] is READY
+            for name in "bcd":
+                assert loaded(core, name) is None
+            assert states(core)["step"] is states(core)["pipeline"] is EVICTED
+            for name in "bcd":
+                core.unload_network(name).result(PATIENCE_SECONDS)
+            know(core, "b", "c", "d")
+    finally:
+        core.stop()
+
+
+def test_who_only_looks_at_a_network_does_not_keep_it(core: Core) -> None:
+    know(core, "a", "b", "c", "d")
+    for name in "abc":
+        assert loaded(core, name) is None
+    core.networks.release(core.networks.acquire("a"))
+    assert loaded(core, "d") is None
+    assert states(core)["a"] is EVICTED

@@ -1,0 +1,143 @@
+"""Which networks make room for another one, and what loads are found to take."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.runtime.errors import ResourceExhausted
+from headrace.runtime.loading.entry import NetworkKey
+from headrace.runtime.loading.memory_budget import (
+    SHARED,
+    Holder,
+    LoadSize,
+    MemoryBudget,
+    MemoryMeter,
+    make_room,
+)
+
+MIB = 2**20
+CPU = frozenset({"CPU"})
+BUDGET = MemoryBudget({"CPU": 100 * MIB})
+
+
+def key(name: str) -> NetworkKey:
+    return NetworkKey(name, "1", 1)
+
+
+def holder(name: str, size: int, used: float = 0.0, **facts: object) -> Holder:
+    facts = {"later": size * MIB, **facts}
+    return Holder(key(name), CPU, size * MIB, last_used=used, **facts)  # type: ignore[arg-type]
+
+
+def leaving(
+    peak: int, later: int, *there: Holder, budget: MemoryBudget = BUDGET
+) -> list[str] | None:
+    size = LoadSize(peak * MIB, later * MIB)
+    keys = make_room("new", size, budget.counts(["CPU"]), budget, there)
+    return None if keys is None else [each.name for each in keys]
+
+
+def test_a_network_that_fits_drives_nobody_out() -> None:
+    assert leaving(30, 10, holder("a", 30), holder("b", 40)) == []
+
+
+def test_the_least_recently_used_leave_and_no_more_than_are_needed() -> None:
+    there = holder("a", 30, 3.0), holder("b", 30, 1.0), holder("c", 30, 2.0)
+    assert leaving(50, 20, *there) == ["b", "c"]
+
+
+def test_networks_with_requests_leave_last() -> None:
+    there = holder("busy", 50, 1.0, busy=True), holder("idle", 40, 2.0)
+    assert leaving(50, 20, *there) == ["idle"]
+    assert leaving(60, 20, *there) == ["idle", "busy"]
+
+
+def test_a_load_waits_for_what_leaves_already() -> None:
+    assert leaving(50, 20, holder("a", 60, later=0), holder("b", 30)) is None
+
+
+def test_a_load_waits_for_another_one_that_takes_less_when_it_has_ended() -> None:
+    assert leaving(50, 20, holder("a", 60, later=20 * MIB, awaited=True)) is None
+
+
+def test_a_network_stays_until_the_requests_that_waited_for_it_have_begun() -> None:
+    assert leaving(50, 20, holder("a", 60, awaited=True)) is None
+
+
+def test_a_network_that_must_stay_is_named_with_its_size_and_the_reason() -> None:
+    with pytest.raises(ResourceExhausted) as caught:
+        leaving(50, 20, holder("a", 60, stays="it is pinned"), holder("b", 30))
+    assert "'new' needs 50 MiB" in caught.value.message
+    assert "of CPU has 100 MiB, of which stay 'a' 60 MiB (it is pinned)" in caught.value.message
+    assert caught.value.retry_delay_seconds == 1.0
+
+
+def test_what_never_fits_asks_for_a_larger_budget() -> None:
+    with pytest.raises(ResourceExhausted, match="give --memory-budget more") as caught:
+        leaving(300, 120)
+    assert caught.value.retry_delay_seconds is None
+
+
+def test_a_load_that_takes_more_than_the_budget_for_a_moment_is_alone() -> None:
+    assert leaving(300, 80, holder("a", 10)) == ["a"]
+    assert leaving(300, 80) == []
+
+
+def test_each_device_has_a_budget_of_its_own() -> None:
+    budget = MemoryBudget({"CPU": 100 * MIB, "OPENVINO": 50 * MIB})
+    assert budget.counts(["CPU", "TEMPLATE"]) == CPU
+    assert budget.counts(["TEMPLATE"]) == frozenset()
+    other = holder("a", 90)._replace(budgets=frozenset({"OPENVINO"}))
+    assert leaving(50, 20, other, budget=budget) == []
+
+
+def test_all_devices_may_share_one_budget() -> None:
+    budget = MemoryBudget({SHARED: 100 * MIB})
+    assert budget.counts(["CPU"]) == budget.counts(["TEMPLATE"]) == frozenset({SHARED})
+
+
+def test_a_load_is_expected_to_take_what_it_took_before() -> None:
+    assert LoadSize.of(10 * MIB) == (34 * MIB, 10 * MIB)
+    assert LoadSize.of(10 * MIB, 15 * MIB) == (39 * MIB, 15 * MIB)
+
+
+# -- measuring --
+
+
+def test_a_load_takes_what_the_memory_has_grown_by() -> None:
+    meter = MemoryMeter()
+    meter.begin(key("a"), 100, 1000)
+    assert meter.end(key("a"), 1130) == {key("a"): 130}
+
+
+def test_loads_that_overlap_are_measured_when_the_last_one_has_ended() -> None:
+    meter = MemoryMeter()
+    meter.begin(key("a"), 100, 1000)
+    meter.begin(key("b"), 300, 1300)
+    assert meter.end(key("a"), 9000) == {}
+    assert meter.end(key("b"), 1440) == {key("a"): 110, key("b"): 330}
+
+
+def test_what_is_freed_meanwhile_and_loads_that_fail_are_left_out() -> None:
+    meter = MemoryMeter()
+    meter.begin(key("a"), 100, 1000)
+    meter.begin(key("b"), 50, 1100)
+    meter.freed(400)
+    assert meter.give_up(key("b"), 800) == {}
+    assert meter.end(key("a"), 720) == {key("a"): 120}
+
+
+def test_a_network_takes_its_weights_at_least_and_its_load_at_most() -> None:
+    meter = MemoryMeter()
+    meter.begin(key("a"), 100, 1000)
+    assert meter.end(key("a"), 900) == {key("a"): 100}
+    meter.begin(key("a"), MIB, 0)
+    assert meter.end(key("a"), 500 * MIB) == {key("a"): 7 * MIB}
+
+
+def test_pipelines_leave_before_the_networks_that_they_run() -> None:
+    step = holder("step", 60, users=(key("pipeline"),))
+    there = step, holder("pipeline", 1, 9.0)
+    assert leaving(50, 20, *there) == ["pipeline"]
+    assert leaving(50, 20, step._replace(users=(), held=True)) is None
+    assert leaving(50, 20, step._replace(users=())) == ["step"]
