@@ -55,6 +55,8 @@ class PipelineNetwork(ExecutableNetwork):
         super().__init__(network, config)
         self.names = names
         self._steps = tuple(steps)
+        named = {each.known_as: each for each in reversed(self._steps) if each.network.name}
+        self._first_to_name = tuple(reversed(named.values()))
         self._all = tuple(port.name for port in self.outputs)
         self._flow = self._flow_to(self._all)
         self._counters: tuple[SubgraphCounters, ...] = ()
@@ -77,7 +79,7 @@ class PipelineNetwork(ExecutableNetwork):
 
     @property
     def runs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset(each.network.name for each in self._steps if each.network.name)
+        return frozenset(each.network.name for each in self._first_to_name)
 
     def unready(self) -> str:
         """Names the first step whose network is not there."""
@@ -200,8 +202,8 @@ class PipelineNetwork(ExecutableNetwork):
         """Why a network that it runs is not there; empty if all are."""
         if depth > MAX_DEPTH:
             return too_deep().message
-        for each in self._steps:
-            if not each.network.name or each.known_as in seen:
+        for each in self._first_to_name:
+            if each.known_as in seen:
                 continue
             seen.add(each.known_as)
             try:
