@@ -6,6 +6,7 @@ leave for it. Afterwards it is measured what the network has taken.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,8 +24,8 @@ from headrace.runtime.loading.memory_budget import (
     make_room,
 )
 
-_PATIENCE_SECONDS: Final = 30.0
-"""For how long a load waits for room that others were to make."""
+_PATIENCE_SECONDS: Final = 300.0
+"""For how long a load waits for networks to end their requests, and so to make room for it."""
 _AGAIN_SECONDS: Final = 0.02
 """When to look again at a network that has just been taken into use."""
 
@@ -176,15 +177,17 @@ class MemoryRoom:
                 charge.bytes = charge.entry.memory_bytes = size
 
     def _wait(self, key: NetworkKey, until: float, *, again: bool) -> None:
-        """Waits for a change.
+        """Waits for a change. Another load is waited for however long it takes.
 
         Args:
+            until: when to give up.
             again: whether a network that was to leave has just been taken into use.
 
         Raises:
             ResourceExhausted: the load has waited too long.
         """
-        left = until - time.monotonic()
+        loads = any(charge.size is not None for charge in self._charges.values())
+        left = math.inf if loads else until - time.monotonic()
         if left <= 0:
             error = ResourceExhausted(
                 f"network {plain_name(key.name)!r} was not loaded: the networks that were to make "
@@ -192,7 +195,7 @@ class MemoryRoom:
             )
             error.retry_delay_seconds = 1.0
             raise error
-        self._changed.wait(_AGAIN_SECONDS if again else left)
+        self._changed.wait(_AGAIN_SECONDS if again else min(left, _PATIENCE_SECONDS))
 
     def _holders(self) -> list[Holder]:
         awaited, now = self._awaited(), time.monotonic()

@@ -395,3 +395,18 @@ def test_who_only_looks_at_a_network_does_not_keep_it(core: Core) -> None:
     core.networks.release(core.networks.acquire("a"))
     assert loaded(core, "d") is None
     assert states(core)["a"] is EVICTED
+
+
+def test_a_load_waits_for_another_one_however_long_that_takes(
+    core: Core, plugin: HookPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.runtime.loading.memory_room._PATIENCE_SECONDS", 0.0)
+    gate = Gate()
+    plugin.on_compile = lambda _: gate()
+    know(core, "a", "b")
+    first = ask(core, "a")
+    gate.await_arrivals()
+    other = ask(core, "b")
+    eventually(lambda: bool(core._life.room._queue), "the second load waits")
+    gate.open()
+    assert {each.result(PATIENCE_SECONDS).error for each in (first, other)} == {None}
