@@ -214,7 +214,8 @@ def test_the_command_line_takes_a_pipeline_for_a_model(
     assert supported["find"] == "CPU"
     assert supported["read/y"] == "CPU.0"
     drawn = run("query", path, "--dot", "-")
-    assert "headrace.pipeline::zneg" in drawn.stdout
+    assert "runs zneg" in drawn.stdout
+    assert "bold lines: tensors from step to step" in drawn.stdout
     loaded = run("load", path, "--name", "cli")
     assert loaded.exit_code == 0, loaded.output
     assert run("unload", "cli").exit_code == 0
@@ -223,9 +224,9 @@ def test_the_command_line_takes_a_pipeline_for_a_model(
 def test_the_status_shows_the_steps_and_their_times(pipelines: Server, client: Client) -> None:
     client.network("pages").infer({"page": PAGE})
     (row,) = (each for each in client.status()["networks"] if each["name"] == "pages")
-    assert [(each["first"], each["device"]) for each in row["subgraphs"]] == [
-        ("find", "CPU.0"),
-        ("read", "CPU.0"),
+    assert [(each["step"], each["first"], each["device"]) for each in row["subgraphs"]] == [
+        ("find", "model find.onnx", "CPU.0"),
+        ("read", "network zneg", "CPU.0"),
     ]
     times = {
         each["labels"]["subgraph"]

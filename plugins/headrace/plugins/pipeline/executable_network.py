@@ -95,7 +95,12 @@ class PipelineNetwork(ExecutableNetwork):
                 maker = makers.get(tensor, 0)
                 reads[maker] = reads.get(maker, 0) + 1
             ordered = dict(sorted(reads.items()))
-            found.append(RunningSubgraph(each.number, each.device, (each.step.name,), ordered))
+            runs = f"model {each.step.model}" if each.step.model else f"network {each.step.network}"
+            if each.step.version:
+                runs += f", version {each.step.version}"
+            found.append(
+                RunningSubgraph(each.number, each.device, (runs,), ordered, each.step.name)
+            )
         return tuple(found)
 
     def shapes(self) -> tuple[RunningShape, ...]:

@@ -36,20 +36,22 @@ class Graph:
 
 
 class RunningSubgraph(NamedTuple):
-    """A part of a loaded network that is split over devices.
+    """A part of a loaded network that is split over devices, or a step of a pipeline.
 
     Attributes:
         number: from 1, in execution order.
         device: as the metrics of subgraphs name it.
-        layers: the names of its layers.
+        layers: the names of its layers; of a step, what it runs.
         reads: how many tensors it reads from each earlier subgraph, by number. 0 stands for the
             request.
+        step: the step's name; empty if it is none.
     """
 
     number: int
     device: str
     layers: tuple[str, ...]
     reads: Mapping[int, int]
+    step: str = ""
 
 
 class RunningShape(NamedTuple):

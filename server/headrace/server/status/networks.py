@@ -137,6 +137,7 @@ def _subgraph(subgraph: RunningSubgraph) -> dict[str, Any]:
     return {
         "number": subgraph.number,
         "device": subgraph.device,
+        "step": short(subgraph.step, _NAME),
         "layers": len(layers),
         "first": short(layers[0], _NAME) if layers else "",
         "last": short(layers[-1], _NAME) if layers else "",

@@ -135,7 +135,7 @@ def _heading(picture: Picture, paints: dict[str, Paint]) -> Iterator[str]:
     if picture.unsupported:
         legend["unsupported"] = colours.UNSUPPORTED
     if any(line.is_cut for line in picture.lines):
-        legend["bold lines: tensors from subgraph to subgraph"] = colours.UNKNOWN
+        legend[f"bold lines: tensors from {picture.part} to {picture.part}"] = colours.UNKNOWN
     if legend:
         yield _row(_legend(legend))
     for text in _listed(picture):

@@ -21,6 +21,8 @@ MAX_UNSUPPORTED: Final = 20
 MAX_PORTS: Final = 8
 """If there are more inputs or outputs than this, they share one box between those of subgraphs."""
 
+_STEPS: Final = "headrace.pipeline"
+"""The domain of the layers of a pipeline, which are its steps."""
 _NAME = 40
 _LINE = 500
 _OPS = 5
@@ -69,7 +71,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Groups and boxes are in execution order; `devices` are in the legend's order."""
+    """Groups and boxes are in execution order; `devices` are in the legend's order. `part` is what
+    a group is called: a subgraph, or the step of a pipeline."""
 
     title: str
     summary: str
@@ -78,6 +81,7 @@ class Picture:
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
     unsupported: tuple[UnsupportedLayer, ...]
+    part: Literal["subgraph", "step"] = "subgraph"
 
 
 def picture(query: QueryResult, graph: Graph, title: str, *, full: bool = False) -> Picture:
@@ -87,7 +91,9 @@ def picture(query: QueryResult, graph: Graph, title: str, *, full: bool = False)
         full: a box for each layer, however many there are.
     """
     scene = _Scene(query, graph, collapsed=not full and len(graph.layers) > MAX_LAYERS)
-    summary = [counted(len(scene.parts), "subgraph"), counted(len(graph.layers), "layer")]
+    summary = [counted(len(graph.layers), "step" if scene.has_steps else "layer")]
+    if not scene.has_steps:
+        summary.insert(0, counted(len(scene.parts), "subgraph"))
     if scene.reasons:
         summary.append(f"{len(scene.reasons):,} unsupported")
     devices = dict.fromkeys([part.device for part in scene.parts])
@@ -100,6 +106,7 @@ def picture(query: QueryResult, graph: Graph, title: str, *, full: bool = False)
         boxes=tuple(scene.boxes),
         lines=tuple(scene.lines()),
         unsupported=tuple(query.unsupported),
+        part="step" if scene.has_steps else "subgraph",
     )
 
 
@@ -117,6 +124,9 @@ class _Scene:
         self._graph = graph
         self._collapsed = collapsed
         self._devices = query.supported_layers
+        self.has_steps = bool(graph.layers) and all(
+            layer.domain == _STEPS for layer in graph.layers
+        )
         self.reasons: dict[str, list[str]] = {}
         for layer in query.unsupported:
             self.reasons.setdefault(layer.layer, []).append(layer.reason)
@@ -135,6 +145,8 @@ class _Scene:
 
     def _place_part(self, part: _Part) -> None:
         heading = f"subgraph {part.number} · {part.device} · {counted(len(part.layers), 'layer')}"
+        if self.has_steps:
+            heading = f"step {part.number} · {part.device}"
         if self._collapsed:
             key = f"subgraph{part.number}"
             name = f"subgraph {part.number} · {visible(part.device, _NAME)}"
@@ -161,6 +173,8 @@ class _Scene:
         layer = self._graph.layers[position]
         key = self._home[position] = f"layer{position}"
         operator = f"{layer.domain}::{layer.op_type}" if layer.domain else layer.op_type
+        if self.has_steps:
+            operator = f"runs {layer.op_type}"
         lines = (visible(layer.name, _NAME), visible(operator, _NAME))
         reasons = self.reasons.get(layer.name)
         device = self._devices.get(layer.name, "")

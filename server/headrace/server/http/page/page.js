@@ -90,7 +90,7 @@ const networks = new Table(byId("network-table"), [
     const more = [
       row.reason,
       row.notes.length ? plural(row.notes.length + row.notes_left_out, "note") : "",
-      row.subgraphs.length ? plural(row.subgraphs.length + row.subgraphs_left_out, "subgraph") : "",
+      row.subgraphs.length ? plural(row.subgraphs.length + row.subgraphs_left_out, kindOf(row.subgraphs[0])) : "",
       row.memory_bytes ? `${bytes(row.memory_bytes)} of memory` : "",
       row.share && row.share < 100 ? `${row.share} % of the requests` : "",
     ].filter(Boolean);
@@ -125,10 +125,11 @@ function inside(cell, row) {
     const picture = node("div", "picture");
     picture.tabIndex = 0;
     picture.setAttribute("role", "group");
-    picture.setAttribute("aria-label", "Subgraphs in execution order, and the tensors between them");
+    const kind = kindOf(row.subgraphs[0]), steps = kind === "step";
+    picture.setAttribute("aria-label", `${steps ? "Steps" : "Subgraphs"} in execution order, and the tensors between them`);
     picture.append(subgraphPicture(row.subgraphs, subgraphTimes(row), byId("network-table").clientWidth));
-    if (row.subgraphs_left_out) picture.append(node("p", "soft", `${plural(row.subgraphs_left_out, "more subgraph")}`));
-    part("Subgraphs, with the mean time and the bytes read at each request", picture);
+    if (row.subgraphs_left_out) picture.append(node("p", "soft", `${plural(row.subgraphs_left_out, `more ${kind}`)}`));
+    part(steps ? "Steps, with the mean time and the bytes made at each request" : "Subgraphs, with the mean time and the bytes read at each request", picture);
   }
   if (row.shapes.length) {
     const table = node("table");

@@ -1,4 +1,4 @@
-// Pictures in SVG: small lines of rates, and the subgraphs of a network that HETERO split.
+// Pictures in SVG: small lines of rates, the subgraphs of a network that HETERO split, and the steps of a pipeline.
 
 function svg(kind, attributes = {}, text = null) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", kind);
@@ -57,9 +57,14 @@ function subgraphPicture(subgraphs, times, room) {
   return picture;
 }
 
+const kindOf = (subgraph) => (subgraph.step ? "step" : "subgraph");
+
 function said(subgraph) {
-  const reads = subgraph.reads.map(({ from, tensors }) => `${plural(tensors, "tensor")} of ${from ? `subgraph ${from}` : "the request"}`);
-  return `Subgraph ${subgraph.number} runs ${plural(subgraph.layers, "layer")} on ${subgraph.device}` +
+  const reads = subgraph.reads.map(({ from, tensors }) => `${plural(tensors, "tensor")} of ${from ? `${kindOf(subgraph)} ${from}` : "the request"}`);
+  const runs = subgraph.step
+    ? `Step ${subgraph.number}, ${subgraph.step}, runs ${subgraph.first}`
+    : `Subgraph ${subgraph.number} runs ${plural(subgraph.layers, "layer")}`;
+  return `${runs} on ${subgraph.device}` +
     (reads.length ? ` and reads ${reads.join(" and ")}` : "");
 }
 
@@ -89,13 +94,13 @@ function edge(start, end, tensors, lane, distance) {
 
 function box(subgraph, x, y, width, time) {
   const group = svg("g");
-  group.append(svg("title", {}, `${said(subgraph)}. ${subgraph.first} … ${subgraph.last}`));
+  group.append(svg("title", {}, subgraph.step ? said(subgraph) : `${said(subgraph)}. ${subgraph.first} … ${subgraph.last}`));
   group.append(svg("rect", { x, y, width, height: HIGH, rx: 5 }));
   const left = x + 10;
-  group.append(svg("text", { class: "title", x: left, y: y + 18 }, `${subgraph.number} · ${plural(subgraph.layers, "layer")}`));
+  group.append(svg("text", { class: "title", x: left, y: y + 18 }, `${subgraph.number} · ${subgraph.step ? cut(subgraph.step, 20) : plural(subgraph.layers, "layer")}`));
   const names = subgraph.layers > 1 ? `${cut(subgraph.first, 10)} … ${cut(subgraph.last, 10)}` : cut(subgraph.first, 23);
   group.append(svg("text", { class: "soft", x: left, y: y + 35 }, names));
-  const facts = time ? `${seconds(time.seconds)}${time.bytes ? `, reads ${bytes(time.bytes)}` : ""}` : "not run yet";
+  const facts = time ? `${seconds(time.seconds)}${time.bytes ? `, ${subgraph.step ? "makes" : "reads"} ${bytes(time.bytes)}` : ""}` : "not run yet";
   group.append(svg("text", { x: left, y: y + 52 }, facts));
   return group;
 }

@@ -215,6 +215,16 @@ def test_unsupported_layers_stay_apart_until_they_are_many() -> None:
     assert found["unsupported"].lines == ("70 more", "70 layers", "70 Relu")
 
 
+def test_a_pipeline_is_drawn_as_steps_and_what_each_runs() -> None:
+    steps = [layer("find", ["x"], "detector", "headrace.pipeline")]
+    steps.append(layer("read", ["find.out"], "reader", "headrace.pipeline"))
+    answer = split([("CPU", ["find"]), ("TEMPLATE", ["read"])])
+    found = picture(answer, graph(*steps, outputs=["read.out"]), "p")
+    assert (found.summary, found.part) == ("2 steps", "step")
+    assert [group.heading for group in found.groups] == ["step 1 · CPU", "step 2 · TEMPLATE"]
+    assert boxes(found)["layer1"].lines == ("read", "runs reader")
+
+
 def test_many_inputs_are_one_box_between_subgraphs() -> None:
     inputs = Ports(tensor(f"x{i}", 2) for i in range(9))
     layers = tuple(layer(f"l{i}", [f"x{i % 9}"]) for i in range(61))
