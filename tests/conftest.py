@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]
     sys.dont_write_bytecode = False  # half of the time that collecting takes, in each process
     os.environ["LANG"] = "C.UTF-8"
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # a test may load it before a device forbids it
     if config.getoption("--front-end") != "native":
         os.environ["HEADRACE_FRONT_END"] = config.getoption("--front-end")
     os.umask(0o022)
