@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -17,9 +18,12 @@ import grpc
 import numpy as np
 import uvloop
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from headrace.plugins.openvino.library import openvino
 from headrace.runtime.system.allocator import tune_allocator
 from headrace.runtime.system.processors import usable_processors
+from tools.benchmark.echo_server import serve
 
 
 async def main(path: str, precision: str) -> None:
@@ -48,15 +52,7 @@ async def main(path: str, precision: str) -> None:
     async def infer(data: bytes, _: Any) -> bytes:
         return await asyncio.get_running_loop().run_in_executor(pool, run, data)
 
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
-    handler = grpc.method_handlers_generic_handler(
-        "Bare", {"Infer": grpc.unary_unary_rpc_method_handler(infer)}
-    )
-    server.add_generic_rpc_handlers((handler,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(f"127.0.0.1:{port}", flush=True)
-    await server.wait_for_termination()
+    await serve({"Infer": grpc.unary_unary_rpc_method_handler(infer)}, "Bare")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace.runtime.system.allocator import tune_allocator
+from tools.benchmark.echo_server import serve
 from tools.benchmark.inprocess import DTYPES
 
 Handler: TypeAlias = Callable[[bytes, Any], Awaitable[bytes]]
@@ -62,13 +63,7 @@ async def main(path: str, threads: int = 0) -> None:
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     handler = on_threads(session, threads) if threads else inline(session)
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
-    handlers = {"Echo": grpc.unary_unary_rpc_method_handler(handler)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Echo", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(f"127.0.0.1:{port}", flush=True)
-    await server.wait_for_termination()
+    await serve({"Echo": grpc.unary_unary_rpc_method_handler(handler)})
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Prints its address when ready. It has the allocator of headrace, unless it is st
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
@@ -26,16 +27,10 @@ async def echo_stream(_: Any, context: Any) -> None:
         await context.write(message)
 
 
-async def main() -> None:
+async def serve(methods: Mapping[str, grpc.RpcMethodHandler], service: str = "Echo") -> None:
+    """Serves the methods on a free port, and prints the address."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
-    handler = grpc.method_handlers_generic_handler(
-        "Echo",
-        {
-            "Echo": grpc.unary_unary_rpc_method_handler(echo),
-            "Stream": grpc.stream_stream_rpc_method_handler(echo_stream),
-        },
-    )
-    server.add_generic_rpc_handlers((handler,))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"127.0.0.1:{port}", flush=True)
@@ -45,4 +40,8 @@ async def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:] != [UNTUNED]:
         tune_allocator()
-    uvloop.run(main())
+    methods = {
+        "Echo": grpc.unary_unary_rpc_method_handler(echo),
+        "Stream": grpc.stream_stream_rpc_method_handler(echo_stream),
+    }
+    uvloop.run(serve(methods))
