@@ -75,7 +75,6 @@ class NetworkInfo:
             server alone.
         memory_bytes: what it takes in memory, as its last load has shown; 0 if it counts for no
             memory budget.
-        idle_seconds: since its last request or its load; 0.0 if it was not loaded.
         metadata: what the model says of itself, ONNX's metadata_props, as far as they fit into
             64 KiB together. Empty if it comes from a list of networks.
     """
@@ -98,7 +97,6 @@ class NetworkInfo:
     replicas: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     memory_bytes: int = 0
-    idle_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,6 @@ def network_info(message: pb.NetworkInfo) -> NetworkInfo:
         replicas=tuple(message.replicas),
         metadata=dict(message.metadata),
         memory_bytes=message.memory_bytes,
-        idle_seconds=message.idle_seconds,
     )
 
 

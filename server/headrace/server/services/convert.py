@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
@@ -88,8 +87,6 @@ def network_info(entry: NetworkEntry, name: str, *, listed: bool = False) -> pb.
         load_seconds=entry.load_seconds,
         memory_bytes=entry.memory_bytes,
     )
-    if entry.last_used:
-        info.idle_seconds = time.monotonic() - entry.last_used
     executable, record = entry.executable, entry.record
     if record is not None:
         info.origin = record.request.origin

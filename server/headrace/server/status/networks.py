@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
@@ -106,7 +105,6 @@ def _about(entry: NetworkEntry, share: int) -> dict[str, Any]:
         "from_cache": executable is not None and executable.loaded_from_cache,
         "load_seconds": entry.load_seconds,
         "memory_bytes": entry.memory_bytes,
-        "idle_seconds": time.monotonic() - entry.last_used if entry.last_used else 0.0,
         "notes": [short(note, _TEXT) for note in notes[:MAX_NOTES]],
         "notes_left_out": max(0, len(notes) - MAX_NOTES),
     }
