@@ -25,7 +25,7 @@ from headrace.runtime.errors import (
 )
 from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.loading.cold_loads import ColdNetwork, LoadWaiter
-from headrace.runtime.loading.entry import USUAL, NetworkState, Residence
+from headrace.runtime.loading.entry import USUAL, NetworkEntry, NetworkState, Residence
 from headrace.runtime.loading.memory_budget import MemoryBudget
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.model import network_of
@@ -300,7 +300,18 @@ def test_a_known_network_keeps_its_name(core: Core) -> None:
         core.load_network(LoadRequest("a", DeviceName.parse("HOOK")), read)
 
 
-def test_a_load_by_somebody_else_is_waited_for(core: Core, plugin: HookPlugin) -> None:
+def test_a_load_by_somebody_else_is_waited_for(
+    core: Core, plugin: HookPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Future[object] = Future()
+
+    def under_way(name: str) -> Future[NetworkEntry] | None:
+        load = real(name)
+        found.set_result(load)
+        return load
+
+    real = core._life.under_way
+    monkeypatch.setattr(core._life, "under_way", under_way)
     gate = Gate()
     plugin.on_compile = lambda _: gate()
     know(core, "a")
@@ -308,7 +319,7 @@ def test_a_load_by_somebody_else_is_waited_for(core: Core, plugin: HookPlugin) -
     load = core.load_network(request, read, replace=True, owner="repository")
     gate.await_arrivals()
     told = ask(core, "a")
-    eventually(lambda: core.networks.cold._wanted["a", "1"].begun is not None, "the wait")
+    assert found.result(PATIENCE_SECONDS) is not None
     gate.open()
     assert told.result(PATIENCE_SECONDS).error is None
     assert load.result(PATIENCE_SECONDS).state is READY
@@ -327,6 +338,7 @@ def test_many_callers_of_more_networks_than_fit_all_get_theirs(core: Core) -> No
         return many
 
     run_together(*map(call, range(4)))
+    settled(core)
     held = sum(each.bytes for each in core._life.room._holders())
     assert held <= 9 * MIB
 
