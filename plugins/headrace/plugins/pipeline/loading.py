@@ -22,13 +22,13 @@ from headrace.runtime.config.schema import Configuration
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.services import LoadedEntry, LoadedNetworks, Services
-from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument, NotFound
+from headrace.runtime.errors import FailedPrecondition, HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.intake.zip_maps import CLASSES, as_metadata
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.loading.entry import full_name, is_network_name, is_version, owner_of
 from headrace.runtime.network.network import Network, Port
-from headrace.runtime.pipelines.description import DEVICE, FILE, PipelineStep
+from headrace.runtime.pipelines.description import DEVICE, PipelineStep, in_file
 from headrace.runtime.pipelines.model import plan_in
 from headrace.runtime.pipelines.ports import PipelinePorts, StepPorts, ports_of
 from headrace.runtime.system.buffers import Buffer
@@ -67,7 +67,7 @@ def load_steps(load: Load, config: Configuration, services: Services) -> LoadRes
         for step in sorted(plan.steps, key=lambda each: bool(each.model)):  # loads take longer
             if load.token.error is not None:
                 raise load.token.error
-            with _named(step):
+            with in_file(plan.file), _named(step):
                 if step.network:
                     found[step.name] = _find(step, load, services)
                 else:
@@ -96,12 +96,11 @@ def device_of(step: PipelineStep, services: Services) -> DeviceName:
     Raises:
         InvalidArgument, NotFound, Unavailable: it is no device's name, or there is none.
     """
-    field = f"{FILE}: step {step.name!r}: device"
-    device = DeviceName.parse(step.device or "CPU", field=field)
+    device = DeviceName.parse(step.device or "CPU")
     if DEVICE in device.types():
-        raise InvalidArgument("the model of a step is no pipeline; name a network", field=field)
+        raise InvalidArgument("the model of a step is no pipeline; name a network", field="device")
     services.devices.plugin(device.type)
-    return resolve(device, services.devices.available(), field=field)
+    return resolve(device, services.devices.available())
 
 
 def load_of(step: PipelineStep, model: Buffer, device: DeviceName, token: CancelToken) -> Load:
@@ -224,12 +223,9 @@ def _type_of(port: Port) -> ir.TypeProtocol:
 
 @contextmanager
 def _named(step: PipelineStep) -> Iterator[None]:
-    """Names the step in what is raised."""
+    """Names the step in the messages of what is raised."""
     try:
         yield
     except HeadraceError as error:
         of_network = {"step_network": step.network} if step.network else {}
-        placed = named(error, f"step {step.name!r}", step=step.name, **of_network)
-        if not isinstance(error, NotFound) or not placed.field:
-            placed.field = f"{FILE}: step {step.name!r}"
-        raise placed from error
+        raise named(error, f"step {step.name!r}", step=step.name, **of_network) from error

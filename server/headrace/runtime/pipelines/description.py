@@ -20,14 +20,15 @@ Instead of a tensor, an input may get a constant: ``{value = [1.0], dtype = "FP3
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from headrace.runtime.config.key import as_text
-from headrace.runtime.errors import InvalidArgument, NotFound
+from headrace.runtime.errors import HeadraceError, InvalidArgument, NotFound
 from headrace.runtime.network.values import Array
 
 FILE: Final = "pipeline.toml"
@@ -111,11 +112,23 @@ class PipelineDescription:
         steps: in any order.
         outputs: the pipeline's output to its tensor.
         inputs: the pipeline's inputs in their order. None for those that the steps need.
+        file: the file that describes it, for errors.
     """
 
     steps: tuple[PipelineStep, ...]
     outputs: Mapping[str, str]
     inputs: tuple[str, ...] | None = None
+    file: str = FILE
+
+
+@contextmanager
+def in_file(file: str) -> Iterator[None]:
+    """Names the file of a pipeline in what is raised."""
+    try:
+        yield
+    except HeadraceError as error:
+        error.field = f"{file}: {error.field}" if error.field else file
+        raise
 
 
 def read_pipeline(facts: Mapping[str, Any], file: str = FILE) -> PipelineDescription:
@@ -129,7 +142,12 @@ def read_pipeline(facts: Mapping[str, Any], file: str = FILE) -> PipelineDescrip
         InvalidArgument, NotFound: a value is wrong, or a key is unknown. `field` names the step and
             the key.
     """
-    reader = _Reader(file)
+    with in_file(file):
+        return _read(facts, file)
+
+
+def _read(facts: Mapping[str, Any], file: str) -> PipelineDescription:
+    reader = _Reader()
     reader.only(facts, {"step", "outputs", "inputs"}, "")
     steps = facts.get("step", [])
     if not isinstance(steps, list) or not steps:
@@ -143,24 +161,23 @@ def read_pipeline(facts: Mapping[str, Any], file: str = FILE) -> PipelineDescrip
     if not outputs:
         raise reader.wrong("a pipeline needs an output: add [outputs], name = tensor", "outputs")
     return PipelineDescription(
-        tuple(reader.step(each, number) for number, each in enumerate(steps, 1)), outputs, inputs
+        tuple(reader.step(each, number) for number, each in enumerate(steps, 1)),
+        outputs,
+        inputs,
+        file,
     )
 
 
 class _Reader:
-    def __init__(self, file: str) -> None:
-        self._file = file
-
     def wrong(self, message: str, where: str) -> InvalidArgument:
-        return InvalidArgument(message, field=f"{self._file}: {where}" if where else self._file)
+        return InvalidArgument(message, field=where)
 
     def only(self, facts: Any, known: set[str], where: str) -> None:
         if not isinstance(facts, dict):
             raise self.wrong("must be a table", where)
         for key in facts:
             if key not in known:
-                field = f"{self._file}: {where}" if where else self._file
-                raise NotFound.unknown("key", str(key)[:200], known, field=field)
+                raise NotFound.unknown("key", str(key)[:200], known, field=where)
 
     def step(self, facts: Any, number: int) -> PipelineStep:
         where = f"step {number}"
@@ -254,9 +271,7 @@ class _Reader:
         self.only(facts, {"value", "dtype"}, where)
         dtype = facts.get("dtype")
         if dtype not in _DTYPES:
-            raise NotFound.unknown(
-                "dtype", str(dtype or ""), _DTYPES, field=f"{self._file}: {where}.dtype"
-            )
+            raise NotFound.unknown("dtype", str(dtype or ""), _DTYPES, field=f"{where}.dtype")
         try:
             array: Array = np.array(facts.get("value"), _DTYPES[dtype])
         except (ValueError, TypeError, OverflowError) as error:

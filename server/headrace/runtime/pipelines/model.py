@@ -3,7 +3,7 @@
 So all that a server does with networks, it does with pipelines. The layers are of the domain
 ``headrace.pipeline``. A layer's operator is the network that the step runs, and two attributes say
 the rest: ``step``, as JSON, and ``model``, the bytes of a model of the step's own. Constants are
-initialisers.
+initialisers. The graph has the name of the file that describes the pipeline.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ from headrace.runtime.intake.onnx_bytes import serialize
 from headrace.runtime.network.constants import tensor_of
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.values import Array
-from headrace.runtime.pipelines.description import PipelineDescription, PipelineStep, StepConstant
+from headrace.runtime.pipelines.description import (
+    FILE,
+    PipelineDescription,
+    PipelineStep,
+    StepConstant,
+)
 from headrace.runtime.pipelines.order import PipelinePlan, plan_of
 from headrace.runtime.system.buffers import Buffer, joined
 
 _IR_VERSION: Final = 10
 _STEP: Final = "step"
 _MODEL: Final = "model"
+_MAX_FILE: Final = 256
 
 
 def network_of(
@@ -84,7 +90,7 @@ def network_of(
         nodes=nodes,
         initializers=initializers,
         opset_imports={DOMAIN: 1},
-        name="pipeline",
+        name=description.file,
     )
     model = ir.Model(graph, ir_version=_IR_VERSION)
     # Read as any other model: within the limits, with its weights in a file.
@@ -126,6 +132,7 @@ def plan_in(network: Network) -> tuple[PipelinePlan, dict[str, Buffer]]:
         tuple(steps),
         {value.name or "": value.name or "" for value in graph.outputs},
         tuple(value.name or "" for value in graph.inputs if value.name not in graph.initializers),
+        (graph.name or FILE)[:_MAX_FILE],
     )
     return plan_of(description), models
 

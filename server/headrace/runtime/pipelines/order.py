@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.runtime.errors import InvalidArgument, did_you_mean
-from headrace.runtime.pipelines.description import FILE, PipelineDescription, PipelineStep
+from headrace.runtime.pipelines.description import PipelineDescription, PipelineStep, in_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,13 @@ class PipelinePlan:
         steps: each comes after the steps whose tensors it takes.
         inputs: the tensors that a request gives.
         outputs: the tensors that a request gets. Their names are those of the pipeline's outputs.
+        file: the file that describes the pipeline, for errors.
     """
 
     steps: tuple[PipelineStep, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    file: str
 
 
 def plan_of(description: PipelineDescription) -> PipelinePlan:
@@ -31,6 +33,11 @@ def plan_of(description: PipelineDescription) -> PipelinePlan:
         InvalidArgument: steps have the same name, two steps make the same tensor, a tensor is
             missing, or steps wait for each other. The error names the step and the tensor.
     """
+    with in_file(description.file):
+        return _plan_of(description)
+
+
+def _plan_of(description: PipelineDescription) -> PipelinePlan:
     steps, outputs = _named_as_outputs(description)
     makers: dict[str, PipelineStep] = {}
     names: set[str] = set()
@@ -51,9 +58,9 @@ def plan_of(description: PipelineDescription) -> PipelinePlan:
             tensor = description.outputs[name]
             raise InvalidArgument(
                 f"no step makes the tensor {tensor!r}{did_you_mean(tensor, known)}",
-                field=f"{FILE}: outputs.{name}",
+                field=f"outputs.{name}",
             )
-    return PipelinePlan(_in_order(steps, makers), inputs, outputs)
+    return PipelinePlan(_in_order(steps, makers), inputs, outputs, description.file)
 
 
 def _inputs(
@@ -70,7 +77,7 @@ def _inputs(
         if name in makers:
             raise InvalidArgument(
                 f"step {makers[name].name!r} makes the tensor {name!r}; no request gives it",
-                field=f"{FILE}: inputs",
+                field="inputs",
             )
     for step in steps:
         for tensor in step.reads:
@@ -83,7 +90,7 @@ def _inputs(
                 )
     for name in description.inputs:
         if name not in needed:
-            raise InvalidArgument(f"no step takes the input {name!r}", field=f"{FILE}: inputs")
+            raise InvalidArgument(f"no step takes the input {name!r}", field="inputs")
     return description.inputs
 
 
@@ -141,7 +148,7 @@ def _named_as_outputs(
         if tensor in names:
             raise InvalidArgument(
                 f"the tensor {tensor!r} is the output {names[tensor]!r} already; give it once",
-                field=f"{FILE}: outputs.{output}",
+                field=f"outputs.{output}",
             )
         names[tensor] = output
     changed = {tensor: output for tensor, output in names.items() if tensor != output}
@@ -151,12 +158,12 @@ def _named_as_outputs(
         if tensor in read - made:
             raise InvalidArgument(
                 f"{tensor!r} is an input of the pipeline, and can only be the output {tensor!r}",
-                field=f"{FILE}: outputs.{output}",
+                field=f"outputs.{output}",
             )
         if tensor in made and output in read | made and output not in changed:
             raise InvalidArgument(
                 f"another tensor has the name {output!r}; rename one of them",
-                field=f"{FILE}: outputs.{output}",
+                field=f"outputs.{output}",
             )
     steps = tuple(
         _renamed(step, lambda tensor: changed.get(tensor, tensor)) for step in description.steps
@@ -176,4 +183,4 @@ def _renamed(step: PipelineStep, name: Callable[[str], str]) -> PipelineStep:
 
 
 def _wrong(message: str, step: PipelineStep) -> InvalidArgument:
-    return InvalidArgument(message, field=f"{FILE}: step {step.name!r}")
+    return InvalidArgument(message, field=f"step {step.name!r}")

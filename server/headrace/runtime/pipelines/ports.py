@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from headrace.runtime.errors import InvalidArgument, did_you_mean
 from headrace.runtime.network.network import Dimension, Port
-from headrace.runtime.pipelines.description import FILE, PipelineStep, StepConstant
+from headrace.runtime.pipelines.description import PipelineStep, StepConstant, in_file
 from headrace.runtime.pipelines.order import PipelinePlan
 
 
@@ -71,6 +71,11 @@ def ports_of(plan: PipelinePlan, networks: Mapping[str, StepPorts]) -> PipelineP
         InvalidArgument: a network has no such input or output, an input is missing, or types or
             shapes cannot fit. The error names the step and the tensor.
     """
+    with in_file(plan.file):
+        return _ports_of(plan, networks)
+
+
+def _ports_of(plan: PipelinePlan, networks: Mapping[str, StepPorts]) -> PipelinePorts:
     tensors: dict[str, Port] = {}
     rows: dict[str, Rows] = {}
     for step in plan.steps:
@@ -268,4 +273,4 @@ def _told(port: Port) -> str:
 
 
 def _wrong(message: str, step: PipelineStep) -> InvalidArgument:
-    return InvalidArgument(message, field=f"{FILE}: step {step.name!r}")
+    return InvalidArgument(message, field=f"step {step.name!r}")

@@ -20,8 +20,11 @@ PLATFORM: Final = "ensemble"
 _NEWEST: Final = -1
 
 
-def read_ensemble(config: oip.ModelConfig) -> PipelineDescription:
+def read_ensemble(config: oip.ModelConfig, file: str) -> PipelineDescription:
     """The pipeline that an ensemble is.
+
+    Args:
+        file: where the configuration stands, for errors.
 
     Raises:
         InvalidArgument: a value is wrong.
@@ -37,7 +40,7 @@ def read_ensemble(config: oip.ModelConfig) -> PipelineDescription:
     if not outputs:
         raise _wrong("output", "is missing")
     inputs = tuple(each.name for each in config.input)
-    return PipelineDescription(tuple(steps), outputs, inputs)
+    return PipelineDescription(tuple(steps), outputs, inputs, file)
 
 
 def _step(said: Any, taken: Collection[str]) -> PipelineStep:

@@ -302,7 +302,7 @@ def _settings(
         options=_options(config),
         ports=_ports(config),
         model_file=config.default_model_filename or MODEL,
-        pipeline=read_ensemble(config) if ensemble else None,
+        pipeline=read_ensemble(config, _JSON if folder is None else FILE) if ensemble else None,
     )
 
 

@@ -553,6 +553,7 @@ def test_a_network_that_is_not_there_is_named_at_load(shared: Served) -> None:
     assert isinstance(error, NotFound)
     assert error.message.startswith("step 's': unknown network 'nag'; did you mean 'neg'?")
     assert error.metadata["step_network"] == "nag"
+    assert error.field == "pipeline.toml: network"  # and the step stands in the message alone
 
 
 def test_a_pipeline_cannot_run_itself(served: Served) -> None:

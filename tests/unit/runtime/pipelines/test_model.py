@@ -7,13 +7,14 @@ import tomllib
 import numpy as np
 import pytest
 
-from headrace.runtime.errors import InvalidModel
+from headrace.runtime.errors import InvalidArgument, InvalidModel
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.network.graph import graph_of
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import StepConstant, read_pipeline
 from headrace.runtime.pipelines.model import network_of, plan_in
 from headrace.runtime.pipelines.order import plan_of
+from headrace.runtime.pipelines.ports import StepPorts, ports_of
 from headrace.testing.case import parse
 
 TEXT = """
@@ -69,6 +70,16 @@ def test_a_pipeline_comes_back_as_it_was() -> None:
     assert isinstance(unit, StepConstant)
     np.testing.assert_array_equal(scale.array, np.array([1.5, 2.5], np.float32))
     assert (unit.array.dtype.kind, unit.array.item()) == ("O", "é".encode())
+
+
+def test_a_pipeline_comes_back_with_the_file_that_describes_it() -> None:
+    description = read_pipeline(tomllib.loads(TEXT), "config.json: pipeline 'ours'")
+    made = network_of(description, {"cut.onnx": MODEL}, Limits())
+    plan, _ = plan_in(Network.from_bytes(made.to_bytes()))
+    assert plan.file == "config.json: pipeline 'ours'"
+    with pytest.raises(InvalidArgument, match="no input 'x'") as caught:
+        ports_of(plan, dict.fromkeys(("cut", "read"), StepPorts((), ())))
+    assert caught.value.field == "config.json: pipeline 'ours': step 'cut'"
 
 
 def test_its_layers_are_its_steps_and_can_be_drawn() -> None:

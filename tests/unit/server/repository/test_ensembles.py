@@ -54,6 +54,14 @@ def test_a_model_may_be_in_several_steps() -> None:
     assert [each.name for each in pipeline.steps] == ["classify", "classify-2"]
 
 
+def test_steps_that_do_not_fit_together_are_a_fault_of_the_file() -> None:
+    pipeline = read(ENDS + STEPS.replace('"prepared"', '"other"', 1)).pipeline
+    assert pipeline is not None
+    with pytest.raises(InvalidArgument, match="takes the tensor 'other'") as caught:
+        plan_of(pipeline)
+    assert caught.value.field == "config.pbtxt: step 'classify'"
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "says"),
     [

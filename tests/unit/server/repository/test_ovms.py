@@ -259,6 +259,13 @@ def test_nodes_that_split_may_follow_each_other(root: Path) -> None:
     }
 
 
+def test_inputs_that_no_node_takes_are_a_fault_of_the_entry(root: Path) -> None:
+    found = pipeline(root, node("n", "request", "in"), last="n", inputs=["in", "other"])
+    with pytest.raises(InvalidArgument, match="no step takes the input 'other'") as caught:
+        plan_of(found)
+    assert caught.value.field == "config.json: pipeline 'p': inputs"
+
+
 SPLIT = {"demultiply_count": 2}
 
 
