@@ -15,6 +15,7 @@ _REASONS: Final = {
     "crop": "an axis keeps its size, and the backend then does not crop it",
     "many": "it has too many rows; send fewer in one request",
     "negative": "a length is negative",
+    "range": "it has more elements than there are floats of 16 bits",
     "rotary": "a head does not have the number of elements that the cosines turn",
     "shape": "the shapes of the inputs do not fit each other",
     "text": "a string has white space that the backend splits differently from ONNX",

@@ -28,6 +28,7 @@ from headrace.runtime.intake.naming import walk
 
 _NO_SPACE: Final = r"[^\s\x0b\x1c-\x1f\x{85}\pZ]"  # neither Unicode's space nor Python's
 _SCAN_WITHOUT_BATCH: Final = 9
+_HALVES: Final = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)  # narrower ones are computed in int32
 
 
@@ -71,11 +72,25 @@ def needs_guard(node: ir.Node) -> bool:
 
 def _attention(node: ir.Node, guard: Guard) -> None:
     """Guards keys against empty axes, which may mean no heads. Keys of three axes need no guard,
-    because the attributes say how many heads they have."""
+    because the attributes say how many heads they have. Guards earlier keys and values as for
+    Concat, to which the backend expands a type that it has no kernel for. They have other axes than
+    those that follow them, so only the axis along which they are joined may be empty."""
+    for earlier in (4, 5):
+        if earlier < len(node.inputs) and node.inputs[earlier] is not None:
+            for index in (earlier - 3, earlier):
+                inputs.not_empty(index, -2)(node, guard)
     value = node.inputs[1]
     sizes = guard.sizes.of(value) if value is not None else None
     if sizes is None or len(sizes) == 4:
         inputs.not_empty(1, -2)(node, guard)
+
+
+def _causal_conv(node: ir.Node, guard: Guard) -> None:
+    """Guards as for Concat and Conv, to which the backend expands it."""
+    inputs.not_empty(1, 0)(node, guard)
+    data, earlier = node.inputs[0], node.inputs[3] if len(node.inputs) > 3 else None
+    if data is not None and earlier is not None:
+        node.replace_input_with(3, guard.alike([data, earlier], -1)[1])
 
 
 def _concat(node: ir.Node, guard: Guard) -> None:
@@ -141,6 +156,21 @@ def _features(node: ir.Node, guard: Guard) -> None:
 def _quantize(node: ir.Node, guard: Guard) -> None:
     if node.attributes.get_int("block_size", 0):
         inputs.each(node, [0], guard.not_empty)
+
+
+def _range(node: ir.Node, guard: Guard) -> None:
+    """Guards that there are three numbers. Of floats of 16 bits, also that there are not more
+    results than such floats. The backend has no kernel for them, and makes each result by a turn of
+    a loop, for whose results it reserves no memory before."""
+    inputs.scalars(0, 1, 2)(node, guard)
+    start, limit, delta = node.inputs
+    if start is None or limit is None or delta is None or limit.dtype not in _HALVES:
+        return
+    first, last, step = (guard.cast(each, ir.DataType.FLOAT) for each in (start, limit, delta))
+    count = guard.layer("Div", guard.layer("Sub", last, first), step)
+    most = guard.constant(np.array(2**16, np.float32))
+    few = guard.layer("Less", count, most, type=ir.TensorType(ir.DataType.BOOL))
+    node.replace_input_with(1, guard.only_if(limit, few, "range"))
 
 
 def _recurrent(node: ir.Node, guard: Guard) -> None:
@@ -239,6 +269,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), windows.pool),
         "AffineGrid": windows.affine_grid,
         "Attention": _attention,  # without heads it divides by zero
+        "CausalConvWithState": _causal_conv,
         "CenterCropPad": windows.center_crop_pad,
         "Concat": _concat,
         "ConcatFromSequence": _concat_from_sequence,
@@ -273,6 +304,7 @@ _RULES: Final[Mapping[str, inputs.Rule]] = MappingProxyType(
         **_CONTRIBUTED,
         "ai.onnx.ml.FeatureVectorizer": _features,  # it divides by the number of columns
         "Reshape": shapes.reshape,
+        "Range": _range,
         "ReverseSequence": inputs.of_rank(2),
         "Pad": windows.pad,
         "Resize": windows.resize,

@@ -9,6 +9,7 @@ import re
 from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -696,6 +697,95 @@ def test_tensors_are_joined_only_if_their_other_axes_are_alike(
             run(plugin, given, ones(*first), ones(*second))
     else:
         assert run(plugin, given, ones(*first), ones(*second))["y"].shape == wanted
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted"),
+    [
+        ((2, 4, 3), (2, 4, 8)),
+        ((2, 0, 3), None),  # a part of the output as the memory was
+        ((0, 4, 3), None),
+        ((0, 0, 3), None),
+        ((2, 0, 0), None),
+    ],
+)
+def test_a_convolution_follows_only_a_state_of_its_own_channels(
+    plugin: Plugin, state: Any, wanted: Any
+) -> None:
+    given = network(
+        "g (float[a,b,c] x, float[d,e,f] s) => (float[k,l,m] y, float[n,o,p] t) "
+        '{ y, t = CausalConvWithState(x, w, "", s) }',
+        27,
+        w=ones(4, 1, 4),
+    )
+    if wanted is None:
+        with pytest.raises(InvalidArgument):
+            run(plugin, given, ones(2, 4, 8), ones(*state))
+    else:
+        assert run(plugin, given, ones(2, 4, 8), ones(*state))["y"].shape == wanted
+
+
+@pytest.mark.parametrize("kind", ["float16", "float"])
+@pytest.mark.parametrize("rankless", [False, True])
+@pytest.mark.parametrize(
+    ("keys", "earlier", "wanted"),
+    [
+        ((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 8, 4)),
+        ((1, 2, 3, 4), (1, 2, 0, 4), (1, 2, 3, 4)),
+        ((1, 2, 3, 4), (1, 0, 5, 4), None),
+        ((1, 2, 3, 4), (0, 2, 5, 4), None),
+        ((1, 0, 3, 4), (1, 2, 5, 4), None),
+    ],
+)
+def test_keys_follow_only_earlier_ones_of_their_own_heads(
+    plugin: Plugin, keys: Any, earlier: Any, wanted: Any, rankless: bool, kind: str
+) -> None:
+    given = network(
+        f"g ({kind}[a,b,c,d] k, {kind}[e,f,h,i] p) => ({kind}[l,m,n,o] y, {kind}[q,r,s,t] z, "
+        f"{kind}[u,v,w,x] t) "
+        '{ y, z, t = Attention(k, k, k, "", p, p) }',
+        23,
+        rankless,
+    )
+    dtype = np.float16 if kind == "float16" else np.float32
+    inputs = ones(*keys).astype(dtype), ones(*earlier).astype(dtype)
+    if wanted is None:
+        with pytest.raises(InvalidArgument):
+            run(plugin, given, *inputs)
+    else:
+        assert run(plugin, given, *inputs)["z"].shape == wanted
+
+
+@pytest.mark.parametrize("rankless", [False, True])
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)])
+@pytest.mark.parametrize(
+    ("numbers", "wanted"),
+    [
+        ([1.0, 7.0, 2.0], [1.0, 3.0, 5.0]),
+        ([7.0, 1.0, -2.0], [7.0, 5.0, 3.0]),
+        ([7.0, 1.0, 2.0], []),
+        ([0.0, 60000.0, 0.5], None),  # a loop that kept all results until its end
+        ([0.0, 1.0, 0.0], None),
+        ([0.0, 0.0, 0.0], None),
+        ([0.0, [], 1.0], None),  # the process ended
+        ([[], 5.0, 1.0], None),
+    ],
+)
+def test_a_range_of_floats_of_16_bits_has_no_more_elements_than_there_are_such_floats(
+    plugin: Plugin, numbers: list[Any], wanted: list[float] | None, dtype: Any, rankless: bool
+) -> None:
+    kind = "float16" if dtype == np.float16 else "bfloat16"
+    given = network(
+        f"g ({kind} a, {kind} b, {kind} c) => ({kind}[n] y) {{ y = Range(a, b, c) }}",
+        27,
+        rankless,
+    )
+    inputs = [np.array(each, dtype) for each in numbers]
+    if wanted is None:
+        with pytest.raises(InvalidArgument):
+            run(plugin, given, *inputs)
+    else:
+        assert run(plugin, given, *inputs)["y"].tolist() == wanted
 
 
 @pytest.mark.parametrize(
