@@ -52,11 +52,12 @@ def sizing_inputs(network: Network) -> frozenset[str]:
     return frozenset(
         value.name or ""
         for value in network.model.graph.inputs
-        if any(_holds_sizes(node, at) for node, at in value.uses())
+        if any(holds_sizes(node, at) for node, at in value.uses())
     )
 
 
-def _holds_sizes(node: ir.Node, at: int) -> bool:
+def holds_sizes(node: ir.Node, at: int) -> bool:
+    """Whether sizes follow from the elements of the layer's input."""
     kind = "Reduce" if node.op_type.startswith("Reduce") else node.op_type
     return at in _HOLDING_SIZES.get(kind, ())
 

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 import onnx_ir as ir
 
+from headrace.plugins.openvino.sizes import holds_sizes
 from headrace.runtime.intake.naming import bodies
 from headrace.runtime.network.constants import const_tensor
 
@@ -22,6 +23,7 @@ Limit: TypeAlias = Callable[[ir.Node, int, IsFixed], "str | None"]
 
 _LAST_AXIS_ALONE: Final = 13
 """Before this set, a Softmax joins all axes from its own on."""
+_NO_CROP: Final = ("Resize", 1)
 _WITHOUT_ARITHMETIC: Final = ("Shape", "Size")
 
 
@@ -44,7 +46,9 @@ def limit(node: ir.Node, since: int, is_fixed: IsFixed = is_constant) -> str | N
 
 
 def limit_of_operator(node: ir.Node, since: int, is_fixed: IsFixed) -> str | None:
-    """As `limit`, without what holds for all operators: for layers that are computed once."""
+    """As `limit`, without what holds only for layers that are computed in each run."""
+    if (reason := _empty_constant(node)) is not None:
+        return reason
     found = _LIMITS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     return found(node, since, is_fixed) if found is not None else None
 
@@ -64,6 +68,19 @@ def _empty(node: ir.Node) -> str | None:
             continue
         if 0 in value.shape:
             return f"layers without elements are not claimed, as in {value.name!r}"
+    return None
+
+
+def _empty_constant(node: ir.Node) -> str | None:
+    """OpenVINO takes an initialiser without elements for a scalar, whose element is nowhere: it
+    ends the process where it computes with it. Lists of axes and of sizes may be empty, and the
+    crop of a Resize is, where nothing is cropped."""
+    for at, value in enumerate(node.inputs):
+        if value is None or holds_sizes(node, at) or (node.op_type, at) == _NO_CROP:
+            continue
+        tensor = const_tensor(value)
+        if tensor is not None and not tensor.size:
+            return f"constants without elements are not claimed, as {value.name!r}"
     return None
 
 

@@ -195,3 +195,23 @@ def test_what_is_wrong_without_avx_is_refused_there_alone(layer: str) -> None:
     text = f"(float[2,2] x) => (float[2,2] y) <float[2] s = {{1, 1}}> {{ y = {layer} }}"
     assert "without AVX" in reasons(text, 9, capabilities=("FP32", "SSE4"))[0]
     assert not any("AVX" in each for each in reasons(text, 9, capabilities=("FP32",)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(int64 a) => (float[1,0] y) <float[1,0] c = {}> { y = CumSum(c, a) }",
+        "(float[2,0] x) => (float[2,0] y) <float[2,0] c = {}> { y = Add(x, c) }",
+        "(float[2,3] x) => (float[2,3] y) <float[2,0] c = {}> { y = Concat<axis=1>(x, c) }",
+    ],
+)
+def test_no_layer_reads_a_constant_without_elements(text: str) -> None:
+    """OpenVINO takes one for a scalar, and ended the process at the sum."""
+    assert [why for why in reasons(text, given={"a"}) if "without elements are not claimed" in why]
+
+
+def test_lists_of_axes_and_of_sizes_and_the_crop_of_a_resize_may_be_empty() -> None:
+    text = """(float[1] x, float[1,1,4,4] z) => (float s, float[1,1,8,8] y)
+        <int64[0] none = {}, float[0] crop = {}, float[4] twice = {1,1,2,2}>
+        { s = Reshape(x, none) y = Resize<mode="nearest">(z, crop, twice) }"""
+    assert not [why for why in reasons(text) if "without elements" in why]
