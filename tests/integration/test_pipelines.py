@@ -211,11 +211,13 @@ def test_the_command_line_takes_a_pipeline_for_a_model(
     asked = run("query", path, "--json")
     assert asked.exit_code == 0, asked.output
     supported = json.loads(asked.stdout)["supported_layers"]
-    assert supported["find"] == "CPU"
+    assert supported["find"] == "CPU.0"
     assert supported["read/y"] == "CPU.0"
     drawn = run("query", path, "--dot", "-")
     assert "runs zneg" in drawn.stdout
     assert "bold lines: tensors from step to step" in drawn.stdout
+    assert "float32[?,2]" in drawn.stdout  # between the steps
+    assert "unknown" not in drawn.stdout
     loaded = run("load", path, "--name", "cli")
     assert loaded.exit_code == 0, loaded.output
     assert run("unload", "cli").exit_code == 0

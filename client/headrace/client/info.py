@@ -166,10 +166,12 @@ class UnsupportedLayer(NamedTuple):
 
 
 class Subgraph(NamedTuple):
-    """Layers that run together on one device."""
+    """Layers that run together on one device. `step` is the step of a pipeline that they are;
+    empty if they are none."""
 
     device: str
     layers: list[str]
+    step: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,9 @@ def query_result(message: pb.QueryNetworkReply) -> QueryResult:
             )
             for layer in message.unsupported
         ],
-        subgraphs=[Subgraph(part.device, list(part.layers)) for part in message.subgraphs],
+        subgraphs=[
+            Subgraph(part.device, list(part.layers), part.step) for part in message.subgraphs
+        ],
         graph=_graph(message.graph) if message.HasField("graph") else None,
         notes=tuple(message.notes),
     )

@@ -489,12 +489,14 @@ class UnsupportedLayer(_message.Message):
     def __init__(self, layer: _Optional[str] = ..., op_type: _Optional[str] = ..., reason: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
 
 class Subgraph(_message.Message):
-    __slots__ = ("device", "layers")
+    __slots__ = ("device", "layers", "step")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     device: str
     layers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, device: _Optional[str] = ..., layers: _Optional[_Iterable[str]] = ...) -> None: ...
+    step: str
+    def __init__(self, device: _Optional[str] = ..., layers: _Optional[_Iterable[str]] = ..., step: _Optional[str] = ...) -> None: ...
 
 class Graph(_message.Message):
     __slots__ = ("layers", "inputs", "outputs", "tensors")

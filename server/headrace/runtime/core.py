@@ -286,8 +286,8 @@ class Core:
         def query(queried: Network) -> QueryResult:
             wanted = replace(options, members=members)
             answer = plugin.query_network(queried, own_config(config, device), wanted)
-            drawn = graph_of(queried, answer.supported_layers) if graph else None
-            return replace(answer, graph=drawn, notes=(*queried.notes, *answer.notes))
+            drawn = graph_of(answer.typed or queried, answer.supported_layers) if graph else None
+            return replace(answer, graph=drawn, typed=None, notes=(*queried.notes, *answer.notes))
 
         return self._loads.submit(lambda: use(network, query))
 

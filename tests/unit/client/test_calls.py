@@ -226,7 +226,7 @@ def test_a_query_says_what_runs_where(client: Any) -> None:
     query = client.query_network(b"model", device="CPU", config={})
     assert query.supported_layers == {"Relu_0": "CPU"}
     assert query.unsupported == [("F_1", "Foo", "no kernel")]
-    assert query.subgraphs == [("CPU", ["Relu_0"])]
+    assert query.subgraphs == [("CPU", ["Relu_0"], "")]
     assert query.graph is None
 
 

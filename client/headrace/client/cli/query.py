@@ -142,7 +142,8 @@ def _print_table(result: QueryResult, *, full: bool) -> None:
         (layer.layer, "-", "", f"{layer.op_type}: {layer.reason}") for layer in result.unsupported
     ]
     grouped = len(rows) > _LONG and not full
-    columns = ("LAYER", "DEVICE", "SUBGRAPH", "REASON")
+    part = "STEP" if _has_steps(result) else "SUBGRAPH"
+    columns = ("LAYER", "DEVICE", part, "REASON")
     console.print_table(columns, _grouped(rows) if grouped else rows, what="layers")
     _print_counts(result)
     if grouped:
@@ -166,14 +167,23 @@ def _grouped(rows: Sequence[tuple[str, str, str, str]]) -> list[tuple[str, str, 
     return grouped
 
 
+def _has_steps(result: QueryResult) -> bool:
+    return any(part.step for part in result.subgraphs)
+
+
 def _print_counts(result: QueryResult) -> None:
-    """How many layers a device runs, how many none does, which subgraphs it makes of them, and why
-    they differ from the list of devices."""
+    """How many layers a device runs, how many none does, which subgraphs it makes of them or which
+    steps they belong to, and why they differ from the list of devices."""
     unsupported = {layer.layer for layer in result.unsupported}
     supported = counted(len(result.supported_layers), "supported layer")
     typer.echo(f"{supported}, {counted(len(unsupported), 'unsupported layer')}")
     for number, part in enumerate(result.subgraphs, 1):
-        typer.echo(f"subgraph {number} on {part.device}: {counted(len(part.layers), 'layer')}")
+        if part.step:  # itself a layer of the pipeline
+            inner = counted(len(part.layers) - 1, "layer")
+            typer.echo(f"step {number} on {part.device}: {part.step}, {inner}")
+        else:
+            layers = counted(len(part.layers), "layer")
+            typer.echo(f"subgraph {number} on {part.device}: {layers}")
     for note in result.notes:
         typer.echo(f"note: {note}")
 

@@ -74,7 +74,7 @@ def load_steps(load: Load, config: Configuration, services: Services) -> LoadRes
                     found[step.name] = _load(step, models[step.name], load, services)
         ports = ports_of(plan, {name: each.ports for name, each in found.items()})
         network = PipelineNetwork(
-            _typed(load.network, ports),
+            typed(load.network, ports),
             config,
             _steps(plan.steps, found, ports),
             frozenset().union(*(each.names for each in found.values())),
@@ -201,18 +201,18 @@ def _steps(
     ]
 
 
-def _typed(network: Network, ports: PipelinePorts) -> Network:
+def typed(network: Network, ports: PipelinePorts) -> Network:
     """The network of the pipeline with the types of its tensors."""
-    typed = network.clone()
-    graph = typed.model.graph
-    for value in (*graph.inputs, *(made for node in graph for made in node.outputs)):
+    made = network.clone()
+    graph = made.model.graph
+    for value in (*graph.inputs, *(each for node in graph for each in node.outputs)):
         port = ports.tensors.get(value.name or "")
         if port is not None:
             value.type = _type_of(port)
             if classes := as_metadata(port.classes):
                 value.metadata_props[CLASSES] = classes
             value.shape = None if port.shape is None else ir.Shape(port.shape)
-    return typed
+    return made
 
 
 def _type_of(port: Port) -> ir.TypeProtocol:

@@ -29,10 +29,12 @@ Support: TypeAlias = Callable[[ir.Node], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """A part of a network and the device that runs it."""
+    """A part of a network and the device that runs it. `step` is the step of a pipeline that it
+    is; empty if it is none."""
 
     device: str
     layers: tuple[str, ...]
+    step: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class QueryResult:
         housekeeping: the inputs, initialisers and outputs of supported layers, each with its
             device.
         graph: the network as it was given, if the caller asked for it.
+        typed: the network with types that only a load finds out; None if there are none.
         notes: how the network or its place differ from what the caller asked about, and why.
     """
 
@@ -53,6 +56,7 @@ class QueryResult:
     subgraphs: list[Subgraph] = field(default_factory=list)
     housekeeping: dict[str, str] = field(default_factory=dict)
     graph: Graph | None = None
+    typed: Network | None = None
     notes: tuple[str, ...] = ()
 
 

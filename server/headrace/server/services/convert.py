@@ -128,7 +128,7 @@ def query_reply(result: QueryResult) -> pb.QueryNetworkReply:
             for layer in result.unsupported
         ],
         subgraphs=[
-            pb.Subgraph(device=subgraph.device, layers=subgraph.layers)
+            pb.Subgraph(device=subgraph.device, layers=subgraph.layers, step=subgraph.step)
             for subgraph in result.subgraphs
         ],
         graph=None if result.graph is None else _graph(result.graph),

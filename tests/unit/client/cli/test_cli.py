@@ -269,7 +269,7 @@ def test_a_query_shows_each_layer(run: Any, model: Path) -> None:
     assert json_of(run("query", model, "--json")) == {
         "supported_layers": {"Relu_0": "CPU"},
         "unsupported": [{"layer": "F_1", "op_type": "Foo", "reason": "no kernel"}],
-        "subgraphs": [{"device": "CPU", "layers": ["Relu_0"]}],
+        "subgraphs": [{"device": "CPU", "layers": ["Relu_0"], "step": ""}],
         "notes": ["moved from X to CPU (why): Relu_0"],
     }
 
@@ -290,6 +290,21 @@ def test_a_query_of_many_layers_groups_those_with_the_same_answer(
     ]
     query._print_table(result, full=True)
     assert len(capsys.readouterr().out.splitlines()) == 1 + 302 + 2
+
+
+def test_a_query_of_a_pipeline_tells_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [Subgraph("CPU.0", ["find", "find/y"], "find"), Subgraph("GPU.0", ["read"], "read")]
+    layers = {"find": "CPU.0", "find/y": "CPU.0", "read": "GPU.0"}
+    query._print_table(QueryResult(layers, [], steps), full=False)
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
+        "LAYER DEVICE STEP REASON",
+        "find CPU.0 1",
+        "find/y CPU.0 1",
+        "read GPU.0 2",
+        "3 supported layers, 0 unsupported layers",
+        "step 1 on CPU.0: find, 1 layer",
+        "step 2 on GPU.0: read, 0 layers",
+    ]
 
 
 def test_a_query_groups_reasons_that_differ_in_the_layers_own_names_and_sizes(

@@ -52,6 +52,7 @@ from headrace.runtime.transform.options import (
     NetworkOptions,
     Presentation,
 )
+from headrace.runtime.transform.query import QueryResult
 from headrace.runtime.virtual.subgraph_counters import EXECUTION_SECONDS
 from headrace.testing.case import parse
 from headrace.testing.counted import number, numbers
@@ -782,6 +783,49 @@ def test_a_query_names_the_device_of_each_step_and_of_its_layers(shared: Served)
     assert query.supported_layers == {"p": "CPU.0", "p/y": "CPU.0"}
     assert [(each.layer, each.op_type) for each in query.unsupported] == [("q", "nag")]
     assert query.graph is not None
+
+
+OWN = """
+    [[step]]
+    name = "p"
+    model = "own.onnx"
+    config = {NUM_STREAMS = 1}
+    inputs = {x = "image"}
+    outputs = {a = "y"}
+"""
+
+
+def queried(served: Served, text: str, models: Mapping[str, str]) -> QueryResult:
+    network = partial(described, text, models)
+    device = DeviceName.parse("PIPELINE")
+    asked = served.core.query_network(device, {}, NetworkOptions(), network, graph=True)
+    return asked.result(PATIENCE_SECONDS)
+
+
+def test_a_query_tells_devices_and_types_as_a_load_would(shared: Served) -> None:
+    text = OWN + named("q", "abs", 'x="a"', 'b="y"') + '[outputs]\nb = "b"'
+    query = queried(shared, text, {"own.onnx": NEG})
+    assert [(each.step, each.device) for each in query.subgraphs] == [
+        ("p", "CPU.0"),
+        ("q", "CPU.0"),
+    ]
+    assert set(query.supported_layers.values()) == {"CPU.0"}
+    assert query.graph is not None
+    ports = (*query.graph.inputs, *query.graph.tensors)
+    assert [(each.name, each.dtype.name, each.shape) for each in ports] == [
+        ("image", "FLOAT", (None, 2)),
+        ("a", "FLOAT", (None, 2)),
+        ("b", "FLOAT", (None, 2)),
+    ]
+
+
+def test_a_query_notes_what_cannot_fit(shared: Served) -> None:
+    text = OWN + named("q", "abs", 'x="a"', 'b="y"') + '[outputs]\nb = "b"'
+    query = queried(shared, text, {"own.onnx": NEG.replace("N,2] y", "N,3] y")})
+    assert query.notes == (
+        "pipeline.toml: step 'q': the tensor 'a' does not fit its input 'x': it is float[?, 3], "
+        "and float[?, 2] is needed",
+    )
 
 
 def test_options_that_change_a_network_are_for_the_networks_of_the_steps(shared: Served) -> None:

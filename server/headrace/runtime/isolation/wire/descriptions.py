@@ -125,7 +125,7 @@ def query_to_json(result: QueryResult) -> dict[str, Any]:
     return {
         "supported": result.supported_layers,
         "unsupported": [list(layer) for layer in result.unsupported],
-        "subgraphs": [[subgraph.device, list(subgraph.layers)] for subgraph in result.subgraphs],
+        "subgraphs": [[each.device, list(each.layers), each.step] for each in result.subgraphs],
         "housekeeping": result.housekeeping,
         "notes": list(result.notes),
     }
@@ -135,7 +135,9 @@ def query_from_json(facts: Mapping[str, Any]) -> QueryResult:
     return QueryResult(
         supported_layers=dict(facts["supported"]),
         unsupported=[UnsupportedLayer(*layer) for layer in facts["unsupported"]],
-        subgraphs=[Subgraph(device, tuple(layers)) for device, layers in facts["subgraphs"]],
+        subgraphs=[
+            Subgraph(device, tuple(layers), step) for device, layers, step in facts["subgraphs"]
+        ],
         housekeeping=dict(facts["housekeeping"]),
         notes=tuple(facts["notes"]),
     )
