@@ -10,6 +10,7 @@ from headrace.runtime import errors
 from headrace.runtime.errors import (
     HeadraceError,
     Internal,
+    NotLoaded,
     QueueFull,
     UnsupportedLayer,
     UnsupportedLayers,
@@ -23,9 +24,10 @@ _PLAIN: Final = {
     for name, value in vars(errors).items()
     if isinstance(value, type)
     and issubclass(value, HeadraceError)
-    and value not in (HeadraceError, QueueFull, UnsupportedLayers)
+    and value not in (HeadraceError, NotLoaded, QueueFull, UnsupportedLayers)
 }
-"""The classes that take a message as their only positional argument."""
+"""The classes that take a message as their only positional argument. A worker knows of no network
+that is not loaded, so that NotLoaded is the server's alone."""
 
 
 def error_to_json(error: BaseException) -> dict[str, Any]:

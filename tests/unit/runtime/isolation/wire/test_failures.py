@@ -12,16 +12,18 @@ from headrace.runtime.errors import (
     HeadraceError,
     Internal,
     InvalidArgument,
+    NotLoaded,
     QueueFull,
     UnsupportedLayer,
     UnsupportedLayers,
 )
 from headrace.runtime.isolation.wire.failures import error_from_json, error_to_json
 
+_OTHERS = (HeadraceError, NotLoaded, QueueFull, UnsupportedLayers)
 _CLASSES = [
     each
     for _, each in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(each, HeadraceError) and each not in (HeadraceError, QueueFull, UnsupportedLayers)
+    if issubclass(each, HeadraceError) and each not in _OTHERS
 ]
 
 
@@ -72,3 +74,7 @@ def test_a_class_that_only_the_worker_knows_becomes_internal() -> None:
 
 def test_what_is_no_error_becomes_one() -> None:
     assert type(error_from_json({})) is Internal
+
+
+def test_a_worker_cannot_say_that_a_network_is_not_loaded() -> None:
+    assert type(error_from_json({"type": "NotLoaded", "message": "not yet"})) is Internal
