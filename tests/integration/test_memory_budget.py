@@ -194,8 +194,16 @@ def test_a_pipeline_is_loaded_after_the_networks_of_its_steps(repository: Path) 
 def test_a_client_s_pipeline_is_there_after_a_restart_with_the_networks_of_its_steps(
     repository: Path, tmp_path: Path
 ) -> None:
-    options = ("--devices", "CPU,PIPELINE", "--model-repository", str(repository))
-    options += ("--memory-budget", "CPU=1GiB", "--state-dir", str(tmp_path / ".state"))
+    options = [
+        "--devices",
+        "CPU,PIPELINE",
+        "--model-repository",
+        str(repository),
+        "--memory-budget",
+        "CPU=1GiB",
+        "--state-dir",
+        str(tmp_path / ".state"),
+    ]
     with Server(*options) as server, Client(server.address) as client:
         client.load_pipeline(PIPELINE, name="own")
         assert server.stop() == 0
