@@ -31,7 +31,7 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.loading import blob as blobs
 from headrace.runtime.loading.batch_size import with_batch
-from headrace.runtime.loading.entry import USUAL, Residence
+from headrace.runtime.loading.entry import USUAL, NetworkState, Residence
 from headrace.runtime.loading.exchange import blob_options, check_ports, export_blob, why_not_native
 from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.life import NetworkLife
@@ -447,9 +447,14 @@ class Core:
             )
         except AlreadyExists:
             under_way = self._life.under_way(request.name)
-            if under_way is None:
+            if under_way is not None:
+                return under_way
+            entry = self.networks.find(request.name, request.version)
+            if entry.state is not NetworkState.READY:
                 raise
-            return under_way
+            there: Future[NetworkEntry] = Future()  # its load has ended meanwhile
+            there.set_result(entry)
+            return there
 
     def _budgets(self, device: DeviceName) -> frozenset[str]:
         """The memory budgets that a network on a device counts for. A pipeline leaves with the

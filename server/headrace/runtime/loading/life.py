@@ -166,6 +166,7 @@ class NetworkLife:
             replace=replace,
             again=again,
             residence=residence,
+            cold=cold,
         )
         load = _Load(entry, on_disk, budgets, cold)
         begin = timed(span, partial(self._load, load, read, compile_network))

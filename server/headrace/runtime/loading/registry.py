@@ -138,6 +138,7 @@ class NetworkRegistry:
         replace: bool = False,
         again: Callable[[], Future[NetworkEntry]] | None = None,
         residence: Residence = USUAL,
+        cold: bool = False,
     ) -> NetworkEntry:
         """Reserves the name for a load, and returns the entry of the load.
 
@@ -145,6 +146,7 @@ class NetworkRegistry:
             owner: as `NetworkEntry`. Versions of one owner may be added and replaced without
                 `replace`.
             again, residence: as `NetworkEntry`.
+            cold: whether the version is to be loaded only if it is known or evicted.
 
         Raises:
             AlreadyExists: the name is in use, or being loaded.
@@ -153,10 +155,12 @@ class NetworkRegistry:
         table = self._table
         with self._lock:
             table.check_free(name, version, owner, replace=replace)
+            there = table.versions(name).entries.get(version)
+            if cold and there is not None and there.state is NetworkState.READY:
+                raise AlreadyExists(f"network {plain_name(name)!r} is loaded", field="name")
             table.check_room(name, None if owner is None else version)
             entry = table.entry(name, version, device, record, owner)
             entry.again, entry.residence = again, residence
-            there = table.versions(name).entries.get(version)
             if there is not None and there.state in COLD:
                 entry.memory_bytes = there.memory_bytes
             table.loading[name, version] = entry

@@ -422,3 +422,18 @@ def test_a_load_waits_for_another_one_however_long_that_takes(
     eventually(lambda: bool(core._life.room._queue), "the second load waits")
     gate.open()
     assert {each.result(PATIENCE_SECONDS).error for each in (first, other)} == {None}
+
+
+def test_a_request_that_saw_a_cold_network_does_not_load_it_again_when_it_is_there(
+    core: Core, plugin: HookPlugin
+) -> None:
+    know(core, "a")
+    with pytest.raises(NotLoaded) as caught:
+        core.networks.acquire("a")
+    assert loaded(core, "a") is None
+    cold: Any = caught.value.cold
+    told: Future[LoadWaiter] = Future()
+    waiter = cold.loads.wait(cold.entry, told.set_result)
+    assert told.result(PATIENCE_SECONDS).error is None
+    cold.loads.leave(waiter)
+    assert len(plugin.compiled) == 1
