@@ -107,6 +107,9 @@ def test_statistics_tell_kept_replies_as_perf_analyzer_reads_them(
     assert told_of.compute_infer.count == 1
     (over_rest,) = told(serving, "/v2/models/told/stats")["model_stats"]
     assert int(over_rest["inference_stats"]["cache_hit"]["count"]) == 2
+    (row,) = client.status("told")["networks"]
+    shown = {each["name"]: each["value"] for each in row["series"]}
+    assert shown["network_response_cache_hits_total"] == 2  # as `headrace status` reads it
     serving.unload("told")
 
 

@@ -23,6 +23,13 @@ from headrace.client.cli.texts import bytes_text, visible
 MAX_TEXT: Final = 200
 _ERRORS: Final = 10
 _NOT_WORTH_A_ROW: Final = "NOT_INSTALLED"
+_HITS: Final = "network_response_cache_hits_total"
+_REPLIES: Final = (
+    _HITS,
+    "network_response_cache_misses_total",
+    "network_response_cache_skipped_total",
+    "network_response_cache_bytes",
+)
 
 Match = Annotated[
     str, typer.Option("--match", metavar="TEXT", help="Only networks whose names contain TEXT.")
@@ -53,6 +60,7 @@ def _print(document: Document, found: Figures, match: str) -> None:
     for network in document["networks"]:
         for note in network["notes"]:
             typer.echo(f"note: {visible(network['name'], MAX_TEXT)}: {visible(note, MAX_TEXT)}")
+    _print_replies(document)
     if any(network.get("shapes") for network in document["networks"]):
         typer.echo("")
         _print_shapes(document)
@@ -114,6 +122,22 @@ def _print_networks(document: Document, found: Figures, match: str) -> None:
     )
     if left_out := document["networks_left_out"]:
         typer.echo(f"and {left_out} more; choose some with --match")
+
+
+def _print_replies(document: Document) -> None:
+    """What the networks that keep replies have answered from them."""
+    rows = []
+    for network in document["networks"]:
+        counts = {each["name"]: each["value"] for each in network["series"]}
+        if _HITS in counts:
+            hits, misses, skipped, held = (int(counts.get(name, 0)) for name in _REPLIES)
+            share = f"{hits / (hits + misses):.0%}" if hits + misses else UNKNOWN
+            name = visible(network["name"], MAX_TEXT)
+            rows.append((name, f"{hits:,}", f"{misses:,}", share, f"{skipped:,}", bytes_text(held)))
+    if rows:
+        typer.echo("")
+        columns = ("KEPT REPLIES OF", "HITS", "MISSES", "SHARE", "SKIPPED", "MEMORY")
+        console.print_table(columns, rows, what="networks")
 
 
 def _print_shapes(document: Document) -> None:

@@ -101,6 +101,19 @@ def test_status_shows_what_runs_the_shapes_of_a_network_and_why(run: Any, fake: 
     assert ["m", "1x9", "CPU", "-", "slower"] in rows
 
 
+def test_status_shows_what_was_answered_from_kept_replies(run: Any, fake: Fake) -> None:
+    counts = {"hits_total": 1500, "misses_total": 500, "skipped_total": 7, "bytes": 2**20}
+    series = [
+        {"name": f"network_response_cache_{name}", "labels": {}, "value": value}
+        for name, value in counts.items()
+    ]
+    fake.status.facts["networks"] = [network("kept", "CPU.0", series=series)]
+    rows = [line.split() for line in run("status").stdout.splitlines()]
+    assert ["kept", "1,500", "500", "75%", "7", "1", "MiB"] in rows
+    fake.status.facts["networks"] = [network("other", "CPU.0")]
+    assert "KEPT REPLIES" not in run("status").stdout
+
+
 def test_status_as_json_is_the_server_s_document(run: Any, busy: Fake) -> None:
     assert json.loads(run("status", "--json", "--match", "res").stdout) == busy.status.document()
     assert busy.requests("GetStatus")[0].match == "res"
