@@ -148,6 +148,20 @@ def test_over_http(models: Any, serving: Serving, binaries: Path, options: tuple
     check(serving, binaries, "http", *options)
 
 
+def test_kept_replies_are_told_apart_from_those_that_ran(
+    models: Any, serving: Serving, binaries: Path
+) -> None:
+    config = json.dumps({"response_cache": {"enable": True}})
+    models.load_model("kept", config=config, files={"file:1/model.onnx": serving.models["add"]})
+    printed = analyze(serving, binaries, "grpc", "-m", "kept")
+    (hits,) = counts(printed, "Cache hit count")
+    (stats,) = models.get_inference_statistics("kept").model_stats
+    told = stats.inference_stats
+    assert told.cache_miss.count == stats.execution_count == 1  # all requests are the same
+    assert told.cache_hit.count >= hits > 0
+    models.unload_model("kept")
+
+
 def test_a_batch_has_as_many_inferences_as_rows(
     models: Any, serving: Serving, binaries: Path
 ) -> None:
