@@ -67,6 +67,12 @@ SUM = "m (float[N,2] a, float[N,2] b) => (float[N,2] y) { y = Add(a, b) }"
 PLUS = "m (float[N,2] a, float[1,2] b) => (float[N,2] y) { y = Add(a, b) }"
 ONE_SUM = "m (float[1,2] a, float[1,2] b) => (float[1,2] y) { y = Add(a, b) }"
 ONE_ROW = "m (float[1,2] x) => (float[1,2] y) { y = Neg(x) }"
+MANY = """m (float[N,2] x) => (bool y) {
+    rows = Shape<start = 0, end = 1>(x)
+    two = Constant<value = int64[1] {2}>()
+    more = Greater(rows, two)
+    y = Squeeze(more)
+}"""
 FLAT = "m (float[2] x) => (float y) { y = ReduceSum<keepdims = 0>(x) }"
 ENDLESS = """m (float[N,2] x) => (float[N,2] y) {
     n = Constant<value_int = 9223372036854775807>()
@@ -81,6 +87,7 @@ TEXTS = {
     "sum": SUM,
     "plus": PLUS,
     "row": ONE_ROW,
+    "many": MANY,
     "flat": FLAT,
     "endless": ENDLESS,
 }
@@ -517,6 +524,34 @@ def test_a_condition_of_two_values_is_the_caller_s_fault(shared: Served) -> None
     assert caught.value.field == "inputs['found']"
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+def test_a_condition_may_have_any_axes_of_one_element(
+    shared: Served, shape: tuple[int, ...]
+) -> None:
+    shared.pipeline("when", WHEN, replace=True)
+    outputs = shared.infer("when", {"image": X, "found": np.ones(shape, np.bool_)})
+    np.testing.assert_array_equal(outputs["b"], -np.abs(X))
+
+
+@pytest.mark.parametrize("shape", [(0,), (1, 0), (2, 0)])
+def test_a_condition_without_elements_is_neither_true_nor_false(
+    shared: Served, shape: tuple[int, ...]
+) -> None:
+    shared.pipeline("when", WHEN, replace=True)
+    with pytest.raises(InvalidArgument, match="one boolean") as caught:
+        shared.infer("when", {"image": X, "found": np.ones(shape, np.bool_)})
+    assert caught.value.field == "inputs['found']"
+
+
+def test_a_condition_on_a_shape_decides_for_each_request(shared: Served) -> None:
+    steps = named("size", "many", 'x="image"', 'large="y"')
+    steps += named("p", "neg", 'x="image"', 'a="y"', 'when="large"')
+    shared.pipeline("large", steps + '[outputs]\na = "a"', replace=True)
+    for rows, made in ((3, 3), (2, 0), (0, 0)):
+        found = shared.infer("large", {"image": X[:rows]})["a"]
+        np.testing.assert_array_equal(found, -X[:made])
+
+
 # -- networks by name --
 
 
@@ -648,6 +683,51 @@ def test_a_tensor_between_steps_is_gone_when_its_last_reader_has_ended(served: S
     np.testing.assert_array_equal(served.infer("p", {"image": X})["c"], 2 * (X + 1))
 
 
+def test_a_tensor_is_the_same_memory_for_the_step_that_reads_it(served: Served) -> None:
+    made: list[Any] = []
+    read: list[Any] = []
+
+    def first(x: Any) -> Any:
+        made.append(x + 1)
+        return made[0]
+
+    def second(x: Any) -> Any:
+        read.append(x)
+        return -x
+
+    functions.update(First=first, Second=second)
+    steps = ours("first", "First", "image", "a") + ours("second", "Second", "a", "b")
+    served.pipeline("p", steps + '[outputs]\nb = "b"', MODELS)
+    np.testing.assert_array_equal(served.infer("p", {"image": X})["b"], -(X + 1))
+    assert np.shares_memory(made[0], read[0])
+
+
+def test_a_step_has_the_priority_of_its_request(served: Served) -> None:
+    begun: list[float] = []
+
+    def second(x: Any) -> Any:
+        begun.append(float(x[0, 0]))
+        return x
+
+    functions["Second"] = second
+    for device in ("CPU", "OURS"):
+        served.core.set_config(DeviceName.parse(device), {"NUM_STREAMS": "1"})
+    served.load("net", NEG)
+    last = served.load("last", MODELS["Second.onnx"], device="OURS").executable
+    assert last is not None
+    steps = named("p", "net", 'x="image"', 'a="y"') + named("q", "last", 'x="a"', 'b="y"')
+    served.pipeline("p", steps + '[outputs]\nb = "b"')
+    with occupied(last):
+        started = [
+            served.start("p", {"image": np.full((1, 2), priority, np.float32)}, priority=priority)
+            for priority in (0, 5, 9)
+        ]
+        served.infer("net", {"x": X})  # when it has run, the only stream has left the others
+    for each in started:
+        each.result()
+    assert begun == [-9, -5, 0]
+
+
 def test_independent_steps_run_at_the_same_time(served: Served) -> None:
     both = threading.Barrier(2)
 
@@ -719,6 +799,33 @@ def test_a_cancel_and_a_deadline_end_every_step(shared: Served, more: str) -> No
     with pytest.raises(Cancelled):
         started.result()
     np.testing.assert_array_equal(shared.infer("neg", {"x": X})["y"], -X)  # the streams are free
+
+
+@pytest.mark.parametrize("more", ["", 'each = "image"'])
+def test_a_cancel_reaches_the_steps_that_run_and_begins_no_other(served: Served, more: str) -> None:
+    gate = Gate()
+    begun: list[str] = []
+
+    def first(x: Any) -> Any:
+        gate()
+        return x
+
+    def second(x: Any) -> Any:
+        begun.append("second")
+        return x
+
+    functions.update(First=first, Second=second)
+    served.core.set_config(DeviceName.parse("OURS"), {"NUM_STREAMS": "1"})
+    steps = ours("first", "First", "image", "a") + more
+    steps += ours("second", "Second", "a", "b")
+    served.pipeline("p", steps + '[outputs]\nb = "b"', MODELS)
+    started = served.start("p", {"image": X})
+    gate.await_arrivals()  # the step runs now
+    started.job.token.cancel(Cancelled("enough"))
+    gate.open()
+    with pytest.raises(Cancelled, match="enough"):
+        started.result()
+    assert begun == []
 
 
 def test_values_that_a_network_does_not_take_are_blamed_on_whoever_gave_them(
