@@ -30,8 +30,8 @@ from tools.fuzz.devices.mutations import Draft
 from tools.fuzz.devices.shrink import shrunk, simplifications
 from tools.fuzz.devices.undefined import reasons as undefined
 from tools.fuzz.devices.values import changed, converted, resized, rounded
-from tools.fuzz.devices.variant import Feed, Variant, input_names, read, snippet, write
-from tools.fuzz.devices.worker import reference_answer, run_device, run_reference
+from tools.fuzz.devices.variant import Feed, Variant, input_names, read, snippet, widened, write
+from tools.fuzz.devices.worker import reference_answer, run_device, run_reference, runtime_answer
 
 UNSOUND = "tests.support.unsound_device:create_plugin"
 ONE = np.ones(2, np.float32)
@@ -252,6 +252,31 @@ def test_numbers_that_are_left_of_rounding_are_not_compared(text: str, verdict: 
     assert steady[0].verdict is Verdict.WRONG
 
 
+JUMPING = "g (float16[n] x, float16 h) => (float16[n] y) { m = Add(x, h) y = Round(m) }"
+_AT_THE_JUMP = {"x": np.array([0, 1e-4], np.float16), "h": np.array(0.5, np.float16)}
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(1.0, Verdict.UNDEFINED), (0.0, Verdict.WRONG)])
+def test_a_device_may_round_what_has_more_digits_than_its_type(
+    more: float, verdict: Verdict
+) -> None:
+    given = variant(JUMPING, _AT_THE_JUMP)
+    own, first, wider = (
+        Answer(How.ANSWERED, Stage.RUN, replies=(_of(y=np.array([0, number], dtype)),))
+        for number, dtype in ((1, np.float16), (0, np.float16), (more, np.float32))
+    )
+    (finding,) = judge(given, own, lambda: first, lambda: first, widened=lambda: wider)
+    assert finding.verdict is verdict
+
+
+def test_floats_of_16_bits_are_widened_in_a_network_and_its_requests() -> None:
+    given = variant(JUMPING, _AT_THE_JUMP)
+    answers = [runtime_answer(each).replies[0].outputs for each in (given, widened(given))]
+    assert [answer["y"].tolist() for answer in answers if answer] == [[0, 0], [0, 1]]
+    assert widened(widened(given)).model == widened(given).model
+    assert widened(ADD) is ADD
+
+
 @pytest.mark.parametrize("mode", ["tf_crop_and_resize", "half_pixel"])
 def test_the_nearest_element_in_a_crop_rests_on_rounding(mode: str) -> None:
     text = f"""g (float[1,1,4,1] x, float[8] r) => (float y) <int64[4] s = {{1, 1, 1, 1}}> {{
@@ -324,6 +349,7 @@ VECTORS = """g (float[n,2] x) => (int64[n] y, float[n,c] z) {{
         vectors_per_class = [1, 1], classlabels_ints = [0, 1] {}>(x) }}"""
 VOTES = """g (float[n,2] x) => (int64[n] y, float[n,c] z) {{
     y, z = ai.onnx.ml.TreeEnsembleClassifier<class_ids = {}, classlabels_int64s = {}>(x) }}"""
+UPPER = 'g (string[1] x) => (string[1] y) { y = StringNormalizer<case_change_action = "UPPER">(x) }'
 SCALE = "g (float x) => (float y) { y = ai.onnx.ml.Scaler<offset = [1.0], scale = [1.0]>(x) }"
 QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis=0>(a, s) }"
 
@@ -374,6 +400,8 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         (VOTES.format([0, 0], [0, 1, 2]), {"x": MATRIX}, False),
         (SCALE, {"x": MATRIX}, False),
         (SCALE, {"x": ONE}, True),
+        (UPPER, {"x": np.array(["straße"], object)}, True),
+        (UPPER, {"x": np.array(["été"], object)}, False),
     ],
 )
 def test_values_that_onnx_leaves_open_are_not_compared(

@@ -16,7 +16,7 @@ from tools.fuzz.devices.judge import FAILURES, Finding, Verdict, judge
 from tools.fuzz.devices.lane import Lane
 from tools.fuzz.devices.shrink import shrunk
 from tools.fuzz.devices.values import rounded
-from tools.fuzz.devices.variant import Variant
+from tools.fuzz.devices.variant import Variant, widened
 
 _MOST_ENDINGS = 3
 _MOST_KEPT = 5
@@ -196,7 +196,12 @@ class Fuzzer:
             cache(lambda: self._reference.ask(variant)),
             cache(lambda: self._ask_second(variant)),
             cache(lambda: self._reference.ask(_rounded(variant))),
+            cache(lambda: self._ask_widened(variant)),
         )
+
+    def _ask_widened(self, variant: Variant) -> Answer | None:
+        wider = widened(variant)
+        return None if wider is variant else self._reference.ask(wider)
 
 
 def _rounded(variant: Variant) -> Variant:

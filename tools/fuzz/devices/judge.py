@@ -10,7 +10,7 @@ import numpy as np
 
 from tools.fuzz.devices import canaries
 from tools.fuzz.devices.answer import TWO_ANSWERS, Answer, How, Reply
-from tools.fuzz.devices.compare import differs
+from tools.fuzz.devices.compare import differs, error_of
 from tools.fuzz.devices.undefined import reasons as undefined
 from tools.fuzz.devices.values import is_float, wide
 from tools.fuzz.devices.variant import Feed, Variant
@@ -75,6 +75,7 @@ def judge(
     reference: Ask,
     second: Ask,
     rounded: Ask = lambda: None,
+    widened: Ask = lambda: None,
 ) -> list[Finding]:
     """The verdict on the network, or on each of its requests if it was loaded.
 
@@ -82,6 +83,7 @@ def judge(
         reference, second: called only where their answers are needed; None if there is none.
         rounded: the reference's answers to all requests, again and again, with their numbers moved
             by some steps of their type; called where the network may rest on how they are rounded.
+        widened: the reference's answers where floats of 16 bits have 32; None if there are none.
     """
     if device.how in (How.ENDED, How.HUNG):
         verdict = Verdict.ENDED if device.how is How.ENDED else Verdict.HUNG
@@ -99,13 +101,19 @@ def judge(
             return [Finding(Verdict.DISAGREES, None, device.stage.value, device.text)]
         return [Finding(Verdict.REFUSED, text=device.text)]
     return [
-        _judge_reply(variant, number, reply, reference, second, rounded)
+        _judge_reply(variant, number, reply, reference, second, rounded, widened)
         for number, reply in enumerate(device.replies)
     ]
 
 
 def _judge_reply(
-    variant: Variant, number: int, reply: Reply, reference: Ask, second: Ask, rounded: Ask
+    variant: Variant,
+    number: int,
+    reply: Reply,
+    reference: Ask,
+    second: Ask,
+    rounded: Ask,
+    widened: Ask,
 ) -> Finding:
     if reply.foreign and not _only_looks_unwritten(variant, number, reply, reference):
         return Finding(Verdict.FOREIGN, number, reply.foreign, reply.foreign)
@@ -138,6 +146,9 @@ def _judge_reply(
             if moved.how is How.ANSWERED and _difference(variant, number, moved, first) is not None:
                 why = "numbers that are left of rounding"
                 return Finding(Verdict.UNDEFINED, number, why, difference[1])
+    if difference[0] == "values" and _keeps_digits(variant, number, reply, first, widened):
+        why = "numbers that keep more digits between two layers than their type has"
+        return Finding(Verdict.UNDEFINED, number, why, difference[1])
     answer = second()
     other = _reply(answer, number)
     if other is None or other.how not in (How.ANSWERED, How.REFUSED):
@@ -197,6 +208,29 @@ def _overflows(variant: Variant, number: int, reply: Reply, first: Reply | None)
         elif isinstance(own, np.ndarray) and own.shape == value.shape:
             finite[name] = np.where(np.isfinite(wide(own)) & ~np.isfinite(wide(value)), own, value)
     return _difference(variant, number, reply, replace(first, outputs=finite)) is None
+
+
+def _keeps_digits(
+    variant: Variant, number: int, reply: Reply, first: Reply | None, widened: Ask
+) -> bool:
+    """Whether each element is what the reference has, or what it has in more bits. A device that
+    computes several layers as one does not round in between, and then a Round or a Cast behind
+    them takes the next integer."""
+    more = _reply(widened(), number) if len(variant.proto.graph.node) > 1 else None
+    if first is None or more is None or more.how is not How.ANSWERED:
+        return False
+    either = {}
+    for name, value in (first.outputs or {}).items():
+        own, other = ((each.outputs or {}).get(name) for each in (reply, more))
+        arrays = [each for each in (value, own, other) if isinstance(each, np.ndarray)]
+        numbers = all(each.dtype != object for each in arrays)
+        if numbers and len(arrays) == 3 and len({each.shape for each in arrays}) == 1:
+            error = error_of(value.dtype) if is_float(value.dtype) else 0.0
+            near, far = (wide(each).astype(np.float64) for each in arrays[1:])
+            alike = np.isclose(near, far, rtol=error, atol=0.0, equal_nan=True)
+            value = np.where(alike, arrays[1], value)
+        either[name] = value
+    return _difference(variant, number, reply, replace(first, outputs=either)) is None
 
 
 def _reply(answer: Answer | None, number: int) -> Reply | None:

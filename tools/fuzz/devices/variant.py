@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.printer
@@ -15,6 +17,7 @@ import onnx_ir as ir
 from headrace.runtime.network.type_inference import infer_types
 from headrace.testing.backend_cases.cases import read_value
 
+_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 Feed = Mapping[str, Any]
 """A request's inputs by name: arrays, lists for sequences, or None."""
 
@@ -56,6 +59,39 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     graph = ir.from_proto(model)
     infer_types(graph)
     return ir.to_proto(graph)
+
+
+def widened(variant: Variant) -> Variant:
+    """The variant with floats of 32 bits instead of 16, in requests too; the variant itself if it
+    has none of 16. Bodies stay as they are."""
+    model = variant.proto
+    graph = model.graph
+    tensors = [*graph.initializer]
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                tensors.append(attribute.t)
+            elif node.op_type == "Cast" and attribute.name == "to" and attribute.i in _HALVES:
+                attribute.i = onnx.TensorProto.FLOAT
+    for tensor in tensors:
+        if tensor.data_type in _HALVES:
+            array = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    for port in (*graph.input, *graph.output, *graph.value_info):
+        if port.type.tensor_type.elem_type in _HALVES:
+            port.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    data = model.SerializeToString()
+    if data == variant.model:
+        return variant
+    feeds = tuple({name: _wide(value) for name, value in feed.items()} for feed in variant.feeds)
+    return replace(variant, model=data, feeds=feeds)
+
+
+def _wide(value: Any) -> Any:
+    halves = (np.float16, ml_dtypes.bfloat16)
+    if isinstance(value, np.ndarray) and value.dtype in halves:
+        return value.astype(np.float32)
+    return value
 
 
 def write(variant: Variant, folder: Path) -> None:

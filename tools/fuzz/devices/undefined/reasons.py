@@ -242,6 +242,19 @@ def _no_batch(model: onnx.ModelProto, feed: Feed) -> str | None:
     return None
 
 
+def _long_letters(model: onnx.ModelProto, feed: Feed) -> str | None:
+    """Whether a letter is several in the other case, as ß is SS. ONNX does not say whether it then
+    stays as it is."""
+    texts = [
+        str(text) for each in _arrays(feed, model) if each.dtype == object for text in each.flat
+    ]
+    letters = {letter for text in texts for letter in text}
+    longer = any(len(each.upper()) != 1 or len(each.lower()) != 1 for each in letters)
+    if longer and any(node.op_type == "StringNormalizer" for node in model.graph.node):
+        return "a letter that is several in the other case"
+    return None
+
+
 def _inputs(model: onnx.ModelProto, feed: Feed, operator: str, at: int) -> Iterator[Array]:
     """Input `at` of each layer of the operator, where it is known."""
     given = _given(model, feed)
@@ -283,6 +296,7 @@ def _flat(value: Any) -> Iterator[Array]:
 _RULES = (
     _cast_too_far,
     _drops_out,
+    _long_letters,
     _no_batch,
     _no_scale,
     _one_corner,
