@@ -251,14 +251,14 @@ class OpenVinoNetwork(ExecutableNetwork):
     # -- requests --
 
     def _start(self, job: Job) -> None:
-        (self._on_cpu if self._is_for_cpu(job) else self._runner).start(job)
-
-    def _is_for_cpu(self, job: Job) -> bool:
-        """Whether CPU runs the job for certain."""
-        if self._waits:
-            return False
-        key = self._key(job)
-        return key is None or not self._shapes.is_compiled(key)
+        if not self._waits:
+            key = self._key(job)
+            choice = self._choice(key)
+            if choice.compilation is None:
+                job.backend = key, choice.reason
+                self._on_cpu.start(job)
+                return
+        self._runner.start(job)
 
     def _key(self, job: Job) -> Key | None:
         """What the job's compilation depends on; None if it can have none."""
@@ -266,17 +266,23 @@ class OpenVinoNetwork(ExecutableNetwork):
             return None
         return key_of(self.network, job.inputs, self._sizing)
 
+    def _choice(self, key: Key | None) -> ShapeChoice[HeldNetwork]:
+        """What to do with a request. CPU runs one that can have no compilation."""
+        if key is not None:
+            return self._shapes.ask(key)
+        is_unclaimed = self.unclaimed and self._parts is None
+        return ShapeChoice(reason=UNCLAIMED if is_unclaimed else EMPTY)
+
     def _answer_on_cpu(self, job: Job) -> None:
-        job.prepared = time.monotonic()
-        self._leave_to_cpu(job, self._key(job))
-        job.inferred = time.monotonic()
+        key, reason = job.backend
+        self._leave_to_cpu(job, key, reason)
 
     def _infer(self, job: Job) -> None:
         key = self._key(job)
-        choice: ShapeChoice[HeldNetwork] = ShapeChoice() if key is None else self._taken(key, job)
+        choice = self._taken(key, job)
         held = choice.compilation
         if key is None or held is None:
-            self._leave_to_cpu(job, key)
+            self._leave_to_cpu(job, key, choice.reason)
             return
         try:
             if not choice.trial:
@@ -288,27 +294,24 @@ class OpenVinoNetwork(ExecutableNetwork):
         finally:
             held.give_back()
 
-    def _taken(self, key: Key, job: Job) -> ShapeChoice[HeldNetwork]:
+    def _taken(self, key: Key | None, job: Job) -> ShapeChoice[HeldNetwork]:
         """What to do with the job. What runs it is taken."""
         compiles = self._waits or self._compiles.is_here()
         while True:
-            choice = self._shapes.ask(key)
+            choice = self._choice(key)
             if choice.compilation is not None:
                 if choice.compilation.take():
                     return choice  # otherwise it has been dropped meanwhile
-            elif choice.reason != COMPILING or not compiles:
+            elif key is None or choice.reason != COMPILING or not compiles:
                 return choice
             else:
                 compiles = self._compile_now(key, job)
 
-    def _leave_to_cpu(self, job: Job, key: Key | None) -> None:
+    def _leave_to_cpu(self, job: Job, key: Key | None, reason: str) -> None:
         """Has CPU run a job, and counts its answer."""
         if key is None:
-            is_unclaimed = self.unclaimed and self._parts is None
-            reason, why = (UNCLAIMED, _UNCLAIMED) if is_unclaimed else (EMPTY, _NO_KEY)
-            self._run_on_cpu(job, reason, why)
+            self._run_on_cpu(job, reason, _UNCLAIMED if reason == UNCLAIMED else _NO_KEY)
             return
-        reason = self._shapes.ask(key).reason or COMPILING
         self._run_on_cpu(job, reason, self._why.get(key, reason))
         if reason == COMPILING and self._shapes.answered(key):
             self._compile_later(key, job)

@@ -96,8 +96,11 @@ class SeriesTable:
         """The series with these values of the family's labels, made at the first call."""
         if len(labels) != len(family.labels):
             raise ValueError(f"{family.name} has the labels {family.labels}, not {labels}")
+        key = family, labels
         with self._lock:
-            return self._series.setdefault((family, labels), Series(family))
+            if (series := self._series.get(key)) is None:
+                series = self._series[key] = Series(family)
+            return series
 
     def add(self, read: Callable[[], Iterable[SeriesSnapshot]]) -> Callable[[], None]:
         """Adds series that are counted elsewhere. Each snapshot calls `read`, on any thread.

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.plugins.hetero.executable_network import HeteroNetwork
+from headrace.plugins.openvino import executable_network
 from headrace.plugins.openvino.backend.compilation import Compilation
 from headrace.plugins.openvino.backend.core import Runtime
 from headrace.plugins.openvino.backend.executable_network import CompiledNetwork
@@ -19,6 +20,7 @@ from headrace.plugins.openvino.plugin import OpenVinoPlugin
 from headrace.plugins.openvino.running import shapes
 from headrace.plugins.openvino.running.held_network import HeldNetwork
 from headrace.plugins.openvino.running.shapes import TRIALS, ShapeTable
+from headrace.plugins.openvino.sizes import key_of
 from headrace.runtime.config.device_name import DeviceName, Member
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
@@ -501,6 +503,20 @@ def test_only_a_request_that_cpu_runs_for_certain_may_run_on_the_thread_that_sub
         return threads == [threading.get_ident()]
 
     assert [runs_here() for _ in range(3)] == [True, True, False]  # the third is a trial
+
+
+def test_the_shapes_of_a_request_that_cpu_runs_are_looked_at_once(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, looks = rig(), list[object]()
+
+    def noted(*arguments: Any) -> object:
+        looks.append(key_of(*arguments))
+        return looks[-1]
+
+    monkeypatch.setattr(executable_network, "key_of", noted)
+    network.infer(x=X)
+    assert looks == [(((2, 3), b""),)]
 
 
 def test_a_run_that_goes_on_after_its_timeout_is_ended_where_it_runs(

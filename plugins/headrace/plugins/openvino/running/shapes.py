@@ -132,11 +132,6 @@ class ShapeTable(Generic[_K, _C]):
                 return ShapeChoice(shape.compilation, trial=len(shape.trials) < TRIALS)
             return ShapeChoice(reason=shape.why or COMPILING)
 
-    def is_compiled(self, key: _K) -> bool:
-        """Whether the shape has a compilation now."""
-        shape = self._shapes.get(key)
-        return shape is not None and shape.compilation is not None
-
     def answered(self, key: _K) -> bool:
         """CPU has answered a request of a shape that has no compilation yet. Returns whether the
         caller has to compile the shape now, and to report the outcome."""

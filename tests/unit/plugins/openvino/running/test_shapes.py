@@ -143,7 +143,7 @@ def test_a_compilation_that_is_lost_is_made_again_after_two_more_answers() -> No
     assert of_a is not None
     assert shapes.lost("a", of_a)
     assert not shapes.lost("a", of_a), "somebody else may have told"
-    assert not shapes.is_compiled("a")
+    assert shapes.ask("a").compilation is None
     assert [shapes.answered("a"), shapes.answered("a")] == [False, True]
 
 
