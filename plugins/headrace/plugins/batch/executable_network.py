@@ -127,6 +127,9 @@ class BatchNetwork(ExecutableNetwork):
     def _execution_devices(self) -> list[str]:
         return execution_devices([self.inner])
 
+    def works(self, up: Mapping[str, bool]) -> bool:
+        return self.inner.works(up)
+
     # -- inside --
 
     def _slots(self) -> int:

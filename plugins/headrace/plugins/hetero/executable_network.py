@@ -155,6 +155,9 @@ class HeteroNetwork(ExecutableNetwork):
     def _execution_devices(self) -> list[str]:
         return execution_devices(subgraph.executable for subgraph in self._subgraphs)
 
+    def works(self, up: Mapping[str, bool]) -> bool:
+        return all(subgraph.executable.works(up) for subgraph in self._subgraphs)
+
     # -- inside --
 
     def _flow_to(self, names: Sequence[str]) -> PartsFlow:

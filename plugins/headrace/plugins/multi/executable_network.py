@@ -357,6 +357,10 @@ class PooledNetwork(ExecutableNetwork):
     def _execution_devices(self) -> list[str]:
         return execution_devices(member.executable for member in self._serving())
 
+    def works(self, up: Mapping[str, bool]) -> bool:
+        """One device that is up serves for all."""
+        return any(up.get(device, True) for device in self._execution_devices())
+
     def _follow_streams(self) -> None:
         self.pool.follow()
 

@@ -475,6 +475,9 @@ class OpenVinoNetwork(ExecutableNetwork):
 
     # -- what it says of itself --
 
+    def works(self, up: Mapping[str, bool]) -> bool:
+        return super().works(up) if self._waits else self._cpu.works(up)
+
     def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
         return {
             "COMPILED_SHAPES": lambda: [text_of(key) for key, _ in self._shapes.compilations()],

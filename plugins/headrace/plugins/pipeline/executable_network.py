@@ -183,6 +183,9 @@ class PipelineNetwork(ExecutableNetwork):
     def _execution_devices(self) -> list[str]:
         return execution_devices(self._reached(set(), 1))
 
+    def works(self, up: Mapping[str, bool]) -> bool:
+        return all(executable.works(up) for executable in self._reached(set(), 1))
+
     # -- inside --
 
     # Pipelines that run each other many times make a tree of any size. So each network by name is

@@ -312,6 +312,11 @@ class ExecutableNetwork:
         """Why it cannot take requests now, though it is loaded; empty if it can."""
         return ""
 
+    def works(self, up: Mapping[str, bool]) -> bool:
+        """Whether requests are answered while devices are up or not. Those that are not named
+        are."""
+        return all(up.get(device, True) for device in self._execution_devices())
+
     @property
     def holds_sequences(self) -> bool:
         """Whether any sequence is open. Takes no lock."""

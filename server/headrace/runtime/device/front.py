@@ -72,6 +72,9 @@ class NetworkInFront(ExecutableNetwork):
     def unready(self) -> str:
         return self.inner.unready()
 
+    def works(self, up: Mapping[str, bool]) -> bool:
+        return self.inner.works(up)
+
     def random_layers(self) -> tuple[str, ...]:
         return self.inner.random_layers()
 

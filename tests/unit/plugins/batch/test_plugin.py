@@ -360,6 +360,12 @@ def test_where_the_device_loses_streams_fewer_batches_run_at_once(
     network.close()
 
 
+def test_it_works_while_the_other_device_does(plugin: Plugin) -> None:
+    loaded = load(plugin, networks.mlp())
+    assert [loaded.works({"CPU.0": up}) for up in (True, False)] == [True, False]
+    loaded.close()
+
+
 def test_execution_devices_are_the_other_devices(plugin: Plugin) -> None:
     loaded = load(plugin, networks.mlp())
     assert loaded.get_metric("EXECUTION_DEVICES") == ["CPU.0"]

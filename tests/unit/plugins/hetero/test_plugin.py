@@ -350,6 +350,14 @@ def layers_asked(picky: Plugin, monkeypatch: pytest.MonkeyPatch) -> list[list[st
     return asked
 
 
+def test_it_works_while_every_device_of_its_parts_does(plugin: HeteroPlugin) -> None:
+    network = plugin.load_network(Load(CASE.network, ISLANDS_STAY, over("PICKY,TEMPLATE,OTHER")))
+    assert network.works({"OTHER.0": False})
+    assert not network.works({"PICKY.0": False})
+    assert not network.works({"TEMPLATE.0": False})
+    network.close()
+
+
 def test_each_device_is_asked_once_and_only_for_what_those_before_it_leave(
     plugin: HeteroPlugin, picky: PickyPlugin, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,12 @@ def test_the_list_may_be_set_on_the_device(rig: Rig) -> None:
     assert network.config.get_parameter("MULTI_DEVICE_PRIORITIES") == "B(2),A(1)"
 
 
+def test_it_works_as_long_as_one_device_does(rig: Rig) -> None:
+    network = rig.load()
+    assert network.works({"A": False})
+    assert not network.works({"A": False, "B": False})
+
+
 def test_the_list_may_be_given_at_load(rig: Rig) -> None:
     network = rig.load("MULTI", MULTI_DEVICE_PRIORITIES="C")
     assert network.get_metric("EXECUTION_DEVICES") == ["C"]

@@ -519,6 +519,15 @@ def test_the_shapes_of_a_request_that_cpu_runs_are_looked_at_once(
     assert looks == [(((2, 3), b""),)]
 
 
+@pytest.mark.parametrize(("fallback", "works"), [("SHAPES", True), ("NO", False)])
+def test_it_works_while_its_process_is_away_unless_cpu_may_run_nothing(
+    rig: Any, fallback: str, works: bool
+) -> None:
+    network = rig(FALLBACK=fallback).network
+    assert network.works({"OPENVINO.CPU": False}) is works
+    assert not network.works({"OPENVINO.CPU": False, network._cpu.place.device: False})
+
+
 def test_a_run_that_goes_on_after_its_timeout_is_ended_where_it_runs(
     rig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

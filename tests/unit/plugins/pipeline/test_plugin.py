@@ -248,7 +248,9 @@ def test_a_step_may_have_a_model_and_a_device_of_its_own(shared: Served) -> None
         a = "a"
     """
     entry = shared.pipeline("own", text, {"own.onnx": ABS})
-    assert entry.executable.get_metric("EXECUTION_DEVICES") == ["CPU.0"]  # type: ignore[union-attr]
+    assert entry.executable is not None
+    assert entry.executable.get_metric("EXECUTION_DEVICES") == ["CPU.0"]
+    assert [entry.executable.works({"CPU.0": up}) for up in (True, False)] == [True, False]
     np.testing.assert_array_equal(shared.infer("own", {"image": X})["a"], np.abs(X))
 
 

@@ -39,8 +39,6 @@ _EXTENSIONS: Final = (
     "logging",
 )
 _SHARED_MEMORY: Final = "system_shared_memory"
-_ANY_WILL_DO: Final = ("MULTI", "AUTO")
-"""Virtual devices that serve as long as one device of their list works."""
 
 
 class Models:
@@ -175,12 +173,7 @@ class Models:
         executable = entry.executable
         if executable is None or executable.unready():
             return False
-        devices = executable.get_metric("EXECUTION_DEVICES")
-        assert isinstance(devices, list)
-        up = self._core.devices_up()
-        working = [up.get(device, True) for device in devices]
-        any_will_do = entry.record.request.device.type in _ANY_WILL_DO
-        return any(working) if any_will_do else all(working)
+        return executable.works(self._core.devices_up())
 
 
 def _metadata(port: Port, kind: str) -> Any:
