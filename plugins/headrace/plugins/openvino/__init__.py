@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -23,6 +24,9 @@ def create_plugin(name: str, services: Services, config: Mapping[str, str]) -> P
     Raises:
         Unavailable: OpenVINO is not installed.
     """
+    # OpenVINO keeps the code of the last 1024 operations that it has compiled in the process, also
+    # when their networks are gone, which takes hundreds of MB where requests have many shapes.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     from headrace.plugins.openvino.compiling import CompilingPlugin
     from headrace.plugins.openvino.plugin import OpenVinoPlugin
     from headrace.runtime.isolation.server.plugin import IsolatedPlugin

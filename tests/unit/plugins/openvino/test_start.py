@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,15 @@ def test_many_at_once_start_it_once_and_all_wait() -> None:
         gate.set()
         assert [each.result() for each in made] == [compiler] * 4
     assert (len(starts), told) == (1, [compiler])
+
+
+def test_it_keeps_little_code_of_operations_whose_networks_are_gone(offered: Services) -> None:
+    with apart(offered) as plugin:
+        network = plugin.load_network(Load(networks.add().network))
+        assert isinstance(plugin._compiling, IsolatedPlugin)
+        environment = Path(f"/proc/{plugin._compiling._host.worker().pid}/environ").read_bytes()
+        assert b"ONEDNN_PRIMITIVE_CACHE_CAPACITY=128" in environment.split(b"\0")
+        network.close()
 
 
 @contextmanager
