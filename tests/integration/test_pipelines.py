@@ -26,6 +26,7 @@ from headrace.testing.case import parse
 from tests.integration.harness import Server, until
 from tests.support.cluster import Cluster
 from tests.support.manual import blocks
+from tests.support.open_inference import infer_request, outputs_of
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 DEVICES = ("--devices", "CPU,BATCH,PIPELINE")
@@ -257,6 +258,14 @@ def test_steps_run_in_the_processes_of_their_devices(repository: Path) -> None:
         found = client.network("around").infer({"page": PAGE})
         np.testing.assert_array_equal(found["texts"], -np.abs(PAGE))
         assert server.stop() == 0
+
+
+def test_a_request_counts_once_for_quotas_however_many_runs_it_needs(repository: Path) -> None:
+    options = ("--model-repository", str(repository), "--max-in-flight-per-client", "1")
+    with Server(*DEVICES, *options) as server, grpc.insecure_channel(server.address) as channel:
+        stub: Any = GRPCInferenceServiceStub(channel)  # type: ignore[no-untyped-call]
+        reply = stub.ModelInfer(infer_request("around", {"page": PAGE}))
+        np.testing.assert_array_equal(outputs_of(reply)["texts"], -np.abs(PAGE))
 
 
 def test_a_replica_that_joins_a_cluster_has_its_pipelines(tmp_path: Path) -> None:
