@@ -12,6 +12,7 @@
     ├── ResourceExhausted
     │   └── QueueFull           says after which delay to try again
     ├── DeadlineExceeded
+    │   └── RanTooLong          a run took longer than EXECUTION_TIMEOUT
     ├── Cancelled               by the caller
     │   └── Stopped             by the server as it stops; the caller gets UNAVAILABLE
     ├── Unavailable             the device is down
@@ -182,6 +183,8 @@ class DeadlineExceeded(HeadraceError):
 class RanTooLong(DeadlineExceeded):
     """A run took longer than EXECUTION_TIMEOUT."""
 
+    reason = "RAN_TOO_LONG"
+
 
 class Cancelled(HeadraceError):
     status = "CANCELLED"
@@ -226,6 +229,8 @@ class NotLoaded(StillLoading):
     Attributes:
         cold: what loads it, for who can wait.
     """
+
+    reason = "NETWORK_COLD"
 
     def __init__(self, message: str, cold: object) -> None:
         super().__init__(message)

@@ -60,7 +60,7 @@ def judge(error: Error) -> Verdict:
     if code is grpc.StatusCode.UNAVAILABLE:
         if reason in ("SHUTTING_DOWN", "STOPPED"):
             return Verdict(Mark.DRAINS, elsewhere=True, free=reason == "SHUTTING_DOWN")
-        if reason == "NETWORK_LOADING":
+        if reason in ("NETWORK_LOADING", "NETWORK_COLD"):
             return Verdict(Mark.LACKS, elsewhere=True, free=True)
         return Verdict(Mark.FAULT if reason else Mark.UNREACHABLE, elsewhere=True)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and reason == "QUEUE_FULL":

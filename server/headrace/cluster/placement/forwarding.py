@@ -51,7 +51,7 @@ _OPTIONS: Final = [
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 _GRPC_KEYS: Final = frozenset({"user-agent", "content-type", "te", REQUEST_ID_KEY, PASSED_ON})
-_NOT_BEGUN: Final = frozenset({"NOT_FOUND", "NETWORK_LOADING", "SHUTTING_DOWN"})
+_NOT_BEGUN: Final = frozenset({"NOT_FOUND", "NETWORK_LOADING", "NETWORK_COLD", "SHUTTING_DOWN"})
 
 
 class ReplicaRefusal(HeadraceError):
