@@ -75,9 +75,12 @@ def tight(repository: Path) -> Iterator[Server]:
     (repository / "sum" / "model.onnx").write_bytes(SUM.SerializeToString())
     (repository / "sum" / "network.toml").write_text(f"[config]\nSTATES = '{SUM_STATES}'")
     with Server(
-        *("--devices", "CPU"),
-        *("--model-repository", str(repository)),
-        *("--memory-budget", "CPU=9MiB"),
+        "--devices",
+        "CPU",
+        "--model-repository",
+        str(repository),
+        "--memory-budget",
+        "CPU=9MiB",
     ) as server:
         yield server
         assert server.stop() == 0, server.log()

@@ -223,7 +223,7 @@ def _type_of(port: Port) -> ir.TypeProtocol:
 
 @contextmanager
 def _named(step: PipelineStep) -> Iterator[None]:
-    """Names the step in the messages of what is raised."""
+    """Has each error name the step."""
     try:
         yield
     except HeadraceError as error:

@@ -293,9 +293,9 @@ class ColdLoads:
             return
         with self._lock:
             wanted.needed.append(waiter)
-            left = [waiter] if wanted.ended else []
-        for each in left:
-            self.leave(each)
+            ended = wanted.ended
+        if ended:
+            self.leave(waiter)
 
     def _is_there(self, wanted: WantedNetwork, waiter: LoadWaiter) -> None:
         """Goes on with a network that lacked another one, whose load has ended."""

@@ -30,8 +30,12 @@ _TEXT: Final = 500
 _NAME: Final = 100
 _COMMON: Final = frozenset(family.name for family in FAMILIES)
 _ORDER: Final = (
-    *(NetworkState.FAILED, NetworkState.LOADING, NetworkState.DRAINING, NetworkState.READY),
-    *(NetworkState.EVICTED, NetworkState.KNOWN),
+    NetworkState.FAILED,
+    NetworkState.LOADING,
+    NetworkState.DRAINING,
+    NetworkState.READY,
+    NetworkState.EVICTED,
+    NetworkState.KNOWN,
 )
 
 

@@ -145,7 +145,7 @@ class PipelineRequest(PartsRequest):
             elif given in self._job.inputs:  # others may be absent
                 inputs[name] = self._job.inputs[given]
         if loaded.rows is None:
-            self._submit_part(at, -1, inputs, self._part_ended, self._token, inline=inline)
+            self.submit_part(at, -1, inputs, self._part_ended, self._token, inline=inline)
             return
         places = places_of(step, loaded.rows, inputs)
         if 0 in places:
@@ -156,7 +156,7 @@ class PipelineRequest(PartsRequest):
             inline=inline
         )
 
-    def submit_row(
+    def submit_part(
         self,
         at: int,
         row: int,
@@ -166,8 +166,35 @@ class PipelineRequest(PartsRequest):
         *,
         inline: bool,
     ) -> None:
-        """Gives the network of a step one row to run."""
-        self._submit_part(at, row, inputs, done, token, inline=inline)
+        """Gives the network of a step all that it takes, or one row of it."""
+        loaded = self._steps[at]
+        part = StepJob(
+            self._job,
+            at,
+            row,
+            inputs,
+            done,
+            loaded.wanted(self._flow.outputs[at]),
+            token.child(),
+            inline=inline,
+            depth=self._depth,
+            numbers=self._numbers,
+        )
+        if part.depth > MAX_DEPTH:
+            part.fail(too_deep())
+            return
+        if next(self._numbers) > MAX_PARTS:  # atomic
+            part.fail(
+                FailedPrecondition(
+                    f"the request needs more than {MAX_PARTS} runs of networks; send fewer rows"
+                )
+            )
+            return
+        if part.span is not None:
+            part.span.name = f"step {loaded.step.name}"
+            if row >= 0:
+                part.span.facts["headrace.row"] = row
+        submit(part, loaded.network)
 
     def rows_ended(
         self,
@@ -201,10 +228,6 @@ class PipelineRequest(PartsRequest):
         """Ends the request, because a row has failed, when none of the step's rows is left."""
         self._fail(self._named(at, error, row))
 
-    def wanted(self, at: int) -> tuple[str, ...]:
-        """The outputs that the network of a step has to give."""
-        return self._steps[at].wanted(self._flow.outputs[at])
-
     # -- inside --
 
     def _holds(self, tensor: str, handed: Mapping[str, Value]) -> bool:
@@ -218,45 +241,6 @@ class PipelineRequest(PartsRequest):
                 raise InvalidArgument(message, field=f"inputs[{tensor!r}]")
             raise FailedPrecondition(message)
         return bool(value.reshape(-1)[0])
-
-    def _submit_part(
-        self,
-        at: int,
-        row: int,
-        inputs: Mapping[str, Value],
-        done: Callable[[Job], None],
-        token: CancelToken,
-        *,
-        inline: bool,
-    ) -> None:
-        loaded, wanted = self._steps[at], self.wanted(at)
-        part = StepJob(
-            self._job,
-            at,
-            row,
-            inputs,
-            done,
-            wanted,
-            token.child(),
-            inline=inline,
-            depth=self._depth,
-            numbers=self._numbers,
-        )
-        if part.depth > MAX_DEPTH:
-            part.fail(too_deep())
-            return
-        if next(self._numbers) > MAX_PARTS:  # atomic
-            part.fail(
-                FailedPrecondition(
-                    f"the request needs more than {MAX_PARTS} runs of networks; send fewer rows"
-                )
-            )
-            return
-        if part.span is not None:
-            part.span.name = f"step {loaded.step.name}"
-            if row >= 0:
-                part.span.facts["headrace.row"] = row
-        submit(part, loaded.network)
 
     def _part_ended(self, part: Job) -> None:
         assert isinstance(part, StepJob)

@@ -30,7 +30,7 @@ would take memory from other requests."""
 class _Owner(Protocol):
     """The request. `PipelineRequest` says what the methods do."""
 
-    def submit_row(
+    def submit_part(
         self,
         at: int,
         row: int,
@@ -103,7 +103,7 @@ class RowsRun:
             else:
                 inputs[name] = value[row : row + 1] if name in self._rows.kept else value[row]
         ended = _RowEnd(self, row)
-        self._owner.submit_row(self._at, row, inputs, ended, self._token, inline=inline)
+        self._owner.submit_part(self._at, row, inputs, ended, self._token, inline=inline)
 
     def ended(self, row: int, part: Job) -> None:
         """Takes the outputs of a row, and begins the next one."""
