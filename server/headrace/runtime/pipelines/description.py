@@ -28,6 +28,7 @@ from typing import Any, Final
 import numpy as np
 
 from headrace.runtime.config.key import as_text
+from headrace.runtime.config.table import check_table
 from headrace.runtime.errors import HeadraceError, InvalidArgument, NotFound
 from headrace.runtime.network.values import Array
 
@@ -147,166 +148,169 @@ def read_pipeline(facts: Mapping[str, Any], file: str = FILE) -> PipelineDescrip
 
 
 def _read(facts: Mapping[str, Any], file: str) -> PipelineDescription:
-    reader = _Reader()
-    reader.only(facts, {"step", "outputs", "inputs"}, "")
+    check_table(facts, {"step", "outputs", "inputs"}, "")
     steps = facts.get("step", [])
     if not isinstance(steps, list) or not steps:
-        raise reader.wrong("a pipeline needs at least one [[step]]", "step")
+        raise InvalidArgument("a pipeline needs at least one [[step]]", field="step")
     if len(steps) > MAX_STEPS:
-        raise reader.wrong(f"has {len(steps)} steps; at most {MAX_STEPS} are allowed", "step")
+        raise InvalidArgument(
+            f"has {len(steps)} steps; at most {MAX_STEPS} are allowed", field="step"
+        )
     inputs = facts.get("inputs")
     if inputs is not None:
-        inputs = reader.names(inputs, "inputs")
-    outputs = reader.tensors(facts, "outputs", "")
+        inputs = _names(inputs, "inputs")
+    outputs = _tensors(facts, "outputs", "")
     if not outputs:
-        raise reader.wrong("a pipeline needs an output: add [outputs], name = tensor", "outputs")
+        raise InvalidArgument(
+            "a pipeline needs an output: add [outputs], name = tensor", field="outputs"
+        )
     return PipelineDescription(
-        tuple(reader.step(each, number) for number, each in enumerate(steps, 1)),
+        tuple(_step(each, number) for number, each in enumerate(steps, 1)),
         outputs,
         inputs,
         file,
     )
 
 
-class _Reader:
-    def wrong(self, message: str, where: str) -> InvalidArgument:
-        return InvalidArgument(message, field=where)
-
-    def only(self, facts: Any, known: set[str], where: str) -> None:
-        if not isinstance(facts, dict):
-            raise self.wrong("must be a table", where)
-        for key in facts:
-            if key not in known:
-                raise NotFound.unknown("key", str(key)[:200], known, field=where)
-
-    def step(self, facts: Any, number: int) -> PipelineStep:
-        where = f"step {number}"
-        known = {"name", "network", "model", "device", "config", "each", "when"}
-        self.only(facts, known | {"inputs", "outputs"}, where)
-        name = self.text(facts, "name", where)
-        if not _NAME.fullmatch(name):
-            raise self.wrong(
-                f"{name[:200]!r} is not a name of a step: 1 to 128 letters, digits, '_', '.' and "
-                "'-', beginning with a letter, a digit or '_'",
-                f"{where}: name",
-            )
-        where = f"step {name!r}"
-        network, _, version = self.text(facts, "network", where).partition(":")
-        model = self.text(facts, "model", where)
-        if bool(network) == bool(model):
-            raise self.wrong(
-                "needs either network, a network of the server, or model, a file in the folder",
-                where,
-            )
-        config = facts.get("config", {})
-        if not isinstance(config, dict):
-            raise self.wrong("must be a table", f"{where}: config")
-        device = self.text(facts, "device", where)
-        if network and (device or config):
-            raise self.wrong(
-                f"network {network!r} is loaded already; device and config are for a model of the "
-                "step's own",
-                where,
-            )
-        inputs = self.inputs(facts, where)
-        split = self.each(facts, inputs, where)
-        return PipelineStep(
-            name,
-            network,
-            version,
-            model,
-            device or ("CPU" if model else ""),
-            {str(key): as_text(value) for key, value in config.items()},
-            inputs,
-            self.tensors(facts, "outputs", where),
-            tuple(split),
-            self.text(facts, "when", where),
-            {name: axes for name, axes in split.items() if axes},
+def _step(facts: Any, number: int) -> PipelineStep:
+    where = f"step {number}"
+    known = {"name", "network", "model", "device", "config", "each", "when"}
+    check_table(facts, known | {"inputs", "outputs"}, where)
+    name = _text(facts, "name", where)
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{name[:200]!r} is not a name of a step: 1 to 128 letters, digits, '_', '.' and "
+            "'-', beginning with a letter, a digit or '_'",
+            field=f"{where}: name",
         )
+    where = f"step {name!r}"
+    network, _, version = _text(facts, "network", where).partition(":")
+    model = _text(facts, "model", where)
+    if bool(network) == bool(model):
+        raise InvalidArgument(
+            "needs either network, a network of the server, or model, a file in the folder",
+            field=where,
+        )
+    config = facts.get("config", {})
+    if not isinstance(config, dict):
+        raise InvalidArgument("must be a table", field=f"{where}: config")
+    device = _text(facts, "device", where)
+    if network and (device or config):
+        raise InvalidArgument(
+            f"network {network!r} is loaded already; device and config are for a model of the "
+            "step's own",
+            field=where,
+        )
+    inputs = _inputs(facts, where)
+    split = _each(facts, inputs, where)
+    return PipelineStep(
+        name,
+        network,
+        version,
+        model,
+        device or ("CPU" if model else ""),
+        {str(key): as_text(value) for key, value in config.items()},
+        inputs,
+        _tensors(facts, "outputs", where),
+        tuple(split),
+        _text(facts, "when", where),
+        {name: axes for name, axes in split.items() if axes},
+    )
 
-    def text(self, facts: Mapping[str, Any], key: str, where: str) -> str:
-        text = facts.get(key, "")
-        if not isinstance(text, str) or len(text) > _MAX_NAME:
-            raise self.wrong(f"must be text of at most {_MAX_NAME} characters", f"{where}: {key}")
-        return text
 
-    def names(self, names: Any, where: str) -> tuple[str, ...]:
-        if not isinstance(names, list) or len(names) > _MAX_TENSORS:
-            raise self.wrong(f"must be a list of at most {_MAX_TENSORS} names", where)
-        return tuple(self.tensor(name, where) for name in names)
+def _text(facts: Mapping[str, Any], key: str, where: str) -> str:
+    text = facts.get(key, "")
+    if not isinstance(text, str) or len(text) > _MAX_NAME:
+        raise InvalidArgument(
+            f"must be text of at most {_MAX_NAME} characters", field=f"{where}: {key}"
+        )
+    return text
 
-    def tensor(self, name: Any, where: str) -> str:
-        if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
-            raise self.wrong(
-                f"must be the name of a tensor, of at most {_MAX_NAME} characters", where
+
+def _names(names: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(names, list) or len(names) > _MAX_TENSORS:
+        raise InvalidArgument(f"must be a list of at most {_MAX_TENSORS} names", field=where)
+    return tuple(_tensor(name, where) for name in names)
+
+
+def _tensor(name: Any, where: str) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
+        raise InvalidArgument(
+            f"must be the name of a tensor, of at most {_MAX_NAME} characters", field=where
+        )
+    return name
+
+
+def _tensors(facts: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
+    where = f"{where}: {key}" if where else key
+    table = _table(facts, key, where)
+    return {name: _tensor(each, f"{where}.{name}") for name, each in table.items()}
+
+
+def _table(facts: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    table = facts.get(key, {})
+    if not isinstance(table, dict):
+        raise InvalidArgument("must be a table", field=where)
+    if len(table) > _MAX_TENSORS:
+        raise InvalidArgument(f"has more than {_MAX_TENSORS} entries", field=where)
+    for name in table:
+        _tensor(name, where)
+    return table
+
+
+def _inputs(facts: Mapping[str, Any], where: str) -> dict[str, str | StepConstant]:
+    where = f"{where}: inputs"
+    table = _table(facts, "inputs", where)
+    return {
+        name: _constant(each, f"{where}.{name}")
+        if isinstance(each, dict)
+        else _tensor(each, f"{where}.{name}")
+        for name, each in table.items()
+    }
+
+
+def _constant(facts: Mapping[str, Any], where: str) -> StepConstant:
+    check_table(facts, {"value", "dtype"}, where)
+    dtype = facts.get("dtype")
+    if dtype not in _DTYPES:
+        raise NotFound.unknown("dtype", str(dtype or ""), _DTYPES, field=f"{where}.dtype")
+    try:
+        array: Array = np.array(facts.get("value"), _DTYPES[dtype])
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidArgument(f"is not a value of {dtype}: {error}", field=where) from None
+    if dtype == "BYTES" and not all(isinstance(each, str) for each in array.flat):
+        raise InvalidArgument("must be text, or lists of text", field=where)
+    if "value" not in facts or array.size > _MAX_ELEMENTS:
+        raise InvalidArgument(f"needs a value of at most {_MAX_ELEMENTS} elements", field=where)
+    return StepConstant(array)
+
+
+def _each(
+    facts: Mapping[str, Any], inputs: Mapping[str, str | StepConstant], where: str
+) -> dict[str, tuple[int | None, ...]]:
+    """The inputs of the network that take a row of the tensors that `each` names, each with the
+    sizes of the axes that it loses, if they are given."""
+    said = facts.get("each", [])
+    where = f"{where}: each"
+    if not isinstance(said, dict):
+        names = _names([said] if isinstance(said, str) else said, where)
+        said = dict.fromkeys(names)
+    split = {}
+    for tensor, sizes in said.items():
+        if tensor not in inputs.values():
+            raise InvalidArgument(
+                f"{tensor!r} is not among the tensors that the step's inputs take", field=where
             )
-        return name
+        axes = () if sizes is None else _axes(sizes, f"{where}.{tensor}")
+        split.update({name: axes for name, each in inputs.items() if each == tensor})
+    return split
 
-    def tensors(self, facts: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
-        where = f"{where}: {key}" if where else key
-        table = self.table(facts, key, where)
-        return {name: self.tensor(each, f"{where}.{name}") for name, each in table.items()}
 
-    def table(self, facts: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
-        table = facts.get(key, {})
-        if not isinstance(table, dict):
-            raise self.wrong("must be a table", where)
-        if len(table) > _MAX_TENSORS:
-            raise self.wrong(f"has more than {_MAX_TENSORS} entries", where)
-        for name in table:
-            self.tensor(name, where)
-        return table
-
-    def inputs(self, facts: Mapping[str, Any], where: str) -> dict[str, str | StepConstant]:
-        where = f"{where}: inputs"
-        table = self.table(facts, "inputs", where)
-        return {
-            name: self.constant(each, f"{where}.{name}")
-            if isinstance(each, dict)
-            else self.tensor(each, f"{where}.{name}")
-            for name, each in table.items()
-        }
-
-    def constant(self, facts: Mapping[str, Any], where: str) -> StepConstant:
-        self.only(facts, {"value", "dtype"}, where)
-        dtype = facts.get("dtype")
-        if dtype not in _DTYPES:
-            raise NotFound.unknown("dtype", str(dtype or ""), _DTYPES, field=f"{where}.dtype")
-        try:
-            array: Array = np.array(facts.get("value"), _DTYPES[dtype])
-        except (ValueError, TypeError, OverflowError) as error:
-            raise self.wrong(f"is not a value of {dtype}: {error}", where) from None
-        if dtype == "BYTES" and not all(isinstance(each, str) for each in array.flat):
-            raise self.wrong("must be text, or lists of text", where)
-        if "value" not in facts or array.size > _MAX_ELEMENTS:
-            raise self.wrong(f"needs a value of at most {_MAX_ELEMENTS} elements", where)
-        return StepConstant(array)
-
-    def each(
-        self, facts: Mapping[str, Any], inputs: Mapping[str, str | StepConstant], where: str
-    ) -> dict[str, tuple[int | None, ...]]:
-        """The inputs of the network that take a row of the tensors that `each` names, each with the
-        sizes of the axes that it loses, if they are given."""
-        said = facts.get("each", [])
-        where = f"{where}: each"
-        if not isinstance(said, dict):
-            names = self.names([said] if isinstance(said, str) else said, where)
-            said = dict.fromkeys(names)
-        split = {}
-        for tensor, sizes in said.items():
-            if tensor not in inputs.values():
-                raise self.wrong(
-                    f"{tensor!r} is not among the tensors that the step's inputs take", where
-                )
-            axes = () if sizes is None else self.axes(sizes, f"{where}.{tensor}")
-            split.update({name: axes for name, each in inputs.items() if each == tensor})
-        return split
-
-    def axes(self, sizes: Any, where: str) -> tuple[int | None, ...]:
-        if (
-            not isinstance(sizes, list)
-            or not 1 <= len(sizes) <= _MAX_AXES
-            or not all(type(size) is int and size >= -1 for size in sizes)
-        ):
-            raise self.wrong(f"must be a list of 1 to {_MAX_AXES} sizes, as [-1, 3]", where)
-        return tuple(None if size == -1 else size for size in sizes)
+def _axes(sizes: Any, where: str) -> tuple[int | None, ...]:
+    if (
+        not isinstance(sizes, list)
+        or not 1 <= len(sizes) <= _MAX_AXES
+        or not all(type(size) is int and size >= -1 for size in sizes)
+    ):
+        raise InvalidArgument(f"must be a list of 1 to {_MAX_AXES} sizes, as [-1, 3]", field=where)
+    return tuple(None if size == -1 else size for size in sizes)

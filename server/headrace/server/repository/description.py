@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.key import as_text
+from headrace.runtime.config.table import check_table
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.loading.entry import USUAL, Residence
 from headrace.runtime.loading.versions import check_shares
@@ -124,7 +125,7 @@ def read_description(name: str, folder: Path, settings: ModelSettings) -> Descri
             facts = parse_toml(read_bounded(path, FILE, _MAX_BYTES))
         except ValueError as error:
             raise InvalidArgument(str(error), field=FILE) from error
-    _only(facts, set(_KEYS), "")
+    check_table(facts, _KEYS, FILE)
     labels = {
         output: labels_inside(folder, file, settings.place)
         for output, file in settings.label_files.items()
@@ -217,7 +218,7 @@ def _presentation(
 
 def _warm_up(facts: Any, folder: Path) -> WarmUp:
     facts = {"file": facts} if isinstance(facts, str) else facts
-    _only(facts, {"count", "shapes", "file"}, "warmup")
+    check_table(facts, {"count", "shapes", "file"}, f"{FILE}: warmup")
     count, where = facts.get("count", 1), f"{FILE}: warmup"
     if type(count) is not int or not 0 <= count <= _MAX_WARM_UPS:
         message = f"must be a whole number from 0 to {_MAX_WARM_UPS}, not {count!r}"
@@ -243,7 +244,11 @@ def _shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
 
 def _input(facts: Any, name: str) -> InputOptions:
     where = f"inputs.{name}"
-    _only(facts, {"dtype", "layout", "network_layout", "resize", "mean", "scale", "shape"}, where)
+    check_table(
+        facts,
+        {"dtype", "layout", "network_layout", "resize", "mean", "scale", "shape"},
+        f"{FILE}: {where}",
+    )
     return InputOptions(
         dtype=_dtype(facts, where),
         layout=_text(facts, "layout", where),
@@ -257,7 +262,9 @@ def _input(facts: Any, name: str) -> InputOptions:
 
 def _output(facts: Any, name: str) -> OutputOptions:
     where = f"outputs.{name}"
-    _only(facts, {"dtype", "layout", "network_layout", "label_filename", "shape"}, where)
+    check_table(
+        facts, {"dtype", "layout", "network_layout", "label_filename", "shape"}, f"{FILE}: {where}"
+    )
     return OutputOptions(
         dtype=_dtype(facts, where),
         layout=_text(facts, "layout", where),
@@ -280,7 +287,7 @@ def _state(states: Mapping[str, Any], name: str) -> Declaration:
     said, where = states[name], f"states.{name}"
     if not isinstance(said, dict):
         return Declaration(name, _text(states, name, "states"))
-    _only(said, {"output", "shape", "initial"}, where)
+    check_table(said, {"output", "shape", "initial"}, f"{FILE}: {where}")
     shape, initial = said.get("shape"), said.get("initial", "")
     if shape is not None and not (isinstance(shape, list) and all(map(_is_size, shape))):
         message = f"must be a list of sizes, as [2, 'N', 128], not {shape!r}"
@@ -336,12 +343,3 @@ def _table(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if not isinstance(table, dict):
         raise InvalidArgument("must be a table", field=f"{FILE}: {key}")
     return table
-
-
-def _only(facts: Any, known: set[str], where: str) -> None:
-    if not isinstance(facts, dict):
-        raise InvalidArgument("must be a table", field=f"{FILE}: {where}")
-    for key in facts:
-        if key not in known:
-            field = f"{FILE}: {where}" if where else FILE
-            raise NotFound.unknown("key", str(key), known, field=field)
