@@ -38,7 +38,7 @@ def plan_of(description: PipelineDescription) -> PipelinePlan:
 
 
 def _plan_of(description: PipelineDescription) -> PipelinePlan:
-    steps, outputs = _named_as_outputs(description)
+    steps = description.steps
     makers: dict[str, PipelineStep] = {}
     names: set[str] = set()
     for step in steps:
@@ -52,15 +52,15 @@ def _plan_of(description: PipelineDescription) -> PipelinePlan:
                 )
             makers[tensor] = step
     inputs = _inputs(description, steps, makers)
-    for name in outputs:
-        if name not in makers and name not in inputs:
+    for output, tensor in description.outputs.items():
+        if tensor not in makers and tensor not in inputs:
             known = [*makers, *inputs]
-            tensor = description.outputs[name]
             raise InvalidArgument(
                 f"no step makes the tensor {tensor!r}{did_you_mean(tensor, known)}",
-                field=f"outputs.{name}",
+                field=f"outputs.{output}",
             )
-    return PipelinePlan(_in_order(steps, makers), inputs, outputs, description.file)
+    steps = _named_as_outputs(_in_order(steps, makers), description.outputs)
+    return PipelinePlan(steps, inputs, tuple(description.outputs), description.file)
 
 
 def _inputs(
@@ -140,11 +140,11 @@ def _cycle(
 
 
 def _named_as_outputs(
-    description: PipelineDescription,
-) -> tuple[tuple[PipelineStep, ...], tuple[str, ...]]:
-    """The steps with the tensors that are outputs under the outputs' names, and these names."""
+    steps: tuple[PipelineStep, ...], outputs: Mapping[str, str]
+) -> tuple[PipelineStep, ...]:
+    """The steps with the tensors that are outputs under the outputs' names."""
     names: dict[str, str] = {}
-    for output, tensor in description.outputs.items():
+    for output, tensor in outputs.items():
         if tensor in names:
             raise InvalidArgument(
                 f"the tensor {tensor!r} is the output {names[tensor]!r} already; give it once",
@@ -152,8 +152,8 @@ def _named_as_outputs(
             )
         names[tensor] = output
     changed = {tensor: output for tensor, output in names.items() if tensor != output}
-    made = {tensor for step in description.steps for tensor in step.outputs}
-    read = {tensor for step in description.steps for tensor in step.reads}
+    made = {tensor for step in steps for tensor in step.outputs}
+    read = {tensor for step in steps for tensor in step.reads}
     for tensor, output in changed.items():
         if tensor in read - made:
             raise InvalidArgument(
@@ -165,10 +165,7 @@ def _named_as_outputs(
                 f"another tensor has the name {output!r}; rename one of them",
                 field=f"outputs.{output}",
             )
-    steps = tuple(
-        _renamed(step, lambda tensor: changed.get(tensor, tensor)) for step in description.steps
-    )
-    return steps, tuple(description.outputs)
+    return tuple(_renamed(step, lambda tensor: changed.get(tensor, tensor)) for step in steps)
 
 
 def _renamed(step: PipelineStep, name: Callable[[str], str]) -> PipelineStep:

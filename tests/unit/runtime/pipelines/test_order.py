@@ -71,6 +71,11 @@ def test_steps_that_wait_for_each_other_are_refused_with_the_way_around() -> Non
     assert error.field == "pipeline.toml: step 'p'"
 
 
+def test_an_error_calls_a_tensor_as_its_file_does_and_not_as_the_output_that_it_is() -> None:
+    steps = step("p", 'x="b"', 'a="y"') + step("q", 'x="a"', 'b="y"')
+    assert refused(steps + '[outputs]\nresult = "b"').message.startswith("takes the tensor 'b', ")
+
+
 def test_a_step_that_waits_for_itself_is_refused() -> None:
     error = refused(step("p", 'x="a"', 'a="y"') + '[outputs]\na = "a"')
     assert "'a'" in error.message
