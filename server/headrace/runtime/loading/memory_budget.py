@@ -183,8 +183,8 @@ class MemoryMeter:
         return self._measured(total)
 
     def give_up(self, key: NetworkKey, total: int) -> dict[NetworkKey, int]:
-        """Notes that a load has failed. Returns the same as `end`."""
-        del self._under_way[key]
+        """Notes that a load has failed, maybe before it was noted. Returns the same as `end`."""
+        self._under_way.pop(key, None)
         return self._measured(total)
 
     def freed(self, count: int) -> None:

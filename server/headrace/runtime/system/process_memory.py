@@ -27,9 +27,13 @@ def family_bytes(processes: Path = _PROCESSES) -> int:
 
 def _family(process: str, processes: Path) -> Iterator[str]:
     yield process
-    for thread in (processes / process / "task").glob("*/children"):
+    try:
+        threads = [*(processes / process / "task").iterdir()]
+    except OSError:  # it has ended, or no descriptor is left
+        return
+    for thread in threads:
         try:
-            children = thread.read_text().split()
+            children = (thread / "children").read_text().split()
         except OSError:  # it has ended
             continue
         for child in children:

@@ -127,6 +127,10 @@ def test_what_is_freed_meanwhile_and_loads_that_fail_are_left_out() -> None:
     assert meter.end(key("a"), 720) == {key("a"): 120}
 
 
+def test_a_load_may_fail_before_it_is_measured() -> None:
+    assert MemoryMeter().give_up(key("a"), 800) == {}
+
+
 def test_a_network_takes_its_weights_at_least_and_its_load_at_most() -> None:
     meter = MemoryMeter()
     meter.begin(key("a"), 100, 1000)

@@ -1,0 +1,38 @@
+"""The memory of a process and of those that it has started, read from a folder like /proc."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from headrace.runtime.system.process_memory import family_bytes
+
+
+def process(processes: Path, name: str, kibibytes: int, children: str = "") -> None:
+    folder = processes / name
+    (folder / "task" / "1").mkdir(parents=True)
+    (folder / "smaps_rollup").write_text(f"Rss: 9 kB\nPss: {kibibytes} kB\n")
+    (folder / "task" / "1" / "children").write_text(children)
+
+
+def test_a_process_counts_with_all_that_come_from_it(tmp_path: Path) -> None:
+    process(tmp_path, "self", 5, "7 8")
+    process(tmp_path, "7", 20, "9")
+    process(tmp_path, "9", 100)
+    assert family_bytes(tmp_path) == 125 * 1024  # the process 8 has ended
+
+
+def test_it_is_no_error_that_no_descriptor_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process(tmp_path, "self", 5, "7")
+    process(tmp_path, "7", 20)
+
+    def none_left(_: Path) -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "iterdir", none_left)
+    assert family_bytes(tmp_path) == 5 * 1024
