@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import re
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -115,6 +116,8 @@ class Residence(NamedTuple):
 
 USUAL: Final = Residence()
 
+_HALF_LIFE_SECONDS: Final = 300.0
+
 
 class NetworkKey(NamedTuple):
     """Identifies one load of one version of a network. No other load ever gets the same key.
@@ -139,6 +142,7 @@ class NetworkEntry:
             beside each other; None for a network that is alone under its name.
         again: begins a load of it; None if the server cannot load it again.
         memory_bytes: what it takes in memory, as its last load has shown; 0 before.
+        uses: how often it was used, as `uses_left` counts when it was last used.
         last_used: when its last request ended or, without one, when it was loaded, on the monotonic
             clock; 0.0 before.
         model_bytes: the size of the model, once it has been read.
@@ -156,9 +160,17 @@ class NetworkEntry:
     again: Callable[[], Future[NetworkEntry]] | None = None
     residence: Residence = USUAL
     memory_bytes: int = 0
+    uses: float = 0.0
     last_used: float = 0.0
     model_bytes: int = 0
     references: int = 0
     given_up: HeadraceError | None = None
     token: CancelToken = field(default_factory=CancelToken)
     on_drained: Callable[[], object] | None = None
+
+    def count_use(self, now: float, times: int = 1) -> None:
+        self.uses, self.last_used = self.uses_left(now) + times, now
+
+    def uses_left(self, now: float) -> float:
+        """How often it was used. A use counts half after `_HALF_LIFE_SECONDS`."""
+        return self.uses * math.exp2((self.last_used - now) / _HALF_LIFE_SECONDS)

@@ -37,7 +37,7 @@ from headrace.runtime.loading.entry import (
     plain_name,
 )
 from headrace.runtime.loading.executor import LoadExecutor, pass_on, together
-from headrace.runtime.loading.memory_budget import MemoryBudget
+from headrace.runtime.loading.memory_budget import MemoryBudget, WeightSize
 from headrace.runtime.loading.memory_room import MemoryRoom
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.loading.store import NetworkStore
@@ -323,7 +323,9 @@ class NetworkLife:
                 check_batch_size(network, request)
                 entry.record = Record(request, network)
                 self._networks.count_bytes(entry, lambda: sum(map(len, network.chunks())))
-                self.room.take(entry, load.budgets, network.weight_bytes if load.budgets else 0)
+                if load.budgets:
+                    weights = WeightSize(network.weight_bytes, network.widened_bytes)
+                    self.room.take(entry, load.budgets, weights)
                 executable = compile_network(entry)
             try:
                 for warm_up in request.warm_ups:

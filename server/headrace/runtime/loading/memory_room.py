@@ -1,7 +1,7 @@
 """The memory that networks take, and the room that loads wait for.
 
-A load waits on its own thread until there is room for it. Networks that were not used for longest
-leave for it. Afterwards it is measured what the network has taken.
+A load waits on its own thread until there is room for it. Networks that were used least leave for
+it. Afterwards it is measured what the network has taken.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headrace.runtime.loading.memory_budget import (
     LoadSize,
     MemoryBudget,
     MemoryMeter,
+    WeightSize,
     make_room,
 )
 
@@ -76,12 +77,12 @@ class MemoryRoom:
         self._queue: list[object] = []  # the loads that wait for room, in their order
         self._meter = MemoryMeter()
 
-    def take(self, entry: NetworkEntry, budgets: frozenset[str], weight_bytes: int) -> None:
+    def take(self, entry: NetworkEntry, budgets: frozenset[str], weights: WeightSize) -> None:
         """Waits until there is room for a load, and takes it. Does nothing if none is counted.
 
         Args:
             budgets: those that the network counts for.
-            weight_bytes: of its model.
+            weights: those of its model.
 
         Raises:
             ResourceExhausted: there is no room. The error says what is needed, and who has it.
@@ -89,7 +90,7 @@ class MemoryRoom:
         """
         if not budgets:
             return
-        size = LoadSize.of(weight_bytes, entry.memory_bytes)
+        size = LoadSize.of(weights, entry.memory_bytes)
         until = time.monotonic() + _PATIENCE_SECONDS
         with self._in_turn() as turn, self._heeding(entry):
             while True:
@@ -110,7 +111,7 @@ class MemoryRoom:
             self._charges[entry.key] = _Charge(entry, budgets, size)
         total = self._measure()
         with self._changed:
-            self._meter.begin(entry.key, weight_bytes, total)
+            self._meter.begin(entry.key, weights, total)
 
     def measured(self, entry: NetworkEntry) -> None:
         """Counts a network that has been loaded, when what only its load needed is free."""
@@ -237,6 +238,7 @@ def _holder(
         users=tuple(each.key for each in users if each.state is NetworkState.READY),
         held=any(each.state is not NetworkState.READY for each in users),
         busy=entry.references > 0,
+        uses=entry.uses_left(now),
         last_used=entry.last_used,
     )
 

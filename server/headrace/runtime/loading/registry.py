@@ -163,6 +163,7 @@ class NetworkRegistry:
             entry.again, entry.residence = again, residence
             if there is not None and there.state in COLD:
                 entry.memory_bytes = there.memory_bytes
+                entry.uses, entry.last_used = there.uses, there.last_used
             table.loading[name, version] = entry
             return entry
 
@@ -255,7 +256,8 @@ class NetworkRegistry:
             cold = table.entry(name, version, entry.device, record, entry.owner)
             cold.state, cold.again = NetworkState.EVICTED, entry.again
             cold.residence = entry.residence
-            cold.memory_bytes, cold.last_used = entry.memory_bytes, entry.last_used
+            cold.memory_bytes = entry.memory_bytes
+            cold.uses, cold.last_used = entry.uses, entry.last_used
             cold.load_seconds = entry.load_seconds
             drained = self._drain(table.put(cold), on_drained)
         self._drained(drained)
@@ -273,7 +275,7 @@ class NetworkRegistry:
             del self._table.loading[entry.key.name, entry.key.version]
             entry.executable = executable
             entry.state = NetworkState.READY
-            entry.last_used = time.monotonic()
+            entry.count_use(time.monotonic(), 0)
             drained = self._drain(self._table.put(entry), on_replaced_drained)
         self._drained(drained)
 
@@ -349,7 +351,7 @@ class NetworkRegistry:
         with self._lock:
             entry.references -= 1
             if job is not None:
-                entry.last_used = time.monotonic()
+                entry.count_use(time.monotonic())
             drained = entry.state is NetworkState.DRAINING and entry.references == 0
         if drained:
             self._drained([entry])

@@ -26,6 +26,7 @@ Dimension: TypeAlias = int | str | None
 """A fixed size, a symbol that means the same size wherever it occurs, or None if unknown."""
 
 _IR_OF_DEFAULTS = 4
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 LAYOUT = provenance.METADATA_PREFIX + "layout"
 
 
@@ -255,6 +256,16 @@ class Network:
     def weight_bytes(self) -> int:
         """The size of all initialisers and of all tensors in attributes, including those of bodies
         and functions."""
+        return sum(int(tensor.nbytes) for tensor in self._weights())
+
+    @cached_property
+    def widened_bytes(self) -> int:
+        """The same, with floats of 16 bits in float32."""
+        return self.weight_bytes + sum(
+            int(tensor.nbytes) for tensor in self._weights() if tensor.dtype in _HALVES
+        )
+
+    def _weights(self) -> Iterator[ir.TensorProtocol]:
         tensors: list[ir.TensorProtocol | None] = []
         for graph in naming.graphs(self.model):
             tensors += (value.const_value for value in graph.initializers.values())
@@ -265,7 +276,7 @@ class Network:
                 for attribute in node.attributes.data.values()
                 if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref()
             )
-        return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
+        return (tensor for tensor in tensors if tensor is not None)
 
     @cached_property
     def digest(self) -> str:

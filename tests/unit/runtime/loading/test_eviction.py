@@ -437,3 +437,16 @@ def test_a_request_that_saw_a_cold_network_does_not_load_it_again_when_it_is_the
     assert told.result(PATIENCE_SECONDS).error is None
     cold.loads.leave(waiter)
     assert len(plugin.compiled) == 1
+
+
+def test_single_requests_to_many_networks_do_not_drive_out_one_that_is_often_used(
+    core: Core,
+) -> None:
+    know(core, "often", "a", "b", "c", "d")
+    assert loaded(core, "often") is None
+    for _ in range(3):
+        use(core, "often")
+    for name in ("a", "b", "c", "d"):
+        assert loaded(core, name) is None
+        use(core, name)
+    assert states(core) == {"often": READY, "a": EVICTED, "b": EVICTED, "c": READY, "d": READY}

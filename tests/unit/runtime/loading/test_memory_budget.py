@@ -12,6 +12,7 @@ from headrace.runtime.loading.memory_budget import (
     LoadSize,
     MemoryBudget,
     MemoryMeter,
+    WeightSize,
     make_room,
 )
 
@@ -29,6 +30,11 @@ def holder(name: str, size: int, used: float = 0.0, **facts: object) -> Holder:
     return Holder(key(name), CPU, size * MIB, last_used=used, **facts)  # type: ignore[arg-type]
 
 
+def weights(size: int) -> WeightSize:
+    """Those of a network in float32."""
+    return WeightSize(size, size)
+
+
 def leaving(
     peak: int, later: int, *there: Holder, budget: MemoryBudget = BUDGET
 ) -> list[str] | None:
@@ -41,7 +47,12 @@ def test_a_network_that_fits_drives_nobody_out() -> None:
     assert leaving(30, 10, holder("a", 30), holder("b", 40)) == []
 
 
-def test_the_least_recently_used_leave_and_no_more_than_are_needed() -> None:
+def test_the_least_used_leave_and_no_more_than_are_needed() -> None:
+    there = holder("a", 30, uses=3.0), holder("b", 30, uses=1.0), holder("c", 30, uses=2.0)
+    assert leaving(50, 20, *there) == ["b", "c"]
+
+
+def test_of_networks_that_were_used_as_much_the_least_recently_used_leave() -> None:
     there = holder("a", 30, 3.0), holder("b", 30, 1.0), holder("c", 30, 2.0)
     assert leaving(50, 20, *there) == ["b", "c"]
 
@@ -97,8 +108,15 @@ def test_all_devices_may_share_one_budget() -> None:
 
 
 def test_a_load_is_expected_to_take_what_it_took_before() -> None:
-    assert LoadSize.of(10 * MIB) == (34 * MIB, 10 * MIB)
-    assert LoadSize.of(10 * MIB, 15 * MIB) == (39 * MIB, 15 * MIB)
+    assert LoadSize.of(weights(10 * MIB)) == (34 * MIB, 10 * MIB)
+    assert LoadSize.of(weights(10 * MIB), 50 * MIB) == (54 * MIB, 50 * MIB)
+
+
+def test_a_load_of_float16_may_take_what_float32_takes() -> None:
+    assert LoadSize.of(WeightSize(10 * MIB, 20 * MIB)) == (64 * MIB, 10 * MIB)
+    meter = MemoryMeter()
+    meter.begin(key("a"), WeightSize(10 * MIB, 20 * MIB), 0)
+    assert meter.end(key("a"), 40 * MIB) == {key("a"): 40 * MIB}
 
 
 # -- measuring --
@@ -106,22 +124,22 @@ def test_a_load_is_expected_to_take_what_it_took_before() -> None:
 
 def test_a_load_takes_what_the_memory_has_grown_by() -> None:
     meter = MemoryMeter()
-    meter.begin(key("a"), 100, 1000)
+    meter.begin(key("a"), weights(100), 1000)
     assert meter.end(key("a"), 1130) == {key("a"): 130}
 
 
 def test_loads_that_overlap_are_measured_when_the_last_one_has_ended() -> None:
     meter = MemoryMeter()
-    meter.begin(key("a"), 100, 1000)
-    meter.begin(key("b"), 300, 1300)
+    meter.begin(key("a"), weights(100), 1000)
+    meter.begin(key("b"), weights(300), 1300)
     assert meter.end(key("a"), 9000) == {}
     assert meter.end(key("b"), 1440) == {key("a"): 110, key("b"): 330}
 
 
 def test_what_is_freed_meanwhile_and_loads_that_fail_are_left_out() -> None:
     meter = MemoryMeter()
-    meter.begin(key("a"), 100, 1000)
-    meter.begin(key("b"), 50, 1100)
+    meter.begin(key("a"), weights(100), 1000)
+    meter.begin(key("b"), weights(50), 1100)
     meter.freed(400)
     assert meter.give_up(key("b"), 800) == {}
     assert meter.end(key("a"), 720) == {key("a"): 120}
@@ -133,9 +151,9 @@ def test_a_load_may_fail_before_it_is_measured() -> None:
 
 def test_a_network_takes_its_weights_at_least_and_its_load_at_most() -> None:
     meter = MemoryMeter()
-    meter.begin(key("a"), 100, 1000)
+    meter.begin(key("a"), weights(100), 1000)
     assert meter.end(key("a"), 900) == {key("a"): 100}
-    meter.begin(key("a"), MIB, 0)
+    meter.begin(key("a"), weights(MIB), 0)
     assert meter.end(key("a"), 500 * MIB) == {key("a"): 7 * MIB}
 
 

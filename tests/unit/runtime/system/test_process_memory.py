@@ -12,13 +12,17 @@ from headrace.runtime.system.process_memory import family_bytes
 
 
 def process(processes: Path, name: str, kibibytes: int, children: str = "") -> None:
+    """A process that has some memory, and beside it as much of files."""
     folder = processes / name
     (folder / "task" / "1").mkdir(parents=True)
-    (folder / "smaps_rollup").write_text(f"Rss: 9 kB\nPss: {kibibytes} kB\n")
+    (folder / "smaps_rollup").write_text(
+        "5580-7ffd ---p 00000000 00:00 0    [rollup]\n"
+        f"Rss: 9 kB\nPss: {2 * kibibytes} kB\nPss_File: {kibibytes} kB\n"
+    )
     (folder / "task" / "1" / "children").write_text(children)
 
 
-def test_a_process_counts_with_all_that_come_from_it(tmp_path: Path) -> None:
+def test_a_process_counts_with_its_children_and_without_pages_of_files(tmp_path: Path) -> None:
     process(tmp_path, "self", 5, "7 8")
     process(tmp_path, "7", 20, "9")
     process(tmp_path, "9", 100)
