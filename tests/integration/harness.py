@@ -269,6 +269,13 @@ def outcome_of(result: pb.InferStreamResult) -> str:
     return str(from_status(result.error).code.name)
 
 
+def changes(loaded: Any) -> list[str]:
+    """The notes of a load without the last one, which tells what its stages took."""
+    notes, stages = list(loaded.notes[:-1]), loaded.notes[-1]
+    assert stages.startswith("loaded by stage: "), stages
+    return notes
+
+
 def details_of(error: grpc.RpcError | status_pb2.Status) -> ErrorDetails:
     """All that the server said of an error."""
     if isinstance(error, status_pb2.Status):

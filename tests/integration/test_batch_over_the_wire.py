@@ -17,7 +17,7 @@ from headrace.testing.case import Case, parse
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import decode_values
 from headrace.wire.parameters import decode_parameter
-from tests.integration.harness import CALL_SECONDS, Server, details_of, until
+from tests.integration.harness import CALL_SECONDS, Server, changes, details_of, until
 
 IMAGE, MLP = networks.image(), networks.mlp()
 MANY = 24
@@ -173,13 +173,13 @@ def test_an_import_under_a_hint_is_measured_as_a_load_is(server: Server, load: A
     assert "times the throughput of requests apart, measured in" in again.notes[0]
     target = pb.Target(network="hinted-again")
     notes = server.stub.GetMetric(pb.GetMetricRequest(target=target, name="NOTES"))
-    assert decode_parameter(notes.value) == list(again.notes)
+    assert decode_parameter(notes.value) == changes(again)
     server.unload("hinted-again")
 
 
 def test_a_hint_can_be_told_to_leave_requests_apart(load: Any) -> None:
     hint = {"PERFORMANCE_HINT": "THROUGHPUT", "ALLOW_AUTO_BATCHING": "NO"}
-    assert list(load(MLP, "CPU", hint).notes) == []
+    assert changes(load(MLP, "CPU", hint)) == []
 
 
 @pytest.mark.parametrize(

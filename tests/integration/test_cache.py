@@ -16,7 +16,7 @@ from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.parameters import decode_parameter
-from tests.integration.harness import CALL_SECONDS, Server, details_of, until
+from tests.integration.harness import CALL_SECONDS, Server, changes, details_of, until
 
 _CONFIG = """
 devices = "STORED,GATED,LARGE,APART,TEMPLATE"
@@ -117,9 +117,9 @@ def test_a_client_cannot_lead_it_elsewhere(server: Server, folder: Path, name: s
 def test_a_device_that_exports_nothing_is_passed_by(server: Server, folder: Path) -> None:
     before = entries(folder)
     info = load(server, "TEMPLATE", "plain")
-    assert not info.notes
+    assert not changes(info)
     asked = load(server, "TEMPLATE", "asked", {"CACHE_DIR": "team-a"})
-    assert list(asked.notes) == ["not cached: TEMPLATE exports nothing that would load faster"]
+    assert changes(asked) == ["not cached: TEMPLATE exports nothing that would load faster"]
     assert server.total("headrace_cache_skipped_total", device="TEMPLATE") == 2
     assert entries(folder) == before
     server.unload("plain", "asked")
@@ -181,7 +181,7 @@ def test_a_full_disk_costs_a_note_and_a_warning(stranger: Server, folder: Path) 
     resource.prlimit(stranger.process.pid, resource.RLIMIT_FSIZE, (2**17, most))
     before, case = entries(folder), networks.mlp()
     info = load(stranger, "LARGE", "large")
-    assert list(info.notes) == ["not cached: the server could not keep it, its log says why"]
+    assert changes(info) == ["not cached: the server could not keep it, its log says why"]
     assert stranger.infer("large", case.inputs).keys() == case.expected().keys()
     assert stranger.total("headrace_cache_write_failures_total", device="LARGE") == 1
     assert entries(folder) == before

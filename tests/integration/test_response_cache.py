@@ -15,7 +15,7 @@ from headrace.oip import open_inference_pb2 as oip
 from headrace.oip import open_inference_pb2_grpc as oip_rpc
 from headrace.testing import networks
 from headrace.testing.case import parse
-from tests.integration.harness import CALL_SECONDS, Server, assert_settled
+from tests.integration.harness import CALL_SECONDS, Server, assert_settled, changes
 from tests.integration.test_rest import ask, tensor, told
 from tests.integration.test_shared_memory import got, in_region, infer, put, region
 from tests.support.open_inference import infer_request, outputs_of
@@ -198,7 +198,7 @@ def test_the_bound_of_the_server_is_told(tmp_path: Path) -> None:
         Client(server.address, token="bert" * 20) as bert,
     ):
         network = anna.load_network(CASE.model, device="CPU", config=CACHED, name="add")
-        (note,) = network.info.notes
+        (note,) = changes(network.info)
         assert "at most 1048576 bytes" in note
         for client in (anna, bert, anna):
             client.network("add").infer(CASE.inputs)

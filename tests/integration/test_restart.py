@@ -24,6 +24,7 @@ from tests.integration.harness import (
     CALL_SECONDS,
     Server,
     assert_settled,
+    changes,
     details_of,
     is_running,
     until,
@@ -182,7 +183,7 @@ def test_networks_compute_the_same_after_a_kill(story: Story) -> None:
 
 
 def test_the_key_that_signs_blobs_is_kept(story: Story) -> None:
-    assert not story.after.import_blob(story.blob, "again").notes
+    assert not changes(story.after.import_blob(story.blob, "again"))
     story.after.unload("again")
 
 

@@ -147,7 +147,8 @@ def test_a_load_has_its_stages(server: Server, collector: Collector) -> None:
     call = next(span for span in spans if span.kind == SERVER)
     (load,) = (span for span in spans if span.parent == call.id)
     assert load.name == "load staged"
-    assert names_below(spans, load.id) == ["read", "compile"]
+    stages = names_below(spans, load.id)
+    assert stages == ["read", "check", "check", "compile", "transform", "check", "publish"]
     nest(spans, outside={""})
 
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from headrace.client import Client, Network
 from headrace.client.errors import InvalidArgument
-from tests.integration.harness import Server
+from tests.integration.harness import Server, changes
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -113,7 +113,7 @@ def test_devices_compute_it(
     with Client(server.address, timeout=_SECONDS) as client:
         network = client.load_network(repository="large", device=device, name="n")
         assert_right(network, x, expected)
-        assert not network.notes
+        assert not changes(network)
         network.unload()
     assert "Traceback" not in server.log(), server.log()
 

@@ -66,7 +66,8 @@ class NetworkInfo:
         config: the effective configuration.
         from_cache: whether compilation was skipped. On a virtual device, whether it was skipped
             for at least one of its devices.
-        notes: what the server did that the caller did not ask for.
+        notes: what the server did that the caller did not ask for, and last, what each stage of the
+            load took.
         execution_devices: the physical devices that run it.
         origin: ``client``, ``repository`` or ``import``.
         states: inputs that the server keeps between the requests of a session, each with the

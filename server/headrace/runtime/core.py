@@ -26,7 +26,7 @@ from headrace.runtime.device.state import DeviceState, DeviceStates
 from headrace.runtime.errors import AlreadyExists, Cancelled, HeadraceError
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.timer import Timer
-from headrace.runtime.execution.trace import Span, traced
+from headrace.runtime.execution.trace import Span
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.loading import blob as blobs
@@ -224,8 +224,8 @@ class Core:
         span = self._load_span(request, replace)
         return self._life.load(
             request,
-            traced(span, "read", read),
-            traced(span, "compile", compile_network),
+            read,
+            compile_network,
             replace=replace,
             span=span,
             budgets=budgets,
@@ -413,8 +413,8 @@ class Core:
         span = self._load_span(request, replace)
         return self._life.load(
             request,
-            traced(span, "read", network),
-            traced(span, "compile", lambda entry: self._load(entry, request, device)),
+            network,
+            lambda entry: self._load(entry, request, device),
             replace=replace,
             on_disk=on_disk,
             owner=owner,

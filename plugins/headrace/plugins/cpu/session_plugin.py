@@ -36,6 +36,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.extension import merge_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
+from headrace.runtime.system.load_stages import load_stage
 
 _NOT_OPTIMIZED: Final = (
     "not optimised, because ONNX Runtime refuses its own optimised form of this network, or gets "
@@ -127,7 +128,8 @@ class SessionPlugin(CompiledPlugin):
     def _compile(
         self, network: Network, config: Configuration, token: CancelToken
     ) -> SessionNetwork:
-        wrong = network.derived(("refused", self), lambda: self._refused(network))
+        with load_stage("check"):
+            wrong = network.derived(("refused", self), lambda: self._refused(network))
         if wrong:
             raise UnsupportedLayers(self.name, wrong)
         readable = network.derived(

@@ -43,6 +43,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.extension import merge_functions, write_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.asker import current_asker
+from headrace.runtime.system.load_stages import load_stage
 from headrace.runtime.transform.options import NetworkOptions, options_to_json
 from headrace.runtime.transform.query import QueryResult, query_network
 from headrace.runtime.transform.transform import Transformation, transform_network
@@ -191,7 +192,8 @@ class CompiledPlugin(Device):
 
     def _compile_checked(self, load: Load, config: Configuration, make: Compile) -> LoadResult:
         network = load.network
-        transformed = self._transformed(network, config, load.options)
+        with load_stage("transform"):
+            transformed = self._transformed(network, config, load.options)
         if not self.compile_checks_support:
             self._refuse_unsupported(network, transformed, config)
         try:
@@ -219,7 +221,9 @@ class CompiledPlugin(Device):
     def _refuse_unsupported(
         self, network: Network, transformed: Network, config: Configuration
     ) -> None:
-        if unsupported := self._query(network, transformed, config).unsupported:
+        with load_stage("check"):
+            unsupported = self._query(network, transformed, config).unsupported
+        if unsupported:
             raise UnsupportedLayers(self.name, unsupported)
 
     def _query(self, network: Network, transformed: Network, config: Configuration) -> QueryResult:

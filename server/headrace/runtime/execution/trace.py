@@ -15,6 +15,8 @@ from functools import partial
 from random import getrandbits
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from headrace.runtime.system.load_stages import Ended
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -188,24 +190,17 @@ def names(span: Span | None) -> dict[str, str]:
     return {} if span is None else {"trace_id": span.trace_id, "span_id": span.span_id}
 
 
-def traced(span: Span | None, name: str, function: Callable[P, T]) -> Callable[P, T]:
-    """The function, whose call becomes a part of `span` if there is one."""
+def parts_of(span: Span | None) -> Ended | None:
+    """Takes the stages of a load, which become parts of `span` if there is one."""
     if span is None:
-        return function
+        return None
 
-    def call(*arguments: P.args, **named: P.kwargs) -> T:
-        start = time.monotonic()
-        error: BaseException | None = None
-        try:
-            return function(*arguments, **named)
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            span.add(name, start, time.monotonic(), status_of(error))
-            error = None  # otherwise its traceback and this frame would keep each other
+    def ended(name: str, start: float, end: float, error: BaseException | None) -> None:
+        part = span.child(name, start)
+        if part is not None:
+            part.finish(end, status_of(error))
 
-    return call
+    return ended
 
 
 def timed(span: Span | None, function: Callable[P, T]) -> Callable[P, T]:

@@ -22,6 +22,7 @@ from headrace.runtime.intake.stripping import strip
 from headrace.runtime.intake.tensors import TensorData
 from headrace.runtime.system.buffers import Buffer
 from headrace.runtime.system.graph_memory import watched
+from headrace.runtime.system.load_stages import load_stage
 from headrace.runtime.system.mapped_files import MappedFiles
 
 __all__ = ["Limits", "from_bytes", "from_file"]
@@ -123,7 +124,8 @@ def _model(
         ) from None
     maps = zip_maps.replace_zip_maps(proto)
     repeated = _give_once(proto.graph)
-    in_order = check_model(proto, limits, tensors)
+    with load_stage("check"):
+        in_order = check_model(proto, limits, tensors)
     try:
         model = watched(ir.from_proto(proto))
         if not in_order:
@@ -139,8 +141,9 @@ def _model(
     if notes is not None:
         notes.extend(zip_maps.note(*entry) for entry in maps.items())
         notes.extend(f"output {name!r} is listed twice, and given once" for name in repeated)
-    settle_functions(model, limits)
-    check_references(model)
+    with load_stage("check"):
+        settle_functions(model, limits)
+        check_references(model)
     tensors.attach(model, spooled=spooled)
     naming.name_layers(model.graph)
     for function in model.functions.values():

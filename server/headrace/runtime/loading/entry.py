@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -143,6 +143,7 @@ class NetworkEntry:
         again: begins a load of it; None if the server cannot load it again.
         memory_bytes: what it takes in memory, as its last load has shown; 0 before.
         uses: how often it was used, as `uses_left` counts when it was last used.
+        stage_seconds: what each stage of its load took; empty before it has ended.
         last_used: when its last request ended or, without one, when it was loaded, on the monotonic
             clock; 0.0 before.
         model_bytes: the size of the model, once it has been read.
@@ -157,6 +158,7 @@ class NetworkEntry:
     reason: str = ""
     executable: ExecutableNetwork | None = None
     load_seconds: float = 0.0
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
     again: Callable[[], Future[NetworkEntry]] | None = None
     residence: Residence = USUAL
     memory_bytes: int = 0

@@ -25,7 +25,7 @@ from headrace.runtime.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from headrace.runtime.execution.trace import Span, ends_with, timed
+from headrace.runtime.execution.trace import Span, ends_with, parts_of, timed
 from headrace.runtime.loading.batch_size import check_batch_size
 from headrace.runtime.loading.entry import (
     COLD,
@@ -49,6 +49,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.system.garbage import count_loaded
 from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.system.interruption import interruptible
+from headrace.runtime.system.load_stages import LoadStages, told
 from headrace.runtime.system.process_memory import family_bytes
 from headrace.runtime.transform.options import LoadRequest
 
@@ -87,6 +88,7 @@ class _Load:
 
     entry: NetworkEntry
     on_disk: bool
+    stages: LoadStages
     budgets: frozenset[str] = frozenset()
     cold: bool = False
     remains: Weights | None = None
@@ -168,7 +170,7 @@ class NetworkLife:
             residence=residence,
             cold=cold,
         )
-        load = _Load(entry, on_disk, budgets, cold)
+        load = _Load(entry, on_disk, LoadStages(parts_of(span)), budgets, cold)
         begin = timed(span, partial(self._load, load, read, compile_network))
         try:
             future = self._loads.submit(begin, entry.token)
@@ -314,24 +316,27 @@ class NetworkLife:
         read: Callable[[], Network],
         compile_network: Callable[[NetworkEntry], ExecutableNetwork],
     ) -> NetworkEntry:
-        start, entry = time.monotonic(), load.entry
+        start, entry, stages = time.monotonic(), load.entry, load.stages
         request: LoadRequest = entry.record.request
         try:
             self._raise_if_cancelled(entry)
-            with interruptible(entry.token):
-                network = read()
+            with interruptible(entry.token), stages.within():
+                with stages.timed("read"):
+                    network = read()
                 check_batch_size(network, request)
                 entry.record = Record(request, network)
                 self._networks.count_bytes(entry, lambda: sum(map(len, network.chunks())))
                 if load.budgets:
                     weights = WeightSize(network.weight_bytes, network.widened_bytes)
                     self.room.take(entry, load.budgets, weights)
-                executable = compile_network(entry)
+                with stages.timed("compile"):
+                    executable = compile_network(entry)
             try:
-                for warm_up in request.warm_ups:
-                    run_warm_up(executable.behind, warm_up, entry.token)
-                entry.load_seconds = time.monotonic() - start
-                self._save_and_publish(load, executable)
+                with stages.timed("publish"):
+                    for warm_up in request.warm_ups:
+                        run_warm_up(executable.behind, warm_up, entry.token)
+                    entry.load_seconds = time.monotonic() - start
+                    self._save_and_publish(load, executable)
             except BaseException:
                 executable.close()
                 del executable
@@ -339,6 +344,12 @@ class NetworkLife:
         except BaseException as error:
             self._fail(load, error)
             raise
+        entry.stage_seconds = stages.seconds
+        self._counters.observe_stages(stages.seconds)
+        device, took = executable.place.device, told(stages.seconds)
+        facts = {"network": entry.key.name, "version": entry.key.version, "device": device}
+        text = "network %s is loaded on %s, in %.3f s: %s"
+        _log.info(text, shown(entry), device, entry.load_seconds, took, extra=facts)
         network.forget_pages()  # not entry.record.network: it may be None by now
         count_loaded(network.size)
         return entry
@@ -397,10 +408,6 @@ class NetworkLife:
             if executable.notes:
                 counters.series.get(NOTES).add(len(executable.notes))
             self._networks.publish(entry, executable, self._close_later)
-        device, seconds = executable.place.device, entry.load_seconds
-        facts = {"network": entry.key.name, "version": entry.key.version, "device": device}
-        text = "network %s is loaded on %s, in %.3f s"
-        _log.info(text, shown(entry), device, seconds, extra=facts)
 
     def _fail(self, load: _Load, error: BaseException) -> None:
         entry = load.entry

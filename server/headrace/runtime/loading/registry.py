@@ -258,7 +258,7 @@ class NetworkRegistry:
             cold.residence = entry.residence
             cold.memory_bytes = entry.memory_bytes
             cold.uses, cold.last_used = entry.uses, entry.last_used
-            cold.load_seconds = entry.load_seconds
+            cold.load_seconds, cold.stage_seconds = entry.load_seconds, entry.stage_seconds
             drained = self._drain(table.put(cold), on_drained)
         self._drained(drained)
         return True

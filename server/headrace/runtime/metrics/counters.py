@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
 
@@ -123,6 +123,7 @@ class Counters:
         self._http: dict[str, dict[str, int]] = {}
         self._refused: list[dict[str, int]] = []
         self._cold: Counter[str] = Counter()
+        self._stages = SeriesTable()
 
     def device(self, name: str) -> DeviceCounters:
         """The counters of a device, made at the first call."""
@@ -191,6 +192,11 @@ class Counters:
         with self._lock:
             self._cold[network] += 1
 
+    def observe_stages(self, seconds: Mapping[str, float]) -> None:
+        """Counts what each stage of a load took."""
+        for name, took in seconds.items():
+            self._stages.get(families.LOAD_STAGE_SECONDS, name).add(took)
+
     def snapshot(self) -> Snapshot:
         with self._lock:
             devices = list(self._devices.values())
@@ -218,4 +224,4 @@ class Counters:
         ]
         if self._cache is not None:
             counted.append(self._cache.snapshot())
-        return (*chain.from_iterable(counted), *calls)
+        return (*chain.from_iterable(counted), *calls, *self._stages.snapshot())

@@ -15,6 +15,7 @@ REQUEST_SECONDS: Final = (
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
 )
 LOAD_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+LOAD_STAGES: Final = (0.001, 0.0025, 0.005, *LOAD_SECONDS)
 BATCH_SIZES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 _DEVICE, _KIND, _NETWORK = ("device",), ("device", "kind"), ("network", "version", "device")
@@ -105,6 +106,13 @@ NETWORK_LOAD_SECONDS: Final = Family(
     _NETWORK,
     "Time that loads of the network took.",
     LOAD_SECONDS,
+)
+LOAD_STAGE_SECONDS: Final = Family(
+    "load_stage_seconds",
+    "histogram",
+    ("stage",),
+    "Time that a stage of a load took: read, check, transform, compile, publish.",
+    LOAD_STAGES,
 )
 NETWORK_MEMORY_BYTES: Final = Family(
     "network_memory_bytes",
@@ -250,6 +258,7 @@ FAMILIES: Final = (
     NETWORK_REQUESTS,
     NETWORK_REQUEST_SECONDS,
     NETWORK_LOAD_SECONDS,
+    LOAD_STAGE_SECONDS,
     NETWORK_MEMORY_BYTES,
     MEMORY_BUDGET_BYTES,
     EVICTIONS,

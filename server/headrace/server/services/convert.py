@@ -14,6 +14,7 @@ from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
 from headrace.runtime.network.graph import Graph
 from headrace.runtime.network.network import Layer, Port
+from headrace.runtime.system.load_stages import told
 from headrace.runtime.transform.options import InputOptions, NetworkOptions, OutputOptions
 from headrace.runtime.transform.query import QueryResult
 from headrace.server.repository.repository import RepositoryVersion
@@ -100,6 +101,8 @@ def network_info(entry: NetworkEntry, name: str, *, listed: bool = False) -> pb.
         info.config.update(executable.config.shown_strings())
         info.from_cache = executable.loaded_from_cache
         info.notes.extend(executable.notes)
+        if entry.stage_seconds:
+            info.notes.append(f"loaded by stage: {told(entry.stage_seconds)}")
         devices = executable.get_metric("EXECUTION_DEVICES")
         if isinstance(devices, list):
             info.execution_devices.extend(devices)

@@ -16,9 +16,9 @@ from headrace.runtime.execution.trace import (
     Trace,
     ends_with,
     names,
+    parts_of,
     status_of,
     timed,
-    traced,
 )
 
 
@@ -102,19 +102,19 @@ def test_ids_are_hexadecimal_in_logs_and_metrics(request_span: Span) -> None:
     assert abs(exemplar.seconds - time.time()) < 60
 
 
-def test_a_function_becomes_a_part_with_its_status(emitted: Emitted, request_span: Span) -> None:
-    def fail() -> None:
-        raise NotFound("no")
-
-    assert traced(request_span, "read", lambda number: number + 1)(2) == 3
-    with pytest.raises(NotFound):
-        traced(request_span, "compile", fail)()
+def test_a_stage_of_a_load_becomes_a_part_with_its_status(
+    emitted: Emitted, request_span: Span
+) -> None:
+    ended = parts_of(request_span)
+    assert ended is not None
+    ended("read", 1.0, 2.0, None)
+    ended("compile", 2.0, 3.0, NotFound("no"))
     request_span.trace.end()
-    assert [(span.name, span.status) for span in emitted.handed[0]] == [
-        ("read", ""),
-        ("compile", "NOT_FOUND"),
+    assert [(span.name, span.end - span.start, span.status) for span in emitted.handed[0]] == [
+        ("read", 1.0, ""),
+        ("compile", 1.0, "NOT_FOUND"),
     ]
-    assert traced(None, "read", fail) is fail
+    assert parts_of(None) is None
 
 
 @pytest.mark.parametrize(

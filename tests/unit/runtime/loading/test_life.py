@@ -570,5 +570,5 @@ def test_the_log_says_which_networks_come_and_go(
         load(core).result(PATIENCE_SECONDS)
         core.unload_network("m").result(PATIENCE_SECONDS)
     loaded, unloaded = caplog.messages
-    assert re.fullmatch(r"network m is loaded on HOOK\S*, in \d+\.\d{3} s", loaded)
+    assert re.fullmatch(r"network m is loaded on HOOK\S*, in \d+\.\d{3} s: read \d.*", loaded)
     assert unloaded == "network m is unloaded"

@@ -53,6 +53,7 @@ def counters() -> Counters:
     network.accept()
     network.observe(Outcome.COMPLETED, 0.004, 8)
     network.observe_load(1.5)
+    counters.observe_stages({"read": 0.02})
     counters.grpc("Infer")["OK"] = 1
     return counters
 

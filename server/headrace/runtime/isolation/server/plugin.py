@@ -47,6 +47,7 @@ from headrace.runtime.isolation.wire.descriptions import (
 from headrace.runtime.network.extension import write_functions
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.backoff import Backoff
+from headrace.runtime.system.load_stages import current_stages
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
 
@@ -185,6 +186,8 @@ class IsolatedPlugin(Device):
         host = self._used_host()
         worker_network = WorkerNetwork(load, self.device_id(effective))
         facts = host.load(worker_network, load.token)
+        if (stages := current_stages()) is not None:
+            stages.add(facts["stages"])
         try:
             loaded = IsolatedNetwork(
                 load.network,

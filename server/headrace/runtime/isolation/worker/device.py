@@ -36,6 +36,7 @@ from headrace.runtime.network.memory import Weights, forget_locals, use
 from headrace.runtime.network.network import Network
 from headrace.runtime.system.allocator import release_memory
 from headrace.runtime.system.graph_memory import free_graphs
+from headrace.runtime.system.load_stages import LoadStages
 from headrace.runtime.transform.options import options_from_json
 
 
@@ -169,12 +170,14 @@ class WorkerDevice:
         native = bytes(call.files[1]) if len(call.files) > 1 else b""
         options = options_from_json(call.arguments["options"])
         load = Load(network, call.arguments["config"], options, native, call.token)
-        loaded = self._plugin.load_network(load)
+        stages = LoadStages()
+        with stages.within():
+            loaded = self._plugin.load_network(load)
         number = next(self._numbers)
         counters = NetworkCounters("", self._plugin.name)  # the server knows the network's name
         try:
             loaded.count_as("", counters)
-            facts = _facts(number, loaded)
+            facts = {**_facts(number, loaded), "stages": stages.seconds}
         except BaseException:
             loaded.close()  # the server does not hear of it
             raise
