@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-import structlog
 
 _GRACE_SECONDS = 60.0
 
@@ -62,4 +61,3 @@ def _logging_is_restored() -> Iterator[None]:
     root.setLevel(level)
     for name in ("headrace", "onnx_ir", "uvicorn"):
         logging.getLogger(name).setLevel(logging.NOTSET)
-    structlog.reset_defaults()

@@ -73,14 +73,14 @@ RUNTIME = (
 )
 # What a package must not import of others'.
 FORBIDDEN = {
-    "headrace.runtime": {"grpc", "grpc_status", "prometheus_client", "structlog"},
-    "headrace.sdk": {"grpc", "grpc_status", "prometheus_client", "structlog"},
+    "headrace.runtime": {"grpc", "grpc_status", "prometheus_client"},
+    "headrace.sdk": {"grpc", "grpc_status", "prometheus_client"},
     "headrace.plugins": {"grpc", "grpc_status"},
     "headrace.wire": {"onnx", "onnx_ir", "onnxruntime"},
     "headrace.protobuf": {"grpc", "google", "asyncio", "numpy"},
     "headrace.ipc": {"grpc", "grpc_status", "asyncio", "onnx", "onnx_ir", "onnxruntime"},
     "headrace.http2": {"grpc", "grpc_status", "asyncio", "socket", "threading"},
-    "headrace.client": {"onnx", "onnx_ir", "onnxruntime", "prometheus_client", "structlog"},
+    "headrace.client": {"onnx", "onnx_ir", "onnxruntime", "prometheus_client"},
 }
 
 

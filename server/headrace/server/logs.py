@@ -1,12 +1,13 @@
 """Structured logs on stderr, as text for people or JSON for machines, with one event a line.
 
-structlog's loggers and the standard library's (the runtime's, grpc's, asyncio's) go through one
-handler, so that every line has the same form and a time stamp. A line that a request causes also
-has the request's id, and the name of its caller if the caller has one.
+All loggers are the standard library's and go through one handler, so that every line has the same
+form and a time stamp. What a call gives as `extra` are the event's values. A line that a request
+causes also has the request's id, and the name of its caller if the caller has one.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -15,11 +16,10 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 import grpc
-import structlog
-from structlog.typing import EventDict, Processor
 
 from headrace.runtime.execution.trace import names
 from headrace.server.access.identity import ANONYMOUS, CALLER, STRANGER
@@ -29,8 +29,13 @@ ROOT = "headrace"
 
 _TEXT_LENGTH: Final = 8192
 _VALUE_LENGTH: Final = 1024
-_LONG: Final = ("event", "exception")
-_INDENTED: Final = "exception"
+_LONG: Final = ("event", "exception", "stack")
+_OF_EVERY_RECORD: Final = frozenset(
+    [*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"]
+)
+_PLAIN: Final = re.compile(r"[^\s='\"\\]*")
+"""Values of text lines that need no quotes."""
+_COLORS: Final = {"debug": 32, "info": 32, "warning": 33, "error": 31, "critical": 31}
 
 # What would begin another line, or change what a terminal shows.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -60,35 +65,8 @@ def configure_logging(
         The installed handler.
     """
     target = stream if stream is not None else sys.stderr
-    shared: list[Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        _of_the_request,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        # Cached loggers would keep the processors of an earlier call.
-        cache_logger_on_first_use=False,
-    )
     handler = _Handler(target)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_rendering(form, target),
-            ],
-        )
-    )
+    handler.setFormatter(_Json() if form == "json" else _Text(target.isatty()))
     root = logging.getLogger()
     for installed in [each for each in root.handlers if isinstance(each, _Handler)]:
         root.removeHandler(installed)
@@ -106,58 +84,82 @@ class _Handler(logging.StreamHandler[TextIO]):
     """Marks the handler as ours, so that the next configuration can replace it."""
 
 
-def _rendering(form: str, target: TextIO) -> list[Processor]:
-    # Tracebacks leave out local variables, which may hold a client's data or a key. They become
-    # text first, so that they are bounded too.
-    shared: list[Processor] = [structlog.processors.format_exc_info, _bounded]
-    if form == "json":
-        return [*shared, structlog.processors.JSONRenderer()]
-    return [*shared, _on_one_line, structlog.dev.ConsoleRenderer(colors=target.isatty())]
+class _Events(logging.Formatter):
+    """Makes a record an event: its values by name, each bounded."""
+
+    def event(self, record: logging.LogRecord) -> dict[str, Any]:
+        event = {
+            "timestamp": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="microseconds")
+            .replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **_of_the_request(),
+            **{key: value for key, value in vars(record).items() if key not in _OF_EVERY_RECORD},
+        }
+        # A traceback without local variables, which may hold a client's data or a key.
+        if record.exc_info:
+            event["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            event["stack"] = record.stack_info
+        return {key: _bounded(key, value) for key, value in event.items()}
 
 
-def _of_the_request(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Adds the id, the caller and the span of the request that this task or thread works for."""
+class _Json(_Events):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(self.event(record))
+
+
+class _Text(_Events):
+    """Writes no character that would begin another line, or control the terminal that shows it. A
+    traceback keeps its lines. They are indented, so that none of them looks like an event."""
+
+    def __init__(self, colored: bool) -> None:
+        super().__init__()
+        self._colored = colored
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = self.event(record)
+        level = f"{event.pop('level'):<9}"
+        if self._colored:
+            level = f"\x1b[{_COLORS.get(level.strip(), 0)}m{level}\x1b[0m"
+        blocks = [event.pop(key) for key in ("exception", "stack") if key in event]
+        time, logger = event.pop("timestamp"), event.pop("logger")
+        line = f"{time} [{level}] {_escaped(event.pop('event')):<30} [{logger}]"
+        for key, value in sorted(event.items()):
+            text = str(value)
+            plain = text.isprintable() and _PLAIN.fullmatch(text)
+            line += f" {key}={text if plain else repr(text)}"
+        below = [f"    {_escaped(each)}" for block in blocks for each in block.split("\n")]
+        return "\n".join([line, *below])
+
+
+def _of_the_request() -> dict[str, str]:
+    """The id, the caller and the span of the request that this task or thread works for."""
+    facts = names(CURRENT_SPAN.get())
     identifier = CURRENT_REQUEST.get()
     if identifier:
-        event.setdefault("request_id", identifier)
+        facts["request_id"] = identifier
     caller = CALLER.get()
     if caller is not ANONYMOUS and caller is not STRANGER:
-        event.setdefault("who", caller.name)
-    for key, text in names(CURRENT_SPAN.get()).items():
-        event.setdefault(key, text)
-    return event
+        facts["who"] = caller.name
+    return facts
 
 
-def _bounded(_logger: Any, _method: str, event: EventDict) -> EventDict:
+def _bounded(key: str, value: object) -> object:
     """Cuts the event and its traceback to 8 KiB, and each other value to 1 KiB, because a client
     may have chosen the names in them."""
-    for key, value in event.items():
-        if value is None or isinstance(value, bool | int | float):
-            continue
-        most = _TEXT_LENGTH if key in _LONG else _VALUE_LENGTH
-        text = value if isinstance(value, str) else repr(value)
-        half = most // 2
-        event[key] = text if len(text) <= most else f"{text[:half]}…{text[-half:]}"
-    return event
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    most = _TEXT_LENGTH if key in _LONG else _VALUE_LENGTH
+    text = value if isinstance(value, str) else repr(value)
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}…{text[-half:]}"
 
 
-def _on_one_line(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Escapes what would begin another line of text, or control the terminal that shows it.
-
-    A traceback keeps its lines. They are indented, so that none of them looks like an event.
-    """
-    for key, value in event.items():
-        if isinstance(value, str):
-            lines = value.split("\n") if key == _INDENTED else [value]
-            shown = [_UNPRINTABLE.sub(_escaped, line) for line in lines]
-            event[key] = (
-                "\n".join(f"    {line}" for line in shown) if key == _INDENTED else shown[0]
-            )
-    return event
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escaped(text: str) -> str:
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class Ration:
@@ -205,7 +207,9 @@ def log_internal_error(error: BaseException, *, where: str, request: str = "") -
     """
     error_id = new_request_id()
     facts = {"request_id": request} if request else {}
-    structlog.get_logger(f"{ROOT}.server").error(
-        "internal error", error_id=error_id, where=where, **facts, exc_info=error
+    logging.getLogger(f"{ROOT}.server").error(
+        "internal error",
+        extra={"error_id": error_id, "where": where, **facts},
+        exc_info=error,
     )
     return error_id

@@ -11,7 +11,6 @@ from contextvars import copy_context
 
 import onnx
 import pytest
-import structlog
 
 from headrace.runtime.execution.trace import Span, Trace, names
 from headrace.runtime.loading.executor import LoadExecutor
@@ -35,7 +34,7 @@ def events(stream: io.StringIO) -> list[dict[str, object]]:
 def test_json_has_one_object_a_line_with_level_logger_and_time() -> None:
     stream = io.StringIO()
     configure_logging("info", "json", stream)
-    structlog.get_logger("headrace.server").info("loaded", network="m")
+    logging.getLogger("headrace.server").info("loaded", extra={"network": "m"})
     (event,) = events(stream)
     assert event["event"] == "loaded"
     assert event["network"] == "m"
@@ -47,7 +46,7 @@ def test_json_has_one_object_a_line_with_level_logger_and_time() -> None:
 def test_text_has_the_time_the_event_and_its_values() -> None:
     stream = io.StringIO()
     configure_logging("info", "text", stream)
-    structlog.get_logger("headrace.server").info("loaded", network="m")
+    logging.getLogger("headrace.server").info("loaded", extra={"network": "m"})
     line = stream.getvalue()
     assert line.count("\n") == 1
     assert "T" in line.split()[0]
@@ -64,14 +63,34 @@ def test_the_standard_librarys_loggers_have_the_same_form() -> None:
     assert (event["event"], event["device"], event["level"]) == ("3 jobs", "CPU", "info")
 
 
+def test_a_value_of_text_is_quoted_where_it_could_be_taken_for_more() -> None:
+    stream = io.StringIO()
+    configure_logging("info", "text", stream)
+    facts = {"n": 3, "two": "two words", "more": "x who=me", "quote": "it's", "empty": ""}
+    logging.getLogger("headrace.test").info("said", extra=facts)
+    said = "empty= more='x who=me' n=3 quote=\"it's\" two='two words'\n"
+    assert stream.getvalue().endswith(said)
+
+
+def test_only_a_terminal_is_shown_colors() -> None:
+    stream = io.StringIO()
+    monitor = io.StringIO()
+    monitor.isatty = lambda: True  # type: ignore[method-assign]
+    for each in (stream, monitor):
+        configure_logging("info", "text", each)
+        logging.getLogger("headrace.test").warning("said")
+    assert "\x1b" not in stream.getvalue()
+    assert "\x1b[33mwarning" in monitor.getvalue()
+
+
 def test_events_below_the_level_are_left_out() -> None:
     stream = io.StringIO()
     configure_logging("info", "json", stream)
-    structlog.get_logger("headrace.server").debug("request")
+    logging.getLogger("headrace.server").debug("request")
     logging.getLogger("headrace.runtime").debug("hop")
     assert stream.getvalue() == ""
     configure_logging("debug", "json", stream)
-    structlog.get_logger("headrace.server").debug("request")
+    logging.getLogger("headrace.server").debug("request")
     assert events(stream)[0]["event"] == "request"
 
 
@@ -101,7 +120,7 @@ def test_configuring_again_replaces_the_earlier_stream() -> None:
     first, second = io.StringIO(), io.StringIO()
     configure_logging("info", "json", first)
     configure_logging("info", "json", second)
-    structlog.get_logger("headrace.server").info("once")
+    logging.getLogger("headrace.server").info("once")
     assert first.getvalue() == ""
     assert len(events(second)) == 1
 
@@ -114,13 +133,13 @@ def test_the_request_and_its_caller_are_on_every_line_that_they_cause() -> None:
     def request(caller: Identity) -> None:
         CURRENT_REQUEST.set("abc")
         CALLER.set(caller)
-        structlog.get_logger("headrace.server").info("inside")
+        logging.getLogger("headrace.server").info("inside")
         logging.getLogger("headrace.runtime").info("inside too")
 
     copy_context().run(request, ci)
     copy_context().run(request, STRANGER)
     logging.getLogger("headrace.runtime").info("a part", extra={"request_id": "its own"})
-    structlog.get_logger("headrace.server").info("outside")
+    logging.getLogger("headrace.server").info("outside")
     shown = [(event.get("request_id"), event.get("who")) for event in events(stream)]
     assert shown == [
         *[("abc", "token:ci")] * 2,
@@ -206,13 +225,13 @@ def test_a_line_of_a_traced_request_has_the_ids_of_its_span() -> None:
     span = Span(Trace(1, lambda _: None), "request", 0, 1.0, "server")
     token = CURRENT_SPAN.set(span)
     try:
-        structlog.get_logger("headrace.server").info("one")
+        logging.getLogger("headrace.server").info("one")
         log_internal_error(RuntimeError(), where="Infer")
     finally:
         CURRENT_SPAN.reset(token)
     other = Span(Trace(2, lambda _: None), "request", 0, 1.0, "server")
     logging.getLogger("headrace.runtime").info("a device's thread", extra=names(other))
-    structlog.get_logger("headrace.server").info("none")
+    logging.getLogger("headrace.server").info("none")
     one, error, another, none = events(stream)
     assert (one["trace_id"], one["span_id"]) == (f"{1:032x}", span.span_id)
     assert error["span_id"] == span.span_id
