@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 
+from headrace.plugins.multi.contest import WORTH
 from headrace.testing import networks
 from headrace.testing.compare import assert_same_outputs
 from tests.integration.callers import Callers, relu
@@ -19,6 +22,8 @@ from tests.integration.listed_devices import FRAGILE, held, metric, serving, set
 
 DEVICES = "CPU,TEMPLATE,HETERO,MULTI,AUTO,BATCH,SLOW,FRAGILE,MISSING"
 CONFIG = f"""
+[plugins.AUTO.config]
+CHOICE = "PRIORITY"
 [plugins.SLOW]
 factory = "tests.support.gated_device:create_plugin"
 {FRAGILE}
@@ -43,6 +48,24 @@ def settled(server: Server) -> Iterator[None]:
 
 def await_device(server: Server, device: str) -> None:
     until(lambda: metric(server, "m", "EXECUTION_DEVICES") == [device], f"the switch to {device}")
+
+
+def test_the_fastest_device_serves_when_nothing_else_runs(server: Server) -> None:
+    server.load(MLP, "AUTO:SLOW,CPU", "m", {"CHOICE": "MEASURED"})
+    assert_same_outputs(server.infer("m", MLP.inputs), MLP.expected(), 1e-5)  # shows its shapes
+    candidates: list[dict[str, Any]] = []
+
+    def are_measured() -> bool:
+        candidates[:] = map(json.loads, metric(server, "m", "CANDIDATES"))
+        return all(each["requests_per_second"] for each in candidates)
+
+    until(are_measured, "the measurement")
+    fastest = min(candidates, key=lambda each: each["latency_seconds"])
+    (chosen,) = (each for each in candidates if each["chosen"])
+    assert chosen["latency_seconds"] <= fastest["latency_seconds"] * WORTH
+    assert metric(server, "m", "EXECUTION_DEVICES") == [f"{chosen['device']}.0"]
+    assert_same_outputs(server.infer("m", MLP.inputs), MLP.expected(), 1e-5)
+    assert server.total("headrace_network_requests_total", network="m") == 2
 
 
 def test_the_first_reply_comes_before_the_better_device_is_ready(server: Server) -> None:

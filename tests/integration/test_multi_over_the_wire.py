@@ -130,7 +130,8 @@ def test_a_device_that_is_killed_and_revived_under_load_costs_no_reply(
 def test_a_device_that_failed_to_load_joins_once_it_can(server: Server, kind: str) -> None:
     set_config(server, {"LOADS": "NO"}, device="FAULTY")
     try:
-        server.load(relu("m"), f"{kind}:FAULTY,CPU", "m")
+        config = {"CHOICE": "PRIORITY"} if kind == "AUTO" else {}
+        server.load(relu("m"), f"{kind}:FAULTY,CPU", "m", config)
         await_state(server, "FAULTY=failed: the device has no room")
         assert "FAULTY was left out: the device has no room" in metric(server, "m", "NOTES")
         assert server.total("headrace_member_load_failures_total", network="m", device="FAULTY")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from headrace.runtime.loading.entry import USUAL, NetworkState, Residence
 from headrace.runtime.loading.exchange import blob_options, check_ports, export_blob, why_not_native
 from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.life import NetworkLife
-from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget
+from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget, WeightSize
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.loading.recent import RecentNetworks
 from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
@@ -132,6 +133,7 @@ class Core:
             max_load_seconds=max_load_seconds,
             loads=self._loads,
             networks=self.networks,
+            lent=self._lent if budget else None,
             with_responses=self._with_responses,
         )
         try:
@@ -455,6 +457,12 @@ class Core:
             there: Future[NetworkEntry] = Future()  # its load has ended meanwhile
             there.set_result(entry)
             return there
+
+    def _lent(
+        self, name: str, device: DeviceName, network: Network
+    ) -> AbstractContextManager[Callable[[], None]]:
+        weights = WeightSize(network.weight_bytes, network.widened_bytes)
+        return self._life.room.lent(name, self._budgets(device), weights)
 
     def _budgets(self, device: DeviceName) -> frozenset[str]:
         """The memory budgets that a network on a device counts for. A pipeline leaves with the

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headrace.plugins.batch import loading, measurement, runs
+from headrace.plugins.batch import loading, measurement
 from headrace.plugins.batch.claims.trial import Inconclusive, sample
 from headrace.plugins.batch.executable_network import BatchNetwork
 from headrace.runtime.config.standard_keys import ALLOW_AUTO_BATCHING
@@ -16,6 +16,7 @@ from headrace.runtime.errors import Cancelled, HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.network.values import Array
+from headrace.runtime.virtual import timing
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ def _choose(
         ((row, _),) = sample(plain.inputs, loading.runner(plain, token), 1).rows
     except Inconclusive as why:
         return plain, f"whether batches pay cannot be measured: {why}"
-    one = min(runs.seconds(plain, [row], token) for _ in range(2))
+    one = min(timing.seconds(plain, [row], token) for _ in range(2))
     batches = measurement.batches_a_round(one, size, wanted)
     if not batches:
         return plain, (

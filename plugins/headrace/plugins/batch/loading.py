@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.plugins.batch import runs
 from headrace.plugins.batch.claims.mixing import (
     CannotBatch,
     check_layers,
@@ -27,6 +26,7 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.rows import with_rows
 from headrace.runtime.network.values import Value
+from headrace.runtime.virtual import timing
 from headrace.runtime.virtual.members import Target
 
 _MAY_BE_THE_SIZES = (FailedPrecondition, InvalidModel, Unimplemented)
@@ -96,7 +96,7 @@ def runner(network: ExecutableNetwork, token: CancelToken, padded_to: int = 0) -
                 name: np.concatenate([array, *[array[-1:]] * missing])
                 for name, array in arrays.items()
             }
-        outputs = runs.run(network, arrays, token)
+        outputs = timing.run(network, arrays, token)
         if not missing:
             return outputs
         shared = {

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
-from headrace.plugins.batch import runs
 from headrace.plugins.batch.claims.trial import ROWS
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.values import Value
+from headrace.runtime.virtual import timing
 
 USUAL_SECONDS: Final = 0.25
 MOST_SECONDS: Final = 1.0
@@ -81,12 +82,11 @@ def compare(
             would take longer than this in total.
     """
     begun = clock()
-    best = {apart: float("inf"), together: float("inf")}
-    for number in range(1, MOST_ROUNDS + 1):
-        round_begun = clock()
-        for network in best:
-            best[network] = min(best[network], runs.seconds(network, requests, token))
-        now = clock()
-        if number >= FEWEST_ROUNDS and now - begun + now - round_begun > left_seconds:
-            break
-    return Comparison(best[apart] / best[together], clock() - begun)
+    slower, faster = timing.in_turns(
+        [partial(timing.seconds, network, requests, token) for network in (apart, together)],
+        fewest=FEWEST_ROUNDS,
+        most=MOST_ROUNDS,
+        left_seconds=left_seconds,
+        clock=clock,
+    )
+    return Comparison(slower / faster, clock() - begun)

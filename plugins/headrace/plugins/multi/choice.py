@@ -3,7 +3,7 @@
 MULTI wants the network on every device of its list. AUTO wants it on the best one: a network
 starts on one device, and if there are better ones that have not been tried, the best of them loads
 it and becomes the preferred device when it is ready. If no device serves the network, the next one
-loads it.
+loads it. A device that is measured to be faster becomes the preferred one.
 
 One device loads the network at a time. A device that failed to for a reason that may pass is tried
 again: after a delay that doubles from the first to the longest, and when it reports that it is up.
@@ -161,14 +161,14 @@ class Choice:
     def loaded(self, serving: Collection[str], now: float) -> list[Instruction]:
         """Handles the event that the loading device has loaded the network."""
         assert self.loading is not None
-        self._devices[self.loading] = device = _Device()
-        device.has_it, self.loading = True, None
-        kept = self.serve.devices
-        dropped = () if self._all or self._fallback else kept[1:]
-        for each in dropped:
-            self._devices[each].has_it = False
-        now_serving = {*serving, *kept[:1]}
-        return [self.serve, *map(UnloadDevice, dropped), *self.look(now_serving, now)]
+        name, self.loading = self.loading, None
+        return self._has_it(name, math.inf, serving, now)
+
+    def prefer(self, name: str, serving: Collection[str], now: float) -> list[Instruction]:
+        """Handles the event that this device, which has the network now, is the fastest. Beside it
+        stays the one that was preferred until now, as after `loaded`."""
+        self._order = [name, *(each for each in self._order if each != name)]
+        return self._has_it(name, 2, serving, now)
 
     def failed(self, failure: Failure, serving: Collection[str], now: float) -> list[Instruction]:
         """Handles the event that the loading device could not load the network."""
@@ -199,6 +199,23 @@ class Choice:
         return [self.serve, *self.look(serving, now)]
 
     # -- inside --
+
+    def _has_it(
+        self, name: str, most: float, serving: Collection[str], now: float
+    ) -> list[Instruction]:
+        """
+        Args:
+            most: how many devices keep the network, if others stay beside the first.
+        """
+        self._devices[name] = device = _Device()
+        device.has_it = True
+        kept = self.serve.devices
+        most = most if self._all or self._fallback else 1
+        dropped = [each for at, each in enumerate(kept) if at >= most]
+        for each in dropped:
+            self._devices[each].has_it = False
+        now_serving = {*serving, *kept[:1]}
+        return [self.serve, *map(UnloadDevice, dropped), *self.look(now_serving, now)]
 
     def _note(self, failure: Failure, now: float) -> None:
         device = self._devices[failure.device]

@@ -34,5 +34,15 @@ RUNTIME_FALLBACK = Key(
     "Whether another device serves while the chosen one does not work. NO: the network is on the "
     "chosen device alone and takes less memory.",
 )
+MEASURED, PRIORITY = "MEASURED", "PRIORITY"
+CHOICE = Key(
+    "CHOICE",
+    str,
+    MEASURED,
+    "How the device is chosen. MEASURED: while nothing else runs, the network runs on each device, "
+    "and the fastest one serves from then on: for one request alone, or for many with "
+    "PERFORMANCE_HINT=THROUGHPUT. PRIORITY: the first device of the list that loads it.",
+    choices=(MEASURED, PRIORITY),
+)
 MULTI_SCHEMA = ConfigSchema(*STANDARD_KEYS, PRIORITIES, STRICT)
-AUTO_SCHEMA = ConfigSchema(*STANDARD_KEYS, STARTUP_FALLBACK, RUNTIME_FALLBACK)
+AUTO_SCHEMA = ConfigSchema(*STANDARD_KEYS, CHOICE, STARTUP_FALLBACK, RUNTIME_FALLBACK)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
 from headrace.plugins.multi.choice import Choice, Instruction, LoadDevice, Serve
 from headrace.plugins.multi.config import PRIORITIES
+from headrace.plugins.multi.contest import DeviceSpeed, to_texts
 from headrace.plugins.multi.device_list import Candidate, Failure, read_priorities
 from headrace.plugins.multi.loading import DeviceNetwork, export, load_member, ports_of
+from headrace.plugins.multi.measuring import Measuring
 from headrace.plugins.multi.ranking import is_slow
 from headrace.plugins.multi.running.counters import MemberCounters
 from headrace.plugins.multi.running.pool import DevicePool
@@ -23,6 +25,7 @@ from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration, ParameterValue
 from headrace.runtime.config.standard_keys import (
     ALLOW_AUTO_BATCHING,
+    CACHE_DIR,
     INFERENCE_NUM_THREADS,
     NUM_STREAMS,
 )
@@ -36,8 +39,10 @@ from headrace.runtime.errors import (
     Internal,
     NotFound,
     Stopped,
+    Unavailable,
 )
 from headrace.runtime.execution.alarm import Alarm
+from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.ports import PortCheck
@@ -50,6 +55,9 @@ _log = logging.getLogger(__name__)
 
 _CHOSEN: Final = (NUM_STREAMS, INFERENCE_NUM_THREADS, ALLOW_AUTO_BATCHING)
 
+_CHOSE: Final = "measured: "
+"""The beginning of the note about a measurement."""
+
 _Event: TypeAlias = "Callable[[Collection[str], float], list[Instruction]]"
 
 
@@ -61,12 +69,20 @@ class Way:
         all_of_them, fallback: as for `Choice`.
         spill: as for `Schedule`.
         slow: devices that serve only if no other one does.
+        measured: the devices of which the fastest one is to serve; fewer than two for none.
+        throughput: whether the fastest one is the one with the most requests in a second.
+        full_name: of the network; empty for a part of another one.
+        background: where they are measured.
     """
 
     all_of_them: bool
     fallback: bool = True
     spill: bool = True
     slow: frozenset[str] = frozenset()
+    measured: tuple[str, ...] = ()
+    throughput: bool = False
+    full_name: str = ""
+    background: Background | None = None
 
 
 class PooledNetwork(ExecutableNetwork):
@@ -77,8 +93,8 @@ class PooledNetwork(ExecutableNetwork):
     while the network runs.
 
     Thread-safe: `_lock` guards the members, the choice, the numbers of requests, the keys that were
-    set, the alarm, and changes of the configuration. The thread that reports an event follows the
-    choice's instructions, without the lock.
+    set, the notes, the alarm, and changes of the configuration. The thread that reports an event
+    follows the choice's instructions, without the lock.
 
     Args:
         original: the network as the caller gave it, for later loads.
@@ -129,6 +145,19 @@ class PooledNetwork(ExecutableNetwork):
         self._pool: DevicePool | None = None
         self._hears = False
         self._unfollow: list[Callable[[], object]] = []
+        self._measuring: Measuring | None = None
+        if way.background is not None and len(way.measured) > 1 and services.loads is not None:
+            self._measuring = Measuring(
+                self,
+                self.inputs,
+                [self._candidates[name] for name in way.measured],
+                services,
+                way.background,
+                throughput=way.throughput,
+                full_name=way.full_name,
+                folder=config[CACHE_DIR],
+                told=self._note_choice,
+            )
 
     @property
     def pool(self) -> DevicePool:
@@ -159,6 +188,8 @@ class PooledNetwork(ExecutableNetwork):
             for device in self._choice.failures:
                 self._counters.not_loaded(device)
         self.pool.count_with(self.label, self._counters)
+        if self._measuring is not None:
+            self._measuring.begin(name)
 
     def set_config(self, changes: Mapping[str, str]) -> None:
         """Changes the devices' keys too, and the keys of later loads.
@@ -199,7 +230,10 @@ class PooledNetwork(ExecutableNetwork):
         else:
             with self._lock:
                 member = self._members.pop(instruction.device)
-            self.pool.when_empty(member, member.executable.close)
+            close: Callable[[], object] = member.executable.close
+            if self._measuring is not None:
+                close = partial(self._measuring.when_done, close)
+            self.pool.when_empty(member, close)
 
     def _arrange(self) -> None:
         """Gives the pool the order, and repeats this until the order no longer changes. While the
@@ -233,6 +267,8 @@ class PooledNetwork(ExecutableNetwork):
         """Tries a device again that was down when it should have loaded the network."""
         if not self._hears or event.state is not DeviceState.UP:
             return
+        if self._measuring is not None:
+            self._measuring.again()
         up = [
             name
             for name in self._failures()
@@ -281,12 +317,14 @@ class PooledNetwork(ExecutableNetwork):
         self._take_defaults_of(member)
         self._catch_up(member)
         self.loaded_from_cache |= member.executable.loaded_from_cache
-        self.notes = (*self._notes_without(device), *notes)
+        self._note(Failure.said_of(device), *notes)
         _log.info("%s: %s has loaded it", self.label, device)
         self._ask(self._choice.loaded)
+        if self._measuring is not None:
+            self._measuring.again()
 
     def _has_failed(self, failure: Failure, error: BaseException | None = None) -> None:
-        self.notes = (*self._notes_without(failure.device), str(failure))
+        self._note(Failure.said_of(failure.device), str(failure))
         bug = error if isinstance(failure.error, Internal) else None
         _log.warning("%s: %s", self.label, failure, exc_info=bug)
 
@@ -309,17 +347,75 @@ class PooledNetwork(ExecutableNetwork):
             except HeadraceError as error:
                 _log.warning("%s: %s cannot be set as asked: %s", self.label, member.name, error)
 
-    def _notes_without(self, device: str) -> Iterable[str]:
-        """The notes without those about the failure of this device."""
-        start = Failure.said_of(device)
-        return [note for note in self.notes if not note.startswith(start)]
+    def _note(self, start: str, *notes: str) -> None:
+        """Adds notes in the place of those that begin so."""
+        with self._lock:
+            self.notes = (*(each for each in self.notes if not each.startswith(start)), *notes)
+
+    # -- measurements --
+
+    def original(self) -> Network:
+        original = self._original
+        if original is None:
+            raise Unavailable("the network has been closed")
+        return original
+
+    def present(self) -> str:
+        with self._lock:
+            if self._choice.loading is not None:
+                return ""
+            first = self._choice.serve.devices[:1]
+        serving = [member.name for member in self.pool.serving[:1]]
+        return serving[0] if serving == [*first] else ""
+
+    def loaded(self, device: str) -> ExecutableNetwork | None:
+        with self._lock:
+            member = self._members.get(device)
+        return member.executable if member is not None else None
+
+    def load_apart(self, device: str, token: CancelToken) -> DeviceNetwork:
+        assert self._services.loads is not None
+        load = partial(
+            load_member, self.original(), self._candidates[device], token, None, self._ports
+        )
+        member, _ = self._services.loads.submit(load, token, self._asker).result()
+        return member
+
+    def prefer(self, device: str, member: DeviceNetwork | None) -> bool:
+        done = False
+
+        def prefer(serving: Collection[str], now: float) -> list[Instruction]:
+            nonlocal done
+            if self._choice.loading is not None or (member is None) != (device in self._members):
+                return []
+            if member is not None:
+                self._members[device] = member
+            done = True
+            return self._choice.prefer(device, serving, now)
+
+        if member is not None:
+            self._take_defaults_of(member)
+            self._catch_up(member)
+        self._ask(prefer)
+        if done and member is not None:
+            self._catch_up(member)  # with what was set until it was there
+        return done
+
+    def _note_choice(self, note: str) -> None:
+        self._note(_CHOSE, _CHOSE + note)
+        _log.info("%s: %s", self.label, note)
 
     # -- hooks --
 
     def _start(self, job: Job) -> None:
+        if self._measuring is not None:
+            self._measuring.saw(job, whole=job.ticket is self.place.admission.ticket)
         self.pool.submit(job)
 
     def _close(self) -> None:
+        measuring, self._measuring = self._measuring, None  # they refer to each other
+        if measuring is not None:
+            measuring.close()
         for unfollow in self._unfollow:
             unfollow()
         self._token.cancel(Cancelled("the network was unloaded"))
@@ -343,6 +439,7 @@ class PooledNetwork(ExecutableNetwork):
 
     def _metrics(self) -> Mapping[str, Callable[[], ParameterValue]]:
         return {
+            **({} if self._way.all_of_them else {"CANDIDATES": self._rows}),
             "DEVICE_STATES": self._states,
             "DEVICE_REQUESTS": lambda: _lines(self.pool.completed()),
             "NUMBER_OF_WAITING_INFER_REQUESTS": lambda: self.pool.waiting,
@@ -413,6 +510,16 @@ class PooledNetwork(ExecutableNetwork):
             | {name: "loading" if name == loading else "not loaded" for name in missing}
             | {name: f"failed: {failure.reason}" for name, failure in failures.items()}
         )
+
+    def _rows(self) -> list[str]:
+        """The metric CANDIDATES."""
+        measuring, front = self._measuring, self._front().name
+        known = {row.device: row for row in (measuring.rows() if measuring is not None else ())}
+        rows = (
+            known.get(name) or DeviceSpeed(name, why="it is not measured")
+            for name in self._candidates
+        )
+        return to_texts([replace(row, chosen=row.device == front) for row in rows])
 
     def _failures(self) -> dict[str, Failure]:
         with self._lock:

@@ -17,6 +17,8 @@ from typing import ClassVar
 from headrace.plugins.multi import device_list
 from headrace.plugins.multi.config import (
     AUTO_SCHEMA,
+    CHOICE,
+    MEASURED,
     MULTI_SCHEMA,
     PRIORITIES,
     RUNTIME_FALLBACK,
@@ -43,6 +45,7 @@ from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import HeadraceError, InvalidArgument
+from headrace.runtime.execution.background import Background
 from headrace.runtime.metrics.families import DEVICE_QUEUE_DEPTH
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import NetworkOptions
@@ -167,7 +170,7 @@ class SpreadPlugin(VirtualPlugin):
         Args:
             exports: for an import, the bytes that each device exported.
         """
-        strict, way = config.get(STRICT), self._way(listed, config)
+        strict, way = config.get(STRICT), self._way(load, listed, config)
         if strict and listed.failures:
             raise listed.failures[0].error
         members, failures, notes = load_some(
@@ -210,7 +213,7 @@ class SpreadPlugin(VirtualPlugin):
         """The devices to consider, the preferred one first."""
 
     @abstractmethod
-    def _way(self, listed: DeviceList, config: Configuration) -> Way:
+    def _way(self, load: Load, listed: DeviceList, config: Configuration) -> Way:
         """How to use them."""
 
     def _sequence(
@@ -260,7 +263,7 @@ class MultiPlugin(SpreadPlugin):
             )
         return read_priorities(text, self.services.devices.available())
 
-    def _way(self, listed: DeviceList, config: Configuration) -> Way:
+    def _way(self, load: Load, listed: DeviceList, config: Configuration) -> Way:
         return Way(all_of_them=True)
 
 
@@ -275,6 +278,13 @@ class AutoPlugin(SpreadPlugin):
         "AUTO": "put its devices into the list itself",
         "MULTI": "PERFORMANCE_HINT=THROUGHPUT has several devices serve",
     }
+
+    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
+        self._background = Background("headrace-auto-measures")
+        super().__init__(name, services, config)
+
+    def _close(self) -> None:
+        self._background.stop()
 
     def _members(
         self, network: Network, options: NetworkOptions, config: Mapping[str, str]
@@ -292,13 +302,38 @@ class AutoPlugin(SpreadPlugin):
         order = ranked(facts, needs(network), in_order=bool(listed))
         return [members[place] for place in order]
 
-    def _way(self, listed: DeviceList, config: Configuration) -> Way:
+    def _way(self, load: Load, listed: DeviceList, config: Configuration) -> Way:
+        throughput = config[PERFORMANCE_HINT] == "THROUGHPUT"
         return Way(
             all_of_them=False,
             fallback=config[RUNTIME_FALLBACK],
-            spill=config[PERFORMANCE_HINT] == "THROUGHPUT",
+            # Two devices on the same processors would only take them from each other.
+            spill=throughput and any(kind < DeviceType.PROCESSOR for kind in self._kinds(listed)),
             slow=self._slow(listed),
+            measured=self._measured(load, listed) if config[CHOICE] == MEASURED else (),
+            throughput=throughput,
+            full_name=load.name,
+            background=self._background,
         )
+
+    def _kinds(self, listed: DeviceList) -> list[DeviceType]:
+        """The types of the devices, in their order; REFERENCE for one that nothing is known of."""
+        facts = [self._facts(candidate.target.device) for candidate in listed.candidates]
+        return [DeviceType.REFERENCE if each is None else each.type for each in facts]
+
+    def _measured(self, load: Load, listed: DeviceList) -> tuple[str, ...]:
+        """The devices to measure: those of the caller's list, or else all that somebody has for
+        their speed. None if the caller has put a reference device first: who wants to compare with
+        it does not want another one."""
+        names = [candidate.name for candidate in listed.candidates]
+        kinds = self._kinds(listed)
+        if any(not member.excluded for member in load.options.members):
+            worst = DeviceType.EMULATED
+            if kinds and kinds[0] is DeviceType.REFERENCE:
+                return ()
+        else:
+            worst = DeviceType.PROCESSOR
+        return tuple(name for name, kind in zip(names, kinds, strict=True) if kind <= worst)
 
     def _sequence(
         self,

@@ -14,7 +14,6 @@ import numpy as np
 
 from headrace.plugins.openvino.config import COMPILED_SHAPES, FALLBACK, NO
 from headrace.plugins.openvino.running.comparison import differing, tells
-from headrace.plugins.openvino.running.compiles import Compiles
 from headrace.plugins.openvino.running.held_network import HeldNetwork
 from headrace.plugins.openvino.running.shapes import (
     COMPILING,
@@ -49,6 +48,7 @@ from headrace.runtime.errors import (
     Unavailable,
     UnsupportedLayer,
 )
+from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.execution_timeout import Patience
 from headrace.runtime.execution.job import Job
@@ -117,7 +117,7 @@ class OpenVinoNetwork(ExecutableNetwork):
         config: Configuration,
         executor: StreamsExecutor,
         streams: int,
-        compiles: Compiles,
+        compiles: Background,
         compile_with: Compile,
         running: dict[Job, HeldNetwork],
         unclaimed: Sequence[UnsupportedLayer] = (),
@@ -489,6 +489,9 @@ class OpenVinoNetwork(ExecutableNetwork):
                 for key, why in self._shapes.left_to_cpu()
             ],
         }
+
+    def is_settled(self) -> bool:
+        return self._shapes.is_settled()
 
     def shapes(self) -> tuple[RunningShape, ...]:
         if self.unclaimed and self._parts is None:

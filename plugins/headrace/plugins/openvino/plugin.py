@@ -19,7 +19,6 @@ from headrace.plugins.openvino import config as settings
 from headrace.plugins.openvino.claims.unclaimed import unclaimed_layers
 from headrace.plugins.openvino.device import OpenVinoDevice
 from headrace.plugins.openvino.executable_network import OpenVinoNetwork
-from headrace.plugins.openvino.running.compiles import Compiles
 from headrace.plugins.openvino.running.held_network import HeldNetwork
 from headrace.runtime.config import hints
 from headrace.runtime.config.device_name import DeviceName, Member
@@ -42,6 +41,7 @@ from headrace.runtime.device.plugin import Plugin
 from headrace.runtime.device.services import Services
 from headrace.runtime.device.state import DeviceEvent, DeviceState
 from headrace.runtime.errors import HeadraceError, UnsupportedLayer, UnsupportedLayers
+from headrace.runtime.execution.background import Background
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job
 from headrace.runtime.network.extension import merge_functions
@@ -87,7 +87,7 @@ class OpenVinoPlugin(OpenVinoDevice):
     ) -> None:
         self.backend_version = compiling.backend_version
         self._compiling = compiling
-        self._compiles = Compiles()
+        self._compiles = Background("headrace-openvino-compiles")
         self._running: dict[Job, HeldNetwork] = {}
         self._devices = OwnDevices(services, ("CPU", "HETERO"))
         self._lock_of_networks = threading.Lock()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.state import DeviceStates
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.executor_manager import ExecutorManager
 from headrace.runtime.execution.job import Job
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.metrics.counters import Counters
+from headrace.runtime.network.network import Network
 from headrace.runtime.system.asker import Asker
 
 if TYPE_CHECKING:
@@ -108,6 +111,9 @@ class Services:
         max_load_seconds: for how long a device's process may load or query one network.
         loads: for virtual devices; None in a process of a device.
         networks: the server's networks; None in a process of a device.
+        lent: lends memory for one more copy of a network: it is given the network's full name, the
+            device, and the network. Raises as `MemoryRoom.lent`. None if there is no
+            budget.
         with_responses: loads a network that may have a response cache: it is given the whole
             configuration, and what loads the network with the rest of it. None in a process of a
             device.
@@ -125,6 +131,9 @@ class Services:
     max_load_seconds: float = math.inf
     loads: Loads | None = None
     networks: LoadedNetworks | None = None
+    lent: (
+        Callable[[str, DeviceName, Network], AbstractContextManager[Callable[[], None]]] | None
+    ) = None
     with_responses: (
         Callable[
             [Mapping[str, str], Callable[[dict[str, str]], ExecutableNetwork]], ExecutableNetwork

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from headrace.runtime.errors import ResourceExhausted
@@ -76,6 +77,7 @@ class MemoryRoom:
         self._charges: dict[NetworkKey, _Charge] = {}
         self._queue: list[object] = []  # the loads that wait for room, in their order
         self._meter = MemoryMeter()
+        self._loans: dict[object, tuple[str, frozenset[str], int]] = {}
 
     def take(self, entry: NetworkEntry, budgets: frozenset[str], weights: WeightSize) -> None:
         """Waits until there is room for a load, and takes it. Does nothing if none is counted.
@@ -142,6 +144,48 @@ class MemoryRoom:
                 self._found(self._meter.give_up(entry.key, total))
             self._changed.notify_all()
 
+    @contextmanager
+    def lent(
+        self, name: str, budgets: frozenset[str], weights: WeightSize
+    ) -> Iterator[Callable[[], None]]:
+        """Room for one more copy of a network for a while, if there is room without another network
+        leaving and no load waits for it. A load that comes meanwhile waits.
+
+        Args:
+            name: the network's full name.
+
+        Returns:
+            A function that has the network keep the copy: it counts for what that takes.
+
+        Raises:
+            ResourceExhausted: there is no room.
+        """
+        size = LoadSize.of(weights)
+        with self._changed:
+            there = self._holders() if budgets else []
+            for device in budgets:
+                taken = sum(each.bytes for each in there if device in each.budgets)
+                if self._queue or taken + size.peak > self.budget.bytes[device]:
+                    raise ResourceExhausted(
+                        f"the memory budget of {device or 'all devices'} has no room for it"
+                    )
+            loan = object()
+            if budgets:
+                self._loans[loan] = name, budgets, size.peak
+        try:
+            yield partial(self._keep, name, size.later)
+        finally:
+            with self._changed:
+                self._loans.pop(loan, None)
+                self._changed.notify_all()
+
+    def _keep(self, name: str, size: int) -> None:
+        with self._changed:
+            for charge in self._charges.values():
+                if charge.entry.key.name == name and charge.size is None:
+                    charge.entry.memory_bytes = charge.bytes = charge.bytes + size
+                    return
+
     def look_again(self) -> None:
         """Has loads look again whether there is room."""
         with self._changed:
@@ -206,8 +250,14 @@ class MemoryRoom:
             for name in executable.runs if executable is not None else ():
                 users.setdefault(name, []).append(charge.entry)
         return [
-            _holder(charge, now, users.get(charge.entry.key.name, ()), awaited)
-            for charge in self._charges.values()
+            *(
+                _holder(charge, now, users.get(charge.entry.key.name, ()), awaited)
+                for charge in self._charges.values()
+            ),
+            *(
+                Holder(NetworkKey(name, "", 0), budgets, size, 0)
+                for name, budgets, size in self._loans.values()
+            ),
         ]
 
 

@@ -41,7 +41,7 @@ def run_warm_up(executable: ExecutableNetwork, warm_up: WarmUp, token: CancelTok
     if not warm_up.count:
         return
     seconds = executable.config.get(EXECUTION_TIMEOUT) or _NO_LIMIT_SECONDS
-    inputs = _inputs(executable, warm_up)
+    inputs = inputs_of(executable, warm_up)
     for _ in range(warm_up.count):
         _run(executable, inputs, time.monotonic() + seconds, token)
 
@@ -71,7 +71,12 @@ def _run(
         raise FailedPrecondition(message, field=error.field or _NAME) from error
 
 
-def _inputs(executable: ExecutableNetwork, warm_up: WarmUp) -> dict[str, Value]:
+def inputs_of(executable: ExecutableNetwork, warm_up: WarmUp) -> dict[str, Value]:
+    """The inputs of a warm-up's requests.
+
+    Raises:
+        FailedPrecondition: they cannot be made. The error says why.
+    """
     given = _read(warm_up.file) if warm_up.file is not None else {}
     inputs = {}
     for port in executable.inputs:

@@ -133,6 +133,13 @@ class Counters:
                 counters = self._devices[name] = DeviceCounters(name)
             return counters
 
+    def requests(self) -> tuple[int, int]:
+        """How many requests all devices have accepted, and how many of them have ended."""
+        with self._lock:
+            devices = [*self._devices.values()]
+        counted = [device.requests() for device in devices]
+        return sum(accepted for accepted, _ in counted), sum(ended for _, ended in counted)
+
     def network(self, name: str, device: str, version: str = "1") -> NetworkCounters:
         """The counters of a network; `remove_network` has to be called as often as this.
 

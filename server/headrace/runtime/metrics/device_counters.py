@@ -135,6 +135,13 @@ class DeviceCounters:
             with self._lock:
                 executions.sort()
 
+    def requests(self) -> tuple[int, int]:
+        """How many requests were accepted, and how many of them have ended; no parts."""
+        with self._lock:
+            self._requests.sort()
+            requests = self._requests.requests
+            return requests.accepted, sum(requests.outcomes.values())
+
     def register_gauge(self, gauge: Family, read: Callable[[], float]) -> None:
         """Makes snapshots call `read`, on any thread; it has to be quick. While it raises, the
         gauge is left out."""

@@ -568,7 +568,7 @@ def test_the_measurement_runs_both_twice_at_least_and_then_as_time_allows(
         tick = partial(clock.advance, 1.0)
         found = measurement.compare(plain, joined, requests, left, CancelToken(), tick)
         assert found.gain > 0
-        assert clock.now == 2 * rounds + 2  # it looks before and after each round
+        assert clock.now == 2 * rounds + 3  # it looks before and after each round
     plain.close()
     joined.close()
 

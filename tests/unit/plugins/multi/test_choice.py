@@ -259,3 +259,31 @@ def test_unloading_is_asked_for_once() -> None:
     made.look("C", 0)
     assert made.loaded("C", 0).count(UnloadDevice("C")) == 1
     assert made.look("A", 0) == []
+
+
+def test_a_device_that_is_measured_to_be_the_fastest_goes_to_the_front() -> None:
+    made = choice("ABC", "A")
+    assert made.prefer("C", "A", 0) == [Serve(("C", "A"))]
+    assert made.order == ("C", "A", "B")
+    assert made.look("CA", 0) == []  # none is better any more
+
+
+def test_beside_the_fastest_device_one_other_stays() -> None:
+    made = choice("ABC", "AC")
+    assert made.prefer("B", "AC", 0) == [Serve(("B", "A")), UnloadDevice("C")]
+    assert made.serve == Serve(("B", "A"))
+
+
+def test_without_fallback_the_fastest_device_stays_alone() -> None:
+    made = choice("ABC", "A", fallback=False)
+    assert made.prefer("B", "A", 0) == [Serve(("B",)), UnloadDevice("A")]
+    assert made.serve == Serve(("B",))
+
+
+def test_the_next_device_is_loaded_if_the_fastest_one_fails() -> None:
+    made = choice("AB", "A", fallback=False)
+    made.prefer("B", "A", 0)
+    assert made.look("", 0) == []  # without fallback, it waits for it
+    made = choice("ABC", "A")
+    made.prefer("B", "A", 0)
+    assert made.look("", 0) == [LoadDevice("C")]

@@ -26,7 +26,7 @@ from headrace.runtime.errors import (
 from headrace.runtime.execution.job import Job, Sequence
 from headrace.runtime.loading.cold_loads import ColdNetwork, LoadWaiter
 from headrace.runtime.loading.entry import USUAL, NetworkEntry, NetworkState, Residence
-from headrace.runtime.loading.memory_budget import MemoryBudget
+from headrace.runtime.loading.memory_budget import MemoryBudget, WeightSize
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.transform.options import LoadRequest
@@ -38,6 +38,7 @@ from tests.support.hook_plugin import HookPlugin
 from tests.support.patience import PATIENCE_SECONDS
 
 MIB = 2**20
+ONE = WeightSize(2**20, 2**20)
 MODEL = parse(
     "m (float[N,512] x) => (float[N,512] y) { y = MatMul(x, w) }",
     {"w": np.zeros((512, 512), np.float32)},  # 1 MiB; its load takes 7 MiB at most
@@ -450,3 +451,43 @@ def test_single_requests_to_many_networks_do_not_drive_out_one_that_is_often_use
         assert loaded(core, name) is None
         use(core, name)
     assert states(core) == {"often": READY, "a": EVICTED, "b": EVICTED, "c": READY, "d": READY}
+
+
+# -- lent memory --
+
+
+def test_memory_is_lent_where_there_is_some_and_loads_wait_for_it(
+    core: Core, plugin: HookPlugin
+) -> None:
+    know(core, "a", "b")
+    assert loaded(core, "a") is None
+    room, budgets = core._life.room, frozenset({"HOOK"})
+    with room.lent("a", budgets, ONE):
+        told = ask(core, "b")
+        eventually(lambda: bool(room._queue), "the load waits")
+        with pytest.raises(ResourceExhausted, match="no room"), room.lent("a", budgets, ONE):
+            pytest.fail("it was lent")
+    assert told.result(PATIENCE_SECONDS).error is None
+    assert states(core) == {"a": READY, "b": READY}
+
+
+def test_memory_that_was_lent_and_kept_counts_for_the_network(core: Core) -> None:
+    know(core, "a")
+    assert loaded(core, "a") is None
+    settled(core)
+    before = core.networks.find("a").memory_bytes
+    with core._life.room.lent("a", frozenset({"HOOK"}), ONE) as keep:
+        keep()
+    assert core.networks.find("a").memory_bytes == before + MIB
+
+
+def test_no_network_leaves_for_memory_that_is_lent(core: Core) -> None:
+    know(core, "a", "b", "c")
+    for name in "abc":
+        assert loaded(core, name) is None
+    with (
+        pytest.raises(ResourceExhausted, match="no room"),
+        core._life.room.lent("a", frozenset({"HOOK"}), ONE),
+    ):
+        pytest.fail("it was lent")
+    assert set(states(core).values()) == {READY}

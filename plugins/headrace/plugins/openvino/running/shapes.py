@@ -246,6 +246,15 @@ class ShapeTable(Generic[_K, _C]):
             ours, theirs = zip(*shape.trials, strict=True) if shape and shape.trials else ((), ())
         return min(ours, default=0.0), min(theirs, default=0.0)
 
+    def is_settled(self) -> bool:
+        """Whether it is decided what runs the shape that was used last."""
+        with self._lock:
+            shape = next(reversed(self._shapes.values()), None)
+            if shape is None or shape.why:
+                return True
+            tried = len(shape.trials) >= TRIALS or self._budget is None
+            return shape.compilation is not None and tried
+
     def compilations(self) -> list[tuple[_K, _C]]:
         """The shapes that are compiled, the one that was used least recently first."""
         with self._lock:

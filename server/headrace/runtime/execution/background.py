@@ -1,4 +1,4 @@
-"""Compiles shapes of all networks of the device, one after the other, beside their requests."""
+"""A thread for work that goes on beside the requests: compiles, and measurements of devices."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ _IDLE_SECONDS: Final = 1.0
 """How long the thread waits for more work before it ends."""
 
 
-class Compiles:
+class Background:
     """Does one piece of work after the other on a thread of its own, which ends when there is none.
-    A network asks for one compile at a time, so that no network keeps others waiting for long.
+    An owner asks for one piece at a time, so that no owner keeps others waiting for long.
     Thread-safe: `_lock` guards all fields.
+
+    Args:
+        name: the thread's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: deque[tuple[object, Callable[[], object]]] = deque()
@@ -28,7 +32,7 @@ class Compiles:
         self._ends = False
 
     def is_here(self) -> bool:
-        """Whether this is the thread that compiles."""
+        """Whether this is the thread."""
         return threading.current_thread() is self._thread
 
     def start(self, owner: object, work: Callable[[], object]) -> None:
@@ -39,9 +43,7 @@ class Compiles:
             self._waiting.append((owner, work))
             self._changed.notify_all()
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name="headrace-openvino-compiles", daemon=True
-                )
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
 
     def forget(self, owner: object) -> None:
@@ -84,5 +86,5 @@ class Compiles:
             try:
                 work()
             except Exception:  # noqa: BLE001 - the thread works for other networks too
-                _log.exception("a compile failed")
+                _log.exception("%s: a piece of work failed", self._name)
             del work  # which keeps the network

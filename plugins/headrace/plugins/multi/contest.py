@@ -1,0 +1,156 @@
+"""Which device of AUTO is the fastest for a network, and when to measure that. Pure.
+
+Times are arguments, in seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final, TypeAlias
+
+Shapes: TypeAlias = tuple[tuple[int, ...] | None, ...]
+"""Of the inputs of a request, in the order of the network's. None: the request does not give it."""
+
+WORTH: Final = 1.02
+"""How much faster another device must be to take over. A smaller gain may be noise."""
+FIRST_SECONDS: Final = 2.0
+"""How long after its load a network is measured at the earliest."""
+BETWEEN_SECONDS: Final = 60.0
+"""The least time from one measurement to the next. So AUTO changes its mind no more often."""
+SHOWN_REQUESTS: Final = 16
+"""So many requests of other shapes make a network be measured again."""
+_MOST_SHAPES: Final = 64
+_MOST_MEASURED: Final = 16
+_LONGEST_PAUSE_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpeed:
+    """What is known of one device for some shapes.
+
+    Attributes:
+        latency_seconds: of one request alone; None if it was not measured.
+        requests_per_second: with all its streams full.
+        why: why it was or was not chosen.
+    """
+
+    device: str
+    latency_seconds: float | None = None
+    requests_per_second: float | None = None
+    chosen: bool = False
+    why: str = ""
+
+    def cost(self, *, throughput: bool) -> float:
+        """What counts, the less the better; infinite if it was not measured."""
+        if self.latency_seconds is None or not self.requests_per_second:
+            return math.inf
+        return 1 / self.requests_per_second if throughput else self.latency_seconds
+
+    def __str__(self) -> str:
+        if self.latency_seconds is None or self.requests_per_second is None:
+            return f"{self.device}: {self.why}"
+        text = f"{self.device} {self.latency_seconds * 1e3:.3g} ms alone, "
+        return f"{text}{self.requests_per_second:.3g} requests/s"
+
+
+def decided(
+    measured: Sequence[DeviceSpeed], present: str, *, throughput: bool
+) -> tuple[DeviceSpeed, ...]:
+    """The candidates with the one that is to serve. It is the fastest one, but the present one
+    stays if it is nearly as fast, or if it could not be measured: then nothing compares with it."""
+    costs = {each.device: each.cost(throughput=throughput) for each in measured}
+    best = min(costs, key=lambda device: costs[device], default=present)
+    here = costs.get(present, math.inf)
+    if math.isinf(here) or here < costs[best] * WORTH:
+        best = present
+    kind = "throughput" if throughput else "latency"
+
+    def why(each: DeviceSpeed) -> str:
+        if math.isinf(costs[each.device]):
+            return each.why
+        if each.device != best:
+            return f"{costs[each.device] / costs[best]:.2f} times the cost of {best}, by {kind}"
+        if each.device == present:
+            return f"no other one has {WORTH:g} times its {kind}"
+        return f"{here / costs[best]:.2f} times as fast as {present}, by {kind}"
+
+    return tuple(
+        replace(each, chosen=each.device == best, why=why(each) or "not measured")
+        for each in measured
+    )
+
+
+def to_texts(candidates: Sequence[DeviceSpeed]) -> list[str]:
+    """The metric CANDIDATES."""
+    return [json.dumps(asdict(each)) for each in candidates]
+
+
+class Agenda:
+    """Says which shapes of a network are measured, and when. Not thread-safe, but for `seen`: a
+    request that is not counted because two came at once does no harm.
+
+    Args:
+        fixed: the shapes, if the network says all of them.
+        now: when it was loaded.
+    """
+
+    def __init__(self, fixed: Shapes | None, now: float) -> None:
+        self._fixed = fixed
+        self._seen: dict[Shapes, int] = {}
+        self._measured: dict[Shapes, tuple[DeviceSpeed, ...]] = {}
+        self._valid: Shapes | None = None  # the shapes whose measurement the choice follows
+        self.pause = FIRST_SECONDS
+        self.due = now + FIRST_SECONDS
+
+    @property
+    def counts(self) -> bool:
+        """Whether `seen` is to be called with each request."""
+        return self._fixed is None
+
+    def seen(self, shapes: Shapes) -> None:
+        """Counts a request of these shapes."""
+        if len(self._seen) >= _MOST_SHAPES and shapes not in self._seen:
+            self._seen.clear()  # those that come often are soon there again
+        self._seen[shapes] = self._seen.get(shapes, 0) + 1
+
+    def wanted(self) -> Shapes | None:
+        """The shapes to measure, or to choose for, when it is due; None for none."""
+        if self._fixed is not None:
+            return None if self._valid == self._fixed else self._fixed
+        seen = self._seen.copy().items()  # in one operation: requests go on
+        if not seen:
+            return None
+        shapes, count = max(seen, key=lambda each: each[1])
+        if shapes == self._valid or (self._valid is not None and count < SHOWN_REQUESTS):
+            return None
+        return shapes
+
+    def known(self, shapes: Shapes) -> tuple[DeviceSpeed, ...]:
+        """What was measured for these shapes before."""
+        return self._measured.get(shapes, ())
+
+    def looked(self, now: float) -> None:
+        """Nothing was to be measured."""
+        self.due = now + (BETWEEN_SECONDS if self._valid is not None else FIRST_SECONDS)
+
+    def disturbed(self, now: float) -> None:
+        """Requests came, or a device was still being loaded. The next attempt waits longer."""
+        self.due = now + self.pause
+        self.pause = min(2 * self.pause, _LONGEST_PAUSE_SECONDS)
+
+    def measured(self, shapes: Shapes, found: Sequence[DeviceSpeed], now: float) -> None:
+        """A measurement has ended. The choice follows it."""
+        while len(self._measured) >= _MOST_MEASURED:
+            del self._measured[next(iter(self._measured))]
+        self._measured[shapes] = tuple(found)
+        self._valid, self.pause = shapes, FIRST_SECONDS
+        self._seen.clear()
+        self.due = now + BETWEEN_SECONDS
+
+    def forget(self) -> None:
+        """A device has changed: what was measured does not hold any more."""
+        self._measured.clear()
+        self._valid = None

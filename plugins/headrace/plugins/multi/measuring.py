@@ -1,0 +1,348 @@
+"""Measures, while nothing else runs, how fast a network is on each device that AUTO may choose.
+
+All networks of AUTO share one thread (`Background`). On it a network runs on its devices in turns,
+one request alone and with all streams full. A device that does not have the network loads it for
+the measurement, within the memory budget, and keeps it only if it is chosen.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Final, Protocol
+
+import numpy as np
+
+from headrace.plugins.multi.contest import Agenda, DeviceSpeed, Shapes, decided
+from headrace.plugins.multi.device_list import Candidate, Failure
+from headrace.plugins.multi.kept import KeptMeasurements
+from headrace.plugins.multi.loading import DeviceNetwork
+from headrace.plugins.multi.speed_meter import NotIdle, SettledRun, SpeedMeter
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.services import Services
+from headrace.runtime.errors import Cancelled, FailedPrecondition, HeadraceError, Internal
+from headrace.runtime.execution.alarm import Alarm
+from headrace.runtime.execution.background import Background
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
+from headrace.runtime.loading.warm_up import inputs_of
+from headrace.runtime.network.network import Network, Port
+from headrace.runtime.network.values import Value
+from headrace.runtime.system.graph_memory import free_graphs
+from headrace.runtime.transform.warm_up import WarmUp
+
+_log = logging.getLogger(__name__)
+
+_LOAD_SECONDS: Final = 120.0
+"""How long a device may load the network for a measurement."""
+_MOST_BYTES: Final = 2**28
+"""The most bytes of made inputs."""
+_KEPT_BYTES: Final = 2**24
+"""The most bytes of a warm-up's inputs that are kept."""
+
+
+class MeasuredNetwork(Protocol):
+    """The network of AUTO that is measured."""
+
+    def original(self) -> Network:
+        """The network as it was given. Raises Unavailable if it has been closed."""
+
+    def present(self) -> str:
+        """The device that serves; empty if that may change at any moment."""
+
+    def loaded(self, device: str) -> ExecutableNetwork | None:
+        """The network on this device, if it serves or stands by there."""
+
+    def load_apart(self, device: str, token: CancelToken) -> DeviceNetwork:
+        """Loads the network on the device. The result belongs to the caller. Raises as a load."""
+
+    def prefer(self, device: str, member: DeviceNetwork | None) -> bool:
+        """Has the device serve from now on.
+
+        Args:
+            member: the network on the device, if it has not been loaded there. It belongs to the
+                network of AUTO afterwards.
+
+        Returns:
+            False if that cannot be done now.
+        """
+
+
+class Measuring:
+    """The measurements of one network.
+
+    Thread-safe: `_lock` guards the agenda, the alarm, what was measured and what waits for the end
+    of a measurement. The timer's lock is taken under it. Measurements run on the thread of
+    `background`, without the lock.
+
+    Args:
+        inputs: the network's.
+        candidates: the devices to measure, in their order.
+        throughput: whether many requests count, or one alone.
+        full_name: the name of the network among all tenants'.
+        folder: of the cache; empty for none.
+        told: called with a note about each decision.
+    """
+
+    def __init__(
+        self,
+        network: MeasuredNetwork,
+        inputs: Sequence[Port],
+        candidates: Sequence[Candidate],
+        services: Services,
+        background: Background,
+        *,
+        throughput: bool,
+        full_name: str,
+        folder: str,
+        told: Callable[[str], object],
+    ) -> None:
+        self._network = network
+        self._inputs = inputs
+        self._candidates = {each.name: each for each in candidates}
+        self._services = services
+        self._background = background
+        self._throughput = throughput
+        self._full_name = full_name
+        self._kept = KeptMeasurements(services.cache, folder, candidates, network.original)
+        self._told = told
+        self._lock = threading.Lock()
+        self._token = CancelToken()
+        self._ends = threading.Event()
+        self._meter = SpeedMeter(services, self._token, self._ends)
+        self._begun = False
+        self._agenda = Agenda(_fixed(inputs), time.monotonic())
+        self._alarm = Alarm(services.timer, self._on_alarm)
+        self._rows: tuple[DeviceSpeed, ...] = ()
+        self._given: tuple[Shapes, Mapping[str, Value]] | None = None
+        self._measures = False
+        self._afterwards: list[Callable[[], object]] = []
+        self._loans: dict[str, Callable[[], None]] = {}  # of a measurement that is under way
+        self.name = ""
+
+    # -- life --
+
+    def begin(self, name: str) -> None:
+        """Measures from now on. The network has this name."""
+        with self._lock:
+            self.name, self._begun = name, True
+            self._agenda.due = time.monotonic() + self._agenda.pause
+            self._alarm.set(self._agenda.due)
+
+    def close(self) -> None:
+        """Ends a measurement that is under way, and waits for its end."""
+        self._token.cancel(Cancelled("the network was unloaded"))
+        self._ends.set()
+        with self._lock:
+            self._alarm.close()
+        self._background.forget(self)
+
+    def saw(self, job: Job, *, whole: bool) -> None:
+        """Notes a request's shapes. Those of a warm-up are kept with their values.
+
+        Args:
+            whole: whether it is no part of another network's request.
+        """
+        begun = self._begun
+        if not (self._agenda.counts if begun else whole):
+            return
+        shapes = _shapes_of(self._inputs, job.inputs)
+        if shapes is None:
+            return
+        self._agenda.seen(shapes)
+        if not begun:  # only a warm-up runs before the network has its name
+            size = sum(np.asarray(value).nbytes for value in job.inputs.values())
+            self._given = (shapes, dict(job.inputs)) if size <= _KEPT_BYTES else None
+
+    def again(self) -> None:
+        """A device has come back or has loaded the network: what was measured may not hold."""
+        with self._lock:
+            self._agenda.forget()
+
+    def when_done(self, action: Callable[[], object]) -> None:
+        """Calls `action` when no measurement is under way: it closes the network on a device."""
+        with self._lock:
+            if self._measures:
+                self._afterwards.append(action)
+                return
+        action()
+
+    def rows(self) -> tuple[DeviceSpeed, ...]:
+        """What is known of each device."""
+        return self._rows or tuple(
+            DeviceSpeed(each, why="not measured yet") for each in self._candidates
+        )
+
+    # -- threads --
+
+    def _on_alarm(self) -> None:
+        with self._lock:
+            self._alarm.rang()
+        self._background.start(self, self._look)
+
+    def _look(self) -> None:
+        """Measures if it is time to. Runs on the thread for measurements."""
+        with self._lock:
+            shapes = self._agenda.wanted()
+            if shapes is None:
+                self._agenda.looked(time.monotonic())
+            else:
+                self._measures = True
+        try:
+            if shapes is not None:
+                self._measure(shapes)
+        except NotIdle:
+            with self._lock:
+                self._agenda.disturbed(time.monotonic())
+        except Exception as error:  # noqa: BLE001 - whatever happens, the network serves on
+            if not self._token.cancelled:
+                _log.exception("network %r could not be measured", self.name, exc_info=error)
+            with self._lock:
+                self._agenda.disturbed(time.monotonic())
+        with self._lock:
+            self._measures = False
+            actions, self._afterwards = self._afterwards, []
+            self._alarm.set(self._agenda.due)
+        for action in actions:
+            action()
+
+    # -- a measurement --
+
+    def _measure(self, shapes: Shapes) -> None:
+        present = self._network.present()
+        if not present:
+            raise NotIdle
+        with ExitStack() as loans, ExitStack() as apart:
+            members: dict[str, DeviceNetwork] = {}
+            apart.callback(_close_all, members)
+            known = self._agenda.known(shapes) or self._kept.read(shapes)
+            rows = known or self._run_all(shapes, present, members, loans)
+            rows = decided(rows, present, throughput=self._throughput)
+            (chosen,) = [each.device for each in rows if each.chosen] or [present]
+            if chosen != present and not self._serve(chosen, members, loans):
+                raise NotIdle
+        if not known:
+            self._kept.write(shapes, rows)
+        with self._lock:
+            self._rows = rows
+            self._agenda.measured(shapes, rows, time.monotonic())
+        text = "; ".join(map(str, rows))
+        self._told(f"{chosen} is the fastest: {text}")
+
+    def _serve(self, device: str, members: dict[str, DeviceNetwork], loans: ExitStack) -> bool:
+        """Has the device serve. Returns whether it does."""
+        if self._network.loaded(device) is None and device not in members:
+            try:
+                self._load(device, members, loans)
+            except HeadraceError as error:
+                _log.warning("network %r: %s", self.name, Failure(device, error))
+                return False
+        member = members.pop(device, None)
+        if self._network.prefer(device, member):
+            if member is not None and device in self._loans:
+                self._loans[device]()
+            return True
+        if member is not None:
+            members[device] = member  # it is closed with the others
+        return False
+
+    def _run_all(
+        self,
+        shapes: Shapes,
+        present: str,
+        members: dict[str, DeviceNetwork],
+        loans: ExitStack,
+    ) -> tuple[DeviceSpeed, ...]:
+        """Runs the network on every device."""
+        refused: dict[str, DeviceSpeed] = {}
+        runs: dict[str, SettledRun] = {}
+        inputs: Mapping[str, Value] = {}
+        order = [present, *(each for each in self._candidates if each != present)]
+        for device in order:
+            try:
+                executable = self._network.loaded(device)
+                if executable is None:
+                    executable = self._load(device, members, loans)
+                inputs = inputs or self._made(executable, shapes)
+                runs[device] = self._meter.settle(executable, inputs)
+            except HeadraceError as error:
+                if self._token.error is not None:
+                    raise
+                refused[device] = DeviceSpeed(device, why=f"it was not measured: {_reason(error)}")
+                if device == present:
+                    break  # there is nothing to compare others with
+        found: dict[str, DeviceSpeed] = {}
+        if present in runs and len(runs) > 1:
+            figures = self._meter.measure([*runs.values()], inputs)
+            found = {
+                name: DeviceSpeed(name, *each) for name, each in zip(runs, figures, strict=True)
+            }
+        unknown = "nothing to compare with it was measured"
+        return tuple(
+            found.get(device) or refused.get(device) or DeviceSpeed(device, why=unknown)
+            for device in order
+        )
+
+    def _load(
+        self, device: str, members: dict[str, DeviceNetwork], loans: ExitStack
+    ) -> ExecutableNetwork:
+        if self._services.lent is not None:
+            on = self._candidates[device].target.device
+            lent = self._services.lent(self._full_name, on, self._network.original())
+            self._loans[device] = loans.enter_context(lent)
+        with self._meter.within(_LOAD_SECONDS) as token:
+            member = members[device] = self._network.load_apart(device, token)
+        return member.executable
+
+    def _made(self, executable: ExecutableNetwork, shapes: Shapes) -> Mapping[str, Value]:
+        """The inputs of a run: those of the warm-up if it had these shapes, or random numbers."""
+        if self._given is not None and self._given[0] == shapes:
+            return self._given[1]
+        by_name = {
+            port.name: shape
+            for port, shape in zip(self._inputs, shapes, strict=True)
+            if shape is not None
+        }
+        size = sum(
+            math.prod(by_name[port.name]) * max(1, port.dtype.bitwidth // 8)
+            for port in self._inputs
+            if port.name in by_name
+        )
+        if size > _MOST_BYTES:
+            raise FailedPrecondition(f"its inputs have more than {_MOST_BYTES} bytes")
+        return inputs_of(executable, WarmUp(shapes=by_name, random=frozenset(by_name)))
+
+
+def _reason(error: HeadraceError) -> str:
+    return "an internal error; see the server's log" if isinstance(error, Internal) else str(error)
+
+
+def _close_all(members: Mapping[str, DeviceNetwork]) -> None:
+    for member in members.values():
+        member.executable.close()
+    if members:
+        free_graphs(wait=False)
+
+
+def _fixed(inputs: Sequence[Port]) -> Shapes | None:
+    """The shapes of all inputs that a request must give, if the network says them."""
+    shapes = tuple(None if port.optional else port.fixed_shape for port in inputs)
+    known = all(
+        port.optional or each is not None for port, each in zip(inputs, shapes, strict=True)
+    )
+    return shapes if known else None
+
+
+def _shapes_of(inputs: Sequence[Port], values: Mapping[str, Value]) -> Shapes | None:
+    """The shapes of a request; None if it has a sequence of tensors."""
+    found = []
+    for port in inputs:
+        value = values.get(port.name)
+        if value is not None and not isinstance(value, np.ndarray):
+            return None
+        found.append(None if value is None else value.shape)
+    return tuple(found)

