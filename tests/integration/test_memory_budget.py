@@ -245,3 +245,47 @@ def test_a_budget_may_be_a_part_of_the_memory_of_the_machine(repository: Path) -
         np.testing.assert_array_equal(server.infer("net3", x(1))["y"], [4, 4])
         # It is measured when what only the load needed is free, perhaps after the reply.
         until(lambda: server.total("headrace_network_memory_bytes", network="net3") >= 2**20)
+
+
+def test_two_clients_whose_networks_drive_each_other_out_always_find_them(
+    repository: Path,
+) -> None:
+    with Server(
+        *("--devices", "CPU", "--model-repository", str(repository)),
+        *("--memory-budget", "CPU=7MiB"),  # of one network, while another one is loaded
+    ) as server:
+
+        def client(number: int, *, loads: bool) -> Callable[[], None]:
+            name = NAMES[number]
+
+            def ask() -> None:
+                stub = open_stub(server)
+                for step in range(8):
+                    if loads:
+                        load = oip.RepositoryModelLoadRequest(model_name=name)
+                        stub.RepositoryModelLoad(load, timeout=CALL_SECONDS)
+                    reply = stub.ModelInfer(open_request(name, x(step)), timeout=CALL_SECONDS)
+                    np.testing.assert_array_equal(outputs_of(reply)["y"], [step + number] * 2)
+
+            return ask
+
+        run_together(client(0, loads=False), client(1, loads=False))
+        run_together(client(2, loads=True), client(3, loads=True))
+        assert server.total("headrace_evictions_total", device="CPU") >= 3
+        assert server.total("headrace_network_requests_total", outcome="failed") == 0
+
+
+def test_clients_networks_make_room_if_the_operator_wants_it(tmp_path: Path) -> None:
+    options = ["--devices", "CPU", "--memory-budget", "CPU=9MiB", "--evict-client-networks"]
+    options += ["--state-dir", str(tmp_path / ".state")]
+    with Server(*options) as server, Client(server.address) as client:
+        for number, name in enumerate(NAMES):
+            client.load_network(model(number), name=name)
+        for number, name in enumerate(NAMES):
+            np.testing.assert_array_equal(server.infer(name, x(1))["y"], [1 + number] * 2)
+        assert {*states(server).values()} == {"READY", "EVICTED"}
+        assert server.stop() == 0
+    with Server(*options) as server:
+        assert {*states(server).values()} == {"KNOWN"}
+        for number, name in enumerate(NAMES):
+            np.testing.assert_array_equal(server.infer(name, x(1))["y"], [1 + number] * 2)

@@ -89,7 +89,7 @@ class Actions:
     def _configure(self, name: str, version: str, changes: Mapping[str, str]) -> None:
         entry = self._core.networks.acquire(name, version)
         try:
-            configure(entry, changes, None)
+            configure(self._core, entry, changes, None)
         finally:
             self._core.networks.release(entry)
 

@@ -32,7 +32,7 @@ from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading import auto_batching
 from headrace.runtime.loading import blob as blobs
 from headrace.runtime.loading.batch_size import with_batch
-from headrace.runtime.loading.entry import USUAL, NetworkState, Residence
+from headrace.runtime.loading.entry import USUAL, Again, NetworkState, Residence, plain_name
 from headrace.runtime.loading.exchange import blob_options, check_ports, export_blob, why_not_native
 from headrace.runtime.loading.executor import LoadExecutor
 from headrace.runtime.loading.life import NetworkLife
@@ -75,6 +75,7 @@ class Core:
         max_state_bytes: the most bytes that the states of all open sequences may take.
         max_response_cache_bytes: the most bytes that the kept replies of all networks may take.
         budget: the memory that networks may take.
+        clients_networks_leave: whether networks that clients have loaded make room for others.
         load_span: begins the span of a load, on the thread that asks for it. It is told whether the
             load replaces a network. None if the load is not traced.
         asker: says who asks, on the thread that asks for a load or a query.
@@ -100,6 +101,7 @@ class Core:
         max_response_cache_bytes: int = 2**28,
         max_load_seconds: float = math.inf,
         budget: MemoryBudget = NO_BUDGET,
+        clients_networks_leave: bool = False,
         load_span: Callable[[LoadRequest, bool], Span | None] = lambda _, __: None,
         asker: Callable[[], Asker] = current_asker,
     ) -> None:
@@ -119,6 +121,7 @@ class Core:
         self._loads = LoadExecutor(timer=self._timer, asker=asker)
         self._life = NetworkLife(self.networks, self.counters, self._loads, store, budget)
         self.budget = budget
+        self.clients_networks_leave = clients_networks_leave and bool(budget)
         self.networks.cold.asked = self.counters.count_cold
         self.recent = RecentNetworks(self._timer, lambda: self._loads.close(free_graphs))
         services = Services(
@@ -160,13 +163,18 @@ class Core:
         `owner` are as in `NetworkLife.load`.
 
         Args:
-            residence: how it stays in memory; None if `network` cannot read it again later.
+            residence: how it stays in memory; None for a client's network, which `network` cannot
+                read again later.
 
         Raises:
             AlreadyExists, ResourceExhausted, InvalidArgument: the name cannot be taken.
             The future raises what `Plugin.load_network` and `network` raise.
         """
         device = self._resolve(request.device)
+        if residence is None:
+            again, residence = self._of_client(device, owner)
+        else:
+            again = partial(self._load_again, network, device, owner, residence)
         return self._begin_load(
             request,
             network,
@@ -174,6 +182,7 @@ class Core:
             replace=replace,
             on_disk=on_disk,
             owner=owner,
+            again=again,
             residence=residence,
         )
 
@@ -188,7 +197,7 @@ class Core:
         """Lists a network on the disk that its first request loads. Arguments and errors are those
         of `load_network`."""
         device = self._resolve(request.device)
-        again = partial(self._load_again, request, network, device, owner, residence)
+        again = partial(self._load_again, network, device, owner, residence)
         return self._life.know(request, again, owner, residence)
 
     def is_budgeted(self, device: DeviceName) -> bool:
@@ -221,8 +230,7 @@ class Core:
         def read() -> Network:
             return Network.from_bytes(blob.network[0], self.limits, spooled=True)
 
-        budgets = self._budgets(resolved)
-
+        again, residence = self._of_client(resolved, None)
         span = self._load_span(request, replace)
         return self._life.load(
             request,
@@ -230,7 +238,9 @@ class Core:
             compile_network,
             replace=replace,
             span=span,
-            budgets=budgets,
+            budgets=self._budgets(resolved),
+            again=again,
+            residence=residence,
         )
 
     def cancel_load(self, load: Future[NetworkEntry]) -> None:
@@ -400,7 +410,8 @@ class Core:
         replace: bool,
         on_disk: bool,
         owner: object,
-        residence: Residence | None,
+        again: Again | None,
+        residence: Residence,
         cold: bool = False,
     ) -> Future[NetworkEntry]:
         """As `load_network`.
@@ -409,9 +420,6 @@ class Core:
             device: the request's device, resolved.
             cold: as `NetworkLife.load`.
         """
-        again = None
-        if residence is not None:
-            again = partial(self._load_again, request, network, device, owner, residence)
         span = self._load_span(request, replace)
         return self._life.load(
             request,
@@ -423,27 +431,49 @@ class Core:
             span=span,
             budgets=self._budgets(device),
             again=again,
-            residence=residence or USUAL,
+            residence=residence,
             cold=cold,
         )
 
+    def _of_client(self, device: DeviceName, owner: object) -> tuple[Again | None, Residence]:
+        """What loads a client's network again, and how it stays in memory."""
+        if not self.clients_networks_leave:
+            return None, USUAL
+        residence = Residence(of_client=True)
+        return partial(self._load_again, None, device, owner, residence), residence
+
     def _load_again(
         self,
-        request: LoadRequest,
-        network: Callable[[], Network],
+        network: Callable[[], Network] | None,
         device: DeviceName,
         owner: object,
         residence: Residence,
+        cold: NetworkEntry,
     ) -> Future[NetworkEntry]:
-        """Loads a network that is known or evicted, if nobody loads it already."""
+        """Loads a network that is known or evicted, if nobody loads it already.
+
+        Args:
+            network: reads it if its model is not in the server; None if it always is.
+        """
+        request: LoadRequest = cold.record.request
+
+        def read() -> Network:
+            kept: Network | None = cold.record.network
+            if kept is not None:
+                return kept
+            if network is None:
+                raise Cancelled(f"network {plain_name(request.name)!r} was unloaded meanwhile")
+            return network()
+
         try:
             return self._begin_load(
                 request,
-                network,
+                read,
                 device,
                 replace=True,
                 on_disk=True,
                 owner=owner,
+                again=cold.again,
                 residence=residence,
                 cold=True,
             )

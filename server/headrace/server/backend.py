@@ -72,6 +72,7 @@ class ServerCore:
             max_response_cache_bytes=settings.max_response_cache_bytes,
             max_load_seconds=settings.max_load_seconds or math.inf,
             budget=memory_budget(settings.memory_budget, [each.device for each in sources]),
+            clients_networks_leave=settings.evict_client_networks,
             asker=partial(asker, settings.operators if settings.private_networks else None),
             **({"load_span": self.tracing.begin_load} if self.tracing else {}),
         )

@@ -201,7 +201,9 @@ def test_changed_keys_reach_loaded_networks(tmp_path: Path) -> None:
         async with replicas(tmp_path) as (first, second, third):
             await first.load()
             entry = first.core.networks.find("n")
-            await first.change(lambda: configure(entry, {"EXECUTION_TIMEOUT": "7"}, first.store))
+            await first.change(
+                lambda: configure(first.core, entry, {"EXECUTION_TIMEOUT": "7"}, first.store)
+            )
             for each in (second, third):
                 executable = each.core.networks.find("n").executable
                 assert executable is not None

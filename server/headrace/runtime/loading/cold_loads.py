@@ -257,12 +257,15 @@ class ColdLoads:
                     return
                 wanted = next_load(waiting, Counter(each.who for each in running))
                 wanted.begun = time.monotonic()
+            try:
                 self._threads.submit(self._load, wanted)
+            except RuntimeError:  # stopped meanwhile
+                self._end(wanted, ShuttingDown())
 
     def _load(self, wanted: WantedNetwork) -> None:
         assert wanted.entry.again is not None
         try:
-            load = wanted.entry.again()
+            load = wanted.entry.again(wanted.entry)
         except Exception as error:  # noqa: BLE001 - whoever waits gets it
             self._end(wanted, error)
             return

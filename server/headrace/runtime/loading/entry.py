@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import HeadraceError, InvalidArgument
@@ -108,13 +108,19 @@ class Residence(NamedTuple):
     Attributes:
         pinned: whether it stays once it is loaded.
         min_idle_seconds: for how long nobody must have used it before it makes room.
+        of_client: whether a client has loaded it. Its model then stays in the server while it is
+            not loaded, and it counts as one of the networks that the server or its owner may have.
     """
 
     pinned: bool = False
     min_idle_seconds: float = 0.0
+    of_client: bool = False
 
 
 USUAL: Final = Residence()
+
+Again: TypeAlias = "Callable[[NetworkEntry], Future[NetworkEntry]]"
+"""Begins a load of a network, which it gets as it is while it is not loaded."""
 
 _HALF_LIFE_SECONDS: Final = 300.0
 
@@ -140,7 +146,7 @@ class NetworkEntry:
         record: the data that the registry's owner keeps with a network.
         owner: the object that the versions of one name share if they may be loaded and replaced
             beside each other; None for a network that is alone under its name.
-        again: begins a load of it; None if the server cannot load it again.
+        again: loads it again; None if the server cannot.
         memory_bytes: what it takes in memory, as its last load has shown; 0 before.
         uses: how often it was used, as `uses_left` counts when it was last used.
         stage_seconds: what each stage of its load took; empty before it has ended.
@@ -159,7 +165,7 @@ class NetworkEntry:
     executable: ExecutableNetwork | None = None
     load_seconds: float = 0.0
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
-    again: Callable[[], Future[NetworkEntry]] | None = None
+    again: Again | None = None
     residence: Residence = USUAL
     memory_bytes: int = 0
     uses: float = 0.0

@@ -30,6 +30,7 @@ from headrace.runtime.loading.batch_size import check_batch_size
 from headrace.runtime.loading.entry import (
     COLD,
     USUAL,
+    Again,
     NetworkEntry,
     NetworkKey,
     NetworkState,
@@ -137,7 +138,7 @@ class NetworkLife:
         owner: object = None,
         span: Span | None = None,
         budgets: frozenset[str] = frozenset(),
-        again: Callable[[], Future[NetworkEntry]] | None = None,
+        again: Again | None = None,
         residence: Residence = USUAL,
         cold: bool = False,
     ) -> Future[NetworkEntry]:
@@ -185,15 +186,14 @@ class NetworkLife:
     def know(
         self,
         request: LoadRequest,
-        again: Callable[[], Future[NetworkEntry]],
+        again: Again,
         owner: object,
         residence: Residence,
     ) -> NetworkEntry:
         """Lists a network that its first request loads. Raises as `NetworkRegistry.know`.
 
         Args:
-            again: begins its load.
-            owner, residence: as `NetworkEntry`.
+            again, owner, residence: as `NetworkEntry`.
         """
         return self._networks.know(
             request.name,
@@ -376,8 +376,13 @@ class NetworkLife:
 
     def _evict(self, entry: NetworkEntry) -> bool:
         """Takes a loaded network out of memory. Returns whether it does."""
-        record = replace(entry.record, network=None)
-        if not self._networks.evict(entry, record, self._close_later):
+        of_client = entry.residence.of_client
+
+        def record_of_cold(record: Record) -> Record:
+            return record if of_client else replace(record, network=None)
+
+        close = partial(self._close_later, model_stays=of_client)
+        if not self._networks.evict(entry, record_of_cold, close):
             return False
         name, version, _ = entry.key
         facts = {"network": name, "version": version}
@@ -414,7 +419,7 @@ class NetworkLife:
         known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
         reason = str(error) if known else "an internal error; see the server's log"
         record: Record = entry.record
-        load.remains = Weights(record.network)
+        load.remains = Weights(record.network, stays=load.cold and entry.residence.of_client)
         entry.record = replace(record, network=None)
         with self._changing:
             wanted = entry.given_up is None
@@ -443,16 +448,20 @@ class NetworkLife:
 
         return together([closed(each.key) for each in self._networks.retire(name, close, but=but)])
 
-    def _close_later(self, entry: NetworkEntry) -> Future[None]:
-        return self._loads.close(lambda: self._close(entry))
+    def _close_later(self, entry: NetworkEntry, *, model_stays: bool = False) -> Future[None]:
+        return self._loads.close(lambda: self._close(entry, model_stays=model_stays))
 
-    def _close(self, entry: NetworkEntry) -> None:
+    def _close(self, entry: NetworkEntry, *, model_stays: bool) -> None:
+        """
+        Args:
+            model_stays: whether the network as it came is kept for its next load.
+        """
         executable, network = entry.executable, entry.record.network
         name, version, _ = entry.key
-        if executable is None and entry.again is not None:
-            return  # it was known or evicted
         entry.executable, entry.record = None, replace(entry.record, network=None)
-        weights = Weights(network)
+        if executable is None and entry.again is not None:
+            return  # it was known or evicted, and the model may be that of a loaded network now
+        weights = Weights(network, stays=model_stays)
         try:
             if executable is not None:
                 self._counters.remove_network(name, executable.place.device, version)

@@ -28,8 +28,6 @@ from headrace.runtime.loading.memory_budget import (
 
 _PATIENCE_SECONDS: Final = 300.0
 """For how long a load waits for networks to end their requests, and so to make room for it."""
-_AGAIN_SECONDS: Final = 0.02
-"""When to look again at a network that has just been taken into use."""
 
 
 @dataclass(slots=True)
@@ -108,8 +106,8 @@ class MemoryRoom:
                 for key in gone:
                     for budget in self._charges[key].budgets:
                         self.evictions[budget] += 1
-                if not gone:
-                    self._wait(entry.key, until, again=bool(leaving))
+                if leaving is None:
+                    self._wait(entry.key, until)
             self._charges[entry.key] = _Charge(entry, budgets, size)
         total = self._measure()
         with self._changed:
@@ -221,12 +219,11 @@ class MemoryRoom:
             if charge is not None:
                 charge.bytes = charge.entry.memory_bytes = size
 
-    def _wait(self, key: NetworkKey, until: float, *, again: bool) -> None:
+    def _wait(self, key: NetworkKey, until: float) -> None:
         """Waits for a change. Another load is waited for however long it takes.
 
         Args:
             until: when to give up.
-            again: whether a network that was to leave has just been taken into use.
 
         Raises:
             ResourceExhausted: the load has waited too long.
@@ -240,7 +237,7 @@ class MemoryRoom:
             )
             error.retry_delay_seconds = 1.0
             raise error
-        self._changed.wait(_AGAIN_SECONDS if again else min(left, _PATIENCE_SECONDS))
+        self._changed.wait(min(left, _PATIENCE_SECONDS))
 
     def _holders(self) -> list[Holder]:
         awaited, now = self._awaited(), time.monotonic()
@@ -294,10 +291,10 @@ def _holder(
 
 
 def _why_it_stays(entry: NetworkEntry, now: float) -> str:
-    executable, (pinned, min_idle_seconds) = entry.executable, entry.residence
+    executable, residence = entry.executable, entry.residence
     if entry.again is None:
         return "it is a client's"
-    if pinned:
+    if residence.pinned:
         return "it is pinned"
     if (
         executable is not None
@@ -305,6 +302,6 @@ def _why_it_stays(entry: NetworkEntry, now: float) -> str:
         and (entry.references or executable.holds_sequences)
     ):
         return "a sequence is open on it"
-    if now - entry.last_used < min_idle_seconds:
-        return f"it was used less than {min_idle_seconds:g} s ago"
+    if now - entry.last_used < residence.min_idle_seconds:
+        return f"it was used less than {residence.min_idle_seconds:g} s ago"
     return ""

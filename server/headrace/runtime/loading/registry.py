@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from headrace.runtime.loading.entry import (
     FIRST_VERSION,
     SERVING,
     USUAL,
+    Again,
     NetworkEntry,
     NetworkKey,
     NetworkState,
@@ -136,7 +136,7 @@ class NetworkRegistry:
         version: str = FIRST_VERSION,
         owner: object = None,
         replace: bool = False,
-        again: Callable[[], Future[NetworkEntry]] | None = None,
+        again: Again | None = None,
         residence: Residence = USUAL,
         cold: bool = False,
     ) -> NetworkEntry:
@@ -151,14 +151,18 @@ class NetworkRegistry:
         Raises:
             AlreadyExists: the name is in use, or being loaded.
             ResourceExhausted: there are as many networks as the server allows.
+            NotFound, FailedPrecondition: the version that was known or evicted is gone.
         """
         table = self._table
         with self._lock:
             table.check_free(name, version, owner, replace=replace)
             there = table.versions(name).entries.get(version)
-            if cold and there is not None and there.state is NetworkState.READY:
-                raise AlreadyExists(f"network {plain_name(name)!r} is loaded", field="name")
-            table.check_room(name, None if owner is None else version)
+            if cold and (there is None or there.state not in COLD):
+                if there is not None and there.state is NetworkState.READY:
+                    raise AlreadyExists(f"network {plain_name(name)!r} is loaded", field="name")
+                raise self._why_unusable(name, version)
+            if not (cold and residence.of_client):  # else it has its place already
+                table.check_room(name, None if owner is None else version)
             entry = table.entry(name, version, device, record, owner)
             entry.again, entry.residence = again, residence
             if there is not None and there.state in COLD:
@@ -215,7 +219,7 @@ class NetworkRegistry:
         *,
         version: str = FIRST_VERSION,
         owner: object = None,
-        again: Callable[[], Future[NetworkEntry]],
+        again: Again,
         residence: Residence = USUAL,
         on_replaced_drained: Callable[[NetworkEntry], object],
     ) -> NetworkEntry:
@@ -235,14 +239,18 @@ class NetworkRegistry:
         return entry
 
     def evict(
-        self, entry: NetworkEntry, record: Any, on_drained: Callable[[NetworkEntry], object]
+        self,
+        entry: NetworkEntry,
+        record_of_cold: Callable[[Any], Any],
+        on_drained: Callable[[NetworkEntry], object],
     ) -> bool:
         """Takes a loaded network out of memory, once its last request has ended. Its next request
         loads it. Returns False if it is not loaded any more, cannot be loaded again, or has an open
         sequence.
 
         Args:
-            record: that of the network that is not loaded.
+            record_of_cold: makes the record of the network that is not loaded from that of the
+                loaded one.
             on_drained: gets the loaded one.
         """
         name, version, _ = entry.key
@@ -253,12 +261,15 @@ class NetworkRegistry:
             assert entry.executable is not None
             if entry.executable.states and (entry.references or entry.executable.holds_sequences):
                 return False  # a request may be about to open one
+            record = record_of_cold(entry.record)
             cold = table.entry(name, version, entry.device, record, entry.owner)
             cold.state, cold.again = NetworkState.EVICTED, entry.again
             cold.residence = entry.residence
             cold.memory_bytes = entry.memory_bytes
             cold.uses, cold.last_used = entry.uses, entry.last_used
             cold.load_seconds, cold.stage_seconds = entry.load_seconds, entry.stage_seconds
+            if entry.residence.of_client:
+                cold.model_bytes, entry.model_bytes = entry.model_bytes, 0
             drained = self._drain(table.put(cold), on_drained)
         self._drained(drained)
         return True
@@ -278,6 +289,11 @@ class NetworkRegistry:
             entry.count_use(time.monotonic(), 0)
             drained = self._drain(self._table.put(entry), on_replaced_drained)
         self._drained(drained)
+
+    def change_record(self, entry: NetworkEntry, change: Callable[[Any], Any]) -> None:
+        """Changes what is kept with a network that is in use."""
+        with self._lock:
+            entry.record = change(entry.record)
 
     def give_up(self, entry: NetworkEntry, error: HeadraceError) -> bool:
         """Marks a network that is being loaded as no longer wanted, and frees its name. Returns
@@ -433,9 +449,12 @@ class NetworkRegistry:
 
     def _unusable(self, name: str, version: str) -> HeadraceError:
         with self._lock:
-            versions, entry = self._table.all_of(name), self._table.find(name, version)
-            names = list(self._table.names)
-        return why_unusable(name, version, list(versions), entry, names)
+            return self._why_unusable(name, version)
+
+    def _why_unusable(self, name: str, version: str) -> HeadraceError:
+        """The caller holds the lock."""
+        versions, entry = self._table.all_of(name), self._table.find(name, version)
+        return why_unusable(name, version, list(versions), entry, list(self._table.names))
 
     def _drain(
         self, leaving: Collection[NetworkEntry], then: Callable[[NetworkEntry], object]

@@ -152,14 +152,19 @@ class NetworkTable:
         def replaced(key: tuple[str, str]) -> bool:
             return key[0] == name and version in (None, key[1])
 
-        ready = {(of, each) for of, versions in self.names.items() for each in versions.ready()}
+        there = {
+            (of, version)
+            for of, versions in self.names.items()
+            for version, entry in versions.entries.items()
+            if _counts(entry)
+        }
         # A replacement needs no room of its own, unless an earlier one still drains.
-        replaces = any(map(replaced, ready)) and not any(
+        replaces = any(map(replaced, there)) and not any(
             replaced((key.name, key.version)) for key in self.draining
         )
         if replaces:
             return
-        current = ready | self.loading.keys()
+        current = there | self.loading.keys()
         leaving = [(key.name, key.version) for key in (*self.draining, *self.given_up)]
         owner, most = owner_of(name), self.of_owner.networks
         count = len(current) + len(leaving)
@@ -217,6 +222,11 @@ class NetworkTable:
             self.names[name] = versions
         else:
             self.names.pop(name, None)
+
+
+def _counts(entry: NetworkEntry) -> bool:
+    """Whether it is one of the networks that the server or its owner may have."""
+    return entry.state is NetworkState.READY or (entry.state in COLD and entry.residence.of_client)
 
 
 def why_unusable(

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.loading.entry import SERVING, NetworkEntry, NetworkState, check_version
+from headrace.runtime.loading.entry import SERVING, NetworkEntry, check_version
 
 T = TypeVar("T")
 
@@ -131,10 +131,6 @@ class Versions:
             if entry.executable is not None and entry.executable.has_sequence(sequence):
                 return entry
         return None
-
-    def ready(self) -> dict[str, NetworkEntry]:
-        ready = NetworkState.READY
-        return {version: entry for version, entry in self.entries.items() if entry.state is ready}
 
     def taking(self) -> dict[str, NetworkEntry]:
         """The versions that take requests. A request to a cold one loads it."""

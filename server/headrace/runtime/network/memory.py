@@ -37,10 +37,12 @@ class Weights:
     Args:
         network: None has no tensors and no layers. Those of a network that is kept for later loads
             are not looked for.
+        stays: whether the network itself is kept for a later load. What was made of it is not.
     """
 
-    def __init__(self, network: Network | None) -> None:
-        free = network is not None and not network.is_kept
+    def __init__(self, network: Network | None, *, stays: bool = False) -> None:
+        self._stays = network if stays else None
+        free = network is not None and not network.is_kept and not stays
         large = network is not None and free and network.weight_bytes > _LARGE_BYTES
         self._tensors = _tensors(network) if network is not None and large else []
         self._layers = 0 if network is None else network.size
@@ -61,7 +63,9 @@ class Weights:
             garbage.look_at_all()  # a cycle of references keeps the tensors alive
         else:
             garbage.look_if_much_is_left()
-        if self._tensors:
+        if self._stays is not None:
+            self._stays.forget_pages()
+        if self._tensors or self._stays is not None:
             release_memory()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal, NotLoaded
-from headrace.runtime.loading.entry import NetworkState, owner_of
+from headrace.runtime.loading.entry import NetworkState, Residence, owner_of
 from headrace.runtime.loading.registry import NetworkEntry
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import DEVICE
@@ -193,6 +193,11 @@ class Startup:
                 self._pipelines[name, version] = name, request, model, owner
                 return []
             read = partial(self._read, model)
+            if self._core.clients_networks_leave and self._core.is_budgeted(request.device):
+                residence = Residence(of_client=True)
+                self._core.know_network(request, read, owner=owner, residence=residence)
+                self._changed(name)
+                return []
             return [self._core.load_network(request, read, on_disk=True, owner=owner)]
         except HeadraceError as error:
             self._cannot_begin(request, error, owner)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.config.schema import ParameterValue
@@ -11,6 +13,7 @@ from headrace.runtime.core import Core
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.loading.entry import NetworkEntry
+from headrace.runtime.loading.life import Record
 from headrace.runtime.loading.store import NetworkStore
 from headrace.server.access.networks import Networks
 from headrace.v1 import inference_engine_pb2 as pb
@@ -54,7 +57,7 @@ class Targets:
         if _is_network(request.target):
             self._networks.changeable(request.target.network)
             with self._entry(request.target) as entry:
-                configure(entry, changes, self._core.store)
+                configure(self._core, entry, changes, self._core.store)
         else:
             self._networks.check_operator("the configuration of a device")
             self._core.set_config(_device(request.target), changes)
@@ -74,8 +77,11 @@ class Targets:
             self._networks.release(entry)
 
 
-def configure(entry: NetworkEntry, changes: Mapping[str, str], store: NetworkStore | None) -> None:
-    """Changes configuration keys of a loaded network, and in the store, if there is one.
+def configure(
+    core: Core, entry: NetworkEntry, changes: Mapping[str, str], store: NetworkStore | None
+) -> None:
+    """Changes configuration keys of a loaded network, for its later loads, and in the store, if
+    there is one.
 
     The caller holds a reference to the network.
 
@@ -84,8 +90,14 @@ def configure(entry: NetworkEntry, changes: Mapping[str, str], store: NetworkSto
     """
     assert entry.executable is not None
     entry.executable.set_config(changes)
+    core.networks.change_record(entry, partial(_changed, changes))
     if store is not None:
         store.save_changes(entry.key.name, entry.key.version, changes)
+
+
+def _changed(changes: Mapping[str, str], record: Record) -> Record:
+    request = record.request
+    return replace(record, request=replace(request, config={**request.config, **changes}))
 
 
 def _is_network(target: pb.Target) -> bool:

@@ -140,6 +140,10 @@ class Settings:
         "limit",
         notation=BUDGET,
     )
+    evict_client_networks: bool = option(
+        False,
+        "let networks that clients have loaded leave for others, too; their models stay here",
+    )
     front_end: str = option(
         "native",
         "what speaks gRPC on the ports: native is headrace's own HTTP/2; grpcio is gRPC's server, "

@@ -38,7 +38,7 @@ class World:
         self.entries: dict[str, NetworkEntry] = {}
 
     def entry(self, name: str, load_seconds: float = 0.0) -> NetworkEntry:
-        def again() -> Future[NetworkEntry]:
+        def again(_: NetworkEntry) -> Future[NetworkEntry]:
             self.loads[name] = Future()
             self.begun.append(name)
             return self.loads[name]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.config.standard_keys import EXECUTION_TIMEOUT
 from headrace.runtime.core import Core
 from headrace.runtime.device.api import plugin_api
 from headrace.runtime.device.plugin_source import PluginSource, installed_plugins
@@ -31,6 +33,7 @@ from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.model import network_of
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.repository.pipelines import parse_pipeline
+from headrace.server.services.targets import configure
 from headrace.testing.case import parse
 from headrace.testing.occupied import eventually
 from tests.support.gate import Gate, run_together
@@ -56,8 +59,19 @@ READY, KNOWN, EVICTED = NetworkState.READY, NetworkState.KNOWN, NetworkState.EVI
 def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
     """With room for the load of one network beside two others that are loaded."""
     monkeypatch.setattr("headrace.runtime.loading.life.family_bytes", lambda: 0)
+    yield from running()
+
+
+@pytest.fixture
+def lenient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Core]:
+    """The same, where clients' networks leave, too, and with four networks at most."""
+    monkeypatch.setattr("headrace.runtime.loading.life.family_bytes", lambda: 0)
+    yield from running(clients_networks_leave=True, max_networks=4)
+
+
+def running(**options: Any) -> Iterator[Core]:
     source = PluginSource("HOOK", lambda: plugin_api(1)(HookPlugin))
-    core = Core([source], blob_key=b"key", budget=MemoryBudget({"HOOK": 9 * MIB}))
+    core = Core([source], blob_key=b"key", budget=MemoryBudget({"HOOK": 9 * MIB}), **options)
     yield core
     core.stop()
 
@@ -491,3 +505,91 @@ def test_no_network_leaves_for_memory_that_is_lent(core: Core) -> None:
     ):
         pytest.fail("it was lent")
     assert set(states(core).values()) == {READY}
+
+
+# -- networks that clients have loaded --
+
+
+def load(core: Core, *names: str) -> None:
+    """As a client does, whose model cannot be read twice."""
+    for name in names:
+        models = [MODEL]
+        request = LoadRequest(name, DeviceName.parse("HOOK"))
+        core.load_network(request, partial(lambda left: read(left.pop()), models)).result(
+            PATIENCE_SECONDS
+        )
+        settled(core)
+
+
+def test_clients_networks_leave_if_the_operator_wants_it_and_come_back(lenient: Core) -> None:
+    load(lenient, "a", "b", "c", "d")
+    assert states(lenient) == {"a": EVICTED, "b": READY, "c": READY, "d": READY}
+    for _ in range(2):
+        for name in "abcd":
+            infer(lenient, name)
+            settled(lenient)
+    assert lenient.networks.find("d").record.network is not None
+
+
+def test_a_client_s_network_that_has_left_counts_for_the_most_networks(lenient: Core) -> None:
+    load(lenient, "a", "b", "c", "d")
+    with pytest.raises(ResourceExhausted, match="4 networks"):
+        load(lenient, "e")
+    lenient.unload_network("a").result(PATIENCE_SECONDS)
+    load(lenient, "e")
+
+
+def test_a_client_s_network_that_leaves_after_its_last_request_is_not_counted_twice(
+    lenient: Core,
+) -> None:
+    load(lenient, "a", "b")
+    lenient.networks._table._limit = 2
+    entry = lenient.networks.acquire("a")
+    assert lenient._life._evict(entry)
+    told = ask(lenient, "a")
+    assert told.result(PATIENCE_SECONDS).error is None
+    lenient.networks.cold.leave(told.result())
+    lenient.networks.release(entry)
+
+
+def test_a_client_s_network_that_has_left_and_is_unloaded_is_gone_with_its_model(
+    lenient: Core,
+) -> None:
+    load(lenient, "a", "b", "c", "d")
+    with pytest.raises(NotLoaded) as caught:
+        lenient.networks.acquire("a")
+    lenient.unload_network("a").result(PATIENCE_SECONDS)
+    cold: Any = caught.value.cold
+    assert cold.entry.record.network is None
+    told: Future[LoadWaiter] = Future()
+    waiter = cold.loads.wait(cold.entry, told.set_result)  # of a request that has just seen it
+    assert isinstance(told.result(PATIENCE_SECONDS).error, NotFound)
+    cold.loads.leave(waiter)
+    assert "a" not in states(lenient)
+
+
+def test_a_client_s_load_that_fails_for_the_moment_keeps_the_model(lenient: Core) -> None:
+    load(lenient, "a", "b", "c", "d")
+    plugin = lenient.plugins.plugin("HOOK")
+    assert isinstance(plugin, HookPlugin)
+
+    def is_down(_: object) -> None:
+        raise Unavailable("it is down")
+
+    plugin.on_compile = is_down
+    assert isinstance(loaded(lenient, "a"), Unavailable)
+    plugin.on_compile = lambda _: None
+    assert loaded(lenient, "a") is None
+
+
+def test_what_clients_configure_outlasts_an_eviction(core: Core) -> None:
+    know(core, "a", "b", "c", "d")
+    assert loaded(core, "a") is None
+    entry = core.networks.acquire("a")
+    configure(core, entry, {"EXECUTION_TIMEOUT": "7"}, None)
+    core.networks.release(entry)
+    for name in "bcda":
+        assert loaded(core, name) is None
+    executable = core.networks.find("a").executable
+    assert executable is not None
+    assert executable.config.get(EXECUTION_TIMEOUT) == 7
