@@ -131,7 +131,7 @@ test-ray: .venv-ray/.installed
 needed-repairs: $(INSTALLED)
 	@$(BIN)/pytest -q -p tests.needed_repairs --tb=no --no-summary tests/unit/plugins $(ARGS)
 
-# ENGINE, BASE, MIRROR and PACKAGES are explained in deploy/README.md.
+# ENGINE, BASE, MIRROR, PACKAGES and EXTRAS are explained in deploy/README.md.
 image:
 	@scripts/image.sh $(VARIANT)
 
@@ -268,7 +268,7 @@ $(SERVER): pyproject.toml
 	@touch $@
 
 $(INSTALLED): pyproject.toml
-	@echo 'the server and all that its tests need: downloads about 210 MB, takes about 950 MB on disk, some minutes' >&2
+	@echo 'the server and all that its tests need: downloads about 240 MB, takes about 1060 MB on disk, some minutes' >&2
 	@scripts/venv.sh $(VENV) --editable '.[dev]'
 	@touch $(SERVER) $@
 

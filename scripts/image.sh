@@ -91,7 +91,8 @@ copy_out() {
 engine=$(find_engine)
 base=${BASE:-$(find_base)}
 set -- --file deploy/Dockerfile --tag "$image" --label "org.opencontainers.image.version=$version" \
-    --build-arg "BASE=$base" --build-arg "VARIANT=$variant" --build-arg "PACKAGES=${PACKAGES:-}"
+    --build-arg "BASE=$base" --build-arg "VARIANT=$variant" --build-arg "PACKAGES=${PACKAGES:-}" \
+    --build-arg "EXTRAS=${EXTRAS:-}"
 # chroot needs no rights beyond a user's, and works within a container.
 [ "$engine" = docker ] || set -- "$@" --isolation chroot --layers
 for each in "pip ${PIP_CONFIG_FILE:-/etc/pip.conf}" "authorities /etc/ssl/certs/ca-certificates.crt"; do

@@ -2,7 +2,7 @@
 # Installs headrace for a variant of the image into /opt/headrace, without what no server reads: pip,
 # tests, sources of native code and debug information.
 #
-#   deploy/image/install.sh VARIANT
+#   deploy/image/install.sh VARIANT [EXTRAS]
 set -eu
 
 variant=$1
@@ -10,6 +10,7 @@ case $variant in
 cpu) extras=server,otel ;;
 *) extras=server,otel,$variant ;;
 esac
+extras=$extras${2:+,$2}
 
 pip() {
     /tools/bin/python -m pip --python /opt/headrace/bin/python "$@"

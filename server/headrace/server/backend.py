@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
+from itertools import count
 
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, NotFound
@@ -20,7 +22,8 @@ from headrace.runtime.system.memory_limit import memory_limit
 from headrace.server.access.networks import Networks, PrivateNetworks, asker
 from headrace.server.hosting import ALONE, Hosting
 from headrace.server.plugins import plugin_sources
-from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.mirror import Mirror
+from headrace.server.repository.remote import StoreAway
 from headrace.server.repository.repository import Poller, Repository
 from headrace.server.repository.startup import Startup
 from headrace.server.services.health import HealthReporter
@@ -28,8 +31,22 @@ from headrace.server.serving.catalogue import Catalogue
 from headrace.server.settings.option import read_budget
 from headrace.server.settings.settings import Settings
 from headrace.server.state import StateDirectory
-from headrace.server.storage import lock_state, network_cache, signing_key, usable
+from headrace.server.storage import (
+    lock_state,
+    network_cache,
+    repository_files,
+    repository_mirror,
+    signing_key,
+    usable,
+)
 from headrace.server.tracing.start import start_tracing
+
+_log = logging.getLogger(__name__)
+
+_AWAY_SECONDS, _LONGEST_SECONDS = 1.0, 30.0
+"""The first and the longest time between two looks, at the start, at a store that is away."""
+_AWAY_TRIES = 3
+"""After so many, a server that has copies serves these."""
 
 
 class ServerCore:
@@ -39,6 +56,7 @@ class ServerCore:
 
     Attributes:
         unready: why the server takes no work. None if it is ready. Any thread may read it.
+        mirror: the copy of the model repository; None if that is no store's.
 
     Raises:
         HeadraceError: a setting, a folder or a plugin cannot be used.
@@ -86,10 +104,11 @@ class ServerCore:
         self.health = HealthReporter(self.networks)
         self._elsewhere = hosting.elsewhere
         self._loop = asyncio.get_running_loop()
-        files = RepositoryFiles(settings.model_repository, limits, settings.ovms_config)
+        self.mirror = repository_mirror(settings)
+        files = repository_files(settings, limits, self.mirror)
         self.repository = Repository(self.core, files, self.network_changed)
         self.catalogue = Catalogue(self.core, self.network_changed)
-        self._poller = Poller(self.repository, settings.repository_poll_seconds)
+        self._poller = Poller(self.repository, settings.repository_poll_seconds, self.mirror)
         self._startup = Startup(
             self.core,
             self._state,
@@ -99,11 +118,40 @@ class ServerCore:
         )
 
     async def load(self) -> None:
-        """Loads the networks of the start, and then reports that the server is ready."""
+        """Loads the networks of the start, and then reports that the server is ready.
+
+        Raises:
+            InvalidArgument: the model repository cannot be read, or its store refuses the server.
+        """
+        if self.mirror is not None:
+            await self._copy(self.mirror)
         await self._startup.load()
         self._poller.start()
         self.unready = None
         self.health.ready()
+
+    async def _copy(self, mirror: Mirror) -> None:
+        """Copies the repository from its store. A store that is away is waited for, or, if there
+        are copies of an earlier run, asked a few times."""
+        pause = _AWAY_SECONDS
+        for tries in count(1):
+            self.unready = "copying the model repository"  # strangers read it: no address
+            try:
+                await asyncio.wrap_future(mirror.begin())
+                break
+            except OSError as error:
+                is_busy = isinstance(error, BlockingIOError)
+                if mirror.has_copies and tries >= _AWAY_TRIES and not is_busy:
+                    _log.error("%s; the copies of an earlier run are served", error.strerror)
+                    break
+                if not (is_busy or mirror.has_copies or isinstance(error, StoreAway)):
+                    with usable("model_repository"):
+                        raise
+                self.unready = "the model repository cannot be read; the log says why"
+                _log.warning("%s; trying again in %g seconds", error.strerror, pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_SECONDS)
+        self.unready = "starting"
 
     def stop(self, deadline: float) -> None:
         """Unloads the networks and ends the devices. Any thread may call this, once.

@@ -144,6 +144,7 @@ class Listeners:
                 core.budget_series,
                 self._connections,
                 memory_series,
+                *([backend.mirror.snapshot] if backend.mirror else []),
                 *([tls.snapshot] if tls else []),
             ),
             lambda: backend.unready,

@@ -11,8 +11,12 @@ from pathlib import Path
 
 from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.errors import InvalidArgument
+from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.blob_key import load_or_create_key
 from headrace.runtime.system.atomic_file import lock_file
+from headrace.server.repository.files import RepositoryFiles
+from headrace.server.repository.mirror import Mirror
+from headrace.server.repository.remote import RemoteFolder
 from headrace.server.settings.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -90,6 +94,39 @@ def network_cache(settings: Settings, key: bytes) -> NetworkCache | None:
     if not os.access(settings.cache_dir, os.W_OK | os.X_OK):
         _log.warning("cannot write to %s; compiled networks are not cached", settings.cache_dir)
     return cache
+
+
+def repository_mirror(settings: Settings) -> Mirror | None:
+    """The copy of the model repository, if that lies in a store.
+
+    Raises:
+        InvalidArgument: nothing opens the address, or the copy's folder cannot be made.
+    """
+    address = settings.model_repository
+    if not isinstance(address, str):
+        return None
+    assert settings.cache_dir is not None, "checked with the settings"
+    with usable("model_repository"):
+        store = RemoteFolder(address)
+    with usable("cache_dir"):
+        return Mirror(store, settings.cache_dir, settings.max_cache_bytes, files_beside(settings))
+
+
+def files_beside(settings: Settings) -> tuple[str, ...]:
+    """The files beside the networks of a store that are wanted, too."""
+    config = settings.ovms_config
+    return (config.rpartition("/")[2],) if isinstance(config, str) else ()
+
+
+def repository_files(settings: Settings, limits: Limits, mirror: Mirror | None) -> RepositoryFiles:
+    """What reads the model repository: the folder of the settings, or the copy of a store."""
+    root, config = settings.model_repository, settings.ovms_config
+    if mirror is not None:
+        config = mirror.root / files_beside(settings)[0] if isinstance(config, str) else config
+        return RepositoryFiles(mirror.root, limits, config, mirror)
+    assert not isinstance(root, str), "a store has a mirror"
+    assert not isinstance(config, str), "checked with the settings"
+    return RepositoryFiles(root, limits, config)
 
 
 @contextmanager

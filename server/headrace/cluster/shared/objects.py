@@ -8,11 +8,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-import fsspec
-from fsspec.core import url_to_fs
-
-from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from headrace.runtime.errors import FailedPrecondition, NotFound, Unavailable
 from headrace.runtime.system.buffers import Buffer
+from headrace.server.repository.remote import open_store
 
 
 class Objects:
@@ -27,15 +25,7 @@ class Objects:
     """
 
     def __init__(self, url: str) -> None:
-        try:
-            self._files, self._root = url_to_fs(url)
-        except (ValueError, ImportError) as error:
-            protocol = fsspec.utils.get_protocol(url)
-            raise InvalidArgument(
-                f"nothing opens {protocol} here: install the package that fsspec names for it, for "
-                "example s3fs for s3://",
-                field="store",
-            ) from error
+        self._files, self._root = open_store(url, "store")
         self._local = "file" in _names(self._files)
 
     def read(self, name: str) -> bytes:

@@ -136,6 +136,19 @@ COLD_REQUESTS: Final = Family(
     ("network",),
     "Requests that came while the network was not loaded.",
 )
+REPOSITORY_UP: Final = Family(
+    "repository_up",
+    "gauge",
+    (),
+    "1 if the store of the model repository answered the last look, 0 if not. Only with a "
+    "repository in a store, as the next two.",
+)
+REPOSITORY_COPIED_BYTES: Final = Family(
+    "repository_copied_bytes_total", "counter", (), "Bytes that were copied from the store."
+)
+REPOSITORY_COPIES_BYTES: Final = Family(
+    "repository_copies_bytes", "gauge", (), "Size of the networks of the store that are copied."
+)
 NETWORK_BATCH_SIZE: Final = Family(
     "network_batch_size", "histogram", _NETWORK, "Rows that ran together in a run.", BATCH_SIZES
 )
@@ -263,6 +276,9 @@ FAMILIES: Final = (
     MEMORY_BUDGET_BYTES,
     EVICTIONS,
     COLD_REQUESTS,
+    REPOSITORY_UP,
+    REPOSITORY_COPIED_BYTES,
+    REPOSITORY_COPIES_BYTES,
     NETWORK_BATCH_SIZE,
     GRPC_REQUESTS,
     HTTP_REQUESTS,

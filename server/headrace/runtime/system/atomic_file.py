@@ -12,7 +12,7 @@ import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _SUFFIX = ".headrace-tmp"
@@ -124,9 +124,10 @@ def remove_file(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> list[Path]:
-    """Removes temporary files that dead writers left in `folder` and below, and returns them."""
+    """Removes temporary files that dead writers left in `folder` and below, and returns them.
+    Hidden folders in it are left alone: each has an owner of its own."""
     removed = []
-    for temporary in folder.rglob(f".*{_SUFFIX}"):
+    for temporary in _temporary_files(folder):
         try:
             descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -140,6 +141,12 @@ def remove_leftovers(folder: Path) -> list[Path]:
         finally:
             os.close(descriptor)
     return removed
+
+
+def _temporary_files(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(place, name) for name in names if name.endswith(_SUFFIX))
 
 
 def _open_temporary(path: Path) -> tuple[Path, int]:

@@ -19,9 +19,11 @@ from headrace.server.doctor.finding import Finding, ok, problem, size_text, warn
 from headrace.server.doctor.limits import Space, space_of
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import NetworkFolder
+from headrace.server.repository.remote import RemoteFolder
+from headrace.server.repository.stored import stored_networks
 from headrace.server.settings.option import GIB, flag
 from headrace.server.settings.settings import Settings
-from headrace.server.storage import key_file, state_lock
+from headrace.server.storage import files_beside, key_file, repository_files, state_lock
 
 _LEAST_FREE: Final = GIB
 
@@ -53,8 +55,10 @@ def check_repository(settings: Settings) -> Iterator[Finding]:
     root = settings.model_repository
     if root is None:
         return
-    limits = Limits(model_bytes=settings.max_model_bytes)
-    files = RepositoryFiles(root, limits, settings.ovms_config)
+    if isinstance(root, str):
+        yield from _check_store(root, settings)
+        return
+    files = repository_files(settings, Limits(model_bytes=settings.max_model_bytes), None)
     try:
         folders = files.look()
     except HeadraceError as error:
@@ -84,6 +88,32 @@ def check_repository(settings: Settings) -> Iterator[Finding]:
         yield warning("repository", f"{root} has no networks", remedy)
     elif not broken:
         yield ok("repository", f"{root} has {len(folders)} networks")
+
+
+def _check_store(address: str, settings: Settings) -> Iterator[Finding]:
+    """The store of the model repository, and what a server would copy from it."""
+    try:
+        networks = stored_networks(RemoteFolder(address).objects(), files_beside(settings))
+    except HeadraceError as error:
+        yield problem("repository", error.message, "install what opens the address")
+        return
+    except OSError as error:
+        remedy = "correct --model-repository, or the credentials in the environment"
+        yield problem("repository", error.strerror or str(error), remedy)
+        return
+    for name, network in networks.items():
+        if network.fault:
+            yield warning("repository", f"{name}: {network.fault}", f"correct {address}/{name}")
+    size, most = sum(each.size for each in networks.values()), settings.max_cache_bytes
+    if size > most:
+        message = f"{address} has {size_text(size)}, and copies may take {size_text(most)}"
+        yield warning("repository", message, "raise --max-cache-bytes")
+    elif not networks:
+        remedy = "put each network into a folder of its own: NAME/model.onnx or NAME/1/model.onnx"
+        yield warning("repository", f"{address} has no networks", remedy)
+    else:
+        message = f"{address} has {len(networks)} networks of {size_text(size)}"
+        yield ok("repository", message)
 
 
 def _unreadable(files: RepositoryFiles, folder: NetworkFolder, version: str) -> str | None:

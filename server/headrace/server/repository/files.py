@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from headrace.runtime.intake.limits import Limits
-from headrace.runtime.loading.entry import FIRST_VERSION, check_network_name
+from headrace.runtime.loading.entry import FIRST_VERSION, check_network_name, is_network_name
 from headrace.runtime.loading.versions import highest
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import DEVICE
@@ -22,6 +23,7 @@ from headrace.runtime.transform.options import LoadRequest, NetworkOptions, Refe
 from headrace.server.repository import folder
 from headrace.server.repository.description import Description, read_description
 from headrace.server.repository.folder import Files, NetworkFolder, Signature
+from headrace.server.repository.mirror import Mirror
 from headrace.server.repository.model_config import FILE as CONFIG
 from headrace.server.repository.model_config import (
     MODEL,
@@ -44,12 +46,26 @@ class RepositoryFiles:
         root: None if the server has no model repository.
         ovms_config: the configuration of OpenVINO Model Server, which then says what the networks
             are; None for all folders.
+        mirror: what copies the folder from a store; None if the folder is no copy.
     """
 
-    def __init__(self, root: Path | None, limits: Limits, ovms_config: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path | None,
+        limits: Limits,
+        ovms_config: Path | None = None,
+        mirror: Mirror | None = None,
+    ) -> None:
         self._root = root.resolve() if root is not None else None
-        self._ovms = OvmsFile(ovms_config, root) if root and ovms_config else None
+        address = mirror.address if mirror is not None else ""
+        self._ovms = OvmsFile(ovms_config, root, address) if root and ovms_config else None
         self._limits = limits
+        self._mirror = mirror
+
+    @property
+    def trouble(self) -> str:
+        """Why the last look at the store failed; empty if it did not, or there is no store."""
+        return self._mirror.trouble if self._mirror is not None else ""
 
     def look(self) -> dict[str, NetworkFolder]:
         """All networks in the repository, by name.
@@ -61,7 +77,12 @@ class RepositoryFiles:
         if self._ovms is not None:
             networks = self._ovms.networks()
             return {name: self._of_ovms(networks, name) for name in sorted(networks.names())}
-        return folder.look(self._root) if self._root is not None else {}
+        if self._root is None:
+            return {}
+        found = folder.look(self._root)
+        for name, fault in self._faults().items():
+            found[name] = self._with_fault(name, found.get(name), fault)
+        return found
 
     def find(self, name: str) -> NetworkFolder:
         """The folder of one network.
@@ -164,9 +185,24 @@ class RepositoryFiles:
         """One network of the repository, or None if there is no network under that name."""
         assert self._root is not None
         if self._ovms is None:
-            return folder.look_at(self._root, name)
+            found, fault = folder.look_at(self._root, name), self._faults().get(name)
+            return found if fault is None else self._with_fault(name, found, fault)
         networks = self._ovms.networks()
         return self._of_ovms(networks, name) if name in networks.names() else None
+
+    def _faults(self) -> Mapping[str, str]:
+        """Why the newest files of networks are not in the folder, by name."""
+        return self._mirror.faults if self._mirror is not None else {}
+
+    def _with_fault(self, name: str, found: NetworkFolder | None, fault: str) -> NetworkFolder:
+        """A network whose newest files are not in the folder. Versions that are there can be read:
+        those that serve go on."""
+        assert self._root is not None
+        path = self._root / name
+        nameless = not is_network_name(name)
+        return replace(
+            found or NetworkFolder(path, {}, Files(path, ())), fault=fault, nameless=nameless
+        )
 
     def _of_ovms(self, networks: OvmsNetworks, name: str) -> NetworkFolder:
         assert self._root is not None

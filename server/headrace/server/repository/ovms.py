@@ -145,11 +145,13 @@ class OvmsFile:
 
     Args:
         root: the model repository.
+        address: of the store that the repository is copied from; empty if there is none.
     """
 
-    def __init__(self, path: Path, root: Path) -> None:
+    def __init__(self, path: Path, root: Path, address: str = "") -> None:
         self._path = path
         self._root = root
+        self._address = address
         self._lock = threading.Lock()
         self._stamp: tuple[int, ...] = ()
         self._why = ""  # it could not be read
@@ -168,7 +170,9 @@ class OvmsFile:
                 stamp = (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
                 if stamp != self._stamp:
                     data = read_bounded(self._path, FILE, _MAX_BYTES)
-                    self._networks = read_networks(data, self._path.parent, self._root)
+                    self._networks = read_networks(
+                        data, self._path.parent, self._root, self._address
+                    )
                     self._stamp, self._why = stamp, ""
             except (OSError, HeadraceError) as error:
                 if self._networks is None:
@@ -180,12 +184,13 @@ class OvmsFile:
             return self._networks
 
 
-def read_networks(data: bytes, folder: Path, root: Path) -> OvmsNetworks:
+def read_networks(data: bytes, folder: Path, root: Path, address: str = "") -> OvmsNetworks:
     """The networks that a file describes.
 
     Args:
         folder: the file's. Relative paths begin there.
         root: the model repository, where all models lie.
+        address: of the store that the repository is copied from; a model may lie there.
 
     Raises:
         InvalidArgument, NotFound: the file is not JSON, or has a key that has no meaning here.
@@ -224,6 +229,9 @@ def read_networks(data: bytes, folder: Path, root: Path) -> OvmsNetworks:
         where, text = f"{FILE}: {kind} {name!r}", json.dumps(each, sort_keys=True)
         try:
             if kind == "model":
+                path = each.get("base_path")
+                if address and isinstance(path, str) and path.startswith(f"{address}/"):
+                    each["base_path"] = str(root / path.removeprefix(f"{address}/"))
                 models[name] = _model(each, folder, root, where, text)
             else:
                 pipelines[name] = OvmsPipeline(ovms_pipeline(each, where), text)

@@ -18,6 +18,7 @@ from headrace.server.logs import log_internal_error
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.folder import NetworkFolder
 from headrace.server.repository.follower import Follower
+from headrace.server.repository.mirror import Mirror
 from headrace.server.repository.status import LEFT_OUT, UNLOADED, RepositoryStatus, error_of
 
 
@@ -236,19 +237,29 @@ _COLD: Final = {
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 2.0
+_AWAY_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
+"""The first and the longest time between two looks at a store that is away."""
 
 
 class Poller:
-    """Looks every `seconds` seconds on the thread ``headrace-repository``. With 0, never looks."""
+    """Looks every `seconds` seconds on the thread ``headrace-repository``. With 0, never looks; but
+    at a store that was away at the start it looks until that has answered once.
 
-    def __init__(self, repository: Repository, seconds: float) -> None:
+    Args:
+        mirror: the copy of the repository's store, which is brought in line before each look.
+    """
+
+    def __init__(
+        self, repository: Repository, seconds: float, mirror: Mirror | None = None
+    ) -> None:
         self._repository = repository
         self._seconds = seconds
+        self._mirror = mirror
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-repository", daemon=True)
 
     def start(self) -> None:
-        if self._seconds:
+        if self._seconds or (self._mirror is not None and not self._mirror.is_complete):
             self._thread.start()
 
     def stop(self) -> None:
@@ -257,18 +268,38 @@ class Poller:
         A short wait is enough: a look cannot change anything once the core has stopped.
         """
         self._stopped.set()
+        if self._mirror is not None:
+            self._mirror.stop()
         if self._thread.ident is not None:
             self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
-        failed = False
-        while not self._stopped.wait(self._seconds):
-            try:
-                self._repository.poll()
-                failed = False
-            except OSError as error:
-                if not failed:
-                    _log.error("the model repository cannot be read: %s", error.strerror)
-                failed = True
-            except Exception as error:  # noqa: BLE001 - the next look may succeed
-                log_internal_error(error, where="looking at the model repository")
+        why = self._mirror.trouble if self._mirror is not None else ""
+        pause = self._seconds or _AWAY_SECONDS
+        while not self._stopped.wait(pause):
+            before, why = why, ""
+            if self._mirror is not None:
+                why = self._tried(self._mirror.sync)
+            longest = max(_LONGEST_SECONDS, self._seconds)
+            pause = min(2 * pause, longest) if why else self._seconds
+            if self._stopped.is_set():
+                return
+            why = self._tried(self._repository.poll) or why
+            if why and why != before:
+                _log.error("the model repository cannot be read: %s", why)
+            elif before and not why:
+                _log.info("the model repository can be read again")
+            if not pause:
+                self._tried(self._repository.poll)  # what is missing at two looks is unloaded
+                return
+
+    @staticmethod
+    def _tried(look: Callable[[], object]) -> str:
+        """Why the look has failed; empty if it has not."""
+        try:
+            look()
+        except OSError as error:
+            return error.strerror or type(error).__name__
+        except Exception as error:  # noqa: BLE001 - the next look may succeed
+            log_internal_error(error, where="looking at the model repository")
+        return ""

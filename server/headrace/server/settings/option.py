@@ -170,6 +170,13 @@ PATH = Notation(
     lambda text: Path(text).expanduser() if text else None,
     lambda path: str(path or ""),
 )
+PLACE = Notation(
+    "a path, or the address of a store, as s3://bucket/folder,",
+    "PATH|URL",
+    Path | str,
+    lambda text: text.rstrip("/") if "://" in text else PATH.read(text),
+    lambda place: str(place or ""),
+)
 NAMES = Notation("a list of names", "NAMES", list | tuple, _read_names, ",".join)
 BUDGET = Notation(
     "a size for each device, as 'CPU=8GiB,OPENVINO=4GiB', or a part of all memory, as '75%',",

@@ -16,6 +16,7 @@ from headrace.server.settings.option import (
     MODE,
     NAMES,
     PATH,
+    PLACE,
     SIZE,
     Option,
     option,
@@ -76,8 +77,11 @@ class Settings:
     config: Path | None = option(
         None, "TOML file with settings and tables for devices", notation=PATH
     )
-    model_repository: Path | None = option(
-        None, "model repository: a folder with a sub-folder for each network", notation=PATH
+    model_repository: Path | str | None = option(
+        None,
+        "model repository: a folder with a sub-folder for each network; or the address of such a "
+        "folder in a store, as s3://bucket/folder, which is copied into --cache-dir",
+        notation=PLACE,
     )
     repository_poll_seconds: float = option(
         0.0,
@@ -86,11 +90,12 @@ class Settings:
         unit="seconds",
         minimum=0,
     )
-    ovms_config: Path | None = option(
+    ovms_config: Path | str | None = option(
         None,
         "config.json of OpenVINO Model Server, whose models lie in the model repository; they and "
-        "its pipelines are then the networks of the repository",
-        notation=PATH,
+        "its pipelines are then the networks of the repository. It may lie in the repository's "
+        "folder in a store: give its address",
+        notation=PLACE,
     )
     state_dir: Path | None = option(
         None,
@@ -104,7 +109,8 @@ class Settings:
     )
     max_cache_bytes: int = option(
         10 * GIB,
-        "disk space for compiled networks; the least recently used are removed",
+        "disk space for compiled networks; the least recently used are removed. As much again for "
+        "copies of a model repository in a store; a network beyond that is not copied",
         notation=SIZE,
         minimum=MIB,
     )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from headrace.runtime.config.key import as_text
 from headrace.runtime.errors import InvalidArgument, NotFound, did_you_mean
@@ -215,6 +216,7 @@ def _check(settings: Settings) -> None:
     ):
         if getattr(settings, given) is not None and getattr(settings, other) is None:
             raise InvalidArgument(f"{given} is given without {other}; give both", field=other)
+    _check_store(settings)
     if settings.max_model_bytes > settings.max_uploads_bytes:
         raise InvalidArgument(
             "max_model_bytes is above max_uploads_bytes, so the largest model could not be "
@@ -224,3 +226,31 @@ def _check(settings: Settings) -> None:
     if (settings.jwt_jwks is None) is not (not settings.jwt_audience):
         given, missing = ("jwt_jwks", "jwt_audience")[:: 1 if settings.jwt_jwks else -1]
         raise InvalidArgument(f"{given} is set without {missing}; set both", field=missing)
+
+
+def _check_store(settings: Settings) -> None:
+    """Refuses what goes not with a model repository in a store. Errors do not show the address,
+    which may have a password."""
+    address, config = settings.model_repository, settings.ovms_config
+    if isinstance(address, str):
+        parts = urlsplit(address)
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise InvalidArgument(
+                "model_repository is an address with a user, a password or a query; leave them "
+                "out, and give credentials in the environment",
+                field="model_repository",
+            )
+        if settings.cache_dir is None:
+            raise InvalidArgument(
+                "model_repository is in a store, and there is no folder for its copies; give "
+                "cache_dir",
+                field="cache_dir",
+            )
+    if isinstance(config, str):
+        folder, _, name = config.rpartition("/")
+        if folder != address or not name:
+            raise InvalidArgument(
+                "ovms_config is in a store, but not beside the networks of model_repository; move "
+                "it there, or give a file of this machine",
+                field="ovms_config",
+            )

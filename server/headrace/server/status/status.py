@@ -186,7 +186,7 @@ class StatusReport:
                 for each in seen[:MAX_VERSIONS]
             ],
             "left_out": max(0, len(seen) - MAX_VERSIONS),
-            "error": fault,
+            "error": fault or self._repository.files.trouble,
         }
 
     def _look(self) -> tuple[list[RepositoryVersion], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -141,6 +142,39 @@ def test_the_ports_may_be_equal_where_grpc_has_none() -> None:
 def test_brackets_around_an_ipv6_address_are_its_writing() -> None:
     settings = load_settings({"host": "[::1]", "http_host": "[::]"}, {})
     assert (settings.host, settings.http_host) == ("::1", "::")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"model_repository": "s3://bucket/models"}, "cache_dir"),
+        ({"model_repository": "s3://key:word@bucket/m", "cache_dir": "c"}, "model_repository"),
+        ({"model_repository": "http://host/m?key=word", "cache_dir": "c"}, "model_repository"),
+        ({"model_repository": "http://host/m#word", "cache_dir": "c"}, "model_repository"),
+        (
+            {"model_repository": "s3://b/m", "cache_dir": "c", "ovms_config": "s3://b/config.json"},
+            "ovms_config",
+        ),
+        ({"model_repository": "models", "ovms_config": "s3://b/config.json"}, "ovms_config"),
+    ],
+)
+def test_an_address_of_a_store_that_cannot_be_is_refused_and_not_shown(
+    arguments: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        load_settings(arguments, {})
+    assert caught.value.field == field
+    assert "word@" not in str(caught.value)
+    assert "=word" not in str(caught.value)
+
+
+def test_a_model_repository_is_a_folder_or_an_address() -> None:
+    def read(text: str) -> Path | str | None:
+        given = {"model_repository": text, "cache_dir": "cache"}
+        return load_settings(given, {}).model_repository
+
+    assert read("s3://bucket/models/") == "s3://bucket/models"
+    assert read("models/") == Path("models")
 
 
 def test_both_ports_may_be_picked_freely() -> None:
