@@ -19,4 +19,14 @@ MERGE_ISLANDS = Key(
     "Whether a single layer next to layers of another device joins them if that device supports "
     "it. This saves copies.",
 )
-SCHEMA = ConfigSchema(*STANDARD_KEYS, TARGET_FALLBACK, MERGE_ISLANDS)
+PRIORITY, MEASURED = "PRIORITY", "MEASURED"
+PLACEMENT = Key(
+    "PLACEMENT",
+    str,
+    PRIORITY,
+    "Which device gets a layer. PRIORITY: the first one of the list that runs it. MEASURED: the "
+    "load also runs the network on each device alone, and split where measured layers and copies "
+    "cost least, and keeps what is fastest. A network with affinities is split by them.",
+    choices=(PRIORITY, MEASURED),
+)
+SCHEMA = ConfigSchema(*STANDARD_KEYS, TARGET_FALLBACK, MERGE_ISLANDS, PLACEMENT)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from headrace.plugins.hetero.config import TARGET_FALLBACK
+from headrace.plugins.hetero.config import PLACEMENT, TARGET_FALLBACK
 from headrace.plugins.hetero.running.request import HeteroRequest
 from headrace.plugins.hetero.running.subgraph import LoadedSubgraph, write_exports
 from headrace.runtime.config.schema import Configuration, ParameterValue
-from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.executable_network import ExecutableNetwork, Place
 from headrace.runtime.execution.job import Job, nobody_waits
 from headrace.runtime.execution.ports import PortCheck
 from headrace.runtime.metrics.counters import NetworkCounters
@@ -34,6 +35,9 @@ class HeteroNetwork(ExecutableNetwork):
         network: the whole network.
         subgraphs: in execution order; they are closed with the network.
         constants: outputs that no subgraph computes.
+
+    Attributes:
+        placement: the metric PLACEMENT, a JSON text: the splits that the load has measured.
     """
 
     def __init__(
@@ -51,6 +55,12 @@ class HeteroNetwork(ExecutableNetwork):
         self._all = tuple(port.name for port in self.outputs)
         self._flow = self._flow_to(self._all)
         self._counters: tuple[SubgraphCounters, ...] = ()
+        self.placement = json.dumps({"candidates": []})
+
+    def open(self, place: Place) -> None:
+        """As `ExecutableNetwork.open`. A load that measures splits has opened it before."""
+        if not hasattr(self, "place"):
+            super().open(place)
 
     def count_as(self, name: str, counters: NetworkCounters) -> None:
         super().count_as(name, counters)
@@ -110,6 +120,9 @@ class HeteroNetwork(ExecutableNetwork):
             for subgraph in self._subgraphs
         )
 
+    def is_settled(self) -> bool:
+        return all(subgraph.executable.is_settled() for subgraph in self._subgraphs)
+
     def shapes(self) -> tuple[RunningShape, ...]:
         return tuple(
             shape._replace(shape=f"subgraph {subgraph.number}: {shape.shape}")
@@ -140,6 +153,7 @@ class HeteroNetwork(ExecutableNetwork):
         return {
             "HETERO_NUMBER_OF_SUBGRAPHS": lambda: len(self._subgraphs),
             TARGET_FALLBACK.name: lambda: self.config[TARGET_FALLBACK],
+            PLACEMENT.name: lambda: self.placement,
         }
 
     def _optimal_number_of_infer_requests(self) -> int:

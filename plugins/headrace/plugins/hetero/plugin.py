@@ -10,7 +10,14 @@ from functools import partial
 from types import MappingProxyType
 
 from headrace.plugins.hetero import loading
-from headrace.plugins.hetero.config import MERGE_ISLANDS, SCHEMA, TARGET_FALLBACK
+from headrace.plugins.hetero.config import (
+    MEASURED,
+    MERGE_ISLANDS,
+    PLACEMENT,
+    SCHEMA,
+    TARGET_FALLBACK,
+)
+from headrace.plugins.hetero.contest import MeasuredSplit, SplitContest
 from headrace.plugins.hetero.planning.plan import Answers, Plan, plan
 from headrace.plugins.hetero.running.subgraph import read_exports
 from headrace.plugins.hetero.transformations import TRANSFORMATIONS
@@ -189,7 +196,8 @@ class HeteroPlugin(VirtualPlugin):
         whole = self._transformed(load, resolved)
         key = self._key(load, resolved)
         before: Plan | None = whole.known(key)
-        if before is not None and not ended:
+        measures = resolved.config[PLACEMENT] == MEASURED
+        if before is not None and not ended and not measures:
             with suppress(HeadraceError):
                 return _load(load, before, resolved)
             if load.token.error is not None:
@@ -199,6 +207,10 @@ class HeteroPlugin(VirtualPlugin):
             answers.end(device, why)
         with _kept(whole):
             planned, loaded = self._settle(load, resolved, answers)
+            if measures:
+                planned, loaded = self._fastest(
+                    load, resolved, answers, MeasuredSplit(planned, loaded)
+                )
         whole.derived(key, lambda: planned)
         notes = (f"nothing runs on {device}: {why}" for device, why in answers.ended.items())
         return replace(loaded, notes=(*notes, *loaded.notes))
@@ -218,6 +230,30 @@ class HeteroPlugin(VirtualPlugin):
                 news = answers.refuse(error.metadata["device"], part, error.layers)
                 if load.token.error is not None or not news:
                     raise
+
+    def _fastest(
+        self, load: Load, resolved: _Resolved, answers: Answers, greedy: MeasuredSplit
+    ) -> tuple[Plan, LoadResult]:
+        """The fastest of the splits of a network: the greedy one, those that give one device all
+        that it runs, and the one that costs least by what layers and copies take. The others are
+        closed."""
+        device_id = self.device_id(resolved.config)
+
+        def make(devices: Mapping[str, str]) -> MeasuredSplit:
+            split = plan(answers, devices, merge_islands=False)
+            if split.unsupported:
+                raise UnsupportedLayers(resolved.name, split.unsupported)
+            return MeasuredSplit(split, _load(load, split, resolved))
+
+        contest = SplitContest(greedy, make, self._places.place(device_id, None), load.token)
+        with contest:
+            if greedy.plan.has_affinities or load.options.affinities:
+                contest.note("the splits were not measured: the network has affinities")
+            else:
+                while answers.ask_next():
+                    pass
+                contest.run(answers.refusals())
+        return contest.chosen()
 
 
 @contextmanager

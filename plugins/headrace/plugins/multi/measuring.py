@@ -269,19 +269,31 @@ class Measuring:
                     executable = self._load(device, members, loans)
                 inputs = inputs or self._made(executable, shapes)
                 runs[device] = self._meter.settle(executable, inputs)
-            except HeadraceError as error:
+            except NotIdle:
+                raise
+            except Exception as error:
                 if self._token.error is not None:
                     raise
+                if not isinstance(error, HeadraceError):
+                    _log.warning("network %r on %s", self.name, device, exc_info=error)
                 refused[device] = DeviceSpeed(device, why=f"it was not measured: {_reason(error)}")
                 if device == present:
                     break  # there is nothing to compare others with
         found: dict[str, DeviceSpeed] = {}
-        if present in runs and len(runs) > 1:
-            figures = self._meter.measure([*runs.values()], inputs)
-            found = {
-                name: DeviceSpeed(name, *each) for name, each in zip(runs, figures, strict=True)
-            }
         unknown = "nothing to compare with it was measured"
+        try:
+            if present in runs and len(runs) > 1:
+                figures = self._meter.measure([*runs.values()], inputs)
+                found = {
+                    name: DeviceSpeed(name, *each) for name, each in zip(runs, figures, strict=True)
+                }
+        except NotIdle:
+            raise
+        except Exception as error:
+            if self._token.error is not None:
+                raise
+            _log.warning("network %r was not measured", self.name, exc_info=error)
+            unknown = f"the measurement failed: {_reason(error)}"
         return tuple(
             found.get(device) or refused.get(device) or DeviceSpeed(device, why=unknown)
             for device in order
@@ -317,8 +329,9 @@ class Measuring:
         return inputs_of(executable, WarmUp(shapes=by_name, random=frozenset(by_name)))
 
 
-def _reason(error: HeadraceError) -> str:
-    return "an internal error; see the server's log" if isinstance(error, Internal) else str(error)
+def _reason(error: Exception) -> str:
+    known = isinstance(error, HeadraceError) and not isinstance(error, Internal)
+    return str(error) if known else "an internal error; see the server's log"
 
 
 def _close_all(members: Mapping[str, DeviceNetwork]) -> None:

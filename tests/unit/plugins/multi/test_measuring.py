@@ -192,6 +192,27 @@ def test_the_error_of_a_bug_is_in_the_log_and_not_in_the_metric(rig: Rig) -> Non
     assert "secret" not in str(rows(network))
 
 
+def test_a_device_that_fails_when_it_runs_keeps_no_other_from_serving(rig: Rig) -> None:
+    rig.device("SLOW").breaks(RuntimeError("secret"))
+    network = rig.load("AUTO:CPU,SLOW,FAST")
+    await_measured(network)
+    assert serves(network) == ["FAST"]
+    assert rows(network)["SLOW"]["why"].endswith("an internal error; see the server's log")
+
+
+def test_a_measurement_that_fails_changes_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(SpeedMeter, "measure", fail)
+    network = rig.load("AUTO:CPU,FAST")
+    await_measured(network)
+    assert serves(network) == ["CPU"]
+    assert "secret" not in str(rows(network))
+
+
 def test_the_runs_take_the_values_of_the_warm_up(rig: Rig) -> None:
     network = rig.auto.load_network(
         Load(

@@ -58,6 +58,13 @@ class Answers:
             self.verdicts[target.name] = {layer.layer: layer.reason for layer in unsupported}
         return True
 
+    def refusals(self) -> dict[str, frozenset[str]]:
+        """The layers that each device which was asked does not run."""
+        return {
+            device: frozenset((*reasons, *self.later.get(device, ())))
+            for device, reasons in self.verdicts.items()
+        }
+
     def end(self, device: str, why: str) -> None:
         """Notes that the device's worker process ended while it loaded a part. The device gets
         nothing of this network: each further try might end the process again, and with it the
@@ -100,6 +107,15 @@ class Plan:
     unsupported: tuple[UnsupportedLayer, ...]
     notes: tuple[str, ...]
 
+    @property
+    def has_affinities(self) -> bool:
+        """Whether the author has chosen the device of a layer."""
+        return any(layer_of(node).affinity for node in self.network.model.graph)
+
+    def layers(self) -> list[TopLayer]:
+        """The layers of the network's top level, in the order of its nodes."""
+        return [layer_of(node) for node in self.network.model.graph]
+
     def nodes_of(self, number: int) -> list[ir.Node]:
         """The nodes of a part, which are counted from 1."""
         nodes = list(self.network.model.graph)
@@ -112,11 +128,11 @@ class Plan:
         refused = {layer.layer for layer in self.unsupported}
         nodes = list(self.network.model.graph)
         for node, device in zip(nodes, self.devices, strict=True):
-            for name in _names(node):
+            for name in names_of(node):
                 if name not in refused:
                     result.supported_layers[name] = device
         for part in self.parts:
-            names = (name for index in part.nodes for name in _names(nodes[index]))
+            names = (name for index in part.nodes for name in names_of(nodes[index]))
             result.subgraphs.append(Subgraph(part.affinity, tuple(names)))
         places = dict(zip(nodes, self.devices, strict=True))
         result.housekeeping.update(_housekeeping(self.network.model.graph, places))
@@ -211,7 +227,7 @@ def _unsupported(
             yield UnsupportedLayer(name, each.op_type, "; ".join(said), ",".join(reasons))
 
 
-def _names(node: ir.Node) -> Iterator[str]:
+def names_of(node: ir.Node) -> Iterator[str]:
     """The layers of the network as loaded that the node and its bodies stand for."""
     for each in walk([node]):
         yield from origins(each)

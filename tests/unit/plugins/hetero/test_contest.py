@@ -1,0 +1,188 @@
+"""PLACEMENT=MEASURED: several splits are measured whole, and the fastest serves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.plugins import cpu, template
+from headrace.plugins.hetero.contest import SplitContest
+from headrace.plugins.hetero.plugin import HeteroPlugin
+from headrace.runtime.config.device_name import DeviceName
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin_source import PluginSource
+from headrace.runtime.device.services import Services
+from headrace.runtime.errors import Cancelled, InvalidModel
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.virtual import timing
+from headrace.testing.case import network_of
+from headrace.testing.infer_request import InferRequest
+from headrace.testing.services import services as real_services
+
+_DEVICES = DeviceName.parse("HETERO:TEMPLATE,CPU").members
+_NETWORK = network_of(
+    "g (float[4] x) => (float[4] y) { a = Abs(x)  b = Neg(a)  c = Exp(b)  y = Sqrt(c) }"
+)
+
+
+@pytest.fixture
+def offered() -> Iterator[Services]:
+    sources = [
+        PluginSource("TEMPLATE", lambda: template.create_plugin),
+        PluginSource("CPU", lambda: cpu.create_plugin),
+    ]
+    with real_services(sources) as made:
+        yield made
+
+
+@pytest.fixture
+def load(offered: Services) -> Iterator[Callable[..., ExecutableNetwork]]:
+    made: list[ExecutableNetwork] = []
+
+    def load_it(placement: str = "MEASURED", **options: Any) -> ExecutableNetwork:
+        hetero = HeteroPlugin("HETERO", offered, {})
+        token = options.pop("token", CancelToken())
+        given = NetworkOptions(members=_DEVICES, **options)
+        config = {"PLACEMENT": placement}
+        made.append(hetero.load_network(Load(_NETWORK, config, given, token=token)))
+        return made[-1]
+
+    yield load_it
+    for each in made:
+        each.close()
+
+
+def takes(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
+    """Has the splits take so long, in their order; those that are left take a second."""
+
+    def in_turns(runs: Sequence[object], **_: object) -> list[float]:
+        return [*seconds, *[1.0] * len(runs)][: len(runs)]
+
+    monkeypatch.setattr(timing, "in_turns", in_turns)
+
+
+def candidates(network: ExecutableNetwork) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(str(network.get_metric("PLACEMENT")))["candidates"]
+    return found
+
+
+def devices(network: ExecutableNetwork) -> list[str]:
+    return [each.device for each in network.subgraphs()]
+
+
+def answers(network: ExecutableNetwork) -> None:
+    x = np.array([1.0, -2.0, 0.5, 0.0], np.float32)
+    expected = np.sqrt(np.exp(-np.abs(x)))
+    found = InferRequest(network).infer({"x": x})["y"]
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5)
+
+
+def test_by_priority_nothing_is_measured(load: Callable[..., ExecutableNetwork]) -> None:
+    network = load("PRIORITY")
+    assert devices(network) == ["TEMPLATE"]
+    assert candidates(network) == []
+
+
+def test_a_device_that_runs_it_faster_alone_gets_it(
+    load: Callable[..., ExecutableNetwork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 1.0, 0.5)
+    network = load()
+    assert devices(network) == ["CPU"]
+    assert [each["chosen"] for each in candidates(network)][:2] == [False, True]
+    assert candidates(network)[0]["split"].startswith("PRIORITY")
+    assert candidates(network)[1]["layers"] == {"CPU": 4}
+    assert any("CPU" in note and "500 ms" in note for note in network.notes)
+    answers(network)
+
+
+def test_the_greedy_split_stays_where_none_is_clearly_faster(
+    load: Callable[..., ExecutableNetwork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 1.0, 0.99)
+    network = load()
+    assert devices(network) == ["TEMPLATE"]
+    answers(network)
+
+
+def test_what_really_is_measured_answers_right(load: Callable[..., ExecutableNetwork]) -> None:
+    network = load()
+    assert all(each["latency_seconds"] > 0 for each in candidates(network))
+    assert sum(each["chosen"] for each in candidates(network)) == 1
+    answers(network)
+
+
+def test_affinities_are_followed_and_nothing_is_measured(
+    load: Callable[..., ExecutableNetwork],
+) -> None:
+    first = next(node.name for node in _NETWORK.nodes())
+    network = load(affinities={first: "CPU"})
+    assert "CPU" in devices(network)
+    assert "the splits were not measured: the network has affinities" in network.notes
+
+
+def test_a_split_that_does_not_load_is_left_out_and_says_why(
+    load: Callable[..., ExecutableNetwork], offered: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> ExecutableNetwork:
+        raise InvalidModel("too odd", field="model")
+
+    monkeypatch.setattr(offered.devices.plugin("CPU"), "load_network", refuse)
+    network = load()
+    assert devices(network) == ["TEMPLATE"]
+    assert "too odd" in next(each["why"] for each in candidates(network) if each["why"])
+
+
+def test_a_run_that_fails_leaves_the_greedy_split(
+    load: Callable[..., ExecutableNetwork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> list[float]:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(timing, "in_turns", fail)
+    network = load()
+    assert devices(network) == ["TEMPLATE"]
+    assert "secret" not in str((network.notes, candidates(network)))
+    answers(network)
+
+
+def test_the_other_splits_are_closed(
+    load: Callable[..., ExecutableNetwork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 1.0, 0.5)
+    contests: list[SplitContest] = []
+    leave = SplitContest.__exit__
+
+    def remember(contest: SplitContest, *error: Any) -> None:
+        contests.append(contest)
+        leave(contest, *error)
+
+    monkeypatch.setattr(SplitContest, "__exit__", remember)
+    network = load()
+    (contest,) = contests
+    assert [each.network._closed for each in contest._splits if each.network is not network]
+    assert all(each.network._closed for each in contest._splits if each.network is not network)
+    assert not network._closed
+
+
+def test_a_cancel_closes_all_splits(
+    load: Callable[..., ExecutableNetwork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = CancelToken()
+    contests: list[SplitContest] = []
+
+    def cancel(contest: SplitContest, *_: object) -> None:
+        contests.append(contest)
+        token.cancel(Cancelled("nobody waits"))
+        raise Cancelled("nobody waits")
+
+    monkeypatch.setattr(SplitContest, "run", cancel)
+    with pytest.raises(Cancelled, match="nobody waits"):
+        load(token=token)
+    assert all(each.network._closed for contest in contests for each in contest._splits)
