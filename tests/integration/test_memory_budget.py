@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headrace.client import Client, errors
 from headrace.oip import open_inference_pb2 as oip
 from headrace.oip import open_inference_pb2_grpc as oip_grpc
+from headrace.testing import networks
 from headrace.testing.case import parse
+from headrace.testing.compare import assert_same_outputs
 from headrace.v1 import inference_engine_pb2 as pb
+from headrace.wire.codec import decode_values
 from tests.integration.harness import (
     CALL_SECONDS,
     Server,
@@ -213,6 +217,55 @@ def test_a_client_s_pipeline_is_there_after_a_restart_with_the_networks_of_its_s
     with Server(*options) as server, Client(server.address) as client:
         np.testing.assert_array_equal(client.network("own").infer(x(1))["y"], [2, 2])
         assert states(server)["own"] == "READY"
+
+
+GATED = """
+devices = "GATED"
+[plugins.GATED]
+factory = "tests.support.exporting_device:create_gated"
+"""
+
+
+def test_a_start_does_not_wait_for_the_networks_of_clients_and_their_requests_do(
+    tmp_path: Path,
+) -> None:
+    config, state = tmp_path / "headrace.toml", tmp_path / "state"
+    config.write_text(GATED)
+    (tmp_path / "gate").touch()
+    budget = ("--memory-budget", "GATED=1GiB")
+    options = ("--config", str(config), "--state-dir", str(state), *budget)
+    folder = {"TEST_GATE": str(tmp_path)}
+    case = networks.add()
+    with Server(*options, environment=folder) as server:
+        server.load(case, "GATED", "kept")
+        before = server.infer("kept", case.inputs)
+        server.kill()
+    with (tmp_path / "gate").open() as gate:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        with Server(*options, environment=folder) as server:
+            assert states(server)["kept"] in ("KNOWN", "LOADING")
+            waits = server.start("kept", case.inputs)
+            fcntl.flock(gate, fcntl.LOCK_UN)
+            reply = waits.result()
+            outputs = decode_values(reply.outputs, reply.attachments, "outputs")
+            assert_same_outputs(outputs, before, 0.0)
+            assert states(server) == {"kept": "READY"}
+            assert server.stop() == 0, server.log()
+
+
+def test_the_networks_of_clients_stay_in_memory_also_after_a_restart(
+    repository: Path, tmp_path: Path
+) -> None:
+    options = ("--devices", "CPU", "--state-dir", str(tmp_path / ".state"))
+    room = ("--model-repository", str(repository), "--memory-budget", "CPU=12MiB")
+    with Server(*options) as server, Client(server.address) as client:
+        client.load_network(model(7), device="CPU", name="own")
+        server.kill()
+    with Server(*options, *room) as server, Client(server.address) as client:
+        for name in ("own", *NAMES):
+            client.network(name).infer(x(1))
+        assert states(server)["own"] == "READY"
+        assert server.total("headrace_evictions_total", device="CPU") > 0
 
 
 def test_a_network_that_cannot_fit_says_what_it_needs(repository: Path) -> None:

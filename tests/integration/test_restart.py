@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from headrace.runtime.system.load_stages import STAGES
 from headrace.testing import networks
 from headrace.testing.case import Case, parse
+from headrace.testing.compare import assert_same_outputs
 from headrace.v1 import inference_engine_pb2 as pb
 from headrace.wire.codec import Value
 from tests.integration.harness import (
@@ -326,5 +328,45 @@ def test_a_kill_during_a_load_leaves_all_of_the_network_or_nothing(
         assert not list(tmp_path.rglob("*.headrace-tmp"))
         assert len(list((tmp_path / "models").iterdir())) == 2
         assert "Traceback" not in server.log(), server.log()
+        assert "ERROR" not in server.log().upper(), server.log()
+        assert server.stop() == 0, server.log()
+
+
+KILLED = """
+devices = "KILLED"
+[plugins.KILLED]
+factory = "tests.support.killed_load:create_plugin"
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "budget"),
+    [*((stage, ()) for stage in STAGES), ("publish", ("--memory-budget", "KILLED=1GiB"))],
+)
+def test_a_kill_in_any_stage_of_a_load_loses_nothing(
+    stage: str, budget: tuple[str, ...], tmp_path: Path
+) -> None:
+    config, order, state = tmp_path / "headrace.toml", tmp_path / "order", tmp_path / "state"
+    config.write_text(KILLED)
+    options = ("--config", str(config), "--state-dir", str(state), *budget)
+    told = {"TEST_KILL": str(order)}
+    add, other = networks.add(), networks.mlp()
+    with Server(*options, environment=told) as server:
+        server.load(add, "KILLED", "add")
+        order.write_text(stage)
+        with pytest.raises(grpc.RpcError):
+            server.load(other, "KILLED", "other")
+        server.process.wait(CALL_SECONDS)
+    order.unlink()
+    with Server(*options, environment=told) as server:
+        reply = server.stub.ListNetworks(pb.ListNetworksRequest(), timeout=CALL_SECONDS)
+        there = {each.name for each in reply.networks}
+        assert there == ({"add", "other"} if stage == "publish" else {"add"})
+        if "other" not in there:
+            server.load(other, "KILLED", "other")
+        assert_same_outputs(server.infer("add", add.inputs), add.expected(), 0.0)
+        assert_same_outputs(server.infer("other", other.inputs), other.expected(), 1e-5)
+        assert not list(state.rglob("*.headrace-tmp"))
+        assert len(list((state / "models").iterdir())) == 2
         assert "ERROR" not in server.log().upper(), server.log()
         assert server.stop() == 0, server.log()

@@ -7,6 +7,7 @@ over many networks does not load and evict them all at once.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import threading
 import time
@@ -27,6 +28,8 @@ from headrace.runtime.errors import (
     chain,
 )
 from headrace.runtime.loading.entry import NetworkEntry, plain_name
+
+_log = logging.getLogger(__name__)
 
 _Place: TypeAlias = tuple[str, str]
 """The full name and the version of a network."""
@@ -70,6 +73,7 @@ class WantedNetwork:
     Attributes:
         who: the identity that asked first.
         order: when it was asked for, as a number that grows.
+        asked: whether a request wants it, or wanted it. Otherwise nobody waits for its load.
         kept: whether it is loaded even if nobody waits for it any more.
         begun: when its load began, on the monotonic clock; None before that.
         lacks: whether its load waits for that of another network.
@@ -79,6 +83,7 @@ class WantedNetwork:
     entry: NetworkEntry
     who: str
     order: int
+    asked: bool = False
     kept: bool = False
     begun: float | None = None
     lacks: bool = False
@@ -97,13 +102,17 @@ class WantedNetwork:
 
 
 def next_load(waiting: Iterable[WantedNetwork], running: Mapping[str, int]) -> WantedNetwork:
-    """The network to load next: of the identity that has the fewest loads running, the one with the
-    most urgent request, and of these the first.
+    """The network to load next: of those that requests want, if there are any, and of the identity
+    that has the fewest loads running, the one with the most urgent request, and of these the first.
 
     Args:
         running: the loads under way, by identity.
     """
-    return min(waiting, key=lambda each: (running.get(each.who, 0), -each.priority, each.order))
+
+    def key(each: WantedNetwork) -> tuple[bool, int, int, int]:
+        return not each.asked, running.get(each.who, 0), -each.priority, each.order
+
+    return min(waiting, key=key)
 
 
 class ColdLoads:
@@ -170,10 +179,9 @@ class ColdLoads:
                 )
                 error.retry_delay_seconds = self.retry_seconds
                 raise error
-            wanted = self._wanted.get(place)
-            if wanted is None:
-                wanted = WantedNetwork(entry, who, next(self._order))
-                self._wanted[place] = wanted
+            wanted = self._want(entry)
+            if not wanted.asked:
+                wanted.asked, wanted.who, wanted.order = True, who, next(self._order)
             estimate = self._estimate(wanted)
             late = estimate is not None and estimate > seconds
             waiter = LoadWaiter(wanted, told, who, priority)
@@ -194,6 +202,18 @@ class ColdLoads:
             still.retry_delay_seconds = estimate
             raise still
         return waiter
+
+    def load(self, entry: NetworkEntry) -> None:
+        """Has a network loaded for which nobody waits. Those that requests want go first.
+
+        Raises:
+            Unavailable: the server is shutting down.
+        """
+        with self._lock:
+            if self._stopped:
+                raise ShuttingDown()
+            self._want(entry).kept = True
+        self._begin()
 
     @property
     def retry_seconds(self) -> float:
@@ -233,6 +253,14 @@ class ColdLoads:
 
     # -- inside --
 
+    def _want(self, entry: NetworkEntry) -> WantedNetwork:
+        """The network, wanted by nobody yet if it is new. The caller holds the lock."""
+        place: _Place = entry.key[:2]
+        wanted = self._wanted.get(place)
+        if wanted is None:
+            wanted = self._wanted[place] = WantedNetwork(entry, "", next(self._order))
+        return wanted
+
     def _estimate(self, wanted: WantedNetwork) -> float | None:
         """The seconds until the network is loaded, as far as earlier loads tell. The caller holds
         the lock."""
@@ -241,7 +269,10 @@ class ColdLoads:
             return None
         if wanted.begun is not None:
             return max(own - (time.monotonic() - wanted.begun), 0.0)
-        ahead = sum(1 for each in self._wanted.values() if each.order < wanted.order)
+        ahead = sum(
+            each.order < wanted.order and (each.asked or each.begun is not None)
+            for each in self._wanted.values()
+        )
         return own + ahead // self._at_once * self._mean_seconds
 
     def _begin(self) -> None:
@@ -322,6 +353,9 @@ class ColdLoads:
                     4 if self._mean_seconds else 1
                 )
             waiters, needed = [*wanted.waiters], [*wanted.needed]
+            untold = error is not None and not wanted.asked and not self._stopped
+        if untold:
+            _log.error("network %s was not loaded: %s", plain_name(wanted.entry.key.name), error)
         self.ended(wanted.entry.key.name)
         for waiter in waiters:
             waiter.error = error

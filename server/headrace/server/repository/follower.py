@@ -344,8 +344,7 @@ class Follower:
             load = Future()
             load.set_result(known)
             if status.description.load == START:
-                cold = core.networks.cold
-                cold.wait(known, cold.leave)
+                core.networks.cold.load(known)
         status.loading[version] = load
         return load
 

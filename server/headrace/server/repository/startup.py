@@ -193,15 +193,23 @@ class Startup:
                 self._pipelines[name, version] = name, request, model, owner
                 return []
             read = partial(self._read, model)
-            if self._core.clients_networks_leave and self._core.is_budgeted(request.device):
-                residence = Residence(of_client=True)
-                self._core.know_network(request, read, owner=owner, residence=residence)
-                self._changed(name)
+            if self._core.is_budgeted(request.device):
+                self._know(request, read, owner)
                 return []
             return [self._core.load_network(request, read, on_disk=True, owner=owner)]
         except HeadraceError as error:
             self._cannot_begin(request, error, owner)
             return []
+
+    def _know(self, request: LoadRequest, read: Callable[[], Network], owner: object) -> None:
+        """Lists a client's network as known, so that the start does not wait for its load. It is
+        loaded soon, and stays, unless it would make room for others."""
+        leaves = self._core.clients_networks_leave
+        residence = Residence(pinned=not leaves, of_client=True)
+        known = self._core.know_network(request, read, owner=owner, residence=residence)
+        if not leaves:
+            self._core.networks.cold.load(known)
+        self._changed(request.name)
 
     def _read(self, model: Path) -> Network:
         try:

@@ -159,6 +159,40 @@ def test_the_estimate_counts_the_loads_before_it(world: World) -> None:
     assert caught.value.retry_delay_seconds == 50.0
 
 
+def test_a_load_that_nobody_waits_for_begins_after_those_that_requests_want(world: World) -> None:
+    for name in "abcd":
+        world.cold.load(world.entry(name))
+    world.until_begun("a", "b")
+    world.wait("d")
+    world.wait("e")
+    world.end("a")
+    world.until_begun("a", "b", "d")
+    world.end("b")
+    world.until_begun("a", "b", "d", "e")
+    world.end("d")
+    world.until_begun("a", "b", "d", "e", "c")
+
+
+def test_the_estimate_leaves_out_loads_that_nobody_waits_for(world: World) -> None:
+    for name in "abcde":
+        world.cold.load(world.entry(name, load_seconds=30.0))
+    world.until_begun("a", "b")
+    world.cold._mean_seconds = 10.0
+    with pytest.raises(StillLoading) as caught:
+        world.cold.wait(world.entry("e", 30.0), world.told.append, seconds=1.0)
+    assert caught.value.retry_delay_seconds == 40.0, "the two that run come before it"
+
+
+def test_a_failed_load_that_nobody_waits_for_is_in_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.cold.load(world.entry("a"))
+    world.until_begun("a")
+    world.end("a", InvalidModel("no model"))
+    said = ["network a was not loaded: no model"]
+    eventually(lambda: caplog.messages == said, "a line in the log")
+
+
 def test_one_identity_takes_half_of_the_places_to_wait_in() -> None:
     world = World(most_waiters=4)
     for _ in range(3):
