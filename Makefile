@@ -28,7 +28,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
+.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
 
 help:
 	@echo 'make demo   classify real files over gRPC, in under two minutes'
@@ -46,6 +46,7 @@ more:
 	@echo 'make backend-versions    show what other versions of backends change; VERSIONS="onnxruntime==1.32.0 openvino==2026.4.1"'
 	@echo 'make benchmark           run the benchmarks'
 	@echo 'make benchmark-loads     processor time of loads of real networks beside ONNX Runtime alone; downloads 410 MB'
+	@echo 'make benchmark-memory    more networks than memory, asked for at random; downloads 40 MB'
 	@echo 'make benchmark-peers     processor time per request beside KServe'\''s SDK and MLServer; downloads 300 MB'
 	@echo 'make benchmark-ray       processor time per request on Ray Serve, beside a server alone and behind Serve'\''s own proxy; downloads 150 MB'
 	@echo 'make benchmark-report    measure how the cost of a request grows, and write the tables and plots of docs/results/performance.md'
@@ -188,7 +189,7 @@ docs: $(INSTALLED)
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky docs .cache/docs
 
 benchmark: $(INSTALLED) $(MAGIKA)
-	@set -e; for each in $(filter-out %bench_loads.py %bench_peers.py %bench_perf_analyzer.py %bench_ray.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
+	@set -e; for each in $(filter-out %bench_loads.py %bench_memory.py %bench_peers.py %bench_perf_analyzer.py %bench_ray.py,$(wildcard tools/benchmark/bench_*.py)); do $(BIN)/python $$each; done
 
 # A minute and a half of two cores.
 profile: $(INSTALLED)
@@ -202,6 +203,10 @@ benchmark-report: $(INSTALLED)
 # A quarter of an hour of two cores; ARGS="--networks 12" takes two minutes.
 benchmark-loads: $(INSTALLED) $(ZOO)
 	@$(BIN)/python tools/benchmark/bench_loads.py $(ARGS)
+
+# Two minutes of two cores; ARGS="100 100 2048 600" takes a quarter of an hour and 10 GB of disk.
+benchmark-memory: $(INSTALLED) $(CLIENTS)
+	@$(BIN)/python tools/benchmark/bench_memory.py $(ARGS)
 
 benchmark-peers: $(INSTALLED) .venv-kserve/.installed .venv-mlserver/.installed $(CLIENTS)
 	@$(BIN)/python tools/benchmark/bench_peers.py $(ARGS)

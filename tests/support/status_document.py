@@ -102,6 +102,8 @@ def network(name: str, device: str, **facts: Any) -> dict[str, Any]:
         "share": 100,
         "from_cache": False,
         "load_seconds": 0.5,
+        "memory_bytes": 0,
+        "idle_seconds": 3.0,
         "notes": [],
         "notes_left_out": 0,
         "accepted": 0,

@@ -15,10 +15,10 @@ def proportional_bytes() -> int:
     return _sizes("self", _PROCESSES).get("Pss:", 0)
 
 
-def family_bytes(processes: Path = _PROCESSES) -> int:
-    """What this process and all that come from it have in memory and the system cannot drop: their
+def family_bytes(processes: Path = _PROCESSES, process: str = "self") -> int:
+    """What a process and all that come from it have in memory and the system cannot drop: their
     proportional set size without pages of files. 0 if the system does not say."""
-    return sum(_held(each, processes) for each in _family("self", processes))
+    return sum(_held(each, processes) for each in _family(process, processes))
 
 
 def _held(process: str, processes: Path) -> int:

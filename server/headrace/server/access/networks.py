@@ -81,6 +81,10 @@ class Networks:
         """
         return self.existing(name)
 
+    def manages(self, full: str) -> bool:  # noqa: ARG002 - of networks that all share
+        """Whether the caller may change the network."""
+        return CALLER.get().may(Role.MANAGE)
+
     def sees(self, full: str) -> bool:  # noqa: ARG002 - of networks that all share
         """Whether the caller sees the network."""
         return True
@@ -175,6 +179,9 @@ class PrivateNetworks(Networks):
                 "operator changes it; load a network of your own under this name"
             )
         return full
+
+    def manages(self, full: str) -> bool:
+        return super().manages(full) and self.owner in ("", owner_of(full))
 
     def sees(self, full: str) -> bool:
         caller = CALLER.get()

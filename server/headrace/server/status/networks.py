@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
@@ -70,9 +71,12 @@ def network_rows(
     for _, shown, _, entry in reversed(listed):  # so that a network that drains comes last
         name, version, _ = entry.key
         shares = registry.serving(name)
+        told = bool(entry.last_used) and networks.manages(name)
         rows.append(
             {
                 "name": shown,
+                # It would tell tenants what others ask for.
+                "idle_seconds": time.monotonic() - entry.last_used if told else None,
                 **_about(entry, shares.get(version, 0)),
                 # A network and its replacement share their counters.
                 **_numbers(common.pop((name, version, _device(entry)), NO_NUMBERS)),

@@ -8,7 +8,8 @@ from headrace.runtime.execution.job import Outcome
 from headrace.runtime.loading.registry import NetworkRegistry
 from headrace.runtime.metrics.counters import Counters
 from headrace.runtime.metrics.series import SeriesSnapshot
-from headrace.server.access.networks import Networks
+from headrace.server.access.identity import CALLER, Identity, Role
+from headrace.server.access.networks import Networks, PrivateNetworks
 from headrace.server.status.networks import MAX_NETWORKS, network_rows
 
 
@@ -57,3 +58,28 @@ def test_counters_of_networks_that_are_gone_or_unseen_are_left_out() -> None:
     registry.reserve("m", "CPU", None)
     document = listed(registry, series=counters.snapshot())
     assert "elsewhere" not in str(document)
+
+
+def test_only_who_may_change_a_network_learns_when_it_was_used_last() -> None:
+    registry = NetworkRegistry(9)
+    registry.reserve("m", "CPU", None).last_used = 1.0
+    (row,) = listed(registry)["networks"]
+    assert row["idle_seconds"] > 0
+    token = CALLER.set(Identity("token:reader", frozenset({Role.READ})))
+    try:
+        (row,) = listed(registry)["networks"]
+    finally:
+        CALLER.reset(token)
+    assert row["idle_seconds"] is None
+
+
+def test_a_tenant_does_not_learn_when_others_use_a_shared_network() -> None:
+    registry = NetworkRegistry(9)
+    networks = PrivateNetworks(registry, operators=["token:operator"])
+    entry = registry.reserve("m", "CPU", None)
+    for name, manages in (("tenant", False), ("operator", True)):
+        token = CALLER.set(Identity(f"token:{name}", frozenset({Role.MANAGE})))
+        try:
+            assert networks.manages(entry.key.name) is manages
+        finally:
+            CALLER.reset(token)

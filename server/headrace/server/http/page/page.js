@@ -158,6 +158,7 @@ function inside(cell, row) {
     ["Runs on", row.execution_devices.join(", ") || NONE],
     ["Loaded in", `${seconds(row.load_seconds)}${row.from_cache ? ", from the cache" : ""}`],
     ["Loaded by", { client: "a client", repository: "the model repository", import: "an import" }[row.origin] || row.origin],
+    ["Used last", known(row.idle_seconds) ? `${seconds(row.idle_seconds)} ago` : NONE],
     ["Ended requests", Object.entries(row.requests).map(([name, value]) => `${count(value)} ${name}`).join(", ")],
   ]);
   arrange(cell, parts);

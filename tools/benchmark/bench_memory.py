@@ -1,0 +1,169 @@
+"""More networks than memory: Triton's client asks for networks at random, by Zipf's law.
+
+Usage: bench_memory.py [NETWORKS MEGABYTES BUDGET SECONDS [FOLDER]]. There are so many networks of
+so many megabytes, behind a budget of so many MiB, and 16 callers ask for so many seconds. The
+networks lie in FOLDER, where they are made if they are not there yet; without it, in a temporary
+folder. ``make benchmark-memory`` makes the client's environment and runs this.
+
+Prints how long cold networks take on an idle server, beside ONNX Runtime alone; then the 99th
+percentile of the ten most wanted networks, asked alone before and after, and among all networks;
+the requests, the errors, and how far the memory that the system cannot drop has grown.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numpy as np
+import onnx
+import psutil
+from onnx import TensorProto, helper, numpy_helper
+
+from headrace.client import Client
+from headrace.runtime.system.process_memory import family_bytes
+from tools.benchmark.bench_peers import python_of
+from tools.benchmark.servers import HERE, headrace
+
+FEATURES: Final = 1024
+LAYER_MIB: Final = FEATURES * FEATURES * 4 >> 20
+CALLERS: Final = 16
+WANTED: Final = 10
+COLD: Final = 5
+MIB: Final = 2**20
+_ALONE: Final = """
+import sys, time
+import numpy, onnxruntime
+for line in sys.stdin:
+    start = time.perf_counter()
+    session = onnxruntime.InferenceSession(line.strip())
+    session.run(None, {"x": numpy.ones((1, %d), numpy.float32)})
+    print(time.perf_counter() - start, flush=True)
+    del session
+"""
+
+
+def model(number: int, megabytes: int) -> onnx.ModelProto:
+    """Products with weights of that size, which no other number has."""
+    weight = np.random.default_rng(0).standard_normal((FEATURES, FEATURES), np.float32) / 32
+    nodes, weights, last = [], [], "x"
+    for layer in range(max(1, megabytes // LAYER_MIB)):
+        own = weight * np.float32(1 + (number + layer / 100) / 1e4)
+        weights.append(numpy_helper.from_array(own, f"w{layer}"))
+        nodes.append(helper.make_node("MatMul", [last, f"w{layer}"], [f"h{layer}"]))
+        last = f"h{layer}"
+    x, y = (
+        helper.make_tensor_value_info(each, TensorProto.FLOAT, ["N", FEATURES])
+        for each in ("x", last)
+    )
+    graph = helper.make_graph(nodes, "products", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def make(folder: Path, networks: int, megabytes: int) -> None:
+    for number in range(networks):
+        path = folder / f"net{number}" / "1" / "model.onnx"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            onnx.save(model(number, megabytes), path)
+
+
+@contextmanager
+def watched(server: psutil.Process) -> Iterator[list[int]]:
+    """Collects the server's memory while the context lasts."""
+    seen: list[int] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.1):
+            seen.append(family_bytes(process=str(server.pid)))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def ask(address: str, networks: int, seconds: float) -> tuple[list[list[float]], list[str]]:
+    """The seconds of each network's requests, and the errors."""
+    words = (address, networks, FEATURES, CALLERS, seconds)
+    command = [str(python_of("clients")), str(HERE / "zipf_load.py"), *map(str, words)]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    seen: dict[str, Any] = json.loads(ran.stdout)
+    return seen["seconds"], seen["errors"]
+
+
+def percentile(seconds: list[list[float]], networks: int) -> float:
+    """The 99th percentile of the first networks, in milliseconds."""
+    return statistics.quantiles([each for of in seconds[:networks] for each in of], n=100)[98] * 1e3
+
+
+def cold(address: str, folder: Path, networks: int) -> None:
+    """Compares the first request to a network with a session that is opened and run, in turns."""
+    x = {"x": np.ones((1, FEATURES), np.float32)}
+    ours, bare = [], []
+    with (
+        Client(address) as client,
+        subprocess.Popen(
+            [sys.executable, "-c", _ALONE % FEATURES],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as alone,
+    ):
+        assert alone.stdin is not None
+        assert alone.stdout is not None
+        for number in range(networks - COLD, networks):
+            path = folder / f"net{number}" / "1" / "model.onnx"
+            path.read_bytes()  # both find it in the system's memory
+            alone.stdin.write(f"{path}\n")
+            alone.stdin.flush()
+            bare.append(float(alone.stdout.readline()))
+            start = time.perf_counter()
+            client.network(f"net{number}").infer(x)
+            ours.append(time.perf_counter() - start)
+        alone.stdin.close()
+    first, second = statistics.median(ours), statistics.median(bare)
+    print(f"cold: {first:.2f} s, ONNX Runtime alone {second:.2f} s, ratio {first / second:.2f}")
+
+
+def main() -> None:
+    given = [int(each) for each in sys.argv[1:5]] or [20, 20, 400, 60]
+    networks, megabytes, budget, seconds = given
+    place = nullcontext(sys.argv[5]) if len(sys.argv) > 5 else tempfile.TemporaryDirectory()
+    with place as name:
+        folder = Path(name)
+        make(folder, networks, megabytes)
+        options = ("--devices", "CPU", "--model-repository", str(folder))
+        with headrace(*options, "--memory-budget", f"CPU={budget}MiB") as (address, server):
+            before = family_bytes(process=str(server.pid))
+            cold(address, folder, networks)
+            ask(address, WANTED, seconds / 10)  # loads them
+            alone = percentile(ask(address, WANTED, seconds / 10)[0], WANTED)
+            with watched(server) as seen:
+                taken, errors = ask(address, networks, seconds)
+            again = percentile(ask(address, WANTED, seconds / 10)[0], WANTED)
+    among = percentile(taken, WANTED)
+    print(f"p99 of the {WANTED} most wanted: alone {alone:.0f} and {again:.0f} ms", end=", ")
+    print(f"among all {among:.0f} ms, ratio {2 * among / (alone + again):.2f}")
+    print(f"requests {sum(map(len, taken))}, errors {len(errors)} {errors[:3]}")
+    grown = max(seen) - before
+    print(f"memory: {grown / MIB:.0f} MiB of {budget}, {grown / MIB / budget - 1:+.1%}")
+
+
+if __name__ == "__main__":
+    main()
