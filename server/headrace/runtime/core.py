@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.config import replicas
 from headrace.runtime.config.device_name import DeviceName, resolve
 from headrace.runtime.config.prefixes import checked_for, own_config
@@ -71,7 +72,7 @@ class Core:
         max_networks, of_owner: the most networks at once, and the limits of each owner.
         limits: bounds on models from outside.
         store, cache: keep changes and compiled networks over a restart. None keeps nothing.
-        folder, readers, max_load_seconds: as `Services`.
+        weights, folder, readers, max_load_seconds: as `Services`.
         max_state_bytes: the most bytes that the states of all open sequences may take.
         max_response_cache_bytes: the most bytes that the kept replies of all networks may take.
         budget: the memory that networks may take.
@@ -94,6 +95,7 @@ class Core:
         limits: Limits | None = None,
         store: NetworkStore | None = None,
         cache: NetworkCache | None = None,
+        weights: WeightFiles | None = None,
         folder: Path | None = None,
         readers: Readers | None = None,
         isolate_devices: bool = False,
@@ -131,6 +133,7 @@ class Core:
             self.states,
             self.plugins,
             cache,
+            weights,
             folder,
             readers,
             max_load_seconds=max_load_seconds,

@@ -8,7 +8,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
 
@@ -38,6 +38,7 @@ from headrace.server.storage import (
     repository_mirror,
     signing_key,
     usable,
+    weight_files,
 )
 from headrace.server.tracing.start import start_tracing
 
@@ -73,6 +74,8 @@ class ServerCore:
         key = signing_key(settings) if hosting.key is None else hosting.key
         self.tracing = start_tracing(settings)
         sources = plugin_sources(settings)
+        cache = network_cache(settings, key)
+        self._closing = ExitStack()
         self.core = Core(
             sources,
             blob_key=key,
@@ -82,7 +85,8 @@ class ServerCore:
             ),
             limits=limits,
             store=hosting.store or self._state,
-            cache=network_cache(settings, key),
+            cache=cache,
+            weights=weight_files(settings, key, cache, self._closing),
             readers=LoopReaders(asyncio.get_running_loop()),
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
@@ -163,7 +167,8 @@ class ServerCore:
         self.core.stop(deadline)
 
     def close(self) -> None:
-        """Leaves the state directory to another server."""
+        """Leaves the state directory to another server, and deletes what only this one needed."""
+        self._closing.close()
         if self._state_lock is not None:
             os.close(self._state_lock)
 

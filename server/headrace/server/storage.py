@@ -6,14 +6,16 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.blob_key import load_or_create_key
 from headrace.runtime.system.atomic_file import lock_file
+from headrace.runtime.system.scratch import ScratchFolder
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.mirror import Mirror
 from headrace.server.repository.remote import RemoteFolder
@@ -127,6 +129,20 @@ def repository_files(settings: Settings, limits: Limits, mirror: Mirror | None) 
     assert not isinstance(root, str), "a store has a mirror"
     assert not isinstance(config, str), "checked with the settings"
     return RepositoryFiles(root, limits, config)
+
+
+def weight_files(
+    settings: Settings, key: bytes, cache: NetworkCache | None, closing: ExitStack
+) -> WeightFiles | None:
+    """The files of weights that networks map: in the cache, or else in a folder that `closing`
+    deletes. None if that cannot be made."""
+    counters = cache.counters if cache is not None else None
+    try:
+        root = settings.cache_dir or closing.enter_context(ScratchFolder()).path
+        return WeightFiles(root, WeightFiles.derived_key(key), settings.max_cache_bytes, counters)
+    except OSError as error:
+        _log.warning("networks do not share their weights: %s", error)
+        return None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, TypeAlias
 import onnx_ir as ir
 import onnxruntime
 
-from headrace.plugins.cpu.backend import custom_ops, failures, session
+from headrace.plugins.cpu.backend import custom_ops, failures, packed, session
 from headrace.plugins.cpu.backend.compatibility import Compatibility, identity
 from headrace.plugins.cpu.backend.session import OnnxRuntimeSession, Provider, SessionSettings
 from headrace.plugins.cpu.backend.tensors import TensorConversion
@@ -22,6 +22,7 @@ from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.support import LayerSupport, OnnxRuntimeTrials
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import CACHE_DIR
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.load import LoadResult
 from headrace.runtime.device.services import Services
@@ -140,10 +141,12 @@ class SessionPlugin(CompiledPlugin):
         share = self._at_once(config)
         threads = self._threads(config, share)
 
+        files = self.services.weights if config.get(CACHE_DIR) else None
         sessions: list[OnnxRuntimeSession] = []
 
         def open_session(provider: Provider) -> OnnxRuntimeSession:
-            opened = session.open_source(source, provider, SessionSettings(threads=threads), token)
+            settings = SessionSettings(threads=threads)
+            opened = packed.open_source(source, provider, settings, token, files)
             sessions.append(opened)
             return opened
 

@@ -1,1 +1,1 @@
-"""Compiled networks, kept on disk."""
+"""Compiled networks and weights, kept on disk."""

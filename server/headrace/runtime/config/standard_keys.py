@@ -119,7 +119,7 @@ CACHE_DIR = Key(
     str,
     "default",
     "Folder for compiled networks inside the server's --cache-dir. Empty: the network is not "
-    "cached. Without --cache-dir there is no cache.",
+    "cached and shares no weights. Without --cache-dir no compiled network is cached.",
     check=_is_folder_name,
     form="empty, or a folder's name of letters, digits, '_', '-' and '.' without separators, "
     "at most 128, not starting with '.' or '-'",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.device.state import DeviceStates
 from headrace.runtime.execution.cancel import CancelToken
@@ -103,6 +104,7 @@ class Services:
 
     Attributes:
         cache: the cache of compiled networks; None if the server has none.
+        weights: files of weights that networks of all processes map; None if there are none.
         readers: reads what other processes send; None if there is no such thread.
         isolated: the plugin is in a process of its own, and the server survives its end.
         folder: the server's own folder, which no client and no other server writes to. A device may
@@ -125,6 +127,7 @@ class Services:
     states: DeviceStates
     devices: Devices
     cache: NetworkCache | None = None
+    weights: WeightFiles | None = None
     folder: Path | None = None
     readers: Readers | None = None
     isolated: bool = False

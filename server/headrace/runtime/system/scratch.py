@@ -1,4 +1,4 @@
-"""Folders for data that native libraries read from named files."""
+"""Folders for data that native libraries read from named files, or write to them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ _PREFIX: Final = "headrace-scratch-"
 
 
 class ScratchFolder:
-    """A folder in the one that TMPDIR names. `close` deletes it. Its process locks it, and making a
-    scratch folder deletes those that killed processes have left behind.
+    """A folder that `close` deletes. Its process locks it, and making a scratch folder deletes the
+    ones that killed processes have left behind.
+
+    Args:
+        inside: where it is; by default in the folder that TMPDIR names.
 
     Attributes:
         path: the folder.
@@ -23,10 +26,10 @@ class ScratchFolder:
         OSError: the folder cannot be made.
     """
 
-    def __init__(self) -> None:
-        _sweep()
+    def __init__(self, inside: Path | None = None) -> None:
+        _sweep(inside or Path(tempfile.gettempdir()))
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=inside))
             try:
                 self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:  # another process deleted it as left behind
@@ -47,8 +50,8 @@ class ScratchFolder:
         self.close()
 
 
-def _sweep() -> None:
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def _sweep(inside: Path) -> None:
+    for path in inside.glob(f"{_PREFIX}*"):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:

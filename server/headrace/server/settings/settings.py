@@ -104,13 +104,15 @@ class Settings:
     )
     cache_dir: Path | None = option(
         None,
-        "folder that keeps compiled networks; a client's CACHE_DIR is a folder inside it",
+        "folder that keeps compiled networks and weights; a client's CACHE_DIR is a folder "
+        "inside it",
         notation=PATH,
     )
     max_cache_bytes: int = option(
         10 * GIB,
-        "disk space for compiled networks; the least recently used are removed. As much again for "
-        "copies of a model repository in a store; a network beyond that is not copied",
+        "disk space for compiled networks and weights; the least recently used are removed. As "
+        "much again for copies of a model repository in a store; a network beyond that is not "
+        "copied",
         notation=SIZE,
         minimum=MIB,
     )

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.runtime.cache import cache as network_cache
-from headrace.runtime.cache.cache import SUFFIX, NetworkCache
+from headrace.runtime.cache import room
+from headrace.runtime.cache.cache import NetworkCache
 from headrace.runtime.cache.entry import CacheKey, EntryRefused
+from headrace.runtime.cache.room import COMPILED as SUFFIX
 from headrace.runtime.metrics import families
 from headrace.runtime.system.atomic_file import write_file
 from headrace.testing import counted
@@ -293,7 +295,7 @@ def test_a_cache_that_has_become_smaller_is_made_to_fit_at_the_start(tmp_path: P
 def test_many_small_entries_are_bounded_in_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_cache, "_MAX_ENTRIES", 3)
+    monkeypatch.setattr(room, "_MAX_ENTRIES", 3)
     cache = NetworkCache(tmp_path, _SECRET, _MANY_BYTES)
     for number in range(5):
         cache.write(f"folder-{number}", _numbered(number), b"")

@@ -70,7 +70,10 @@ class SessionSettings:
         optimize: rewrite the graph; False for a graph that was rewritten before.
         folded_bytes: the most bytes that a layer may make of constants while the session opens.
         profile_prefix: path prefix of the profile to write when the session ends; none if empty.
-        optimized_path: where to write the rewritten graph, its weights beside it; nowhere if None.
+        optimized_path: where to write the rewritten graph; nowhere if None.
+        weights_name: how the file beside it is called that gets its weights.
+        packs: write the weights also as the kernels want them.
+        mapped_folder: where a graph of bytes has its file of weights; it has none if None.
     """
 
     threads: int = 1
@@ -79,6 +82,9 @@ class SessionSettings:
     folded_bytes: int = _FOLDED_BYTES
     profile_prefix: str = ""
     optimized_path: Path | None = None
+    weights_name: str = "weights"
+    packs: bool = False
+    mapped_folder: Path | None = None
 
 
 class OnnxRuntimeSession:
@@ -198,6 +204,49 @@ def _open_source(
     return OnnxRuntimeSession(native, arrays, settings.optimize)
 
 
+def write_packed(
+    source: Source,
+    provider: Provider,
+    settings: SessionSettings,
+    token: CancelToken,
+    path: Path,
+    weights_name: str,
+) -> None:
+    """Writes the model as ONNX Runtime rewrites it, and its weights and packed weights beside it.
+
+    Raises:
+        HeadraceError: ONNX Runtime refuses its own form of the model, or there is no room.
+    """
+    settings = replace(
+        settings,
+        optimize=source.is_safe,
+        folded_bytes=source.folded_bytes,
+        optimized_path=path,
+        weights_name=weights_name,
+        packs=True,
+    )
+    _open_source(source, provider, settings, token)
+
+
+def open_mapped(
+    model: bytes,
+    folder: Path,
+    optimized: bool,
+    provider: Provider,
+    settings: SessionSettings,
+    token: CancelToken,
+) -> OnnxRuntimeSession:
+    """Loads what `write_packed` wrote. Raises the same errors as `open_model`.
+
+    Args:
+        folder: where its file of weights lies. It must neither change nor get shorter.
+        optimized: whether ONNX Runtime has rewritten the model.
+    """
+    settings = replace(settings, optimize=False, mapped_folder=folder)
+    native = _open(model, False, _options(provider, settings), provider, token)
+    return OnnxRuntimeSession(native, optimized=optimized)
+
+
 def open_bytes(data: bytes, provider: Provider, settings: SessionSettings) -> OnnxRuntimeSession:
     """Loads a serialised model. Raises the same errors as `open_model`."""
     return OnnxRuntimeSession(_open(data, False, _options(provider, settings), provider))
@@ -269,10 +318,17 @@ def _options(provider: Provider, settings: SessionSettings) -> Any:
         options.optimized_model_filepath = str(settings.optimized_path)
         options.add_session_config_entry(
             "session.optimized_model_external_initializers_file_name",
-            settings.optimized_path.name + ".weights",
+            settings.weights_name,
         )
         options.add_session_config_entry(
             "session.optimized_model_external_initializers_min_size_in_bytes", str(_INLINE_BYTES)
+        )
+        options.add_session_config_entry(
+            "session.save_external_prepacked_constant_initializers", str(int(settings.packs))
+        )
+    if settings.mapped_folder is not None:
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(settings.mapped_folder)
         )
     return options
 

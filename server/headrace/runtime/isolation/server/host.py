@@ -66,7 +66,7 @@ class WorkerHost:
             path,
             settings,
             launch,
-            services.folder,
+            services,
             self._blame.judge,
             self._plugin_says,
         )

@@ -158,7 +158,7 @@ class PluginTrials:
             source.path,
             settings,
             WorkerProcess,
-            services.folder,
+            services,
             blamed.judge,
             lambda *_: None,
             isolated=False,

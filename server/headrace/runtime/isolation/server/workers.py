@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from headrace.ipc.segments import write_file
+from headrace.runtime.device.services import Services
 from headrace.runtime.errors import Unavailable
 from headrace.runtime.isolation.server.blame import End
 from headrace.runtime.isolation.server.process import WorkerProcess
@@ -26,7 +26,7 @@ class Workers:
     """Thread-safe. `_lock` guards the living workers and the extensions; nothing waits under it.
 
     Args:
-        device, path, settings, launch, folder: as `WorkerHost`.
+        device, path, settings, launch, services: as `WorkerHost`.
         judge: as `WorkerProcess.judge`.
         says: called with a worker, and the state and the reason that its plugin reports.
         isolated: as `Services.isolated`.
@@ -42,7 +42,7 @@ class Workers:
         path: str,
         settings: Callable[[], Mapping[str, str]],
         launch: Launch,
-        folder: Path | None,
+        services: Services,
         judge: Callable[[End], None],
         says: Callable[[WorkerProcess, str, str], None],
         *,
@@ -54,7 +54,7 @@ class Workers:
         self._path = path
         self._settings = settings
         self._launch = launch
-        self._folder = folder
+        self._services = services
         self._judge = judge
         self._says = says
         self._isolated = isolated
@@ -82,11 +82,13 @@ class Workers:
                 self._living = {each for each in self._living if not each.ended.is_set()} | {worker}
             if self.closing.is_set():
                 worker.kill()  # `kill` may have missed this worker
+            weights = self._services.weights
             arguments = {
                 "name": self._device,
                 "path": self._path,
                 "config": dict(self._settings()),
-                "folder": str(self._folder or ""),
+                "folder": str(self._services.folder or ""),
+                "weights": None if weights is None else weights.to_json(),
                 "isolated": self._isolated,
             }
             worker.call("create", arguments, timeout=START_SECONDS)

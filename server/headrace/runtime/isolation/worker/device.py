@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import Load
 from headrace.runtime.device.plugin import Plugin
@@ -55,7 +56,7 @@ class WorkerDevice:
     Args:
         name, path, config: the plugin's, as in the server's configuration.
         heard: called with the device states that the plugin reports.
-        folder, isolated: as `Services`.
+        folder, weights, isolated: as `Services`.
 
     Raises:
         Any error that the plugin's creation raises.
@@ -68,6 +69,7 @@ class WorkerDevice:
         config: Mapping[str, str],
         heard: Callable[[DeviceEvent], None],
         folder: Path | None = None,
+        weights: WeightFiles | None = None,
         *,
         isolated: bool = True,
     ) -> None:
@@ -81,6 +83,7 @@ class WorkerDevice:
             states,
             devices,
             folder=folder,
+            weights=weights,
             isolated=isolated,
         )
         try:
@@ -153,7 +156,7 @@ class WorkerDevice:
         return use(lambda: _network(call.files[0]), ask)
 
     def load(self, call: WorkerCall) -> Any:
-        network = _network(call.files[0])
+        network = _network(call.files[0], spooled=True)
         weights = Weights(network)
         try:
             facts = self._load(network, call, weights)
@@ -162,6 +165,7 @@ class WorkerDevice:
             del network
             weights.give_back()
             raise
+        network.forget_pages()
         del network
         free_graphs(wait=False)  # copies that were only needed to compile
         return facts
@@ -265,6 +269,8 @@ def _facts(number: int, network: ExecutableNetwork) -> dict[str, Any]:
     }
 
 
-def _network(data: memoryview) -> Network:
-    # Not copied: large weights are views of the mapped file. The server has checked its limits.
-    return Network.from_bytes(data, Limits(model_bytes=len(data)))
+def _network(data: memoryview, *, spooled: bool = False) -> Network:
+    """The network of a file that the server has sent, and whose limits it has checked. The weights
+    are views of the file. Of a network that stays, they move to a file on disk, because the sent
+    one takes memory as long as it is mapped."""
+    return Network.from_bytes(data, Limits(model_bytes=len(data)), spooled=spooled)

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 
 from headrace.ipc.link import Disconnected, Link, Message, packed
 from headrace.ipc.segments import SegmentTable, map_files, write_file
+from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.device.state import DeviceEvent
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.execution.cancel import CancelToken
@@ -141,6 +142,7 @@ class Worker:
 
     def _create(self, call: WorkerCall) -> None:
         arguments = call.arguments
+        weights = arguments["weights"]
         importlib.invalidate_caches()
         try:
             self._device = WorkerDevice(
@@ -149,6 +151,7 @@ class Worker:
                 arguments["config"],
                 self._tell_state,
                 Path(arguments["folder"]) if arguments["folder"] else None,
+                WeightFiles.from_json(weights) if weights else None,
                 isolated=arguments["isolated"],
             )
         except HeadraceError:

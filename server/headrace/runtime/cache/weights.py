@@ -1,0 +1,215 @@
+"""Weights that a backend maps, written once for a network and a machine.
+
+    ROOT/weights/DIGEST.weights     the backend's own file of weights
+                                    the backend's model, which refers to that file
+                                    magic, length of the model      fixed size, big-endian
+                                    MAC                             HMAC-SHA256 of all before
+
+Networks of several processes that map one file have its pages in memory once. So a file never
+changes and is never cut: it is linked to its name when it is whole, and unlinked to make room, and
+those that map it keep its pages. Of two writers, the second one's network maps the first one's.
+
+A mapped file could be changed after its check. So the folder must be this user's alone.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple, Self
+
+from headrace.runtime.cache.entry import EntryRefused
+from headrace.runtime.cache.room import WEIGHTS, CacheRoom
+from headrace.runtime.metrics.cache_counters import CacheCounters
+from headrace.runtime.system.scratch import ScratchFolder
+
+_FOLDER: Final = "weights"
+_KEY_DOMAIN: Final = b"headrace weights, 1\0"
+_MAGIC: Final = b"\x89hrweight\r\n\x1a\n"
+_TAIL: Final = struct.Struct(">13sQ")
+_MAC_BYTES: Final = 32
+_PIECE_BYTES: Final = 2**20
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_MOST_CHECKED: Final = 4096
+_USED_SECONDS: Final = 60.0
+"""How exactly it is known when a file was used last. Each change has every process check again."""
+
+
+class MappedModel(NamedTuple):
+    """
+    Attributes:
+        model: as the backend wrote it.
+        folder: where the file of weights lies that the model refers to.
+    """
+
+    model: bytes
+    folder: Path
+
+
+class _Facts(NamedTuple):
+    """What is different if a file is, or was written to."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, file: IO[bytes]) -> Self:
+        told = os.fstat(file.fileno())
+        return cls(told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns)
+
+
+class WeightFiles:
+    """Thread-safe without a lock: single operations on `_checked` are atomic, and files appear and
+    leave whole.
+
+    Args:
+        root: the cache's folder. It exists.
+        key: signs the files: the server's own, as `derived_key` makes it.
+        max_bytes: the limit for all entries of the cache together.
+        counters: of the cache.
+    """
+
+    def __init__(
+        self, root: Path, key: bytes, max_bytes: int, counters: CacheCounters | None = None
+    ) -> None:
+        self._root = root
+        self._folder = root / _FOLDER
+        self._key = key
+        self._max_bytes = max_bytes
+        self._room = CacheRoom(root, max_bytes, counters or CacheCounters(max_bytes))
+        self._checked: dict[str, _Facts] = {}
+
+    @staticmethod
+    def derived_key(key: bytes) -> bytes:
+        return hmac.digest(key, _KEY_DOMAIN, "sha256")
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Tells another process of this server where the files are."""
+        return {"root": str(self._root), "key": self._key.hex(), "max_bytes": self._max_bytes}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        return cls(Path(told["root"]), bytes.fromhex(told["key"]), told["max_bytes"])
+
+    @staticmethod
+    def file_name(digest: str) -> str:
+        """How the file of weights is called that the backend writes and maps."""
+        return digest + WEIGHTS
+
+    def find(self, digest: str) -> MappedModel | None:
+        """A model whose weights can be mapped; None if there is none. The file may leave at any
+        time, so that the backend does not find it.
+
+        Args:
+            digest: of everything that the file depends on, in hexadecimal.
+
+        Raises:
+            EntryRefused: the file is damaged, or signed with another key; it has been removed. Or
+                its folder is not this user's alone.
+            OSError: it cannot be read.
+        """
+        path = self._folder / self.file_name(digest)
+        try:
+            self._check_folder()
+            # O_NONBLOCK: if the file is a pipe, opening it must not wait.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        try:
+            told = os.fstat(descriptor)
+            if not stat.S_ISREG(told.st_mode) or told.st_size > self._max_bytes:
+                raise EntryRefused("it is not a file of weights")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                model = self._model(path.name, file)
+                if time.time() - told.st_mtime > _USED_SECONDS:
+                    with suppress(OSError):  # the folder may be read-only
+                        os.utime(descriptor)
+                self._note(path.name, file)
+        except EntryRefused:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        return MappedModel(model, self._folder)
+
+    def add(self, digest: str, write: Callable[[Path], None]) -> None:
+        """Keeps a file of weights if there is none.
+
+        Args:
+            write: writes a model to the path that it is given, and its weights beside it, to
+                `file_name(digest)`.
+
+        Raises:
+            OSError, ValueError: the file cannot be written, or there is no room for it.
+            EntryRefused: the folder is not this user's alone.
+            What `write` raises.
+        """
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._check_folder()
+        with ScratchFolder(self._folder) as scratch:
+            written, model = scratch.path / self.file_name(digest), scratch.path / "model"
+            write(model)
+            with written.open("a+b") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(model.read_bytes())
+                file.write(_TAIL.pack(_MAGIC, model.stat().st_size))
+                file.flush()
+                file.write(self._mac(written.name, file, file.tell()))
+                file.flush()
+                self._room.make(file.tell())
+                with suppress(FileExistsError):
+                    (self._folder / written.name).hardlink_to(written)
+                    written.unlink()
+                    self._note(written.name, file)
+        self._room.make()  # other processes may have written files meanwhile
+
+    # -- inside --
+
+    def _check_folder(self) -> None:
+        """
+        Raises:
+            FileNotFoundError: there is no folder.
+            EntryRefused: others may write to it.
+        """
+        told = self._folder.lstat()
+        is_own = stat.S_ISDIR(told.st_mode) and told.st_uid == os.geteuid()
+        if not is_own or told.st_mode & _OTHERS_WRITE:
+            raise EntryRefused("its folder belongs to others, or others may write to it")
+
+    def _model(self, name: str, file: IO[bytes]) -> bytes:
+        end = os.fstat(file.fileno()).st_size - _MAC_BYTES
+        if end < _TAIL.size:
+            raise EntryRefused("it is not a file of weights")
+        if self._checked.get(name) != _Facts.of(file):
+            file.seek(end)
+            if not hmac.compare_digest(file.read(), self._mac(name, file, end)):
+                raise EntryRefused("it is damaged, or not signed with this server's key")
+        file.seek(end - _TAIL.size)
+        _, size = _TAIL.unpack(file.read(_TAIL.size))
+        file.seek(end - _TAIL.size - size)
+        return file.read(size)
+
+    def _mac(self, name: str, file: IO[bytes], size: int) -> bytes:
+        """The MAC of the name and of the file's first `size` bytes."""
+        mac = hmac.new(self._key, name.encode(), "sha256")
+        piece = memoryview(bytearray(_PIECE_BYTES))
+        file.seek(0)
+        while size and (count := file.readinto(piece[:size])):  # type: ignore[attr-defined]
+            mac.update(piece[:count])
+            size -= count
+        return mac.digest()
+
+    def _note(self, name: str, file: IO[bytes]) -> None:
+        """Notes that the file was checked."""
+        if len(self._checked) >= _MOST_CHECKED:
+            self._checked.clear()
+        self._checked[name] = _Facts.of(file)

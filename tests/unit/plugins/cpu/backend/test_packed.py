@@ -1,0 +1,167 @@
+"""Sessions that map weights which were written once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.plugins.cpu.backend import custom_ops, packed, session
+from headrace.plugins.cpu.backend.session import (
+    OnnxRuntimeSession,
+    Provider,
+    SessionSettings,
+    Source,
+)
+from headrace.runtime.cache.weights import WeightFiles
+from headrace.runtime.errors import Cancelled, Internal, InvalidModel
+from headrace.runtime.execution.cancel import CancelToken
+from headrace.testing.case import network_of
+
+MATMUL = "m (float[N,512] x) => (float[N,512] y) { [product] y = MatMul(x, w) }"
+WEIGHT = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
+X = {"x": np.random.default_rng(1).standard_normal((3, 512)).astype(np.float32)}
+
+
+def source(text: str = MATMUL, weight: np.ndarray[Any, Any] = WEIGHT) -> Source:
+    return session.source_of(network_of(text, {"w": weight}).model)
+
+
+def opened(
+    files: WeightFiles | None,
+    of: Source | None = None,
+    provider: Provider | None = None,
+    token: CancelToken | None = None,
+) -> OnnxRuntimeSession:
+    return packed.open_source(
+        of or source(), provider or Provider(), SessionSettings(), token or CancelToken(), files
+    )
+
+
+def answer(of: OnnxRuntimeSession) -> Any:
+    (output,) = of.run(["y"], X, session.run_options())
+    return output
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> WeightFiles:
+    return WeightFiles(tmp_path, b"k" * 32, 2**30)
+
+
+def written(root: Path) -> list[Path]:
+    return list(root.glob("weights/*"))
+
+
+def test_answers_are_the_same_bits_with_and_without_mapped_weights(
+    files: WeightFiles, tmp_path: Path
+) -> None:
+    plain, first, second = opened(None), opened(files), opened(files)
+    np.testing.assert_array_equal(answer(first), answer(plain))
+    np.testing.assert_array_equal(answer(second), answer(plain))
+    assert len(written(tmp_path)) == 1
+
+
+def test_the_second_session_packs_nothing(
+    files: WeightFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(files)
+
+    def never(*_: object) -> None:
+        raise AssertionError("opened from the network's own weights")
+
+    monkeypatch.setattr(session, "_open_source", never)
+    answer(opened(files))
+
+
+def test_a_session_keeps_working_when_its_file_leaves(files: WeightFiles, tmp_path: Path) -> None:
+    plain, mapped = opened(None), opened(files)
+    (file,) = written(tmp_path)
+    file.unlink()
+    np.testing.assert_array_equal(answer(mapped), answer(plain))
+
+
+def test_a_damaged_file_is_made_anew(files: WeightFiles, tmp_path: Path) -> None:
+    plain = opened(None)
+    opened(files)
+    (file,) = written(tmp_path)
+    whole = file.read_bytes()
+    file.unlink()
+    file.write_bytes(whole[:5000] + b"damage" + whole[5006:])
+    np.testing.assert_array_equal(answer(opened(files)), answer(plain))
+    assert file.read_bytes() == whole
+
+
+def test_a_small_network_is_not_worth_a_file(files: WeightFiles, tmp_path: Path) -> None:
+    small = "m (float[N,512] x) => (float[N,4] y) { y = MatMul(x, w) }"
+    opened(files, source(small, WEIGHT[:, :4]))
+    assert written(tmp_path) == []
+
+
+def test_a_session_with_a_custom_library_is_not_worth_a_file(
+    files: WeightFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custom_ops, "register", lambda *_: None)
+    opened(files, provider=Provider(libraries=("/a/library.so",)))
+    assert written(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [Internal("it cannot"), OSError("the disk is full")])
+def test_a_session_opens_also_if_nothing_can_be_written(
+    files: WeightFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(session, "write_packed", fail)
+    np.testing.assert_array_equal(answer(opened(files)), answer(opened(None)))
+    assert written(tmp_path) == []
+
+
+def test_a_session_opens_also_if_the_written_form_does_not(
+    files: WeightFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> OnnxRuntimeSession:
+        raise InvalidModel("ONNX Runtime refuses what it wrote", field="model")
+
+    monkeypatch.setattr(session, "open_mapped", fail)
+    np.testing.assert_array_equal(answer(opened(files)), answer(opened(None)))
+
+
+def test_a_cancelled_load_ends_and_writes_nothing(files: WeightFiles, tmp_path: Path) -> None:
+    token = CancelToken()
+    token.cancel(Cancelled("nobody waits"))
+    with pytest.raises(Cancelled):
+        opened(files, token=token)
+    assert written(tmp_path) == []
+
+
+def test_a_model_that_the_runtime_refuses_raises_its_own_error(
+    files: WeightFiles, tmp_path: Path
+) -> None:
+    broken = replace(source(), structure=b"not a model" * 200_000)
+    with pytest.raises(InvalidModel):
+        opened(files, broken)
+    assert written(tmp_path) == []
+
+
+def test_a_digest_tells_networks_apart_and_knows_them_again() -> None:
+    changed = WEIGHT.copy()
+    changed[7, 7] += 1
+    other = MATMUL.replace("MatMul(x, w)", "Gemm(x, w)")
+    digests = [
+        packed.digest_of(of, provider)
+        for of, provider in [
+            (source(), Provider()),
+            (source(weight=changed), Provider()),
+            (source(weight=np.ascontiguousarray(WEIGHT.T)), Provider()),
+            (source(other), Provider()),
+            (replace(source(), is_safe=False), Provider()),
+            (replace(source(), left_out=("Some",)), Provider()),
+            (source(), Provider(keeps_int8=True)),
+        ]
+    ]
+    assert len({*digests}) == len(digests)
+    assert packed.digest_of(source(), Provider()) == digests[0]
