@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 
+from headrace.runtime.system.garbage import without_looks
 from headrace.runtime.system.late_imports import import_without
 
 
@@ -34,4 +35,5 @@ class _MissingModules(MetaPathFinder):
 sys.meta_path.append(_MissingModules())
 
 # The second module needs the first one when it is imported.
-import_without("onnx_ir", "sympy", "onnx_ir._symbolic_shapes")
+with without_looks():
+    import_without("onnx_ir", "sympy", "onnx_ir._symbolic_shapes")

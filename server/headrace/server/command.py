@@ -17,7 +17,7 @@ import uvloop
 
 from headrace.runtime.errors import HeadraceError, exhausted
 from headrace.runtime.system.allocator import tune_allocator
-from headrace.runtime.system.garbage import look_seldom
+from headrace.runtime.system.garbage import look_seldom, without_looks
 from headrace.server.logs import configure_logging
 from headrace.server.loop import LastingLoop
 from headrace.server.settings.option import flag
@@ -77,9 +77,10 @@ def _told(error: HeadraceError) -> str:
 async def _serve(settings: Settings, *, json_output: bool) -> None:
     # A worker that holds the interpreter lock gives the event loop a turn after 0.5 ms.
     sys.setswitchinterval(0.0005)
-    from headrace.server.app import App  # help and completion would wait for it
+    with without_looks():
+        from headrace.server.app import App  # help and completion would wait for it
 
-    app = App(settings)
+        app = App(settings)
     look_seldom()  # devices and libraries stay alive: this saves 30 ms each time
 
     def ready(addresses: Addresses) -> None:

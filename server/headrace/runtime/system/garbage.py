@@ -136,6 +136,19 @@ def look_seldom() -> None:
 
 
 @contextmanager
+def without_looks() -> Iterator[None]:
+    """For imports and a server's start: no look begins meanwhile. What they make stays, so that
+    Python finds next to nothing in a tenth of their time."""
+    looks = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if looks:
+            gc.enable()
+
+
+@contextmanager
 def undisturbed() -> Iterator[None]:
     """For a task that makes or frees many objects: no look at all objects begins meanwhile."""
     _looks.begin()

@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -232,3 +233,15 @@ def test_a_look_at_all_finds_what_was_excluded() -> None:
     assert alive() is not None
     garbage.look_at_all()
     assert alive() is None
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_no_look_begins_during_an_import_and_all_is_as_before_afterwards(before: bool) -> None:
+    (gc.enable if before else gc.disable)()
+    try:
+        with suppress(ImportError), garbage.without_looks():
+            during = gc.isenabled()
+            raise ImportError
+        assert (during, gc.isenabled()) == (False, before)
+    finally:
+        gc.enable()
