@@ -349,6 +349,10 @@ VECTORS = """g (float[n,2] x) => (int64[n] y, float[n,c] z) {{
         vectors_per_class = [1, 1], classlabels_ints = [0, 1] {}>(x) }}"""
 VOTES = """g (float[n,2] x) => (int64[n] y, float[n,c] z) {{
     y, z = ai.onnx.ml.TreeEnsembleClassifier<class_ids = {}, classlabels_int64s = {}>(x) }}"""
+RING = (
+    "g (float[1,2,1] a, float[1,2,1] u, int64[1] w) => (float[1,2,1] y) "
+    '{{ y = TensorScatter <mode = "{}"> (a, u, w) }}'
+)
 UPPER = 'g (string[1] x) => (string[1] y) { y = StringNormalizer<case_change_action = "UPPER">(x) }'
 SCALE = "g (float x) => (float y) { y = ai.onnx.ml.Scaler<offset = [1.0], scale = [1.0]>(x) }"
 QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis=0>(a, s) }"
@@ -402,6 +406,9 @@ QUANTISE = "g (float[n] a, float[n] s) => (uint8[n] b) { b = QuantizeLinear<axis
         (SCALE, {"x": ONE}, True),
         (UPPER, {"x": np.array(["straße"], object)}, True),
         (UPPER, {"x": np.array(["été"], object)}, False),
+        (RING.format("circular"), {"w": np.array([2**63 - 1])}, True),
+        (RING.format("circular"), {"w": np.array([2**30])}, False),
+        (RING.format("linear"), {"w": np.array([2**63 - 1])}, False),
     ],
 )
 def test_values_that_onnx_leaves_open_are_not_compared(

@@ -209,6 +209,17 @@ def _repeated_axis(model: onnx.ModelProto, feed: Feed) -> str | None:
     return None
 
 
+def _far_write(model: onnx.ModelProto, feed: Feed) -> str | None:
+    """Whether a position in a circular cache is so far that a step more leaves its type. ONNX's
+    evaluator counts on from the least number."""
+    for node in model.graph.node:
+        circular = any(each.s == b"circular" for each in node.attribute)
+        for positions in _inputs(model, feed, "TensorScatter", 2) if circular else ():
+            if (positions > bounds(positions.dtype)[1] - 2**32).any():
+                return "a position that the type does not have"
+    return None
+
+
 def _unsorted(model: onnx.ModelProto, _: Feed) -> str | None:
     for node in model.graph.node:
         if node.op_type == "TopK" and any(a.name == "sorted" and not a.i for a in node.attribute):
@@ -296,6 +307,7 @@ def _flat(value: Any) -> Iterator[Array]:
 _RULES = (
     _cast_too_far,
     _drops_out,
+    _far_write,
     _long_letters,
     _no_batch,
     _no_scale,
