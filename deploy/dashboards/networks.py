@@ -6,6 +6,7 @@ from typing import Final
 
 from deploy.dashboards.panels import (
     Query,
+    S,
     board,
     graph,
     heat,
@@ -197,6 +198,20 @@ BOARD: Final = board(
                         )
                     ],
                     width=8,
+                ),
+                graph(
+                    "Stages of loads",
+                    "How long each stage of a load took on average, all networks together, since "
+                    "the server started.",
+                    [
+                        Query(
+                            f"sum by (stage) (headrace_load_stage_seconds_sum{S})"
+                            f" / sum by (stage) (headrace_load_stage_seconds_count{S})",
+                            "{{stage}}",
+                        )
+                    ],
+                    unit="s",
+                    width=24,
                 ),
             ],
         ),
