@@ -17,6 +17,7 @@ MAGIKA := .cache/magika/model.onnx
 MAGIKA_VERSION := 1.0.3
 ZOO := .cache/zoo
 SMALL_ZOO := .cache/small-zoo
+SWIFTSHADER := .cache/swiftshader
 # Of the container image.
 VARIANT := cpu
 KUBERNETES_VERSION := 1.37
@@ -28,7 +29,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help more demo test test-cuda test-avx2 test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
+.PHONY: help more demo test test-cuda test-avx2 test-webgpu test-large test-stop test-clients test-dashboards test-reload test-access test-balance test-absences test-tls test-grpcio test-ray needed-repairs image test-image test-page test-deploy serve lint docs benchmark benchmark-loads benchmark-memory benchmark-peers benchmark-ray benchmark-report profile conformance conformance-hetero claims backend-versions fuzz-devices fuzz-networks fuzz-rewritings fuzz-wire fuzz-rest soak exhaust zoo proto release clean
 
 help:
 	@echo 'make demo   classify real files over gRPC, in under two minutes'
@@ -79,6 +80,7 @@ more:
 	@echo 'make test-stop           stop servers while clients in Python and C++ call them; STOPS=100 sets how often'
 	@echo 'make test-absences       stop, freeze, kill and replace a server a hundred times under calls of our channels, and fork a thousand times; ABSENCES=20 FORKS=100 is shorter'
 	@echo 'make test-tls            replace certificates and tokens every second under load for a minute, scan both ports, and wait for silent clients to be ended; ROTATION_SECONDS=10 is shorter'
+	@echo 'make test-webgpu         run the tests of an execution provider from a library, on SwiftShader; downloads 32 MB'
 	@echo 'make zoo                 run real networks on all devices, and write docs/results/zoo.md; downloads 410 MB'
 
 demo: $(SERVER) $(MAGIKA)
@@ -97,6 +99,10 @@ test-cuda:
 test-avx2: $(INSTALLED)
 	@qemu-x86_64 -cpu Haswell $(BIN)/python -m pytest -p no:cacheprovider \
 	    tests/unit/plugins/cpu/backend/test_saturation.py $(ARGS)
+
+# Some minutes. `make test` runs the second file as well, if the driver is there.
+test-webgpu: $(INSTALLED) $(SWIFTSHADER)
+	@KERNELS=all $(BIN)/pytest tests/conformance/test_webgpu.py tests/integration/test_webgpu.py $(ARGS)
 
 test-large: $(INSTALLED)
 	@$(BIN)/pytest tests/large $(ARGS)
@@ -324,6 +330,10 @@ $(KUBECTL): | $(INSTALLED)
 
 $(MAGIKA): | $(SERVER)
 	@scripts/fetch_magika.sh $(BIN)/python $(MAGIKA_VERSION) $(dir $@)
+
+# Without it the tests of WEBGPU are skipped. Debian alone; downloads 32 MB.
+$(SWIFTSHADER):
+	@scripts/fetch_swiftshader.sh $@
 
 $(ZOO): tools/zoo/wheels.txt tools/zoo/small.txt | $(INSTALLED)
 	@scripts/fetch_zoo.sh $(BIN)/python $< $@

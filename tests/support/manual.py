@@ -47,6 +47,7 @@ _DEVICES_WITH_KEYS = (
     "MULTI",
     "AUTO",
     "PIPELINE",
+    "PROVIDER",
 )
 OWN_SERIES = (
     NOTES,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from headrace.runtime.config.device_name import unknown_device
 from headrace.runtime.device.plugin_source import PluginSource, factory_source, installed_plugins
 from headrace.runtime.errors import NotFound
+from headrace.server.settings.plugin_settings import PluginSettings
 from headrace.server.settings.settings import Settings
+
+_PROVIDER: Final = "headrace.plugins.provider:create_plugin"
 
 
 def plugin_sources(settings: Settings) -> list[PluginSource]:
@@ -22,6 +27,10 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
         original = plugin.device or plugin.name
         if plugin.factory is not None:
             source = factory_source(plugin.name, plugin.factory)
+        elif plugin.library:
+            source = factory_source(plugin.name, _PROVIDER).configured(
+                plugin.name, _provider(plugin)
+            )
         elif original in installed:
             source = installed[original]
         else:
@@ -29,10 +38,18 @@ def plugin_sources(settings: Settings) -> list[PluginSource]:
         if not plugin.enabled:
             sources.pop(plugin.name, None)
             continue
-        sources[plugin.name] = source.configured(plugin.name, plugin.config)
+        configured = source.configured(plugin.name, plugin.config)
+        sources[plugin.name] = replace(configured, named=bool(plugin.library))
     if settings.devices:
         for name in settings.devices:
             if name not in sources:
                 raise unknown_device(name, sources, field="devices")
         sources = {name: replace(sources[name], named=True) for name in settings.devices}
     return [source for _, source in sorted(sources.items())]
+
+
+def _provider(plugin: PluginSettings) -> Mapping[str, str]:
+    """The configuration keys that say which library computes for the device."""
+    kind = "PROVIDER_LIBRARY" if "/" in plugin.library else "PROVIDER_PACKAGE"
+    named = {"EXECUTION_PROVIDER": plugin.ep} if plugin.ep else {}
+    return {kind: plugin.library, **named}

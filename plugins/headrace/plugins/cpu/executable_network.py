@@ -121,3 +121,10 @@ class SessionNetwork(ExecutableNetwork):
         self._spare_options.clear()
         self._profiler.close()
         self._arena.close()
+
+
+class AcceleratorNetwork(SessionNetwork):
+    """Like a network on processors, but the thread that brings a request never runs it, because the
+    thread's processor time does not tell how long the run takes."""
+
+    inline_safe = False

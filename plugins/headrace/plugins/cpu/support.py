@@ -39,9 +39,15 @@ class OnnxRuntimeTrials(trials.Trials):
     Args:
         provider: the provider whose kernels must run the layers.
         capacity: the number of answers that are kept.
+        check: why the provider does not run a layer that it has a kernel for; None if it does.
     """
 
-    def __init__(self, provider: Provider, capacity: int = 4096) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        capacity: int = 4096,
+        check: Callable[[bytes], str | None] = lambda _: None,
+    ) -> None:
         def ask(data: bytes) -> str | None:
             try:
                 session.open_bytes(data, provider, SessionSettings(strict=True))
@@ -49,7 +55,7 @@ class OnnxRuntimeTrials(trials.Trials):
                 if _ELSEWHERE in error.message:
                     return f"{provider.name} has no kernel for it"
                 return error.message.removeprefix(failures.REFUSED)
-            return None
+            return check(data)
 
         super().__init__(ask, capacity)
 

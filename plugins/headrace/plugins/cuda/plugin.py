@@ -6,19 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headrace.plugins.cpu.accelerator_plugin import AcceleratorPlugin
 from headrace.plugins.cpu.backend import session
 from headrace.plugins.cpu.backend.compatibility import identity
 from headrace.plugins.cpu.backend.custom_ops import libraries
 from headrace.plugins.cpu.backend.session import Provider, SessionSettings
 from headrace.plugins.cpu.backend.tensors import TensorConversion
-from headrace.plugins.cpu.claims.apart import refused
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
-from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
+from headrace.plugins.cpu.session_plugin import Open
 from headrace.plugins.cpu.support import OnnxRuntimeTrials
 from headrace.plugins.cuda import config as settings
 from headrace.plugins.cuda.backend.gpu import Gpu
 from headrace.plugins.cuda.backend.machine import PROVIDER, Machine
-from headrace.plugins.cuda.executable_network import GpuNetwork
 from headrace.plugins.cuda.running.bound_runs import (
     BoundRuns,
     RecordedLane,
@@ -27,19 +26,13 @@ from headrace.plugins.cuda.running.bound_runs import (
     bindable,
     not_recordable,
 )
-from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
 from headrace.runtime.config.standard_keys import DEVICE_ID
 from headrace.runtime.device.compiled_plugin import Support
-from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load
 from headrace.runtime.device.metrics import Metric
-from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import FailedPrecondition, InvalidArgument, UnsupportedLayers
+from headrace.runtime.errors import FailedPrecondition, InvalidArgument
 from headrace.runtime.network.network import Network
-from headrace.runtime.transform.options import NetworkOptions
-from headrace.runtime.transform.query import QueryResult
 
 
 def open_smallest(provider: Provider = Provider(PROVIDER)) -> None:  # noqa: B008 - frozen
@@ -51,7 +44,7 @@ def open_smallest(provider: Provider = Provider(PROVIDER)) -> None:  # noqa: B00
     session.open_bytes(identity(8, {"": 7}), provider, SessionSettings())
 
 
-class CudaPlugin(SessionPlugin):
+class CudaPlugin(AcceleratorPlugin):
     """Every GPU that CUDA shows. DEVICE_ID is CUDA's number for a GPU.
 
     The device refuses layers that the provider has no kernel for. ONNX Runtime itself prefers to
@@ -62,7 +55,6 @@ class CudaPlugin(SessionPlugin):
     """
 
     schema = settings.SCHEMA
-    network_class = GpuNetwork
 
     def __init__(
         self, name: str, services: Services, config: Mapping[str, str], machine: Machine
@@ -115,22 +107,6 @@ class CudaPlugin(SessionPlugin):
 
     # -- networks --
 
-    def query_network(
-        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
-    ) -> QueryResult:
-        answer = super().query_network(network, config, options)
-        for refusal in refused(self._complete(network)):
-            if answer.supported_layers.pop(refusal.layer, None) is not None:
-                answer.unsupported.append(refusal)
-        return answer
-
-    def load_network(self, load: Load) -> ExecutableNetwork:
-        """As `Plugin.load_network`. All networks share one process, so strangers get no operators
-        whose inputs are not checked."""
-        if kept_out := refused(self._complete(load.network)):
-            raise UnsupportedLayers(self.name, kept_out)
-        return super().load_network(load)
-
     def _provider(self, config: Configuration) -> Provider:
         self._check_provider(config)
         return settings.provider(config, self.device_id(config))
@@ -153,12 +129,6 @@ class CudaPlugin(SessionPlugin):
 
     def _at_once(self, config: Configuration) -> int:
         return min(settings.streams(config), self.streams())
-
-    def _threads(self, config: Configuration, at_once: int) -> int:
-        return 1  # for layers on the processor, which compute shapes
-
-    def _shown(self, config: Configuration, at_once: int) -> Configuration:
-        return hints.chosen(config, at_once, work=0)  # one thread for each run, as above
 
     def _runs(
         self,

@@ -146,8 +146,8 @@ ISOLATION = Key(
     str,
     NONE,
     "PROCESS: the device has a process of its own, whose crash does not end the server. "
-    "Default: PROCESS for OPENCL and OPENVINO, NONE for the others. CPU runs networks that need a "
-    "process in one beside the server, unless it is set.",
+    "Default: PROCESS for OPENCL, OPENVINO and execution providers of libraries, NONE for the "
+    "others. CPU runs networks that need a process in one beside the server, unless it is set.",
     choices=(NONE, PROCESS),
     scope="server",
 )

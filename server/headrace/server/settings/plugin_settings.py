@@ -16,6 +16,9 @@ class PluginSettings:
         device: the installed plugin to register under this name; "" means `name` itself.
         config: the plugin's configuration before any client configures it.
         enabled: whether the device exists at all.
+        library: the library with an execution provider of ONNX Runtime that computes for the
+            device: a Python package that has it, or an absolute path; "" if none does.
+        ep: the provider's name, for a library that has several.
     """
 
     name: str
@@ -23,3 +26,5 @@ class PluginSettings:
     device: str = ""
     config: Mapping[str, str] = field(default_factory=dict)
     enabled: bool = True
+    library: str = ""
+    ep: str = ""

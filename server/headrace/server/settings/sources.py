@@ -36,7 +36,8 @@ REMOVED: Final = {
     "to choose; leave it out",
 }
 """Settings of earlier versions, and what to use instead."""
-_PLUGIN_KEYS = ("factory", "device", "config", "enabled")
+_PACKAGE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_PLUGIN_KEYS = ("factory", "device", "library", "ep", "config", "enabled")
 
 
 def load_settings(
@@ -147,15 +148,29 @@ def _plugin(name: str, table: object, source: str) -> PluginSettings:
     _refuse_unknown("plugin setting", table, _PLUGIN_KEYS, f"[{field}] of {source}")
     factory = table.get("factory")
     device = table.get("device", "")
+    library = table.get("library", "")
+    ep = table.get("ep", "")
     enabled = table.get("enabled", True)
     config = table.get("config", {})
     if factory is not None and not (isinstance(factory, str) and _FACTORY.fullmatch(factory)):
         raise _wrong(field, "factory", "'module:function'", source)
     if not isinstance(device, str) or (device and not _PLUGIN_NAME.fullmatch(device)):
         raise _wrong(field, "device", "the name of an installed device", source)
-    if factory is not None and device:
+    if not isinstance(library, str) or not (
+        not library or _PACKAGE.fullmatch(library) or Path(library).is_absolute()
+    ):
+        raise _wrong(field, "library", "a Python package's name or an absolute path", source)
+    if not isinstance(ep, str):
+        raise _wrong(field, "ep", "the name of an execution provider", source)
+    if ep and not library:
         raise InvalidArgument(
-            f"{field} in {source}: give factory or device, not both", field=f"{field}.device"
+            f"{field} in {source}: ep names one of a library's providers; give library, too",
+            field=f"{field}.ep",
+        )
+    ways = [way for way in ("factory", "device", "library") if table.get(way)]
+    if len(ways) > 1:
+        raise InvalidArgument(
+            f"{field} in {source}: give {' or '.join(ways)}, not both", field=f"{field}.{ways[-1]}"
         )
     if not isinstance(enabled, bool):
         raise _wrong(field, "enabled", "true or false", source)
@@ -164,7 +179,15 @@ def _plugin(name: str, table: object, source: str) -> PluginSettings:
     texts = {
         key: _config_text(value, f"{field}.config", key, source) for key, value in config.items()
     }
-    return PluginSettings(name, factory, device, texts, enabled)
+    return PluginSettings(
+        name,
+        factory,
+        device,
+        texts,
+        enabled,
+        library,
+        ep,
+    )
 
 
 def _config_text(value: object, field: str, key: str, source: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.plugins.provider.config import SCHEMA
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.server.plugins import plugin_sources
 from headrace.server.settings.option import GIB, MIB
@@ -248,13 +249,38 @@ def test_plugin_tables_restrict_rename_and_configure(toml: Path) -> None:
 
         [plugins.MINE]
         factory = "my.devices:create_plugin"
+
+        [plugins.WEBGPU]
+        library = "onnxruntime_ep_webgpu"
+
+        [plugins.NPU]
+        library = "/opt/npu/libprovider.so"
+        ep = "NpuExecutionProvider"
         """
     )
     assert load_settings({"config": toml}, {}).plugins == (
         PluginSettings("TEMPLATE", enabled=False),
         PluginSettings("SLOW", device="CPU", config={"NUM_STREAMS": "1", "PERF_COUNT": "YES"}),
         PluginSettings("MINE", factory="my.devices:create_plugin"),
+        PluginSettings("WEBGPU", library="onnxruntime_ep_webgpu"),
+        PluginSettings("NPU", library="/opt/npu/libprovider.so", ep="NpuExecutionProvider"),
     )
+
+
+@pytest.mark.parametrize(
+    ("library", "key"),
+    [("onnxruntime_ep_webgpu", "PROVIDER_PACKAGE"), ("/opt/lib.so", "PROVIDER_LIBRARY")],
+)
+def test_a_library_makes_a_device_that_the_operator_expects_to_start(
+    library: str, key: str
+) -> None:
+    table = PluginSettings("WEBGPU", library=library, ep="A", config={"NUM_STREAMS": "2"})
+    (source,) = (
+        each for each in plugin_sources(Settings(plugins=(table,))) if each.device == "WEBGPU"
+    )
+    assert source.config == {key: library, "EXECUTION_PROVIDER": "A", "NUM_STREAMS": "2"}
+    assert source.config.keys() <= {key.name for key in SCHEMA}
+    assert source.named
 
 
 @pytest.mark.parametrize(
@@ -282,6 +308,12 @@ def test_a_table_for_a_device_that_is_not_there_is_a_mistake(table: PluginSettin
         ('[plugins.CPU]\nconfig = "x"\n', "plugins.CPU.config"),
         ("[plugins.CPU]\nconfig = { A = [1] }\n", "plugins.CPU.config.A"),
         ('[plugins.A]\ndevice = "CPU"\nfactory = "a:b"\n', "not both"),
+        ('[plugins.A]\ndevice = "CPU"\nlibrary = "a"\n', "give device or library, not both"),
+        ('[plugins.A]\nlibrary = "relative/lib.so"\n', "plugins.A.library"),
+        ('[plugins.A]\nlibrary = "../lib.so"\n', "plugins.A.library"),
+        ("[plugins.A]\nlibrary = 1\n", "plugins.A.library"),
+        ('[plugins.A]\nlibrary = "a"\nep = 1\n', "plugins.A.ep"),
+        ('[plugins.A]\nep = "a"\n', "give library, too"),
         ("[plugins]\nCPU = 1\n", "plugins.CPU"),
         ("plugins = 1\n", "plugins"),
     ],

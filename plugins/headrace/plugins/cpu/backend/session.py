@@ -9,10 +9,11 @@ and 218 MB from serialised bytes. A model beyond protobuf's 2 GiB loads the same
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -51,6 +52,10 @@ class Provider:
     Attributes:
         libraries: native libraries of custom operators. Their kernels count as the provider's own.
         keeps_int8: multiplies int8 by int8, which otherwise becomes uint8 by int8.
+        device: what a library of the operator offers, as ONNX Runtime describes it; None for a
+            provider that ONNX Runtime has itself.
+        turn: held while ONNX Runtime opens or runs a session with a provider that does so with one
+            session at a time; None if it need not be.
     """
 
     name: str = CPU_PROVIDER
@@ -58,6 +63,8 @@ class Provider:
     behind: tuple[Provider, ...] = ()
     libraries: tuple[str, ...] = ()
     keeps_int8: bool = False
+    device: Any = None
+    turn: Lock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +107,19 @@ class OnnxRuntimeSession:
 
     __slots__ = ("_native", "_weights", "optimized", "run", "run_bound", "run_values")
 
-    def __init__(self, native: Any, weights: Sequence[Array] = (), optimized: bool = True) -> None:
+    def __init__(
+        self,
+        native: Any,
+        weights: Sequence[Array] = (),
+        optimized: bool = True,
+        turn: Lock | None = None,
+    ) -> None:
         self._native = native
         self._weights = weights  # the runtime reads these arrays
         self.optimized = optimized
-        self.run = native.run
-        self.run_values = native.run_with_ort_values
-        self.run_bound = native.run_with_iobinding
+        self.run = _in_turn(native.run, turn)
+        self.run_values = _in_turn(native.run_with_ort_values, turn)
+        self.run_bound = _in_turn(native.run_with_iobinding, turn)
 
     def ports(self) -> Any:
         """Ports for `run_bound`. Memory is bound to them; they serve one run at a time."""
@@ -124,6 +137,17 @@ class OnnxRuntimeSession:
     def end_profiling(self) -> Path:
         """Writes the profile. Call it once, because the session does not time later runs."""
         return Path(self._native.end_profiling())
+
+
+def _in_turn(call: Callable[..., Any], turn: Lock | None) -> Callable[..., Any]:
+    if turn is None:
+        return call
+
+    def alone(*arguments: Any) -> Any:
+        with turn:
+            return call(*arguments)
+
+    return alone
 
 
 def run_options() -> Any:
@@ -201,7 +225,7 @@ def _open_source(
         options.add_external_initializers(list(source.weights), values)
     arrays = [array for array, _ in source.weights.values()]
     native = _open(source.structure, False, options, provider, token, source.left_out)
-    return OnnxRuntimeSession(native, arrays, settings.optimize)
+    return OnnxRuntimeSession(native, arrays, settings.optimize, provider.turn)
 
 
 def write_packed(
@@ -249,12 +273,14 @@ def open_mapped(
 
 def open_bytes(data: bytes, provider: Provider, settings: SessionSettings) -> OnnxRuntimeSession:
     """Loads a serialised model. Raises the same errors as `open_model`."""
-    return OnnxRuntimeSession(_open(data, False, _options(provider, settings), provider))
+    native = _open(data, False, _options(provider, settings), provider)
+    return OnnxRuntimeSession(native, turn=provider.turn)
 
 
 def open_file(path: Path, provider: Provider, settings: SessionSettings) -> OnnxRuntimeSession:
     """Loads a model file that the server wrote. Raises the same errors as `open_model`."""
-    return OnnxRuntimeSession(_open(str(path), True, _options(provider, settings), provider))
+    native = _open(str(path), True, _options(provider, settings), provider)
+    return OnnxRuntimeSession(native, turn=provider.turn)
 
 
 def _open(
@@ -271,12 +297,13 @@ def _open(
     token = token or current_token()  # a trial of a layer has none of its own
     if token is not None:
         token.attach(cancel)
-    order = (provider, *provider.behind)
+    order = () if provider.device else (provider, *provider.behind)
     try:
-        session = binding.InferenceSession(options, source, is_path, False)
-        session.initialize_session(
-            [each.name for each in order], [dict(each.options) for each in order], {*left_out}
-        )
+        with provider.turn or nullcontext():
+            session = binding.InferenceSession(options, source, is_path, False)
+            session.initialize_session(
+                [each.name for each in order], [dict(each.options) for each in order], {*left_out}
+            )
     except Exception as error:
         check()  # a trial must not take the cancel for a refusal
         raise failures.load_failure(error) from error
@@ -294,6 +321,8 @@ def _options(provider: Provider, settings: SessionSettings) -> Any:
     options.log_severity_level = _FATAL
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
+    if provider.device is not None:
+        options.add_provider_for_devices([provider.device], dict(provider.options))
     for library in provider.libraries:
         custom_ops.register(options, library)
     # Spinning gains nothing measurable (25.1 and 26.7 ms a run on two threads), and takes the

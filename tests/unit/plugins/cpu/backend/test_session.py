@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import onnx_ir as ir
@@ -129,3 +130,11 @@ def test_a_provider_that_the_library_goes_without_is_an_error() -> None:
     provider = Provider("CoreMLExecutionProvider")  # of another system
     with pytest.raises(Unavailable, match="cannot load its CoreMLExecutionProvider"):
         session.open_model(model(w=WEIGHT), provider, SessionSettings())
+
+
+def test_a_provider_with_a_turn_opens_and_runs_sessions_in_it() -> None:
+    turn: Any = MagicMock()
+    opened = session.open_model(model(w=WEIGHT), Provider(turn=turn), SessionSettings())
+    assert turn.__enter__.call_count == turn.__exit__.call_count == 1
+    run(opened, {"x": WEIGHT})
+    assert turn.__enter__.call_count == turn.__exit__.call_count == 2

@@ -1,0 +1,44 @@
+"""The common part of devices whose networks share one process, with a provider for accelerators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.plugins.cpu.claims.apart import refused
+from headrace.plugins.cpu.executable_network import AcceleratorNetwork
+from headrace.plugins.cpu.session_plugin import SessionPlugin
+from headrace.runtime.config import hints
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.device.load import Load
+from headrace.runtime.device.plugin import AS_IT_IS
+from headrace.runtime.errors import UnsupportedLayers
+from headrace.runtime.network.network import Network
+from headrace.runtime.transform.options import NetworkOptions
+from headrace.runtime.transform.query import QueryResult
+
+
+class AcceleratorPlugin(SessionPlugin):
+    """The base class of such devices. Strangers get no operators whose inputs are not checked."""
+
+    network_class = AcceleratorNetwork
+
+    def query_network(
+        self, network: Network, config: Mapping[str, str], options: NetworkOptions = AS_IT_IS
+    ) -> QueryResult:
+        answer = super().query_network(network, config, options)
+        for refusal in refused(self._complete(network)):
+            if answer.supported_layers.pop(refusal.layer, None) is not None:
+                answer.unsupported.append(refusal)
+        return answer
+
+    def load_network(self, load: Load) -> ExecutableNetwork:
+        if kept_out := refused(self._complete(load.network)):
+            raise UnsupportedLayers(self.name, kept_out)
+        return super().load_network(load)
+
+    def _threads(self, config: Configuration, at_once: int) -> int:
+        return 1  # for layers on the processor, which compute shapes
+
+    def _shown(self, config: Configuration, at_once: int) -> Configuration:
+        return hints.chosen(config, at_once, work=0)  # one thread for each run, as above

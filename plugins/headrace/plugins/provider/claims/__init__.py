@@ -1,0 +1,1 @@
+"""Which layers a provider computes right."""

@@ -1,0 +1,174 @@
+"""The device: what its library offers, and how it compiles a network for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from threading import Lock
+from typing import Final
+
+import onnx
+import onnx_ir as ir
+import onnxruntime
+from onnx import TensorProto, helper
+
+from headrace.plugins.cpu.accelerator_plugin import AcceleratorPlugin
+from headrace.plugins.cpu.backend import session
+from headrace.plugins.cpu.backend.compatibility import identity
+from headrace.plugins.cpu.backend.session import (
+    OnnxRuntimeSession,
+    Provider,
+    SessionSettings,
+)
+from headrace.plugins.cpu.backend.tensors import TensorConversion
+from headrace.plugins.cpu.running.runs import HostRuns, Runs
+from headrace.plugins.cpu.session_plugin import Open
+from headrace.plugins.cpu.support import OnnxRuntimeTrials
+from headrace.plugins.opencl.running.bounds import IndexBounds
+from headrace.plugins.provider import config as settings
+from headrace.plugins.provider.backend import library
+from headrace.plugins.provider.claims.refusals import of_provider
+from headrace.plugins.provider.claims.trial import why_not
+from headrace.plugins.provider.running.runs import CheckedRuns
+from headrace.runtime.config.schema import Configuration
+from headrace.runtime.config.standard_keys import DEVICE_ID
+from headrace.runtime.device.compiled_plugin import Support
+from headrace.runtime.device.metrics import Metric
+from headrace.runtime.device.services import Services
+from headrace.runtime.errors import HeadraceError, Unavailable
+from headrace.runtime.network.network import Network
+
+_TYPES: Final = {
+    "FP32": TensorProto.FLOAT,
+    "FP16": TensorProto.FLOAT16,
+    "BF16": TensorProto.BFLOAT16,
+    "FP64": TensorProto.DOUBLE,
+}
+
+
+class ProviderPlugin(AcceleratorPlugin):
+    """Every device that the provider offers. DEVICE_ID is its place in the list, from 0.
+
+    One request runs at a time. A layer is supported if ONNX Runtime assigns it to the provider, and
+    the provider computes what processors do.
+    """
+
+    schema = settings.SCHEMA
+
+    def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
+        given = self.schema.resolve(config)
+        path, told = given[settings.PROVIDER_LIBRARY], ""
+        if package := given[settings.PROVIDER_PACKAGE]:
+            path, told = library.from_package(package)
+        offers = library.offered(path, given[settings.EXECUTION_PROVIDER] or told, name)
+        options = settings.options(given)
+        self._offers = {str(number): offer for number, offer in enumerate(offers)}
+        # Sessions of one process share a queue of the GPU, which providers do not guard: of two
+        # requests that WebGPU runs at the same time, one fails.
+        turn = Lock()
+        self._providers = {
+            number: Provider(offer.ep_name, options, device=offer, turn=turn)
+            for number, offer in self._offers.items()
+        }
+        self._trials_of = {
+            number: OnnxRuntimeTrials(provider, check=partial(why_not, provider=provider))
+            if given[settings.TRY_LAYERS]
+            else OnnxRuntimeTrials(provider)
+            for number, provider in self._providers.items()
+        }
+        first = offers[0]
+        self.full_name, self.architecture = library.full_name(first), first.device.type.name
+        version = first.ep_metadata.get("version", "")
+        self.backend_version = (
+            f"ONNX Runtime {onnxruntime.__version__}, {first.ep_name} {version}".rstrip()
+        )
+        self._held: dict[str, OnnxRuntimeSession] = {}
+        self._used("0")
+        self.capabilities = self._computes("0")
+        super().__init__(name, services, config)
+
+    # -- what it says of itself --
+
+    def _device_ids(self) -> list[str]:
+        return list(self._offers)
+
+    def _default_streams(self) -> int:
+        return 1
+
+    def _metrics(self) -> Mapping[str, Metric]:
+        return {
+            "FULL_DEVICE_NAME": lambda options: library.full_name(self._offers[self._id(options)]),
+            "DEVICE_TYPE": lambda options: library.device_type(self._offers[self._id(options)]),
+            "DEVICE_ARCHITECTURE": lambda options: self._offers[self._id(options)].device.type.name,
+            "OPTIMIZATION_CAPABILITIES": lambda options: list(self._computes(self._id(options))),
+        }
+
+    def _id(self, options: Mapping[str, str]) -> str:
+        return options.get(DEVICE_ID.name) or self.device_id(self.config)
+
+    # -- networks --
+
+    def _provider(self, config: Configuration) -> Provider:
+        return self._used(self.device_id(config))
+
+    def _trials(self, config: Configuration) -> OnnxRuntimeTrials:
+        return self._trials_of[self.device_id(config)]
+
+    def _refusals(self, model: ir.Model) -> Support:
+        return of_provider(self._providers["0"].name)
+
+    def _at_once(self, config: Configuration) -> int:
+        return 1
+
+    def _runs(
+        self,
+        network: Network,
+        config: Configuration,
+        at_once: int,
+        conversion: TensorConversion,
+        open_session: Open,
+    ) -> Runs:
+        return CheckedRuns(
+            IndexBounds(network.model),
+            HostRuns(open_session(self._provider(config)), conversion),
+            lambda: HostRuns(open_session(Provider()), conversion),
+        )
+
+    def _close(self) -> None:
+        self._held.clear()
+
+    # -- inside --
+
+    def _used(self, device_id: str) -> Provider:
+        """The provider on a device. The smallest session shows that it works, and stays open: with
+        the last session, a provider may drop all kernels that it has compiled.
+
+        Raises:
+            Unavailable: the provider does not work with the device.
+        """
+        provider = self._providers[device_id]
+        if device_id not in self._held:
+            try:
+                self._held[device_id] = session.open_bytes(
+                    identity(8, {"": 17}), provider, SessionSettings()
+                )
+            except HeadraceError as error:
+                name = library.full_name(self._offers[device_id])
+                raise Unavailable(
+                    f"{name} does not work: {error.message}; see in the provider's documents "
+                    f"whether it needs {settings.PROVIDER_OPTIONS.name}"
+                ) from error
+        return provider
+
+    def _computes(self, device_id: str) -> tuple[str, ...]:
+        """OPTIMIZATION_CAPABILITIES: the types that the device adds."""
+        self._used(device_id)
+        reason = self._trials_of[device_id].reason
+        return tuple(word for word, dtype in _TYPES.items() if reason(_sum(dtype)) is None)
+
+
+def _sum(dtype: int) -> onnx.ModelProto:
+    ports = {name: helper.make_tensor_value_info(name, dtype, [2]) for name in "xyz"}
+    node = helper.make_node("Add", ["x", "y"], ["z"], "sum")
+    graph = helper.make_graph([node], "sum", [ports["x"], ports["y"]], [ports["z"]])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -1,0 +1,1 @@
+"""Runs requests on a provider."""

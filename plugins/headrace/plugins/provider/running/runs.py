@@ -1,0 +1,45 @@
+"""Runs requests, and keeps from a provider those that its kernels do not check."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headrace.plugins.cpu.running.runs import Runs
+from headrace.plugins.opencl.running.bounds import IndexBounds
+from headrace.runtime.execution.job import Job
+from headrace.runtime.network.values import Value
+
+
+class CheckedRuns:
+    """Refuses indices that are out of bounds, for which kernels of GPUs read another element. A
+    request with an empty tensor, for which a GPU has no kernel to start, runs on processors, in a
+    session that the first such request opens. Thread-safe: `_lock` guards that session.
+
+    Args:
+        bounds: of the network's index inputs.
+        on_device: runs requests on the provider.
+        open_aside: makes what runs them on processors.
+    """
+
+    def __init__(
+        self, bounds: IndexBounds, on_device: Runs, open_aside: Callable[[], Runs]
+    ) -> None:
+        self._bounds = bounds
+        self._on_device = on_device
+        self._open_aside = open_aside
+        self._lock = threading.Lock()
+        self._aside: Runs | None = None
+
+    def __call__(self, job: Job, options: Any) -> dict[str, Value]:
+        self._bounds.check(job.inputs)
+        if not any(isinstance(each, np.ndarray) and not each.size for each in job.inputs.values()):
+            return self._on_device(job, options)
+        with self._lock:
+            if self._aside is None:
+                self._aside = self._open_aside()
+            aside = self._aside
+        return aside(job, options)
