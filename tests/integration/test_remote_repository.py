@@ -141,7 +141,7 @@ def test_a_bucket_is_served_and_followed(bucket: Bucket, tmp_path: Path) -> None
         assert answer(server, "outside") == 7
         assert up(server) == 1
         copied = server.total("headrace_repository_copied_bytes_total")
-        assert copied == server.total("headrace_repository_copies_bytes") > 0
+        assert copied >= server.total("headrace_repository_copies_bytes") > 0
         bucket.put_model("follow/m/2/model.onnx", 2)
         until(lambda: is_answer(server, 2))
         bucket.put_model("follow/new/model.onnx", 3)

@@ -58,8 +58,8 @@ def configure_logging(
     """Sends all logs of the process to `stream`, by default stderr.
 
     `form` is "text" or "json". The new handler replaces the handler of an earlier call. Libraries
-    other than headrace log from "warning" on. onnx-ir and uvicorn log from "error" on, unless
-    `level` is "debug".
+    other than headrace log from "warning" on. onnx-ir and uvicorn log from "error" on, and those of
+    stores not at all, unless `level` is "debug".
 
     Returns:
         The installed handler.
@@ -77,6 +77,9 @@ def configure_logging(
     # An odd model or HTTP request of a client is not an event of the server.
     for name in ("onnx_ir", "uvicorn"):
         logging.getLogger(name).setLevel("WARNING" if level == "debug" else "ERROR")
+    # They log an error with its text, which we neither need nor trust, whenever a store is away.
+    for name in ("fsspec", "s3fs", "gcsfs"):
+        logging.getLogger(name).setLevel("WARNING" if level == "debug" else "CRITICAL")
     return handler
 
 

@@ -291,3 +291,11 @@ def test_lines_are_rationed_by_the_second_in_all_and_for_each_client() -> None:
     assert shown == "aabcc"
     now[0] = 11.0
     assert [ration.allows(client) for client in "aaab"] == [True, True, False, True]
+
+
+def test_the_libraries_of_stores_log_no_errors() -> None:
+    """An error's text may have more than we tell. The server tells the error in its own words."""
+    stream = io.StringIO()
+    configure_logging("info", "text", stream)
+    logging.getLogger("gcsfs").error("cannot reach https://host/?token=secret")
+    assert stream.getvalue() == ""

@@ -79,7 +79,7 @@ def stored_networks(
     # A store may have an object and a folder of one name. A disk cannot.
     folders = {path[:at] for path in by_path for at, each in enumerate(path) if each == "/"}
     names: dict[str, dict[str, Object]] = {}
-    for path in sorted(by_path.keys() - folders):
+    for path in sorted(path for path in by_path if path not in folders):
         name, _, inside = path.partition("/")
         if inside or name in wanted or name.endswith(".onnx"):
             names.setdefault(name, {})[inside] = by_path[path]
