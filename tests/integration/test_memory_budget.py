@@ -342,3 +342,19 @@ def test_clients_networks_make_room_if_the_operator_wants_it(tmp_path: Path) -> 
         assert {*states(server).values()} == {"KNOWN"}
         for number, name in enumerate(NAMES):
             np.testing.assert_array_equal(server.infer(name, x(1))["y"], [1 + number] * 2)
+
+
+def test_openvino_has_a_budget_of_its_own(repository: Path) -> None:
+    pytest.importorskip("openvino")
+    for name in NAMES[:4]:
+        (repository / name / "network.toml").write_text('device = "OPENVINO"')
+    with Server(
+        *("--devices", "CPU,OPENVINO", "--model-repository", str(repository)),
+        *("--memory-budget", "OPENVINO=9MiB,CPU=1GiB"),
+    ) as server:
+        for number, name in enumerate(NAMES):
+            np.testing.assert_array_equal(server.infer(name, x(1))["y"], [1 + number] * 2)
+        assert server.total("headrace_evictions_total", device="OPENVINO") >= 1
+        assert server.total("headrace_evictions_total", device="CPU") == 0
+        ready = {name for name, state in states(server).items() if state == "READY"}
+        assert ready >= {*NAMES[3:]}

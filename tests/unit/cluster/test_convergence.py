@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -25,19 +26,25 @@ from headrace.cluster.store import COMMITS, ClusterStore, Commit
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.core import Core
 from headrace.runtime.device.plugin_source import factory_source
-from headrace.runtime.errors import AlreadyExists, FailedPrecondition, NotFound
+from headrace.runtime.errors import AlreadyExists, FailedPrecondition, NotFound, NotLoaded
 from headrace.runtime.loading.entry import NetworkState
+from headrace.runtime.loading.memory_budget import MemoryBudget
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.services.targets import configure
 from headrace.server.serving.catalogue import Catalogue
 from headrace.testing import networks as models
+from headrace.testing.case import parse
 from tests.support.cluster import LocalKeeper
 from tests.support.patience import PATIENCE_SECONDS
 
 CPU, TEMPLATE = (f"headrace.plugins.{each}:create_plugin" for each in ("cpu", "template"))
 MODEL = models.add().model.SerializeToString()
 OTHER = models.mlp().model.SerializeToString()
+WEIGHTY = parse(
+    "m (float[N,512] x) => (float[N,512] y) { y = MatMul(x, w) }",
+    {"w": np.zeros((512, 512), np.float32)},  # 1 MiB
+).SerializeToString()
 EXTENSION = models.local_function().model.SerializeToString()
 _USING = onnx.ModelProto.FromString(EXTENSION)
 del _USING.functions[:]
@@ -47,7 +54,9 @@ USER = _USING.SerializeToString()
 class Replica:
     """A core that follows the keeper."""
 
-    def __init__(self, name: str, folder: str, keeper: LocalKeeper, *devices: str) -> None:
+    def __init__(
+        self, name: str, folder: str, keeper: LocalKeeper, *devices: str, **options: Any
+    ) -> None:
         self.keeper = keeper
         objects = Objects(folder)
         self.store = ClusterStore(objects, keeper)
@@ -55,7 +64,7 @@ class Replica:
             factory_source(device, CPU if device == "CPU" else TEMPLATE)
             for device in devices or ("TEMPLATE",)
         ]
-        self.core = Core(sources, blob_key=b"k" * 32, store=self.store)
+        self.core = Core(sources, blob_key=b"k" * 32, store=self.store, **options)
         self.directory = Directory(name)
         self.directory.here = self.core.networks
         self.convergence = Convergence(
@@ -103,9 +112,14 @@ async def replicas(folder: Path, count: int = 3) -> AsyncIterator[list[Replica]]
 
 
 async def joined(
-    stack: AsyncExitStack, store: str, keeper: LocalKeeper, name: str, *devices: str
+    stack: AsyncExitStack,
+    store: str,
+    keeper: LocalKeeper,
+    name: str,
+    *devices: str,
+    **options: Any,
 ) -> Replica:
-    replica = Replica(name, store, keeper, *devices)
+    replica = Replica(name, store, keeper, *devices, **options)
     stack.callback(replica.core.stop)
     stack.push_async_callback(replica.convergence.stop)
     await asyncio.wait_for(replica.convergence.start(), PATIENCE_SECONDS)
@@ -208,6 +222,32 @@ def test_changed_keys_reach_loaded_networks(tmp_path: Path) -> None:
                 executable = each.core.networks.find("n").executable
                 assert executable is not None
                 assert executable.config.to_strings()["EXECUTION_TIMEOUT"] == "7"
+
+    run(test)
+
+
+def test_the_memory_budget_of_a_replica_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.runtime.loading.life.family_bytes", lambda: 0)
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            store = str(tmp_path / "store")
+            keeper = LocalKeeper(Keeper(store))
+            # With room for the load of one network beside two others that are loaded.
+            budget = MemoryBudget({"TEMPLATE": 9 * 2**20})
+            small = await joined(
+                stack, store, keeper, "small", budget=budget, clients_networks_leave=True
+            )
+            large = await joined(stack, store, keeper, "large")
+            names = [f"n{number}" for number in range(4)]
+            for name in names:
+                await large.load(name, model=WEIGHTY)
+            assert [large.serves(name) for name in names] == [["1"]] * 4
+            assert [small.serves(name) for name in names] == [[], ["1"], ["1"], ["1"]]
+            with pytest.raises(NotLoaded):  # its next request loads it
+                small.core.networks.acquire("n0")
 
     run(test)
 

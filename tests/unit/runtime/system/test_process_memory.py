@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,3 +42,15 @@ def test_it_is_no_error_that_no_descriptor_is_left(
 
     monkeypatch.setattr(Path, "iterdir", none_left)
     assert family_bytes(tmp_path) == 5 * 1024
+
+
+def test_what_a_real_process_of_this_one_takes_is_counted() -> None:
+    takes = "held = bytearray(b'x') * 2**26; print(flush=True); input()"
+    before = family_bytes()
+    with subprocess.Popen(
+        [sys.executable, "-c", takes], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert family_bytes() - before > 2**25
+        child.communicate(b"\n")
