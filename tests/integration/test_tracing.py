@@ -141,7 +141,7 @@ def test_a_call_over_hetero_with_batches_below_is_one_connected_trace(
 
 
 def test_a_load_has_its_stages(server: Server, collector: Collector) -> None:
-    server.load(ADD, "CPU", "staged")
+    server.load(networks.mlp(), "CPU", "staged")  # no test has it read before
     server.unload("staged")
     spans = collector.trace_with(headrace__network="staged")
     call = next(span for span in spans if span.kind == SERVER)
