@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as OpLoop
-from onnx.reference.ops.op_optional import Optional as OpOptional
 
 from headrace.runtime.network.reference.norms import opset_of
 from headrace.runtime.network.reference.texts import count_texts, refuse_many
@@ -123,13 +122,8 @@ class Scan(OpRun):
         return chain(getattr(self, f"scan_{name}", None) or (), repeat(0))
 
 
-class Optional(OpOptional):
+class Optional(OpRun):
     """Returns a value that is present without a wrapper, as for an input of the network."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        if not self.onnx_node.input:
-            raise NotImplementedError("an Optional without a value")
 
     def _run(self, *inputs: Any, **_: Any) -> tuple[Any, ...]:
         return inputs

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_batch_normalization import BatchNormalization_14
-from onnx.reference.ops.op_layer_normalization import LayerNormalization as OpLayerNormalization
-from onnx.reference.ops.op_log_softmax import LogSoftmax as OpLogSoftmax
+from onnx.reference.ops.op_hardmax import Hardmax as OpHardmax
+from onnx.reference.ops.op_softmax import Softmax as OpSoftmax
 
 _BATCH_NORMALIZATION_TRAINS = 14
+_SOFTMAX_OF_ONE_AXIS = 13
 
 
 def opset_of(op: OpRun) -> int:
@@ -18,8 +19,7 @@ def opset_of(op: OpRun) -> int:
 
 
 class BatchNormalization(BatchNormalization_14):
-    """Before operator set 14, a layer with a single output does not train. The new statistics are
-    computed in float32 at least and have the type of the old ones."""
+    """Before operator set 14, a layer with a single output does not train."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -35,29 +35,11 @@ class BatchNormalization(BatchNormalization_14):
         options = {name: options.get(name) for name in ("epsilon", "momentum", "training_mode")}
         if self._older:
             options["training_mode"] = 0
-        given = [array.astype(_wide(array)) for array in inputs]
-        results: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
-        types = (inputs[0].dtype, inputs[3].dtype, inputs[3].dtype)
-        return tuple(result.astype(dtype) for result, dtype in zip(results, types, strict=False))
+        results: tuple[Any, ...] = super()._run(*inputs, **options)  # type: ignore[no-untyped-call]
+        return results
 
 
-class LayerNormalization(OpLayerNormalization):
-    """Computes and returns the mean and the deviation in float32.
-
-    https://onnx.ai/onnx/operators/onnx__LayerNormalization.html
-    """
-
-    def _run(  # type: ignore[override]
-        self, x: Any, scale: Any, bias: Any = None, **options: Any
-    ) -> tuple[Any, ...]:
-        options = {name: options.get(name) for name in ("axis", "epsilon", "stash_type")}
-        given = [None if array is None else array.astype(_wide(x)) for array in (x, scale, bias)]
-        results: tuple[Any, ...] = super()._run(*given, **options)  # type: ignore[no-untyped-call]
-        statistics = (result.astype(np.float32) for result in results[1:])
-        return (results[0].astype(x.dtype), *statistics)[: len(self.output)]
-
-
-class LogSoftmax(OpLogSoftmax):
+class LogSoftmax(OpSoftmax):
     """Subtracts the logarithm of the sum. A share that is too small for the type is not taken for
     none."""
 
@@ -74,21 +56,57 @@ class LpNormalization(OpRun):
     """Divides by a norm of absolute values; a norm of 0 makes zeros."""
 
     def _run(self, x: Any, axis: int = -1, p: int = 2) -> tuple[Any, ...]:
-        if p not in (1, 2):
-            raise ValueError(f"p must be 1 or 2, not {p}")
         norm = np.linalg.norm(x, p, axis, keepdims=True)
         return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
 
 
-def _wide(values: Any) -> Any:
-    return np.result_type(values.dtype, np.float32) if values.dtype.kind == "f" else np.float32
+class LRN(OpRun):
+    """Normalises each channel by the squares of the channels around it, with any spatial axes.
+    onnx's operator normalises as many channels as the batch has elements.
 
-
-class Softsign(OpRun):
-    """Takes single numbers, too.
-
-    https://onnx.ai/onnx/operators/onnx__Softsign.html
+    https://onnx.ai/onnx/operators/onnx__LRN.html
     """
 
-    def _run(self, x: Any) -> tuple[Any, ...]:
-        return ((x / (1 + np.abs(x))).astype(x.dtype),)
+    def _run(
+        self,
+        x: Any,
+        alpha: float = 1e-4,
+        beta: float = 0.75,
+        bias: float = 1.0,
+        size: int = 1,
+    ) -> tuple[Any, ...]:
+        before = (size - 1) // 2
+        sides = [(0, 0), (before, size - 1 - before), *((0, 0) for _ in x.shape[2:])]
+        squares = np.pad(np.square(x, dtype=np.result_type(x, np.float32)), sides)
+        around = np.lib.stride_tricks.sliding_window_view(squares, size, axis=1).sum(axis=-1)
+        return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
+
+
+def _coercing(base: Any) -> Any:
+    """A Softmax or similar operator that joins all axes from the given one, by default 1, before
+    operator set 13."""
+
+    class Coercing(base):  # type: ignore[misc]
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self._first: int | None = None
+            if opset_of(self) < _SOFTMAX_OF_ONE_AXIS:
+                given = [
+                    attribute.i
+                    for attribute in self.onnx_node.attribute
+                    if attribute.name == "axis"
+                ]
+                self._first, self.axis = (given or [1])[0], -1
+
+        def _run(self, x: Any) -> tuple[Any, ...]:
+            if self._first is None or not x.size:
+                return (*super()._run(x),)
+            rows = int(np.prod(x.shape[: self._first % x.ndim]))
+            (result,) = super()._run(x.reshape(rows, -1))
+            return (result.reshape(x.shape),)
+
+    Coercing.__name__ = base.__name__  # the evaluator finds it by this name
+    return Coercing
+
+
+SOFTMAXES = tuple(map(_coercing, (OpHardmax, LogSoftmax, OpSoftmax)))

@@ -1,11 +1,10 @@
-"""Operators on boxes in an image, as onnx's reference evaluator should compute them."""
+"""Regions of an image, as onnx's reference evaluator should compute them."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 import numpy as np
-from onnx.reference.ops.op_non_max_suppression import NonMaxSuppression as OpNonMaxSuppression
 from onnx.reference.ops.op_roi_align import RoiAlign as OpRoiAlign
 
 from headrace.runtime.network.reference.steps import refuse_steps
@@ -19,24 +18,6 @@ _OF_SAMPLES: Final = (
 )
 _MOST_SAMPLES: Final = 262_144
 """The most samples in one region. onnx makes objects of 0.5 KB for each sample."""
-
-
-class NonMaxSuppression(OpNonMaxSuppression):
-    """Takes limits that are scalars, as ONNX says. onnx's operator takes tensors of one element
-    alone, and none that is negative, and needs the limits that are optional.
-
-    https://onnx.ai/onnx/operators/onnx__NonMaxSuppression.html
-    """
-
-    def _run(self, boxes: Any, scores: Any, *limits: Any, **options: Any) -> Any:
-        most, overlap, score = [*limits, None, None, None][:3]
-        given = (
-            np.maximum(0 if most is None else most, 0),
-            0.0 if overlap is None else overlap,
-            score,
-        )
-        flat = (None if value is None else np.asarray(value).reshape(-1) for value in given)
-        return super()._run(boxes, scores, *flat, **options)  # type: ignore[no-untyped-call]
 
 
 class RoiAlign(OpRoiAlign):

@@ -1,4 +1,4 @@
-"""Operators of sequences and texts, as onnx's reference evaluator should compute them."""
+"""Operators on texts, as onnx's reference evaluator should compute them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from typing import Any, Final
 import numpy as np
 from onnx import helper
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.op_equal import Equal as OpEqual
-from onnx.reference.ops.op_one_hot import OneHot as OpOneHot
-from onnx.reference.ops.op_split_to_sequence import SplitToSequence as OpSplitToSequence
 from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as OpTfIdfVectorizer
 
 from headrace.runtime.network.n_grams import NGrams
 from headrace.runtime.network.reference.steps import refuse_steps
-from headrace.runtime.network.reference.texts import MOST_TEXTS, are_texts, refuse_many
 
 try:
     import re2
@@ -26,96 +22,6 @@ except ImportError:  # no wheel for this platform
 
 _MOST_OF_A_PATTERN: Final = 1024
 _MOST_BYTES_OF_AN_EXPRESSION: Final = 1 << 20
-
-
-class Equal(OpEqual):
-    """Compares texts one by one, so that other threads can run."""
-
-    def _run(self, a: Any, b: Any) -> tuple[Any, ...]:
-        if not are_texts(a):
-            results: tuple[Any, ...] = super()._run(a, b)  # type: ignore[no-untyped-call]
-            return results
-        pairs = np.broadcast(a, b)
-        equal = [one == other for one, other in pairs]
-        return (np.array(equal, np.bool_).reshape(pairs.shape),)
-
-
-class OneHot(OpOneHot):
-    """Casts a depth and indices of other types to integers, as ONNX requires.
-
-    https://onnx.ai/onnx/operators/onnx__OneHot.html
-    """
-
-    def _run(self, indices: Any, depth: Any, values: Any, axis: int = -1) -> tuple[Any, ...]:
-        whole = int(np.asarray(depth).reshape(-1)[0])
-        results: tuple[Any, ...] = super()._run(  # type: ignore[no-untyped-call]
-            indices.astype(np.int64), whole, values, axis=axis
-        )
-        return results
-
-
-class SequenceInsert(OpRun):
-    """Accepts positions from minus the length of the sequence to its length, which is the end."""
-
-    def _run(self, sequence: Any, tensor: Any, position: Any = None) -> tuple[Any, ...]:
-        made = [*sequence]
-        at = len(made) if position is None else int(np.asarray(position).reshape(-1)[0])
-        if not -len(made) <= at <= len(made):
-            raise IndexError(f"position {at} is outside of a sequence of {len(made)}")
-        made.insert(at, tensor)
-        return (made,)
-
-
-class SplitToSequence(OpSplitToSequence):
-    """Checks that lengths that are given add up to the size of the axis."""
-
-    def _run(
-        self, data: Any, split: Any = None, axis: int = 0, keepdims: int = 1
-    ) -> tuple[Any, ...]:
-        if split is not None and np.ndim(split):
-            if (split < 0).any() or split.sum() != data.shape[axis]:
-                raise ValueError(f"lengths of {split.sum()} for {data.shape[axis]} elements")
-        elif split is not None and split < 1:
-            raise ValueError(f"a length of {split}")
-        results: tuple[Any, ...] = super()._run(data, split, axis=axis, keepdims=keepdims)
-        return results
-
-
-class StringConcat(OpRun):
-    """Joins texts one by one. onnx makes every text as wide as the longest one.
-
-    https://onnx.ai/onnx/operators/onnx__StringConcat.html
-    """
-
-    def _run(self, x: Any, y: Any) -> tuple[Any, ...]:
-        pairs, characters = np.broadcast(x, y), 0
-        made: list[str] = []
-        for one, other in pairs:
-            characters += len(one) + len(other)
-            refuse_many(len(made), characters)
-            made.append(str(one) + str(other))
-        return (_array(made, pairs.shape),)
-
-
-class StringSplit(OpRun):
-    """Splits texts one by one, and looks how many parts there are before it makes an array of them.
-
-    https://onnx.ai/onnx/operators/onnx__StringSplit.html
-    """
-
-    def _run(
-        self, x: Any, delimiter: str | None = None, maxsplit: int | None = None
-    ) -> tuple[Any, ...]:
-        most = -1 if maxsplit is None or maxsplit < 0 else maxsplit
-        until = min(most, MOST_TEXTS) if most >= 0 else MOST_TEXTS  # one part more is too many
-        texts, longest, parts = np.asarray(x, object), 0, []
-        for text in texts.reshape(-1).tolist():
-            parts.append(text.split(delimiter or None, until))
-            longest = max(longest, len(parts[-1]))
-            refuse_many(texts.size * longest)
-        padded = [part for row in parts for part in (*row, *[""] * (longest - len(row)))]
-        counts = np.array([*map(len, parts)], np.int64).reshape(texts.shape)
-        return _array(padded, (*texts.shape, longest)), counts
 
 
 class StringNormalizer(OpRun):
@@ -145,10 +51,6 @@ class StringNormalizer(OpRun):
         texts = map(str, x.reshape(-1).tolist())
         kept = [change(text) for text in texts if compare(text) not in dropped] or [""]
         return (np.array(kept, object).reshape((*x.shape[:-1], len(kept))),)
-
-
-def _array(texts: list[str], shape: tuple[int, ...]) -> Any:
-    return np.array(texts, object).reshape(shape)
 
 
 class RegexFullMatch(OpRun):

@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache, reduce
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
-from onnx.reference.op_run import OpRun
-
-
-class Mean(OpRun):
-    """The mean of tensors that take each other's shape. onnx's operator adds all to the first one,
-    in its shape.
-
-    https://onnx.ai/onnx/operators/onnx__Mean.html
-    """
-
-    def _run(self, *given: Any) -> tuple[Any, ...]:
-        return ((reduce(np.add, given) / len(given)).astype(given[0].dtype),)
-
-
-class ReduceLogSumExp(OpRun):
-    """Reduces single numbers and infinities, too.
-
-    https://onnx.ai/onnx/operators/onnx__ReduceLogSumExp.html
-    """
-
-    def _run(
-        self, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0
-    ) -> tuple[Any, ...]:
-        if x.dtype.kind in "iu":
-            raise TypeError("integers have no exponential")
-        axis = None if axes is None or not len(axes) else tuple(axes)
-        if axis is None and noop_with_empty_axes:
-            return (x,)
-        most = x.max(axis=axis, keepdims=True, initial=-np.inf)
-        most = np.where(np.isfinite(most), most, 0).astype(x.dtype)
-        result = np.log(np.exp(x - most).sum(axis=axis, keepdims=True)) + most
-        return (np.asarray(result if keepdims else result.squeeze(axis)).astype(x.dtype),)
-
 
 _SUMMING: Final = frozenset(
     {
         "Attention",
         "AveragePool",
+        "BatchNormalization",
         "CumSum",
         "DeformConv",
         "GlobalAveragePool",
         "GridSample",
         "InstanceNormalization",
+        "LayerNormalization",
         "LogSoftmax",
         "LpNormalization",
         "LpPool",

@@ -3,9 +3,7 @@
 Texts are Python's objects. What NumPy does with an array of them is one call that no other thread
 of the process interrupts: no other network, no probe, no timeout, no signal. So a layer gets few
 enough texts that such a call takes some milliseconds. What takes longer for each text runs in
-pieces (`_ELEMENT_BY_ELEMENT`) or in Python (`sequences`, `parts.Unique`).
-
-Each operator that may take texts is in one of three lists here. Others refuse them.
+pieces (`_ELEMENT_BY_ELEMENT`) or in Python (`sequences`).
 """
 
 from __future__ import annotations
@@ -36,65 +34,6 @@ _ELEMENT_BY_ELEMENT: Final = frozenset({"Cast", "CastLike", "Erf", "LabelEncoder
 """Operators that take long for each element. For an Erf and a LabelEncoder, onnx makes an object of
 each number."""
 
-KEEPING: Final = frozenset(
-    {
-        "Cast",
-        "CastLike",
-        "CastMap",
-        "CategoryMapper",
-        "Compress",
-        "Concat",
-        "ConcatFromSequence",
-        "Constant",
-        "DepthToSpace",
-        "DictVectorizer",
-        "Flatten",
-        "Identity",
-        "If",
-        "LabelEncoder",
-        "Loop",
-        "NonZero",
-        "OneHotEncoder",
-        "Optional",
-        "OptionalGetElement",
-        "OptionalHasElement",
-        "RandomNormalLike",
-        "RandomUniformLike",
-        "RegexFullMatch",
-        "Reshape",
-        "ReverseSequence",
-        "Scan",
-        "Scatter",
-        "ScatterElements",
-        "ScatterND",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
-        "SequenceLength",
-        "SequenceMap",
-        "Shape",
-        "Size",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "SplitToSequence",
-        "Squeeze",
-        "StringNormalizer",
-        "StringSplit",
-        "TensorScatter",
-        "TfIdfVectorizer",
-        "Transpose",
-        "Trilu",
-        "Unique",
-        "Unsqueeze",
-        "ZipMap",
-        *_BY_ROW,
-    }
-)
-"""Operators that make no more texts than they take, or that look themselves how many they make."""
-
 REFUSING: Final = frozenset({"Col2Im", "GridSample", "OneHot", "Resize", "Upsample"})
 """Operators that ONNX lets take texts, and onnx's evaluator does not."""
 
@@ -124,6 +63,22 @@ def _cropped(data: Any, shape: Any, axes: Any = None, **_: Any) -> int:
     return prod(sizes)
 
 
+def _longest(texts: Any) -> int:
+    return max(map(len, texts.reshape(-1).tolist()), default=0)
+
+
+def _joined(x: Any, y: Any) -> int:
+    """onnx makes every text as wide as the longest one."""
+    count = _broadcast(x, y)
+    refuse_many(count, count * (_longest(x) + _longest(y)))
+    return count
+
+
+def _divided(x: Any, **_: Any) -> int:
+    refuse_many(x.size, x.size * _longest(x))
+    return int(x.size)
+
+
 def _broadcast(*inputs: Any, **_: Any) -> int:
     return prod(np.broadcast_shapes(*(np.shape(value) for value in inputs)))
 
@@ -143,7 +98,8 @@ GROWING: Final[Mapping[str, Callable[..., int]]] = MappingProxyType(
         "GatherElements": lambda _data, indices, **_: int(indices.size),
         "GatherND": _gathered_parts,
         "Pad": _padded,
-        "StringConcat": _broadcast,
+        "StringConcat": _joined,
+        "StringSplit": _divided,
         "Tile": lambda x, times: x.size * prod(times.reshape(-1).tolist()),
         "Where": _broadcast,
     }
@@ -192,18 +148,18 @@ def _refuse_values(values: Iterable[Any]) -> None:
 @cache
 def _bounded(operator: str, base: Any) -> Any:
     size = GROWING.get(operator)
-    taking = size is not None or operator in KEEPING
 
     class Bounded(base):  # type: ignore[misc]
         def __init__(self, node: Any, *arguments: Any) -> None:
             for attribute in node.attribute:
                 _refuse_attribute(operator, attribute)
             super().__init__(node, *arguments)
+            self._takes_texts = operator not in REFUSING and _may_take_texts(self._schema)
 
         def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
             _refuse_values(inputs)
             if any(map(are_texts, inputs)):
-                if not taking:
+                if not self._takes_texts:
                     raise NotImplementedError(f"{operator} does not take texts here")
                 refuse_many(size(*inputs, **options) if size is not None else 0)
             if operator in _BY_ROW:
@@ -217,6 +173,13 @@ def _bounded(operator: str, base: Any) -> Any:
 
     Bounded.__name__ = base.__name__  # the evaluator finds the operator's schema by this name
     return Bounded
+
+
+def _may_take_texts(schema: Any) -> bool:
+    if schema is None:
+        return False
+    named = (name for kind in schema.type_constraints for name in kind.allowed_type_strs)
+    return any("string" in name for name in (*named, *(port.type_str for port in schema.inputs)))
 
 
 def _refuse_attribute(operator: str, attribute: onnx.AttributeProto) -> None:

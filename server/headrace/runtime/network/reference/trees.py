@@ -28,31 +28,10 @@ _LINKS: Final = ("nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs", "
 _ROOTS: Final = "tree_roots"
 
 
-def of_trees(base: Any) -> Any:
-    """The evaluator's class for an ensemble, which refuses links that do not make trees. If a
-    function hands the links on, they are known in a run alone."""
-
-    class OfTrees(base):  # type: ignore[misc]
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            names = (*_LINKS, _ROOTS) if base.__name__ == "TreeEnsemble" else _BY_NODE
-            given = {name: getattr(self, name, None) for name in names}
-            self._is_checked = all(isinstance(value, list) for value in given.values())
-            if self._is_checked:
-                _check(given)
-
-        def _run(self, *inputs: Any, **options: Any) -> tuple[Any, ...]:
-            if not self._is_checked:
-                _check(options)
-            return (*super()._run(*inputs, **options),)
-
-    OfTrees.__name__ = base.__name__  # the evaluator finds it by this name
-    return OfTrees
-
-
-def _check(lists: Mapping[str, Any]) -> None:
-    """Raises a ValueError if the links do not make trees."""
-    if _ROOTS in lists:
+def refuse_other_than_trees(lists: Mapping[str, Any]) -> None:
+    """Raises a ValueError if the links of an ensemble's attributes do not make trees."""
+    lists = {name: lists.get(name) or () for name in (*_BY_NODE, *_LINKS, _ROOTS)}
+    if lists[_ROOTS]:
         children, roots = _linked(lists), lists[_ROOTS]
         _check_places(roots, len(children))
     else:

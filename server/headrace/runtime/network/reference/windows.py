@@ -1,25 +1,30 @@
-"""Operators that look at windows and edges, as onnx's reference evaluator should compute them."""
+"""Operators that look at places and windows, as onnx's reference evaluator should compute them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.op_average_pool import AveragePool_19
 from onnx.reference.ops.op_conv_transpose import ConvTranspose as OpConvTranspose
-from onnx.reference.ops.op_grid_sample import GridSample as OpGridSample
-from onnx.reference.ops.op_lp_pool import LpPool as OpLpPool
-from onnx.reference.ops.op_max_pool import MaxPool as OpMaxPool
-from onnx.reference.ops.op_resize import Resize as OpResize
 
-from headrace.runtime.network.reference.norms import opset_of
 
-_OF_POOLS = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
+class GatherElements(OpRun):
+    """Gathers from axes of any size. Other axes may have fewer indices than elements.
 
-_MOST_AXES_OF_MAX_POOL = 5
-_RESIZE_BY_CENTRES = 11
+    https://onnx.ai/onnx/operators/onnx__GatherElements.html
+    """
+
+    def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any, ...]:
+        axis = range(data.ndim)[axis]
+        size = data.shape[axis]
+        if ((indices < -size) | (indices >= size)).any():
+            raise IndexError(f"an index is out of bounds for an axis of {size} elements")
+        kept = [slice(None) if at == axis else slice(n) for at, n in enumerate(indices.shape)]
+        return (np.take_along_axis(data[tuple(kept)], indices, axis),)
 
 
 class GlobalMaxPool(OpRun):
@@ -29,44 +34,8 @@ class GlobalMaxPool(OpRun):
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
-class GridSample(OpGridSample):
-    """Samples integers in float64, and drops the fractions of the results alone.
-
-    https://onnx.ai/onnx/operators/onnx__GridSample.html
-    """
-
-    def _run(self, x: Any, grid: Any, **options: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        if x.dtype.kind not in "iu":
-            return super()._run(x, grid, **options)  # type: ignore[no-untyped-call,no-any-return]
-        results: tuple[Any, ...] = super()._run(x.astype(float), grid, **options)  # type: ignore[no-untyped-call]
-        return (results[0].astype(x.dtype),)
-
-
-class LRN(OpRun):
-    """Normalises each channel by the squares of the channels around it, with any spatial axes.
-
-    https://onnx.ai/onnx/operators/onnx__LRN.html
-    """
-
-    def _run(
-        self,
-        x: Any,
-        alpha: float = 1e-4,
-        beta: float = 0.75,
-        bias: float = 1.0,
-        size: int = 1,
-    ) -> tuple[Any, ...]:
-        before = (size - 1) // 2
-        sides = [(0, 0), (before, size - 1 - before), *((0, 0) for _ in x.shape[2:])]
-        squares = np.pad(np.square(x, dtype=np.result_type(x, np.float32)), sides)
-        around = np.lib.stride_tricks.sliding_window_view(squares, size, axis=1).sum(axis=-1)
-        return ((x / (bias + alpha / size * around) ** beta).astype(x.dtype),)
-
-
 class ConvTranspose(OpConvTranspose):
-    """Computes each group by its own channels, weights and biases, and pads as an `output_shape`
-    demands. onnx's operator takes weights and biases of other groups, unless each group has one
-    channel and there is no bias.
+    """Computes each group by its own channels, weights and biases.
 
     https://onnx.ai/onnx/operators/onnx__ConvTranspose.html
     """
@@ -74,197 +43,13 @@ class ConvTranspose(OpConvTranspose):
     def _run(  # type: ignore[override]
         self, x: Any, w: Any, b: Any = None, group: int = 1, **options: Any
     ) -> tuple[Any, ...]:
-        if options.get("output_shape") is not None:
-            options = _with_pads_for(x.shape[2:], w.shape[2:], options)
-        of_group: Callable[..., Any] = super()._run
+        of_group = super()._run
         groups = zip(np.split(x, group, axis=1), np.split(w, group), strict=True)
-        parts = [of_group(*each, group=1, **options)[0] for each in groups]
+        parts = [of_group(*each, group=1, **options)[0] for each in groups]  # type: ignore[no-untyped-call]
         result = np.concatenate(parts, axis=1)
         if b is not None:
             result = result + b.reshape(-1, *[1] * (x.ndim - 2))
         return (result.astype(x.dtype),)
-
-
-def _with_pads_for(
-    sizes: Sequence[int], kernel: Sequence[int], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The options of a ConvTranspose with an `output_shape`, and with the pads that it leads to."""
-    ones = [1] * len(sizes)
-    strides, dilations = options.get("strides") or ones, options.get("dilations") or ones
-    more = options.get("output_padding") or [0] * len(sizes)
-    wanted = [*options["output_shape"]][-len(sizes) :]
-    each = zip(sizes, kernel, strides, dilations, more, wanted, strict=True)
-    total = [
-        stride * (size - 1) + extra + (width - 1) * dilation + 1 - result
-        for size, width, stride, dilation, extra, result in each
-    ]
-    less = [missing // 2 for missing in total]
-    rest = [missing - half for missing, half in zip(total, less, strict=True)]
-    pads = [*less, *rest] if options.get("auto_pad") == "SAME_UPPER" else [*rest, *less]
-    return {**options, "auto_pad": "NOTSET", "pads": pads, "output_shape": wanted}
-
-
-class AveragePool(AveragePool_19):
-    """Counts gaps in a window when it pads the image, which onnx's operator does not. Lets a last
-    window reach beyond the end if the number of results is rounded up; onnx's operator moves all
-    windows. Refuses a window that is larger than the padded image, if it counts padding or has
-    gaps, or if it is larger by a stride. onnx's operator makes results of nothing in that case."""
-
-    def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
-        options = {name: options.get(name) for name in (*_OF_POOLS, "count_include_pad")}
-        options = _with_fitting_windows(x.shape[2:], options)
-        options = _with_explicit_pads(x.shape[2:], options)
-        if not options["count_include_pad"] or not any(options["pads"] or ()):
-            options = {**_with_rounded_up_pads(x.shape[2:], options), "count_include_pad": 0}
-        return super()._run(x, **options)  # type: ignore[no-untyped-call]
-
-
-class LpPool(OpLpPool):
-    """Counts gaps in a window when it pads the image, which onnx's operator does not. What lies
-    beyond the end counts as zero if the number of results is rounded up. Refuses a window that is
-    larger than the padded image, if it has gaps or is larger by a stride."""
-
-    def _run(self, x: Any, p: float = 2, **options: Any) -> Any:  # type: ignore[override]
-        options = {name: options.get(name) for name in _OF_POOLS}
-        options = _with_fitting_windows(x.shape[2:], options)
-        options = _with_explicit_pads(x.shape[2:], options)
-        options = _with_rounded_up_pads(x.shape[2:], options)
-        return super()._run(x, p=p, **options)  # type: ignore[no-untyped-call]
-
-
-class MaxPool(OpMaxPool):
-    """Makes as many results with SAME_LOWER as with SAME_UPPER, and puts an odd pad in front. onnx
-    does this if strides and dilations are 1, but in that case it does not count indices as ONNX
-    specifies, and takes the pads in another order. A window that is larger than the padded image is
-    refused, if it has gaps or is larger by a stride."""
-
-    def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
-        options = {name: options.get(name) for name in (*_OF_POOLS, "storage_order")}
-        options = _with_fitting_windows(x.shape[2:], options)
-        options = _with_explicit_pads(x.shape[2:], options)
-        options = _with_rounded_up_pads(x.shape[2:], options)
-        if x.ndim <= _MOST_AXES_OF_MAX_POOL:
-            return self._max_pool(x, **options)  # type: ignore[no-untyped-call]
-        return super()._run(x, **options)  # type: ignore[no-untyped-call]
-
-
-def _with_explicit_pads(sizes: Sequence[int], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a pool, with the pads that SAME_UPPER or SAME_LOWER stands for. The number of
-    results is the size divided by the stride, rounded up."""
-    if not (options["auto_pad"] or "").startswith("SAME"):
-        return {**options}
-    strides = options["strides"] or [1] * len(sizes)
-    dilations = options["dilations"] or [1] * len(sizes)
-    windows = zip(sizes, options["kernel_shape"], strides, dilations, strict=True)
-    missing = [
-        max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
-        for size, kernel, stride, dilation in windows
-    ]
-    less = [padding // 2 for padding in missing]
-    more = [padding - half for padding, half in zip(missing, less, strict=True)]
-    pads = [*more, *less] if options["auto_pad"] == "SAME_LOWER" else [*less, *more]
-    return {**options, "auto_pad": "NOTSET", "pads": pads, "ceil_mode": 0}
-
-
-def _with_rounded_up_pads(sizes: Sequence[int], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a pool. Larger pads stand for the rounding up of the number of results."""
-    if not options["ceil_mode"] or options["auto_pad"] not in (None, "NOTSET"):
-        return {**options}
-    return {**options, "pads": _rounded_up(sizes, options), "ceil_mode": 0}
-
-
-def _with_fitting_windows(sizes: Sequence[int], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a pool. A window may be larger than the padded image by less than a stride.
-    Then the pads grow, and the window gives one result, as in ONNX's shape inference.
-
-    Raises:
-        ValueError: a window does not fit. If the number of results is rounded up, or padding keeps
-            it the same, a window may reach beyond the end.
-    """
-    if options["ceil_mode"] or (options["auto_pad"] or "").startswith("SAME"):
-        return {**options}
-    count, kernel = len(sizes), options["kernel_shape"]
-    pads = [*(options["pads"] or [0] * 2 * count)]
-    strides = options["strides"] or [1] * count
-    dilations = options["dilations"] or [1] * count
-    is_cut = {*dilations} == {1} and not options.get("count_include_pad")
-    for at, size in enumerate(sizes):
-        extent = (kernel[at] - 1) * dilations[at] + 1
-        padded = size + pads[at] + pads[at + count]
-        lacking = max(0, extent - padded)
-        if lacking and not (is_cut and size and lacking < strides[at]):
-            raise ValueError(
-                f"a window of {extent} does not fit into {padded} elements of axis {at + 2}"
-            )
-        pads[at + count] += lacking
-    return {**options, "pads": pads if any(pads) else options["pads"]}
-
-
-def _rounded_up(sizes: Sequence[int], options: Mapping[str, Any]) -> list[int]:
-    """Larger pads. With them, rounding down makes as many results as rounding up makes with the
-    pads in `options`."""
-    count, kernel = len(sizes), options["kernel_shape"]
-    pads = options["pads"] or [0] * 2 * count
-    strides = options["strides"] or [1] * count
-    dilations = options["dilations"] or [1] * count
-    after = []
-    for at, size in enumerate(sizes):
-        extent = (kernel[at] - 1) * dilations[at] + 1
-        steps = -(-(size + pads[at] + pads[at + count] - extent) // strides[at])
-        if steps * strides[at] >= size + pads[at]:
-            steps -= 1
-        due = steps * strides[at] + extent - size - pads[at]
-        after.append(max(due, pads[at + count]))
-    return [*pads[:count], *after]
-
-
-class Resize(OpResize):
-    """Refuses pytorch_half_pixel if more than the two nearest elements count. If it makes one
-    element, that element should be at 0, but onnx puts it at -0.5."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        mode = getattr(self, "coordinate_transformation_mode", "")
-        wide = getattr(self, "mode", "") == "cubic" or getattr(self, "antialias", 0)
-        if mode == "pytorch_half_pixel" and wide:
-            raise NotImplementedError("Resize by pytorch_half_pixel, cubic or with antialias")
-
-    def _run(  # type: ignore[override]
-        self, x: Any, *inputs: Any, **options: Any
-    ) -> tuple[Any, ...]:
-        if opset_of(self) < _RESIZE_BY_CENTRES:
-            return _by_corners(super()._run, x, inputs[0], options["mode"])
-        return (*super()._run(x, *inputs, **options),)
-
-
-class Upsample(OpResize):
-    """Takes scales as an attribute, too, and interpolates.
-
-    https://onnx.ai/onnx/operators/onnx__Upsample.html
-    """
-
-    def _run(  # type: ignore[override]
-        self, x: Any, scales: Any = None, mode: str = "nearest"
-    ) -> tuple[Any, ...]:
-        return _by_corners(super()._run, x, np.asarray(scales), mode)
-
-
-def _by_corners(run: Callable[..., Any], x: Any, scales: Any, mode: str) -> tuple[Any, ...]:
-    """A Resize before operator set 11, which puts the corners of images above each other."""
-    scales = np.asarray(scales, np.float32)
-    if mode == "nearest":
-        return (_nearest(x, scales),)
-    options = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    return (*run(x, None, scales, mode=mode, **options),)
-
-
-def _nearest(x: Any, scales: Any) -> Any:
-    """Takes the element before each place, or the one after it along axes that get shorter. ONNX
-    does not say which one, but its case of set 10 does, and ONNX Runtime takes the same."""
-    for axis, scale in enumerate(scales):
-        places = np.arange(int(x.shape[axis] * scale), dtype=np.float32) / scale
-        x = np.take(x, (np.ceil(places) if scale < 1 else places).astype(np.int64), axis)
-    return x
 
 
 class Pad(OpRun):
@@ -307,3 +92,158 @@ class Pad(OpRun):
         options: dict[str, Any] = {"constant_values": fill} if mode == "constant" else {}
         how: Any = mode
         return (np.pad(x[tuple(kept)], sides, how, **options).astype(x.dtype),)
+
+
+class STFT(OpRun):
+    """Multiplies each frame of the signal by the window, and transforms it.
+
+    https://onnx.ai/onnx/operators/onnx__STFT.html
+    """
+
+    def _run(
+        self,
+        signal: Any,
+        frame_step: Any,
+        window: Any = None,
+        frame_length: Any = None,
+        onesided: int = 1,
+    ) -> tuple[Any, ...]:
+        if signal.ndim == 2:  # not in the specification, but exporters write it
+            signal = signal[..., np.newaxis]
+        step, length = np.asarray(frame_step).item(), signal.shape[1]
+        if frame_length is not None:
+            length = np.asarray(frame_length).item()
+        elif window is not None:
+            length = len(window)
+        if step < 1 or length < 1 or length > signal.shape[1]:
+            raise ValueError(
+                f"frames of {length} every {step} do not fit a signal of {signal.shape[1]}"
+            )
+        if window is not None and len(window) != length:
+            raise ValueError(f"the window has {len(window)} elements, a frame has {length}")
+        wide = signal.astype(np.float64)
+        values = wide[..., 0] if wide.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
+        frames = sliding_window_view(values, length, axis=1)[:, ::step]
+        spectrum = np.fft.fft(frames if window is None else frames * window)
+        if onesided:
+            spectrum = spectrum[..., : length // 2 + 1]
+        return (np.stack((spectrum.real, spectrum.imag), axis=-1).astype(signal.dtype),)
+
+
+class AveragePool(OpRun):
+    """https://onnx.ai/onnx/operators/onnx__AveragePool.html"""
+
+    def _run(self, x: Any, count_include_pad: int = 0, **options: Any) -> tuple[Any, ...]:
+        sides, steps = _edges(x.shape[2:], options, bool(count_include_pad))
+        counts = _windows(np.ones(x.shape[2:]), sides, steps, options, count_include_pad)
+        axes = tuple(range(2 - x.ndim, 0))
+        sums = _windows(x, sides, steps, options, 0).sum(axes)
+        return ((sums / counts.sum(axes)).astype(x.dtype),)
+
+
+class LpPool(OpRun):
+    """https://onnx.ai/onnx/operators/onnx__LpPool.html"""
+
+    def _run(self, x: Any, p: int = 2, **options: Any) -> tuple[Any, ...]:
+        sides, steps = _edges(x.shape[2:], options)
+        powers = _windows(np.abs(x) ** p, sides, steps, options, 0)
+        return ((powers.sum(tuple(range(2 - x.ndim, 0))) ** (1 / p)).astype(x.dtype),)
+
+
+class MaxPool(OpRun):
+    """https://onnx.ai/onnx/operators/onnx__MaxPool.html"""
+
+    def _run(self, x: Any, storage_order: int = 0, **options: Any) -> tuple[Any, ...]:
+        sides, steps = _edges(x.shape[2:], options)
+        least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+        windows = _windows(x, sides, steps, options, least)
+        most = windows.max(tuple(range(2 - x.ndim, 0)))
+        if len(self.output) < 2:
+            return (most,)
+        image = np.arange(prod(x.shape[2:]))
+        image = image.reshape(x.shape[2:], order="F" if storage_order else "C")
+        places = _windows(image, sides, steps, options, -1).reshape(*steps, -1)
+        is_most = windows.reshape(*most.shape, -1) == most[..., np.newaxis]
+        first = (is_most & (places >= 0)).argmax(-1)[..., np.newaxis]
+        found = np.take_along_axis(np.broadcast_to(places, is_most.shape), first, -1)[..., 0]
+        images = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(steps))
+        return most, found + images * image.size
+
+
+def _windows(
+    x: Any,
+    sides: Sequence[tuple[int, int, int]],
+    steps: Sequence[int],
+    options: dict[str, Any],
+    pad: Any,
+) -> Any:
+    """The windows of an image, with axes for their places and then for their elements.
+
+    Args:
+        x: an array whose last axes are those of the image.
+        pad: what its pads are; what the last windows lack beyond them is that or 0 at most.
+    """
+    before = [(0, 0)] * (x.ndim - len(sides))
+    fill = np.asarray(pad, x.dtype)
+    beyond = np.minimum(fill, np.asarray(0, x.dtype))
+    x = np.pad(x, [*before, *((start, end) for start, end, _ in sides)], constant_values=fill)
+    x = np.pad(x, [*before, *((0, more) for *_, more in sides)], constant_values=beyond)
+    strides, dilations = _steps_of(options)
+    extents = [
+        (size - 1) * gap + 1 for size, gap in zip(options["kernel_shape"], dilations, strict=True)
+    ]
+    views = sliding_window_view(x, extents, tuple(range(-len(sides), 0)))
+    places = (
+        slice(0, (count - 1) * stride + 1, stride) if count else slice(0)
+        for count, stride in zip(steps, strides, strict=True)
+    )
+    return views[(..., *places, *(slice(None, None, gap) for gap in dilations))]
+
+
+def _steps_of(options: dict[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
+    ones = [1] * len(options["kernel_shape"])
+    return options.get("strides") or ones, options.get("dilations") or ones
+
+
+def _edges(
+    sizes: Sequence[int], options: dict[str, Any], counts_pads: bool = False
+) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """The pads before and after an image on each axis, with what its last window needs beyond, and
+    the number of windows.
+
+    A window may be larger than the padded image by less than a stride, if it has no gaps and counts
+    no pads. Then there is one, as in ONNX's shape inference.
+
+    Raises:
+        ValueError: a window does not fit.
+    """
+    strides, dilations = _steps_of(options)
+    kernel, count = options["kernel_shape"], len(sizes)
+    kind = options.get("auto_pad") or "NOTSET"
+    pads = (options.get("pads") if kind == "NOTSET" else None) or [0] * 2 * count
+    sides, steps = [], []
+    for at, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        extent = (kernel[at] - 1) * dilations[at] + 1
+        before, after = pads[at], pads[at + count]
+        if kind.startswith("SAME"):
+            windows = -(-size // stride)
+            pad = max(0, (windows - 1) * stride + extent - size)
+            before = pad // 2 if kind == "SAME_UPPER" else pad - pad // 2
+            after = pad - before
+        else:
+            room = size + before + after - extent
+            is_cut = {*dilations} == {1} and not counts_pads and size > 0
+            if room < 0 and not options.get("ceil_mode") and (not is_cut or room <= -stride):
+                raise ValueError(
+                    f"a window of {extent} does not fit into {extent + room} elements "
+                    f"of axis {at + 2}"
+                )
+            windows = (
+                -(-room // stride) if options.get("ceil_mode") else max(0, room) // stride
+            ) + 1
+            if options.get("ceil_mode") and (windows - 1) * stride >= size + before:
+                windows -= 1  # the last one would be in the pads alone
+        more = max(0, (windows - 1) * stride + extent - size - before - after)
+        sides.append((before, after, more))
+        steps.append(max(0, windows))
+    return sides, steps

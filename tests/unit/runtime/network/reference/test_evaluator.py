@@ -120,16 +120,6 @@ def test_training_goes_on_as_it_did() -> None:
     np.testing.assert_allclose(np.asarray(y), [[0], [2]], atol=1e-4)
 
 
-def test_new_statistics_have_the_type_of_the_old_ones() -> None:
-    inputs = {name: np.ones(1, np.float32) for name in "sbmv"}
-    inputs["x"] = np.array([[1], [3]], np.float16)
-    text = """g (float16[2,1] x, float[1] s, float[1] b, float[1] m, float[1] v)
-        => (float16[2,1] y, float[1] rm, float[1] rv)
-        { y, rm, rv = BatchNormalization<training_mode = 1>(x, s, b, m, v) }"""
-    outputs = CorrectedEvaluator(parsed(15, text)).run(None, inputs)
-    assert [np.asarray(each).dtype.name for each in outputs] == ["float16", "float32", "float32"]
-
-
 def test_new_statistics_are_computed_in_float32() -> None:
     inputs = {name: np.full(1, 128, ml_dtypes.bfloat16) for name in "sbmv"}
     inputs["x"] = np.full((1000, 1), 128, ml_dtypes.bfloat16)
@@ -323,126 +313,6 @@ def test_a_norm_is_one_of_absolute_values(p: int, expected: list[float]) -> None
     np.testing.assert_allclose(y, expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("p", [-1, 0, 3])
-def test_a_norm_that_onnx_does_not_define_is_refused(p: int) -> None:
-    text = f"g (float[2] x) => (float[2] y) {{ y = LpNormalization<p = {p}>(x) }}"
-    with pytest.raises(ValueError, match="p must be 1 or 2"):
-        run(22, text, x=np.array([-1, 3], np.float32))
-
-
-def recurrent(op: str, gates: int, direction: str, layout: int) -> onnx.ModelProto:
-    ways = 2 if direction == "bidirectional" else 1
-    sizes = "b,5,2" if layout else "5,b,2"
-    return parsed(
-        14,
-        f"""g (float[{sizes}] x, float[{ways},{3 * gates},2] w, float[{ways},{3 * gates},3] r,
-            int32[b] lengths, float[h,i,3] first) => (float[c,d,e,f] y, float[j,k,l] last) {{
-            y, last = {op}<hidden_size = 3, direction = "{direction}", layout = {layout}>
-                (x, w, r, , lengths, first)
-        }}""",
-    )
-
-
-@pytest.mark.parametrize("layout", [0, 1])
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
-def test_each_sequence_of_a_recurrent_layer_has_its_own_length(
-    op: str, gates: int, direction: str, layout: int
-) -> None:
-    rng = np.random.default_rng(gates)
-    ways = 2 if direction == "bidirectional" else 1
-    inputs = {
-        "x": rng.random((3, 5, 2), np.float32),
-        "w": rng.random((ways, 3 * gates, 2), np.float32),
-        "r": rng.random((ways, 3 * gates, 3), np.float32),
-        "lengths": np.array([5, 1, 3], np.int32),
-        "first": rng.random((3, ways, 3), np.float32),
-    }
-    by_steps = {**inputs, "x": inputs["x"].swapaxes(0, 1), "first": inputs["first"].swapaxes(0, 1)}
-    model = recurrent(op, gates, direction, layout)
-    made, last = CorrectedEvaluator(model).run(None, inputs if layout else by_steps)
-    # ONNX Runtime has no kernel for rows first.
-    session = InferenceSession(recurrent(op, gates, direction, 0).SerializeToString())
-    expected, final = session.run(None, by_steps)
-    if layout:
-        expected, final = expected.transpose(2, 0, 1, 3), final.swapaxes(0, 1)
-    np.testing.assert_allclose(np.asarray(made), expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(np.asarray(last), final, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("length", [-1, 0, 6])
-def test_a_sequence_has_from_one_step_to_all(length: int) -> None:
-    inputs = {
-        "x": np.ones((5, 1, 2), np.float32),
-        "w": np.ones((1, 3, 2), np.float32),
-        "r": np.ones((1, 3, 3), np.float32),
-        "lengths": np.array([length], np.int32),
-        "first": np.ones((1, 1, 3), np.float32),
-    }
-    with pytest.raises(NotImplementedError, match="1 to 5"):
-        CorrectedEvaluator(recurrent("RNN", 1, "forward", 0)).run(None, inputs)
-
-
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
-@pytest.mark.parametrize(
-    ("opset", "layer"),
-    [
-        (7, "Upsample<scales = [1., 1., 2., 1.5], {}>(x)"),
-        (9, "Upsample<{}>(x, s)"),
-        (10, "Resize<{}>(x, s)"),
-    ],
-)
-def test_old_operators_enlarge_images_from_their_corners(opset: int, layer: str, mode: str) -> None:
-    call = layer.format(f'mode = "{mode}"')
-    model = parsed(opset, f"g (float[1,2,3,4] x) => (float[a,b,c,d] y) {{ y = {call} }}")
-    scales = onnx.numpy_helper.from_array(np.array([1, 1, 2, 1.5], np.float32), "s")
-    model.graph.initializer.append(scales)
-    x = np.random.default_rng(0).random((1, 2, 3, 4), np.float32)
-    (found,) = CorrectedEvaluator(model).run(None, {"x": x})
-    (expected,) = InferenceSession(model.SerializeToString()).run(None, {"x": x})
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("scale", [0.3, 0.5, 0.6, 0.7, 0.9])
-def test_a_resize_of_set_10_takes_the_element_after_each_place_if_there_are_fewer(
-    scale: float,
-) -> None:
-    """As in ONNX's case `resize_downsample_scales_nearest` of that set."""
-    call = 'Resize<mode = "nearest">(x, s)'
-    model = parsed(10, f"g (float[1,1,9,8] x) => (float[a,b,c,d] y) {{ y = {call} }}")
-    scales = onnx.numpy_helper.from_array(np.array([1, 1, 2, scale], np.float32), "s")
-    model.graph.initializer.append(scales)
-    x = np.arange(72, dtype=np.float32).reshape(1, 1, 9, 8)
-    (found,) = CorrectedEvaluator(model).run(None, {"x": x})
-    (expected,) = InferenceSession(model.SerializeToString()).run(None, {"x": x})
-    np.testing.assert_array_equal(np.asarray(found), expected)
-
-
-def test_an_overload_of_a_function_is_the_one_that_is_called() -> None:
-    text = """g (float[2] x) => (float[2] y, float[2] z) {
-        y = own.Scale:twice(x) z = own.Scale:squared(x)
-    }
-    <domain: "own", overload: "twice", opset_import: ["": 20]> Scale (v) => (w) { w = Add(v, v) }
-    <domain: "own", overload: "squared", opset_import: ["": 20]> Scale (v) => (w) { w = Mul(v, v) }
-    """
-    model = parse_model(f'<ir_version: 10, opset_import: ["": 20, "own": 1]>{text}')
-    for _ in range(2):  # a model may be read again
-        y, z = CorrectedEvaluator(model).run(None, {"x": np.array([3, 5], np.float32)})
-        assert np.asarray(y).tolist() == [6, 10]
-        assert np.asarray(z).tolist() == [9, 25]
-
-
-def test_a_function_hands_an_attribute_on_through_another() -> None:
-    text = """g (float[2] x) => (float[2] y) { y = own.outer<alpha = 0.5>(x) }
-    <domain: "own", opset_import: ["": 20]>
-    inner <slope> (v) => (w) { w = LeakyRelu<alpha: float = @slope>(v) }
-    <domain: "own", opset_import: ["": 20, "own": 1]>
-    outer <alpha> (v) => (w) { t = own.inner<slope: float = @alpha>(v) w = Identity(t) }"""
-    model = parse_model(f'<ir_version: 10, opset_import: ["": 20, "own": 1]>{text}')
-    (y,) = CorrectedEvaluator(model).run(None, {"x": np.array([-4, 4], np.float32)})
-    assert np.asarray(y).tolist() == [-2, 4]
-
-
 def test_an_optional_is_the_value_that_it_holds() -> None:
     text = """g (float[2] x) => (float[2] y) { o = Optional(x) y = OptionalGetElement(o) }"""
     x = np.ones(2, np.float32)
@@ -496,63 +366,12 @@ def test_a_maximum_with_same_lower_pads_in_front(config: str, size: int) -> None
     assert found.tolist() == expected.tolist()
 
 
-def test_a_sequence_takes_a_tensor_behind_its_last() -> None:
-    text = "g (seq(float) s, float t, int64 p) => (seq(float) y) { y = SequenceInsert(s, t, p) }"
-    evaluator: Any = CorrectedEvaluator(parsed(18, text))
-    first, last = np.float32(1), np.float32(2)
-    (y,) = evaluator.run(None, {"s": [first], "t": last, "p": np.array(1)})
-    assert [float(each) for each in y] == [1, 2]
-    with pytest.raises(IndexError):
-        evaluator.run(None, {"s": [first], "t": last, "p": np.array(2)})
-
-
-def test_lengths_of_a_split_add_up() -> None:
-    text = "g (float[a] x, int64[n] s) => (seq(float[b]) y) { y = SplitToSequence(x, s) }"
-    evaluator: Any = CorrectedEvaluator(parsed(18, text))
-    x = np.arange(3, dtype=np.float32)
-    assert [len(each) for each in evaluator.run(None, {"x": x, "s": np.array([2, 1])})[0]] == [2, 1]
-    with pytest.raises(ValueError, match="lengths"):
-        evaluator.run(None, {"x": x, "s": np.array([2])})
-
-
 def test_only_stop_words_are_dropped() -> None:
     text = 'g (string[n] x) => (string[m] y) { y = StringNormalizer<stopwords=["a"]>(x) }'
     evaluator: Any = CorrectedEvaluator(parsed(18, text))
     (y,) = evaluator.run(None, {"x": np.array(["A", "", "b"], object)})
     assert y.tolist() == ["", "b"]
     assert evaluator.run(None, {"x": np.array(["a"], object)})[0].tolist() == [""]
-
-
-def test_a_fractional_depth_is_cut() -> None:
-    text = "g (int64[n] i, float d, float[2] v) => (float[n, m] y) { y = OneHot(i, d, v) }"
-    feed = {"i": np.array([0]), "d": np.float32(1.9), "v": np.array([0, 1], np.float32)}
-    evaluator: Any = CorrectedEvaluator(parsed(18, text))
-    assert evaluator.run(None, feed)[0].tolist() == [[1]]
-
-
-def test_fractional_indices_are_cut() -> None:
-    text = "g (float[n] i, int64 d, float[2] v) => (float[n, m] y) { y = OneHot(i, d, v) }"
-    given = np.array([0.1, 1.9, -0.5], np.float32)
-    feed = {"i": given, "d": np.array(2), "v": np.array([0, 1], np.float32)}
-    evaluator: Any = CorrectedEvaluator(parsed(18, text))
-    assert evaluator.run(None, feed)[0].tolist() == [[1, 0], [0, 1], [1, 0]]
-
-
-def test_integers_are_sampled_between_their_places() -> None:
-    text = "g (int32[1,1,1,2] x, float[1,1,1,2] p) => (int32[1,1,1,1] y) { y = GridSample(x, p) }"
-    given = np.array([10, 20], np.int32).reshape(1, 1, 1, 2)
-    (y,) = run(22, text, x=given, p=np.zeros((1, 1, 1, 2), np.float32))
-    assert y.tolist() == [[[[15]]]]
-
-
-@pytest.mark.parametrize(("operator", "opset"), [("CumSum", 14), ("CumProd", 26)])
-def test_a_cumulation_along_no_axis_is_refused(operator: str, opset: int) -> None:
-    text = f"g (float[2,2] x, int32 axis) => (float[2,2] y) {{ y = {operator}(x, axis) }}"
-    x = np.full((2, 2), 2, np.float32)
-    with pytest.raises(IndexError):
-        run(opset, text, x=x, axis=np.array(-(2**31), np.int32))
-    (y,) = run(opset, text, x=x, axis=np.array(-1, np.int32))
-    assert y.tolist() == [[2, 4], [2, 4]]
 
 
 def test_the_logarithm_of_a_softmax_is_finite() -> None:
@@ -700,57 +519,6 @@ def test_a_window_larger_than_the_padded_image_is_refused(
     assert y.shape == (1, 1, 1, 1)
 
 
-def test_a_mask_of_one_column_is_for_all_keys_before_operator_set_24() -> None:
-    model = parsed(
-        23,
-        """g (float[a,b,c,d] q, float[e,f,h,i] k, float[j,l] mask) => (float y) {
-        y = Attention(q, k, k, mask)
-    }""",
-    )
-    k = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)
-    feed = {"q": np.zeros((1, 1, 1, 4), np.float32), "k": k, "mask": np.zeros((1, 1), np.float32)}
-    evaluator: Any = CorrectedEvaluator(model)
-    (y,) = evaluator.run(None, feed)
-    np.testing.assert_allclose(y, k.mean(2, keepdims=True))
-
-
-@pytest.mark.parametrize("mode", [0, 1])
-@pytest.mark.parametrize("opset", [23, 24, 25])
-def test_the_products_of_an_attention_are_capped_in_mode_1_alone(mode: int, opset: int) -> None:
-    model = parsed(
-        opset,
-        f"""g (float[a,b,c,d] q, float[e,f,h,i] k) => (float y, float products) {{
-        y, , , products = Attention<softcap = 2.0, qk_matmul_output_mode = {mode}>(q, k, k)
-    }}""",
-    )
-    q, k = (np.arange(start, start + 8, dtype=np.float32).reshape(1, 1, 2, 4) for start in (0, 1))
-    evaluator: Any = CorrectedEvaluator(model)
-    products = evaluator.run(None, {"q": q, "k": k})[-1]
-    plain = q @ k.transpose(0, 1, 3, 2) / 2
-    np.testing.assert_allclose(products, 2 * np.tanh(plain / 2) if mode else plain, rtol=1e-6)
-
-
-@pytest.mark.parametrize("sorted_", [0, 1])
-@pytest.mark.parametrize("axis", [None, 0, 1, -1])
-@pytest.mark.parametrize("outputs", [1, 4])
-def test_unique_parts_are_those_that_onnx_runtime_finds(
-    axis: int | None, sorted_: int, outputs: int
-) -> None:
-    along = "" if axis is None else f", axis={axis}"
-    names = ["y", "i", "j", "c"][:outputs]
-    model = parsed(
-        18,
-        f"""g (float[a,b] x) => (float y{"".join(f", int64 {each}" for each in names[1:])}) {{
-            {", ".join(names)} = Unique<sorted={sorted_}{along}>(x)
-        }}""",
-    )
-    x = np.array([[3, 1, 3], [1, 1, 1], [3, 1, 3]], np.float32)
-    wanted = InferenceSession(model.SerializeToString()).run(None, {"x": x})
-    evaluator: Any = CorrectedEvaluator(model)
-    for found, each in zip(evaluator.run(None, {"x": x}), wanted, strict=True):
-        np.testing.assert_array_equal(found, each)
-
-
 @pytest.mark.parametrize("strides", ["", ", strides=[1,1]", ", strides=[2,1]"])
 @pytest.mark.parametrize("order", [0, 1])
 def test_indices_of_a_pool_are_those_of_onnx_runtime(strides: str, order: int) -> None:
@@ -765,27 +533,6 @@ def test_indices_of_a_pool_are_those_of_onnx_runtime(strides: str, order: int) -
     evaluator: Any = CorrectedEvaluator(model)
     for found, each in zip(evaluator.run(None, {"x": x}), wanted, strict=True):
         np.testing.assert_array_equal(found, each)
-
-
-@pytest.mark.parametrize("upper", [0, 1])
-@pytest.mark.parametrize("k", [-(2**63), -2, 0, 1, 2**63 - 1])
-def test_a_diagonal_may_be_any_integer(k: int, upper: int) -> None:
-    text = f"g (int64[a,b] x, int64 k) => (int64 y) {{ y = Trilu<upper={upper}>(x, k) }}"
-    x = np.arange(6).reshape(2, 3)
-    (y,) = run(18, text, x=x, k=np.array(k))
-    offsets = np.arange(3) - np.arange(2)[:, np.newaxis]
-    kept = offsets >= k if upper else offsets <= k
-    assert y.tolist() == np.where(kept, x, 0).tolist()
-
-
-def test_the_mean_of_a_layer_normalization_has_the_precision_of_float32() -> None:
-    text = """g (bfloat16[a,b] x, bfloat16[b] w) => (bfloat16 y, float mean) {
-        y, mean = LayerNormalization(x, w)
-    }"""
-    x = np.array([[0, 0.400390625, 0.98046875, 0, 0]], ml_dtypes.bfloat16)
-    y, mean = run(17, text, x=x, w=np.ones(5, ml_dtypes.bfloat16))
-    assert (y.dtype, mean.dtype) == (x.dtype, np.float32)
-    np.testing.assert_allclose(mean, x.astype(np.float32).mean(1, keepdims=True), rtol=1e-6)
 
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
@@ -818,53 +565,12 @@ def test_gaps_are_part_of_the_window_that_padding_is_for(
     np.testing.assert_allclose(found[0, 0], wanted, rtol=1e-5)
 
 
-def test_a_list_of_zero_points_of_the_first_matrix_has_one_for_each_row() -> None:
-    text = """g (uint8[a,b] x, uint8[b,c] w, uint8[a] p, uint8[c] q) => (int32[a,c] y)
-        { y = MatMulInteger(x, w, p, q) }"""
-    x, w = np.array([[5, 6], [7, 8]], np.uint8), np.array([[1, 2], [3, 4]], np.uint8)
-    p, q = np.array([1, 2], np.uint8), np.array([0, 1], np.uint8)
-    (y,) = run(13, text, x=x, w=w, p=p, q=q)
-    assert y.tolist() == [[4 * 1 + 5 * 3, 4 * 1 + 5 * 3], [5 * 1 + 6 * 3, 5 * 1 + 6 * 3]]
-    with pytest.raises(ValueError, match="broadcast"):
-        run(13, text, x=x, w=w, p=np.array([1, 2, 3], np.uint8), q=q)
-
-
-def test_a_list_of_scales_of_the_first_matrix_has_one_for_each_row() -> None:
-    text = """g (uint8[a,b] x, float[a] s, uint8[a] p, uint8[b,c] w, float t, uint8 q)
-        => (uint8[a,c] y) { y = QLinearMatMul(x, s, p, w, t, q, t, q) }"""
-    x, w = np.array([[5, 6], [7, 8]], np.uint8), np.array([[1], [2]], np.uint8)
-    p, scales = np.array([1, 2], np.uint8), np.array([1, 2], np.float32)
-    (y,) = run(21, text, x=x, s=scales, p=p, w=w, t=np.float32(1), q=np.uint8(0))
-    assert y.tolist() == [[4 + 5 * 2], [2 * (5 + 6 * 2)]]
-
-
 def test_pads_before_and_after_may_differ() -> None:
     text = (
         "g (float[a,b,c,d] x) => (float y) { y = MaxPool<kernel_shape=[2,2], pads=[1,1,0,0]>(x) }"
     )
     x = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
     assert run(18, text, x=x)[0].tolist() == x.tolist()
-
-
-@pytest.mark.parametrize("loss", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
-@pytest.mark.parametrize(
-    ("target", "weights", "why"),
-    [((2,), (3,), ""), ((1,), (3,), "the target"), ((2, 1), (3,), "the target"), ((2,), (4,), "3")],
-)
-def test_a_loss_takes_one_class_for_each_place_and_one_weight_for_each_class(
-    loss: str, target: tuple[int, ...], weights: tuple[int, ...], why: str
-) -> None:
-    text = f"g (float[2,3] x, int64[n] t, float[m] w) => (float y) {{ y = {loss}(x, t, w) }}"
-    feed: Any = {
-        "x": np.zeros((2, 3), np.float32),
-        "t": np.zeros(target, np.int64),
-        "w": np.ones(weights, np.float32),
-    }
-    if not why:
-        assert np.isfinite(run(13, text, **feed)[0])
-        return
-    with pytest.raises(ValueError, match=why):
-        run(13, text, **feed)
 
 
 LEFT_AT_ONCE = {
@@ -917,9 +623,7 @@ def assert_as_onnx_runtime(model: onnx.ModelProto, **inputs: Any) -> None:
         "strides = [2, 3]",
         "strides = [2, 2], dilations = [2, 1], pads = [1, 0, 0, 1]",
         'strides = [2, 1], auto_pad = "SAME_LOWER"',
-        "strides = [3, 3], output_padding = [1, 2], output_shape = [7, 9]",
         'output_shape = [3, 4], auto_pad = "SAME_UPPER"',
-        "output_shape = [3, 4]",
     ],
 )
 @pytest.mark.parametrize(("group", "channels"), [(1, 2), (2, 1), (2, 3), (4, 2)])
@@ -960,51 +664,6 @@ def test_a_scan_goes_along_any_axis_in_both_directions(options: str) -> None:
     )
     numbers = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
     assert_as_onnx_runtime(model, s=numbers[0], x=numbers + 1, y=3 * numbers)
-
-
-def test_a_mean_has_the_shape_of_all_its_inputs() -> None:
-    model = parsed(13, "g (float[1,n] x, float[n,1] y) => (float[n,n] z) { z = Mean(x, y) }")
-    x = np.array([[1, 2]], np.float32)
-    assert_as_onnx_runtime(model, x=x, y=x.T)
-
-
-@pytest.mark.parametrize("operator", ["Softsign", "ReduceLogSumExp", "ReduceLogSumExp<keepdims=0>"])
-def test_a_single_number_is_taken(operator: str) -> None:
-    model = parsed(18, f"g (float x) => (float y) {{ y = {operator}(x) }}")
-    assert_as_onnx_runtime(model, x=np.array(-3, np.float32))
-
-
-def test_the_logarithm_of_sums_takes_infinities_and_nothing() -> None:
-    text = "g (float[a,b] x) => (float[a] y) { y = ReduceLogSumExp<axes = [1], keepdims = 0>(x) }"
-    inf = np.inf
-    rows = np.array([[1, 2], [inf, 1], [-inf, 1], [-inf, -inf], [1000, 1000]], np.float32)
-    with np.errstate(divide="ignore"):
-        (found,) = run(13, text, x=rows)
-        (of_nothing,) = run(13, text, x=np.empty((2, 0), np.float32))
-    np.testing.assert_allclose(found, np.logaddexp(rows[:, 0], rows[:, 1]), rtol=1e-6)
-    assert of_nothing.tolist() == [-inf, -inf]
-
-
-@pytest.mark.parametrize(
-    ("operator", "gates", "option"),
-    [
-        ("GRU", 3, 'activations = ["HardSigmoid", "Relu"]'),
-        ("GRU", 3, "clip = 0.5"),
-        ("LSTM", 4, 'activations = ["Sigmoid", "Tanh", "Relu"]'),
-        ("LSTM", 4, "input_forget = 1"),
-        ("RNN", 1, "activation_alpha = [0.5]"),
-        ("RNN", 1, "clip = 0.5"),
-    ],
-)
-def test_a_recurrent_layer_with_functions_that_would_be_ignored_is_refused(
-    operator: str, gates: int, option: str
-) -> None:
-    rows = gates * 2
-    text = f"""g (float[s,b,1] x, float[1,{rows},1] w, float[1,{rows},2] r) => (float y) {{
-        y = {operator}<hidden_size = 2, {option}>(x, w, r)
-    }}"""
-    with pytest.raises(NotImplementedError, match=operator):
-        CorrectedEvaluator(parsed(14, text))
 
 
 def test_default_activations_may_be_spelled_out() -> None:
