@@ -25,7 +25,7 @@ from headrace.plugins.hetero.planning.placement import MOST_LAYERS, LayerCosts, 
 from headrace.plugins.hetero.planning.plan import Plan, names_of
 from headrace.runtime.device.executable_network import ExecutableNetwork, Place
 from headrace.runtime.device.load import LoadResult
-from headrace.runtime.errors import FailedPrecondition, HeadraceError, Internal
+from headrace.runtime.errors import HeadraceError, Internal
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, nobody_waits
 from headrace.runtime.loading.warm_up import inputs_of
@@ -41,8 +41,6 @@ WORTH: Final = 1.02
 """How much faster another split must be than the greedy one."""
 _FEWEST, _MOST = 3, 20
 _SPENT_SECONDS: Final = 2.0
-_SETTLE_SECONDS: Final = 10.0
-_MOST_SETTLING_RUNS: Final = 100
 _PROFILES: Final = 3
 _COPIED_BYTES: Final = 2**22
 
@@ -88,6 +86,7 @@ class SplitContest:
     _failed: list[tuple[str, str]] = field(default_factory=list)
     _notes: tuple[str, ...] = ()
     _chosen: MeasuredSplit | None = None
+    _fastest: dict[str, int] = field(default_factory=dict)
 
     def __enter__(self) -> SplitContest:
         self._splits.append(self.greedy)
@@ -113,7 +112,8 @@ class SplitContest:
         split = self._chosen
         assert split is not None
         assert isinstance(split.network, HeteroNetwork)
-        split.network.placement = json.dumps({"candidates": self._rows()})
+        told = {"candidates": self._rows(), "fastest_layers": self._fastest}
+        split.network.placement = json.dumps(told)
         return split.plan, replace(split.loaded, notes=(*split.loaded.notes, *self._notes))
 
     def run(self, refusals: Mapping[str, frozenset[str]]) -> None:
@@ -134,7 +134,8 @@ class SplitContest:
             self._measure(refusals, inputs)
         except Exception as error:  # noqa: BLE001 - whatever a device does, the greedy split serves
             self._heed()
-            _log.warning("the splits of a network were not measured", exc_info=error)
+            if not isinstance(error, HeadraceError):
+                _log.warning("the splits of a network were not measured", exc_info=error)
             self.note(f"the splits were not measured: {_reason(error)}")
 
     # -- inside --
@@ -237,14 +238,7 @@ class SplitContest:
     def _open(self, split: MeasuredSplit, inputs: Mapping[str, Value]) -> None:
         """Opens it, and runs it until its devices try nothing out any more."""
         split.network.open(self.place)
-        until = time.monotonic() + _SETTLE_SECONDS
-        for number in range(_MOST_SETTLING_RUNS):
-            timing.run(split.network, inputs, self.token)
-            if number and split.network.is_settled():
-                return
-            if time.monotonic() > until:
-                break
-        raise FailedPrecondition("its devices do not settle on how to run it")
+        timing.settle(split.network, inputs, self.token)
 
     # -- what layers cost --
 
@@ -267,6 +261,8 @@ class SplitContest:
                 each.update(dict.fromkeys(refusals, 0.0))
         if any(not each for each in seconds):
             return None
+        compared = [each for each in seconds if len(each) > 1 and any(each.values())]
+        self._fastest = dict(Counter(min(each, key=each.__getitem__) for each in compared))
         return LayerCosts(seconds, self._tensors(nodes))
 
     def _profile(

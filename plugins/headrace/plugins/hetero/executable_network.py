@@ -55,7 +55,7 @@ class HeteroNetwork(ExecutableNetwork):
         self._all = tuple(port.name for port in self.outputs)
         self._flow = self._flow_to(self._all)
         self._counters: tuple[SubgraphCounters, ...] = ()
-        self.placement = json.dumps({"candidates": []})
+        self.placement = json.dumps({"candidates": [], "fastest_layers": {}})
 
     def open(self, place: Place) -> None:
         """As `ExecutableNetwork.open`. A load that measures splits has opened it before."""

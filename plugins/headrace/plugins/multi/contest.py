@@ -71,6 +71,8 @@ def decided(
     def why(each: DeviceSpeed) -> str:
         if math.isinf(costs[each.device]):
             return each.why
+        if math.isinf(here):
+            return f"{present} serves and was not measured, so nothing compares with it"
         if each.device != best:
             return f"{costs[each.device] / costs[best]:.2f} times the cost of {best}, by {kind}"
         if each.device == present:
@@ -81,6 +83,11 @@ def decided(
         replace(each, chosen=each.device == best, why=why(each) or "not measured")
         for each in measured
     )
+
+
+def chosen(decision: Sequence[DeviceSpeed], present: str) -> str:
+    """The device that `decided` has chosen. The present one stays even if it is not among them."""
+    return next((each.device for each in decision if each.chosen), present)
 
 
 def to_texts(candidates: Sequence[DeviceSpeed]) -> list[str]:

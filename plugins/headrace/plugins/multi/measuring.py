@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from headrace.plugins.multi.contest import Agenda, DeviceSpeed, Shapes, decided
+from headrace.plugins.multi.contest import Agenda, DeviceSpeed, Shapes, chosen, decided
 from headrace.plugins.multi.device_list import Candidate, Failure
 from headrace.plugins.multi.kept import KeptMeasurements
 from headrace.plugins.multi.loading import DeviceNetwork
@@ -222,8 +222,8 @@ class Measuring:
             known = self._agenda.known(shapes) or self._kept.read(shapes)
             rows = known or self._run_all(shapes, present, members, loans)
             rows = decided(rows, present, throughput=self._throughput)
-            (chosen,) = [each.device for each in rows if each.chosen] or [present]
-            if chosen != present and not self._serve(chosen, members, loans):
+            best = chosen(rows, present)
+            if best != present and not self._serve(best, members, loans):
                 raise NotIdle
         if not known:
             self._kept.write(shapes, rows)
@@ -231,7 +231,7 @@ class Measuring:
             self._rows = rows
             self._agenda.measured(shapes, rows, time.monotonic())
         text = "; ".join(map(str, rows))
-        self._told(f"{chosen} is the fastest: {text}")
+        self._told(f"{best} is the fastest: {text}")
 
     def _serve(self, device: str, members: dict[str, DeviceNetwork], loans: ExitStack) -> bool:
         """Has the device serve. Returns whether it does."""
@@ -283,10 +283,12 @@ class Measuring:
         unknown = "nothing to compare with it was measured"
         try:
             if present in runs and len(runs) > 1:
-                figures = self._meter.measure([*runs.values()], inputs)
-                found = {
-                    name: DeviceSpeed(name, *each) for name, each in zip(runs, figures, strict=True)
-                }
+                found = self._measured(runs, inputs)
+                rows = decided([*found.values()], present, throughput=self._throughput)
+                best = chosen(rows, present)
+                if best != present:  # it has to win twice: the machine may do other work, too
+                    both = {name: runs[name] for name in (present, best)}
+                    found |= self._measured(both, inputs)
         except NotIdle:
             raise
         except Exception as error:
@@ -298,6 +300,12 @@ class Measuring:
             found.get(device) or refused.get(device) or DeviceSpeed(device, why=unknown)
             for device in order
         )
+
+    def _measured(
+        self, runs: Mapping[str, SettledRun], inputs: Mapping[str, Value]
+    ) -> dict[str, DeviceSpeed]:
+        figures = self._meter.measure([*runs.values()], inputs)
+        return {name: DeviceSpeed(name, *each) for name, each in zip(runs, figures, strict=True)}
 
     def _load(
         self, device: str, members: dict[str, DeviceNetwork], loans: ExitStack

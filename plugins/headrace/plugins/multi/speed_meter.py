@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.services import Services
-from headrace.runtime.errors import Cancelled, FailedPrecondition
+from headrace.runtime.errors import Cancelled
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.network.values import Value
 from headrace.runtime.virtual import timing
@@ -24,15 +25,13 @@ _RUN_SECONDS: Final = 30.0
 """How long a device may run the network until it is settled; and in all turns."""
 _TURN_SECONDS: Final = 0.01
 """What one turn of short runs takes."""
-_FULL_SECONDS: Final = 0.1
+_FULL_SECONDS: Final = 0.05
 """The same with all streams full."""
 _SPENT_SECONDS: Final = 1.5
 """The time for the turns of all devices, once alone and once with full streams."""
-_FEWEST, _MOST = 2, 12
+_FEWEST, _MOST = 2, 24
 _FEWEST_FULL, _MOST_FULL = 2, 16
 """Requests for each stream in a turn."""
-_MOST_RUNS: Final = 200
-"""How many runs a device gets until it is settled."""
 _QUIET_SECONDS: Final = 5.0
 """How long to wait for the end of requests."""
 _LOOK_SECONDS: Final = 0.02
@@ -79,14 +78,15 @@ class SpeedMeter:
             Whatever a run raises, or Cancelled after some time.
         """
         with self.within(_SETTLE_SECONDS) as token:
-            for number in range(_MOST_RUNS):
-                self._quiet()
-                took = timing.seconds(executable, [inputs], token, priority=_LAST, inline=True)
-                if number and executable.is_settled():
-                    return SettledRun(executable, took)
-                if number:
-                    self._ends.wait(_LOOK_SECONDS)  # it compiles beside
-        raise FailedPrecondition("the device does not settle on how to run it")
+            took = timing.settle(
+                executable,
+                inputs,
+                token,
+                priority=_LAST,
+                before=self._quiet,
+                pause=self._ends.wait,
+            )
+        return SettledRun(executable, took)
 
     def measure(
         self, runs: Sequence[SettledRun], inputs: Mapping[str, Value]
@@ -130,14 +130,15 @@ class SpeedMeter:
     def _alone(
         self, executable: ExecutableNetwork, inputs: Mapping[str, Value], token: CancelToken
     ) -> float:
-        """The mean seconds of a request alone, in one turn."""
+        """The seconds of a request alone, the best of one turn: whatever else the machine does only
+        adds to it."""
 
         def run() -> float:
-            spent, count = 0.0, 0
+            spent, best = 0.0, math.inf
             while spent < _TURN_SECONDS:
-                spent += timing.seconds(executable, [inputs], token, priority=_LAST, inline=True)
-                count += 1
-            return spent / count
+                took = timing.seconds(executable, [inputs], token, priority=_LAST, inline=True)
+                spent, best = spent + took, min(best, took)
+            return best
 
         return self._undisturbed(run)
 

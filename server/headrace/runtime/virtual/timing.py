@@ -13,12 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headrace.runtime.device.executable_network import ExecutableNetwork
+from headrace.runtime.errors import FailedPrecondition
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.job import Job, Ticket
 from headrace.runtime.network.values import Value
 from headrace.runtime.virtual.part_job import submit
 
 TICKET: Final = Ticket("a measurement")
+_MOST_SETTLING_RUNS: Final = 500
+_MOST_SETTLING_SECONDS: Final = 20.0
+_SETTLING_PAUSE_SECONDS: Final = 0.02
 
 
 class _Together:
@@ -95,6 +99,40 @@ def seconds(
         together.start(inputs, priority, inline=inline)
     together.wait()
     return time.perf_counter() - start
+
+
+def settle(
+    network: ExecutableNetwork,
+    inputs: Mapping[str, Value],
+    token: CancelToken,
+    *,
+    priority: int = 0,
+    before: Callable[[], object] = lambda: None,
+    pause: Callable[[float], object] | None = None,
+) -> float:
+    """Runs the network until its device tries nothing out for it any more. Returns the seconds of
+    the last run.
+
+    Args:
+        before: called before each run.
+        pause: waits for so many seconds between runs, or less.
+
+    Raises:
+        FailedPrecondition: the device does not settle.
+        Whatever a run raises.
+    """
+    pause = pause if pause is not None else threading.Event().wait
+    until = time.monotonic() + _MOST_SETTLING_SECONDS
+    for number in range(_MOST_SETTLING_RUNS):
+        before()
+        took = seconds(network, [inputs], token, priority=priority, inline=True)
+        if number and network.is_settled():
+            return took
+        if time.monotonic() > until:
+            break
+        if number:
+            pause(_SETTLING_PAUSE_SECONDS)  # it may compile meanwhile
+    raise FailedPrecondition("the device does not settle on how to run it")
 
 
 def in_turns(

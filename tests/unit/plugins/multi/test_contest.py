@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.plugins.multi import contest
 from headrace.plugins.multi.contest import (
     BETWEEN_SECONDS,
     FIRST_SECONDS,
@@ -17,8 +18,8 @@ SMALL, LARGE = ((1, 8),), ((1, 64),)
 
 
 def chosen(found: tuple[DeviceSpeed, ...]) -> str:
-    (one,) = (each.device for each in found if each.chosen)
-    return one
+    assert sum(each.chosen for each in found) == 1
+    return contest.chosen(found, "nobody")
 
 
 def test_the_hint_says_what_counts() -> None:
@@ -114,3 +115,8 @@ def test_a_client_cannot_make_it_remember_ever_more_shapes() -> None:
     for size in range(1000):
         agenda.seen(((size,),))
     assert len(agenda._seen) <= 64
+
+
+def test_a_device_that_serves_and_is_not_among_the_measured_ones_stays() -> None:
+    found = decided([DeviceSpeed("A", 0.01, 100.0)], "OTHER", throughput=False)
+    assert contest.chosen(found, "OTHER") == "OTHER"
