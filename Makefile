@@ -103,6 +103,12 @@ test-avx2: $(INSTALLED)
 # Some minutes. `make test` runs the second file as well, if the driver is there.
 test-webgpu: $(INSTALLED) $(SWIFTSHADER)
 	@KERNELS=all $(BIN)/pytest tests/conformance/test_webgpu.py tests/integration/test_webgpu.py $(ARGS)
+	@ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER=1 LD_LIBRARY_PATH=$(CURDIR)/$(SWIFTSHADER) \
+	    VK_ICD_FILENAMES=$(CURDIR)/$(SWIFTSHADER)/vk_swiftshader_icd.json \
+	    $(BIN)/python -m headrace.testing.backend_cases --device WEBGPU \
+	    --factory headrace.plugins.provider:create_plugin \
+	    --device-config PROVIDER_PACKAGE=onnxruntime_ep_webgpu \
+	    --expectations tests/conformance/backend_cases
 
 test-large: $(INSTALLED)
 	@$(BIN)/pytest tests/large $(ARGS)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 from functools import partial
 from threading import Lock
 from typing import Final
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
 from onnx import TensorProto, helper
 
 from headrace.plugins.cpu.accelerator_plugin import AcceleratorPlugin
-from headrace.plugins.cpu.backend import session
+from headrace.plugins.cpu.backend import failures, session
 from headrace.plugins.cpu.backend.compatibility import identity
 from headrace.plugins.cpu.backend.session import (
     OnnxRuntimeSession,
@@ -37,6 +40,8 @@ from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.services import Services
 from headrace.runtime.errors import HeadraceError, Unavailable
 from headrace.runtime.network.network import Network
+
+_log = logging.getLogger(__name__)
 
 _TYPES: Final = {
     "FP32": TensorProto.FLOAT,
@@ -132,6 +137,7 @@ class ProviderPlugin(AcceleratorPlugin):
             IndexBounds(network.model),
             HostRuns(open_session(self._provider(config)), conversion),
             lambda: HostRuns(open_session(Provider()), conversion),
+            partial(self._end_if_lost, self.device_id(config)),
         )
 
     def _close(self) -> None:
@@ -159,6 +165,17 @@ class ProviderPlugin(AcceleratorPlugin):
                     f"whether it needs {settings.PROVIDER_OPTIONS.name}"
                 ) from error
         return provider
+
+    def _end_if_lost(self, device_id: str) -> None:
+        """Ends the device's process if the device does nothing any more: its driver has restarted,
+        or it is gone. A provider does not open it anew. The server starts another process, which
+        looks for devices again."""
+        try:
+            self._held[device_id].run(["y"], {"x": np.zeros(1, np.float32)}, session.run_options())
+        except Exception as error:  # noqa: BLE001 - the binding's errors share no class
+            _log.error("%s.%s is lost: %s", self.name, device_id, failures.readable(error))
+            if self.services.isolated:
+                os._exit(1)
 
     def _computes(self, device_id: str) -> tuple[str, ...]:
         """OPTIMIZATION_CAPABILITIES: the types that the device adds."""

@@ -23,23 +23,37 @@ class CheckedRuns:
         bounds: of the network's index inputs.
         on_device: runs requests on the provider.
         open_aside: makes what runs them on processors.
+        failed: called after a run on the provider has failed that nobody has cancelled.
     """
 
     def __init__(
-        self, bounds: IndexBounds, on_device: Runs, open_aside: Callable[[], Runs]
+        self,
+        bounds: IndexBounds,
+        on_device: Runs,
+        open_aside: Callable[[], Runs],
+        failed: Callable[[], None],
     ) -> None:
         self._bounds = bounds
         self._on_device = on_device
         self._open_aside = open_aside
+        self._failed = failed
         self._lock = threading.Lock()
         self._aside: Runs | None = None
 
     def __call__(self, job: Job, options: Any) -> dict[str, Value]:
         self._bounds.check(job.inputs)
         if not any(isinstance(each, np.ndarray) and not each.size for each in job.inputs.values()):
-            return self._on_device(job, options)
+            return self._run_on_device(job, options)
         with self._lock:
             if self._aside is None:
                 self._aside = self._open_aside()
             aside = self._aside
         return aside(job, options)
+
+    def _run_on_device(self, job: Job, options: Any) -> dict[str, Value]:
+        try:
+            return self._on_device(job, options)
+        except Exception:
+            if job.token.error is None:
+                self._failed()
+            raise
