@@ -20,7 +20,6 @@ from headrace.plugins.openvino.backend.fusion import layer_of, name_operations
 from headrace.plugins.openvino.backend.guards import add_guards
 from headrace.plugins.openvino.backend.passing import keep_apart, part_rotations
 from headrace.plugins.openvino.backend.repairs import repair
-from headrace.plugins.openvino.backend.settling import settle
 from headrace.plugins.openvino.claims.unclaimed import SSE4
 from headrace.plugins.openvino.library import FrontEndManager, openvino
 from headrace.plugins.openvino.library import operations as opset
@@ -131,9 +130,9 @@ class Runtime:
         try:
             repair(converted)
             name_operations(converted, model.graph)
-            settle(converted)
+            _settle(converted)
             fold_constants(converted, self._compute)
-            settle(converted)
+            _settle(converted)
             bound = _bound(converted, model)
             add_guards(converted, bound)
             part_rotations(converted)
@@ -237,3 +236,26 @@ def _write(model: ir.Model, folder: Path) -> Path:
     path = folder / "model.onnx"
     path.write_bytes(data)
     return path
+
+
+def _settle(model: openvino.Model) -> None:
+    """Replaces the sizes that operations read by constants. OpenVINO's inference of shapes computes
+    the sizes that follow from them, so that more of them are known each time."""
+    model.validate_nodes_and_infer_types()
+    while sum(map(_settled, model.get_ordered_ops())):
+        model.validate_nodes_and_infer_types()
+
+
+def _settled(operation: openvino.Node) -> bool:
+    if operation.get_type_name() != "ShapeOf" or operation.get_input_partial_shape(0).is_dynamic:
+        return False
+    output = operation.output(0)
+    readers, names = output.get_target_inputs(), output.get_names()
+    if not readers:
+        return False
+    made = opset.constant(list(operation.get_input_shape(0)), output.get_element_type())
+    output.set_names(set())
+    made.output(0).set_names(names)
+    for reader in readers:
+        reader.replace_source_output(made.output(0))
+    return True

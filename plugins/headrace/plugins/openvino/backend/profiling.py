@@ -26,11 +26,11 @@ def graph(runtime_model: openvino.Model, network: Network) -> dict[str, Layer]:
     computing = [each for each in runtime_model.get_ordered_ops() if kind(each) not in _NO_LAYER]
     parts = _parts(computing, network)
     known = {layer.name: layer for layer in network.layers}
-    found: dict[str, Layer] = {}
+    layers: dict[str, Layer] = {}
     for operation in computing:
         name = operation.get_friendly_name()
         made_of = [known[each] for each in parts[name]]
-        found[name] = Layer(
+        layers[name] = Layer(
             name=made_of[0].name if made_of else name,
             op_type=kind(operation),
             domain=_DOMAIN,
@@ -41,7 +41,7 @@ def graph(runtime_model: openvino.Model, network: Network) -> dict[str, Layer]:
             outputs=(name,),
             origins=tuple(dict.fromkeys(origin for layer in made_of for origin in layer.origins)),
         )
-    return found
+    return layers
 
 
 def _parts(computing: Iterable[openvino.Node], network: Network) -> dict[str, list[str]]:
