@@ -161,11 +161,11 @@ class _Inliner:
 
     def _tensor(self, position: int, end: int) -> list[Piece] | None:
         """The TensorProto with its data inside; None if it has them already, or is not valid."""
-        found = list(fields(self._data, position, end))
+        parts = list(fields(self._data, position, end))
         entries: dict[str, str] = {}
         dims: list[int] = []
         data_type = location = 0
-        for number, wire_type, _, value, stop in found:
+        for number, wire_type, _, value, stop in parts:
             if number == _DATA_LOCATION and wire_type == VARINT:
                 location = read_varint(self._data, value)[0]
             elif number == _DATA_TYPE and wire_type == VARINT:
@@ -183,7 +183,7 @@ class _Inliner:
         piece = self._file_piece(entries, dims, data_type)
         kept: list[Piece] = [
             self._view[field.start : field.stop]
-            for field in found
+            for field in parts
             if field.number not in (_EXTERNAL_DATA, _DATA_LOCATION)
         ]
         return [*kept, header(_RAW_DATA, piece.size), piece]

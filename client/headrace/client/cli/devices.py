@@ -38,9 +38,9 @@ _Options = Annotated[
 def devices(server: Server = SERVER, as_json: AsJson = False) -> None:
     """List the server's devices, and why a device is down."""
     with console.connected(server) as client:
-        found = client.devices()
+        listed = client.devices()
     if as_json:
-        console.print_json([dataclasses.asdict(device) for device in found])
+        console.print_json([dataclasses.asdict(device) for device in listed])
         return
     console.print_table(
         ("DEVICE", "STATE", "IDS", "NAME", "BACKEND", "REASON"),
@@ -53,7 +53,7 @@ def devices(server: Server = SERVER, as_json: AsJson = False) -> None:
                 device.backend_version,
                 device.reason,
             )
-            for device in found
+            for device in listed
         ],
         what="devices",
     )

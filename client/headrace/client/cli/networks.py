@@ -68,9 +68,9 @@ def load(
 def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
     """List the networks that are loaded, are loading, or failed to load, with their versions."""
     with console.connected(server) as client:
-        found = [network.info for network in client.networks()]
+        infos = [network.info for network in client.networks()]
     if as_json:
-        console.print_json([_as_dict(network) for network in found])
+        console.print_json([_as_dict(network) for network in infos])
         return
     columns = ["NETWORK", "VERSION", "DEVICE", "STATE", "INPUTS", "OUTPUTS", "REASON"]
     rows = [
@@ -83,11 +83,11 @@ def networks(server: Server = SERVER, as_json: AsJson = False) -> None:
             _listed(network.outputs),
             network.reason,
         ]
-        for network in found
+        for network in infos
     ]
-    if any(network.replicas for network in found):
+    if any(network.replicas for network in infos):
         columns.append("REPLICAS")
-        for row, network in zip(rows, found, strict=True):
+        for row, network in zip(rows, infos, strict=True):
             row.append(", ".join(network.replicas) or "all")
     console.print_table(columns, rows, what="networks")
 

@@ -80,28 +80,28 @@ def metadata_of(model: str | os.PathLike[str] | bytes) -> ModelMetadata:
 
 
 def _read(data: bytes | mmap.mmap) -> ModelMetadata:
-    found = ModelMetadata()
+    metadata = ModelMetadata()
     with suppress(NotAModelError, IndexError):  # the server says what is wrong with it
         for number, wire_type, _, start, stop in fields(data, 0, len(data)):
             if number == _VERSION:
-                found.version = read_varint(data, start)[0]
+                metadata.version = read_varint(data, start)[0]
             elif wire_type != LENGTH_DELIMITED:
                 continue
             elif number in _TEXTS:
-                setattr(found, _TEXTS[number], _text(data, start, stop))
+                setattr(metadata, _TEXTS[number], _text(data, start, stop))
             elif number == _GRAPH:
                 for each in fields(data, start, stop):
                     if each.number in _GRAPH_TEXTS and each.wire_type == LENGTH_DELIMITED:
                         name = _GRAPH_TEXTS[each.number]
-                        setattr(found, name, _text(data, each.value, each.stop))
+                        setattr(metadata, name, _text(data, each.value, each.stop))
             elif number == _PROPERTY:
                 entry = {each.number: each for each in fields(data, start, stop)}
                 key, value = (
                     _text(data, entry[part].value, entry[part].stop) if part in entry else ""
                     for part in (1, 2)
                 )
-                found.custom_metadata_map[key] = value
-    return found
+                metadata.custom_metadata_map[key] = value
+    return metadata
 
 
 def _text(data: bytes | mmap.mmap, start: int, stop: int) -> str:

@@ -222,21 +222,21 @@ class OpenVinoPlugin(OpenVinoDevice):
 
     def _query(self, network: Network, transformed: Network, config: Configuration) -> QueryResult:
         """What OPENVINO claims, without what CPU does not run: nothing would check the answers."""
-        found = super()._query(network, transformed, config)
+        claims = super()._query(network, transformed, config)
         if config[settings.FALLBACK] == settings.ALL:
             supported = dict.fromkeys(network.layer_names, self.name)
-            found = replace(found, supported_layers=supported, unsupported=[])
+            claims = replace(claims, supported_layers=supported, unsupported=[])
         refused = {each.layer: each for each in self._cpu.query_network(network, {}).unsupported}
         told = "CPU has to run it, too, and does not: "
         supported = {
-            name: device for name, device in found.supported_layers.items() if name not in refused
+            name: device for name, device in claims.supported_layers.items() if name not in refused
         }
         more = [
             each._replace(reason=told + each.reason, device="")
             for name, each in refused.items()
-            if name in found.supported_layers
+            if name in claims.supported_layers
         ]
-        return replace(found, supported_layers=supported, unsupported=[*found.unsupported, *more])
+        return replace(claims, supported_layers=supported, unsupported=[*claims.unsupported, *more])
 
     def _compile_checked(self, load: Load, config: Configuration, make: Compile) -> LoadResult:
         made = super()._compile_checked(load, config, make)

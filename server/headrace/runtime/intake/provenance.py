@@ -144,21 +144,21 @@ def _heirs(
     for node, record in wanted(before.items()):
         if node in after:
             continue
-        found = heirs[node] = {}
+        stand_ins = heirs[node] = {}
         if all(name in producers for name in record.names):
-            found.update((producers[name], None) for name in record.names)
+            stand_ins.update((producers[name], None) for name in record.names)
         else:
             for reader, at in record.readers:
-                found.update(_in_place(reader, at, before, after, heirs))
+                stand_ins.update(_in_place(reader, at, before, after, heirs))
             for graph, at, owner in record.outlets:
                 if owner is not None and owner not in after:
-                    found.update(heirs[owner])
+                    stand_ins.update(heirs[owner])
                 elif at < len(graph.outputs):
-                    found.update(_if_alive(graph.outputs[at].producer(), after))
+                    stand_ins.update(_if_alive(graph.outputs[at].producer(), after))
     extra: dict[ir.Node, dict[str, None]] = {}
-    for node, found in reversed(heirs.items()):  # in the network's own order
+    for node, stand_ins in reversed(heirs.items()):  # in the network's own order
         names = dict.fromkeys(json.loads(before[node].origins or "[]"))
-        for heir in found:
+        for heir in stand_ins:
             extra.setdefault(heir, {}).update(names)
     return extra
 

@@ -46,7 +46,7 @@ def replace_zip_maps(model: onnx.ModelProto) -> Mapping[str, Classes]:
         for name in _read(node):
             readers.setdefault(name, []).append(node)
     outputs = {output.name: output for output in graph.output}
-    found: dict[str, Classes] = {}
+    matrices: dict[str, Classes] = {}
     made: set[str] = set()
     for node in graph.node:
         classes = _classes(node) if _is_zip_map(node) else ()
@@ -60,14 +60,14 @@ def replace_zip_maps(model: onnx.ModelProto) -> Mapping[str, Classes]:
         made.update(names)
         for name in names & outputs.keys():
             _become_matrix(outputs[name], len(classes))
-            found[name] = classes
-    if found and not any(opset.domain in ("", "ai.onnx") for opset in model.opset_import):
+            matrices[name] = classes
+    if matrices and not any(opset.domain in ("", "ai.onnx") for opset in model.opset_import):
         model.opset_import.add(version=_OPSET)
     kept = [value for value in graph.value_info if value.name not in made]
     if len(kept) != len(graph.value_info):
         del graph.value_info[:]
         graph.value_info.extend(kept)
-    return found
+    return matrices
 
 
 def note(output: str, classes: Classes) -> str:

@@ -54,13 +54,13 @@ def check_memory(
     settings: Settings, memory: Callable[[], MemoryUse | None] = memory_limit
 ) -> Iterator[Finding]:
     """Compares the memory that clients may make the server use with what there is."""
-    found = memory()
-    if found is None:
+    use = memory()
+    if use is None:
         yield warning("memory", "the system does not tell how much memory there is", "mount /proc")
         return
-    free = max(found.limit - found.used, 0)
-    shown = f"{size_text(found.limit)}, of which {size_text(free)} are free"
-    if found.limit < _LEAST_BYTES:
+    free = max(use.limit - use.used, 0)
+    shown = f"{size_text(use.limit)}, of which {size_text(free)} are free"
+    if use.limit < _LEAST_BYTES:
         yield warning(
             "memory",
             f"there is {shown}; a server with one small network needs 300 MiB",
@@ -75,21 +75,21 @@ def check_memory(
         ),
     }
     total = sum(bounds.values())
-    if total > found.limit:
+    if total > use.limit:
         names = ", ".join(f"{name} {size_text(size)}" for name, size in bounds.items() if size)
         yield warning(
             "memory",
             f"there is {shown}, but clients may make the server hold {size_text(total)} ({names})",
             "lower these settings, or raise the memory limit",
         )
-    elif settings.max_model_bytes > found.limit:
+    elif settings.max_model_bytes > use.limit:
         yield warning(
             "memory",
             f"there is {shown}, but a client may load a model of "
             f"{size_text(settings.max_model_bytes)} (max_model_bytes)",
-            f"set --max-model-bytes to {size_text(max(found.limit // 2, MIB))} or less",
+            f"set --max-model-bytes to {size_text(max(use.limit // 2, MIB))} or less",
         )
-    elif found.limit >= _LEAST_BYTES:
+    elif use.limit >= _LEAST_BYTES:
         yield ok("memory", shown)
 
 

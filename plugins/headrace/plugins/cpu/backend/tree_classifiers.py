@@ -82,7 +82,7 @@ def _take_highest(node: ir.Node, before: LayerInserter) -> None:
             "Constant", value=ir.StringTensor(texts, shape=ir.Shape([len(texts)])), type=label
         )
     )
-    found = [
+    outputs = [
         ir.Value(name=before.names.fresh(f"{node.name}{before.suffix}"), type=kind)
         for kind in (label, ir.TensorType(ir.DataType.FLOAT))
     ]
@@ -92,12 +92,12 @@ def _take_highest(node: ir.Node, before: LayerInserter) -> None:
             node.inputs,
             node.attributes,
             domain=node.domain,
-            outputs=found,
-            name=found[0].name,
+            outputs=outputs,
+            name=outputs[0].name,
         )
     )
     place = ir.TensorType(ir.DataType.INT64)
-    best = before.layer("ArgMax", found[1], axis=1, keepdims=0, type=place)
-    results = [before.layer("Gather", classes, best, type=label), found[1]][: len(node.outputs)]
+    best = before.layer("ArgMax", outputs[1], axis=1, keepdims=0, type=place)
+    results = [before.layer("Gather", classes, best, type=label), outputs[1]][: len(node.outputs)]
     assert node.graph is not None
     ir.convenience.replace_nodes_and_values(node.graph, node, [node], [], node.outputs, results)

@@ -45,23 +45,23 @@ def _is_real(array: Array) -> bool:
     return array.dtype.kind not in "biu"
 
 
-def _difference(found: Any, right: Any, tolerance: float) -> str | None:
-    if found.shape != right.shape or found.dtype != right.dtype:
-        return f"is {found.dtype}{found.shape}, and CPU's is {right.dtype}{right.shape}"
+def _difference(answer: Any, right: Any, tolerance: float) -> str | None:
+    if answer.shape != right.shape or answer.dtype != right.dtype:
+        return f"is {answer.dtype}{answer.shape}, and CPU's is {right.dtype}{right.shape}"
     kind = str(right.dtype)
     if right.dtype.kind in "biu":
         most = 1 if kind in _EIGHT_BITS else 0
-        wrong = found.astype(np.int16) - right if most else found != right
+        wrong = answer.astype(np.int16) - right if most else answer != right
         count = int((np.abs(wrong) > most).sum())
         return f"differs from CPU's in {count} of {right.size} integers" if count else None
-    if found.dtype != np.float64:
-        found, right = found.astype(np.float32), right.astype(np.float32)
+    if answer.dtype != np.float64:
+        answer, right = answer.astype(np.float32), right.astype(np.float32)
     finite = np.isfinite(right)
-    if not np.array_equal(found[~finite], right[~finite], equal_nan=True):
+    if not np.array_equal(answer[~finite], right[~finite], equal_nan=True):
         return "has no NaN or infinity where CPU's has"
-    found, right = found[finite], right[finite]
+    answer, right = answer[finite], right[finite]
     largest = np.abs(right).max(initial=0.0)
-    error = np.abs(found - right).max(initial=0.0)
+    error = np.abs(answer - right).max(initial=0.0)
     if error <= largest * max(tolerance, _OF_TYPE.get(kind, 0.0)):
         return None
     return f"differs from CPU's by {error:.3g}, and its largest number is {largest:.3g}"
