@@ -8,7 +8,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Collection
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
@@ -75,7 +75,6 @@ class ServerCore:
         self.tracing = start_tracing(settings)
         sources = plugin_sources(settings)
         cache = network_cache(settings, key)
-        self._closing = ExitStack()
         self.core = Core(
             sources,
             blob_key=key,
@@ -86,7 +85,7 @@ class ServerCore:
             limits=limits,
             store=hosting.store or self._state,
             cache=cache,
-            weights=weight_files(settings, key, cache, self._closing),
+            weights=weight_files(settings, key, cache),
             readers=LoopReaders(asyncio.get_running_loop()),
             folder=self._state.kept if self._state is not None else None,
             isolate_devices=settings.isolate_devices,
@@ -167,8 +166,7 @@ class ServerCore:
         self.core.stop(deadline)
 
     def close(self) -> None:
-        """Leaves the state directory to another server, and deletes what only this one needed."""
-        self._closing.close()
+        """Leaves the state directory to another server."""
         if self._state_lock is not None:
             os.close(self._state_lock)
 

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.runtime.cache.cache import NetworkCache
@@ -15,7 +15,6 @@ from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.blob_key import load_or_create_key
 from headrace.runtime.system.atomic_file import lock_file
-from headrace.runtime.system.scratch import ScratchFolder
 from headrace.server.repository.files import RepositoryFiles
 from headrace.server.repository.mirror import Mirror
 from headrace.server.repository.remote import RemoteFolder
@@ -131,18 +130,12 @@ def repository_files(settings: Settings, limits: Limits, mirror: Mirror | None) 
     return RepositoryFiles(root, limits, config)
 
 
-def weight_files(
-    settings: Settings, key: bytes, cache: NetworkCache | None, closing: ExitStack
-) -> WeightFiles | None:
-    """The files of weights that networks map: in the cache, or else in a folder that `closing`
-    deletes. None if that cannot be made."""
-    counters = cache.counters if cache is not None else None
-    try:
-        root = settings.cache_dir or closing.enter_context(ScratchFolder()).path
-        return WeightFiles(root, WeightFiles.derived_key(key), settings.max_cache_bytes, counters)
-    except OSError as error:
-        _log.warning("networks do not share their weights: %s", error)
+def weight_files(settings: Settings, key: bytes, cache: NetworkCache | None) -> WeightFiles | None:
+    """The files of weights that networks map, in the folder of the cache."""
+    if settings.cache_dir is None or cache is None:
         return None
+    derived = WeightFiles.derived_key(key)
+    return WeightFiles(settings.cache_dir, derived, settings.max_cache_bytes, cache.counters)
 
 
 @contextmanager
