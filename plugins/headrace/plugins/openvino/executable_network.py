@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 import numpy as np
 
 from headrace.plugins.openvino.config import COMPILED_SHAPES, FALLBACK, NO
-from headrace.plugins.openvino.running.comparison import differing, tells
 from headrace.plugins.openvino.running.held_network import HeldNetwork
 from headrace.plugins.openvino.running.shapes import (
     COMPILING,
@@ -58,6 +57,7 @@ from headrace.runtime.intake.naming import walk
 from headrace.runtime.intake.provenance import origins
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.series import Family
+from headrace.runtime.network.comparison import differing, tells
 from headrace.runtime.network.graph import RunningShape
 from headrace.runtime.network.network import Layer, Network
 from headrace.runtime.network.values import Value

@@ -17,8 +17,8 @@ import onnx_ir as ir
 
 from headrace.plugins.cpu.backend import failures, session
 from headrace.plugins.cpu.backend.session import Provider, SessionSettings
-from headrace.plugins.openvino.running.comparison import differing
 from headrace.runtime.errors import HeadraceError
+from headrace.runtime.network.comparison import differing
 from headrace.runtime.network.values import NUMPY_NUMBERS, Array
 
 _MOST_BYTES: Final = 2**24

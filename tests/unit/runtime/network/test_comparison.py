@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.plugins.openvino.running.comparison import differing, tells
+from headrace.runtime.network.comparison import difference, differing, tells
 
 FLOATS = np.array([100, -3, 0], np.float32)
 
@@ -81,3 +81,40 @@ def test_a_request_of_equal_floats_shows_nothing() -> None:
     assert not tells({"x": FLOATS, "z": np.zeros((2, 2), np.float32)})
     assert not tells({"x": np.ones(2, ml_dtypes.bfloat16)})
     assert tells({"x": np.array(3, np.float32), "y": np.ones(1, np.float32)})
+
+
+TEXTS = np.array(["a", b"b"], object)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ({}, "output 'y' is missing"),
+        ({"y": None}, "output 'y' is absent, and version 1's is a tensor"),
+        ({"y": [FLOATS]}, "output 'y' is a sequence of 1, and version 1's is a tensor"),
+    ],
+)
+def test_another_kind_of_value_differs_as_a_whole(found: Any, why: str) -> None:
+    assert difference(found, {"y": FLOATS}, "f32", "version 1") == (1.0, why)
+
+
+def test_texts_have_to_be_equal_as_bytes_or_not() -> None:
+    assert difference({"y": TEXTS}, {"y": np.array([b"a", "b"], object)}, "f32") == (0.0, "")
+    told = "output 'y' differs from CPU's in 1 of 2 texts"
+    assert difference({"y": TEXTS}, {"y": TEXTS[::-1].copy()[[1, 1]]}, "f32") == (1.0, told)
+
+
+def test_each_element_of_a_sequence_is_compared() -> None:
+    found, right = [FLOATS, 2 * FLOATS, None], [FLOATS, FLOATS, None]
+    relative, why = difference({"y": found}, {"y": right}, "f32")  # type: ignore[dict-item]
+    assert (relative, why.partition(" differs")[0]) == (1.0, "output 'y'[1]")
+
+
+def test_the_largest_difference_is_in_units_of_the_outputs_largest_number() -> None:
+    right = {"a": FLOATS, "b": np.array([4, 0], np.int32)}
+    found = {"a": FLOATS + 1, "b": np.array([4, 1], np.int32)}
+    assert difference(right, right, "f32") == (0.0, "")
+    assert difference(found, right, "f32").relative == 0.25
+    assert difference({"a": FLOATS + 1}, {"a": FLOATS}, "f16") == (0.01, "")
+    zeros = {"a": np.zeros(2, np.float32)}
+    assert difference({"a": FLOATS}, zeros, "f32").relative == 1.0
