@@ -66,6 +66,7 @@ ELSEWHERE = {
     "docs/use/tabular.md": "test_tabular runs its client; its converter is not installed here",
     "docs/use/pytorch.md": "test_pytorch runs its client; its exporter is not installed here",
     "README.md": "its command serves the folder whose network is loaded here",
+    "docs/run/shadow.md": "test_shadow runs its commands, on a server with a model repository",
     "docs/run/memory.md": "test_memory_budget runs such a server",
     "docs/use/from-triton.md": "its command serves a folder of the reader's",
     "docs/use/from-ovms.md": "its command serves a folder of the reader's",

@@ -222,6 +222,7 @@ def messages(name: str) -> dict[tuple[str, str], list[Any]]:
         "GetStatus": [pb.GetStatusRequest()],
         "ListRepository": [pb.ListRepositoryRequest()],
         "SetTraffic": [pb.SetTrafficRequest(network=name, shares={"1": 100})],
+        "SetShadow": [pb.SetShadowRequest(network=name, version="1", percent=5)],
         "RegisterSharedMemory": [
             pb.RegisterSharedMemoryRequest(name=name, key="/headrace-none", bytes=8)
         ],
@@ -491,6 +492,7 @@ def test_operators_and_observers_tell_the_networks_of_one_name_apart(
     [
         ("UnloadNetwork", pb.UnloadNetworkRequest(name="shared")),
         ("SetTraffic", pb.SetTrafficRequest(network="shared", shares={"1": 100})),
+        ("SetShadow", pb.SetShadowRequest(network="shared", version="1", percent=5)),
         ("SetConfig", pb.SetConfigRequest(target=target("shared"), config={"PERF_COUNT": "YES"})),
         ("SetConfig", pb.SetConfigRequest(target=pb.Target(device="CPU"), config={})),
         ("AddExtension", pb.AddExtensionRequest(device="CPU", functions=b"")),

@@ -252,6 +252,10 @@ class Fake(pb_grpc.InferenceEngineServicer):
         self._note("SetTraffic", request, context)
         return pb.SetTrafficReply()
 
+    def SetShadow(self, request: Any, context: Any) -> pb.SetShadowReply:
+        self._note("SetShadow", request, context)
+        return pb.SetShadowReply()
+
     def ListRepository(self, request: Any, context: Any) -> pb.ListRepositoryReply:
         self._note("ListRepository", request, context)
         state = pb.NetworkState

@@ -123,6 +123,7 @@ def seeds(server: Server) -> dict[str, list[bytes]]:
             )
         ],
         f"{SERVICE}/SetTraffic": [pb.SetTrafficRequest(network=VICTIM, shares={"1": 100})],
+        f"{SERVICE}/SetShadow": [pb.SetShadowRequest(network=VICTIM, version="1", percent=5)],
         f"{SERVICE}/ListRepository": [pb.ListRepositoryRequest()],
         f"{SERVICE}/ListDevices": [pb.ListDevicesRequest()],
         f"{SERVICE}/RegisterSharedMemory": [

@@ -891,6 +891,22 @@ class SetTrafficReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class SetShadowRequest(_message.Message):
+    __slots__ = ("network", "version", "device", "percent")
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    PERCENT_FIELD_NUMBER: _ClassVar[int]
+    network: str
+    version: str
+    device: str
+    percent: int
+    def __init__(self, network: _Optional[str] = ..., version: _Optional[str] = ..., device: _Optional[str] = ..., percent: _Optional[int] = ...) -> None: ...
+
+class SetShadowReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class RegisterSharedMemoryRequest(_message.Message):
     __slots__ = ("name", "key", "offset", "bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -134,6 +134,11 @@ class InferenceEngineStub(object):
                 request_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.SerializeToString,
                 response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.FromString,
                 _registered_method=True)
+        self.SetShadow = channel.unary_unary(
+                '/headrace.v1.InferenceEngine/SetShadow',
+                request_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetShadowRequest.SerializeToString,
+                response_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetShadowReply.FromString,
+                _registered_method=True)
         self.RegisterSharedMemory = channel.unary_unary(
                 '/headrace.v1.InferenceEngine/RegisterSharedMemory',
                 request_serializer=headrace_dot_v1_dot_inference__engine__pb2.RegisterSharedMemoryRequest.SerializeToString,
@@ -285,6 +290,14 @@ class InferenceEngineServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetShadow(self, request, context):
+        """Gives a share of a network's requests, after their replies, also to another version or device, and
+        compares the answers. Returns when the network is loaded there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RegisterSharedMemory(self, request, context):
         """Makes a part of a file of /dev/shm known, so that requests can name it instead of sending tensors.
         For clients on the server's machine; the file has to belong to the client's user.
@@ -399,6 +412,11 @@ def add_InferenceEngineServicer_to_server(servicer, server):
                     servicer.SetTraffic,
                     request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.FromString,
                     response_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.SerializeToString,
+            ),
+            'SetShadow': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetShadow,
+                    request_deserializer=headrace_dot_v1_dot_inference__engine__pb2.SetShadowRequest.FromString,
+                    response_serializer=headrace_dot_v1_dot_inference__engine__pb2.SetShadowReply.SerializeToString,
             ),
             'RegisterSharedMemory': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterSharedMemory,
@@ -912,6 +930,33 @@ class InferenceEngine(object):
             '/headrace.v1.InferenceEngine/SetTraffic',
             headrace_dot_v1_dot_inference__engine__pb2.SetTrafficRequest.SerializeToString,
             headrace_dot_v1_dot_inference__engine__pb2.SetTrafficReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetShadow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.v1.InferenceEngine/SetShadow',
+            headrace_dot_v1_dot_inference__engine__pb2.SetShadowRequest.SerializeToString,
+            headrace_dot_v1_dot_inference__engine__pb2.SetShadowReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,7 @@ from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget, Weig
 from headrace.runtime.loading.plugin_registry import PluginRegistry
 from headrace.runtime.loading.recent import RecentNetworks
 from headrace.runtime.loading.registry import NetworkEntry, NetworkRegistry
+from headrace.runtime.loading.shadows import Shadow, Shadows, check_network, check_shadow
 from headrace.runtime.loading.store import NetworkStore
 from headrace.runtime.loading.table import NO_LIMITS, OwnerLimits
 from headrace.runtime.loading.versions import NO_SHARES, check_shares
@@ -125,6 +126,9 @@ class Core:
         self.budget = budget
         self.clients_networks_leave = clients_networks_leave and bool(budget)
         self.networks.cold.asked = self.counters.count_cold
+        self.shadows = Shadows(
+            self.networks, self._load_shadow, self._life.unload, self.counters.requests
+        )
         self.recent = RecentNetworks(self._timer, lambda: self._loads.close(free_graphs))
         services = Services(
             self._executors,
@@ -261,9 +265,13 @@ class Core:
         *,
         stays: Callable[[NetworkEntry], bool] = lambda _: False,
     ) -> Future[None]:
-        """Removes versions of a network. The future is done when their memory is free. Arguments
-        and errors are those of `NetworkLife.unload`."""
-        return self._life.unload(name, version, stays=stays)
+        """Removes versions of a network. The future is done when their memory is free. The last one
+        takes the network's shadow with it. Arguments and errors are those of
+        `NetworkLife.unload`."""
+        unloaded = self._life.unload(name, version, stays=stays)
+        if not self.networks.has(name):
+            self.shadows.forget(name)
+        return unloaded
 
     def forget_kept(self, name: str) -> None:
         """Removes a network from the store after a network of the repository has replaced it."""
@@ -284,6 +292,24 @@ class Core:
             As `NetworkRegistry.share`.
         """
         self._life.share(name, check_shares(shares), default)
+
+    def set_shadow(self, name: str, shadow: Shadow) -> Future[NetworkEntry] | None:
+        """Gives a network a shadow, or ends the one that it has. A restart does not keep it.
+
+        Returns:
+            The load on the shadow's device, if one has begun. If it fails, the shadow ends.
+
+        Raises:
+            InvalidArgument: as `check_shadow`.
+            NotFound: there is no such network, version or device.
+            FailedPrecondition: as `check_network`.
+            As `load_network`.
+        """
+        shadow = check_shadow(shadow)
+        entry = self.networks.find(name, shadow.version)
+        if shadow.percent:
+            check_network(entry, shadow)
+        return self.shadows.set(name, shadow)
 
     def query_network(
         self,
@@ -392,6 +418,7 @@ class Core:
                 finished by then are killed.
         """
         late = self._timer.schedule(deadline, self.plugins.kill)
+        self.shadows.stop()
         self.networks.cold.stop()
         self._life.stop()
         self.recent.close()
@@ -437,6 +464,11 @@ class Core:
             residence=residence,
             cold=cold,
         )
+
+    def _load_shadow(
+        self, request: LoadRequest, network: Callable[[], Network], owner: object
+    ) -> Future[NetworkEntry]:
+        return self.load_network(request, network, on_disk=True, owner=owner, residence=USUAL)
 
     def _of_client(self, device: DeviceName, owner: object) -> tuple[Again | None, Residence]:
         """What loads a client's network again, and how it stays in memory."""

@@ -142,6 +142,7 @@ class Listeners:
                 log.snapshot,
                 core.device_outages,
                 core.budget_series,
+                core.shadows.snapshot,
                 self._connections,
                 memory_series,
                 *([backend.mirror.snapshot] if backend.mirror else []),

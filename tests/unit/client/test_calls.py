@@ -79,6 +79,19 @@ def test_a_share_is_a_whole_number(client: Any, fake: Fake, wrong: Any) -> None:
     assert not fake.requests("SetTraffic")
 
 
+def test_a_shadow_is_a_version_or_a_device_and_a_share(client: Any, fake: Fake) -> None:
+    client.set_shadow("echo", 3)
+    client.set_shadow("echo", device="OPENVINO", percent=50)
+    client.set_shadow("echo", percent=0)
+    assert fake.requests("SetShadow") == [
+        pb.SetShadowRequest(network="echo", version="3", percent=5),
+        pb.SetShadowRequest(network="echo", device="OPENVINO", percent=50),
+        pb.SetShadowRequest(network="echo"),
+    ]
+    with pytest.raises(errors.InvalidArgument, match="whole number"):
+        client.set_shadow("echo", 3, percent=0.5)
+
+
 def test_the_repository_is_a_list_of_versions(client: Any) -> None:
     first, second, failed, faulty = client.repository()
     assert first == RepositoryVersion("echo", "1", "READY", "", 90)

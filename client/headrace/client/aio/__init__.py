@@ -119,6 +119,7 @@ class Client(Choosing, balanced="headrace.client.balancing.aio.client"):
     get_metric = _method(client_plans.get_metric)
     get_config = _method(client_plans.get_config)
     set_config = _method(client_plans.set_config)
+    set_shadow = _method(client_plans.set_shadow)
     add_extension = _method(client_plans.add_extension)
 
     async def network(

@@ -34,6 +34,7 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "networks": networks.networks,
     "repository": repository.repository,
     "traffic": repository.traffic,
+    "shadow": repository.shadow,
     "query": query.query,
     "infer": infer.infer,
     "benchmark": benchmark.benchmark,

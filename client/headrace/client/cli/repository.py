@@ -1,4 +1,4 @@
-"""``headrace repository`` and ``traffic``: versions of networks."""
+"""``headrace repository``, ``traffic`` and ``shadow``: versions of networks."""
 
 from __future__ import annotations
 
@@ -53,6 +53,28 @@ def traffic(
         console.print_json({each.version: each.share for each in found if each.share})
     else:
         _print(found)
+
+
+def shadow(
+    network: Annotated[str, typer.Argument(metavar="NETWORK", help="The network's name.")],
+    version: Annotated[
+        str | None, typer.Option("--version", metavar="N", help="Give requests to this version.")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", "-d", metavar="DEVICE", help="Give requests to this device."),
+    ] = None,
+    percent: Annotated[
+        int, typer.Option("--percent", metavar="N", help="The share of the requests. 0 ends it.")
+    ] = 5,
+    server: Server = SERVER,
+) -> None:
+    """Also give a share of a network's requests to another version or device, and compare answers.
+
+    The metrics headrace_shadow_requests_total and headrace_shadow_difference say how they differ.
+    """
+    with console.connected(server) as client:
+        client.set_shadow(network, version, device, percent)
 
 
 def _share(text: str) -> int:

@@ -6,6 +6,7 @@ and imports, None means no limit.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -294,6 +295,43 @@ def set_config(
         InvalidArgument: a key does not take its value.
     """
     yield from targets.set_config(pb.Target(device=device), config, timeout)
+
+
+def set_shadow(
+    name: str,
+    version: str | int | None = None,
+    device: str | None = None,
+    percent: int = 5,
+    *,
+    timeout: float | None = None,
+) -> Plan[None]:
+    """Gives a share of a network's requests, after their replies, also to another version or
+    device, and compares the answers. The server's metrics count what differs.
+
+    With a device, returns when the network is loaded there. A restart of the server does not keep
+    the shadow.
+
+    Args:
+        name: the network's name.
+        version, device: where the requests go, one of them.
+        percent: of the requests. 0 ends the shadow.
+
+    Raises:
+        InvalidArgument: neither or both of version and device are given, or the share is no
+            percentage.
+        NotFound: no network has this name, or it lacks the version, or there is no such device.
+        FailedPrecondition: the network keeps states or computes with random numbers, or the device
+            lacks layers; the message lists all of them.
+    """
+    if not isinstance(percent, int) or abs(percent) >= 2**31:
+        raise invalid("percent", f"percent is {percent!r}; pass a whole number")
+    request = pb.SetShadowRequest(
+        network=name,
+        version="" if version is None else str(version),
+        device=device or "",
+        percent=percent,
+    )
+    yield CallMethod("SetShadow", request, math.inf if device and timeout is None else timeout)
 
 
 def add_extension(

@@ -32,6 +32,7 @@ IDEMPOTENT: Final = (
     "GetStatus",
     "ListRepository",
     "SetTraffic",
+    "SetShadow",
 )
 """The methods whose calls may be sent again."""
 

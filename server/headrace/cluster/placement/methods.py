@@ -41,7 +41,7 @@ _NAMES: Final[Mapping[str, NameOf]] = MappingProxyType(
     {
         **dict.fromkeys(("GetNetwork", "UnloadNetwork", "ExportNetwork"), _field("name")),
         **dict.fromkeys(("GetMetric", "GetConfig", "SetConfig"), _target),
-        "SetTraffic": _field("network"),
+        **dict.fromkeys(("SetShadow", "SetTraffic"), _field("network")),
         **dict.fromkeys(
             ("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"), _field("name")
         ),

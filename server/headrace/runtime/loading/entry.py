@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.errors import HeadraceError, InvalidArgument
 from headrace.runtime.execution.cancel import CancelToken
+from headrace.runtime.execution.job import Job
 
 FIRST_VERSION: Final = "1"
 """The version of a network that is loaded without a version."""
@@ -154,6 +155,7 @@ class NetworkEntry:
             clock; 0.0 before.
         model_bytes: the size of the model, once it has been read.
         given_up: for a network that is being loaded, the reason why nobody wants it any more.
+        shadow: sees each request to it before it is submitted; None without a shadow.
     """
 
     key: NetworkKey
@@ -175,6 +177,7 @@ class NetworkEntry:
     given_up: HeadraceError | None = None
     token: CancelToken = field(default_factory=CancelToken)
     on_drained: Callable[[], object] | None = None
+    shadow: Callable[[NetworkEntry, Job], object] | None = None
 
     def count_use(self, now: float, times: int = 1) -> None:
         self.uses, self.last_used = self.uses_left(now) + times, now

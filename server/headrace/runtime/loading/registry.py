@@ -381,6 +381,8 @@ class NetworkRegistry:
         give_back = partial(self.release, entry)
         job.observe(give_back)
         try:
+            if entry.shadow is not None:
+                entry.shadow(entry, job)
             entry.executable.submit(job)
         except BaseException as error:
             if isinstance(error, HeadraceError):
@@ -417,6 +419,17 @@ class NetworkRegistry:
             f"version to get the rest; have them add up to {WHOLE}",
             field="traffic",
         )
+
+    def shadow(self, name: str, shadow: Callable[[NetworkEntry, Job], object] | None) -> None:
+        """Has `shadow` see each request to a version of the name from now on, before it is
+        submitted. There need be no version yet. None ends that."""
+        with self._lock:
+            if shadow is None:
+                self._table.shadows.pop(name, None)
+            else:
+                self._table.shadows[name] = shadow
+            for entry in self._table.versions(name).entries.values():
+                entry.shadow = shadow
 
     # -- end --
 

@@ -16,6 +16,7 @@ from headrace.runtime.errors import (
     ResourceExhausted,
     StillLoading,
 )
+from headrace.runtime.execution.job import Job
 from headrace.runtime.loading.entry import (
     COLD,
     NetworkEntry,
@@ -54,6 +55,7 @@ class NetworkTable:
     Attributes:
         names: the names that have versions that take requests or have failed.
         given_up: the loads that nobody wants any more and whose backends still work.
+        shadows: the shadows of names, as entries have them.
     """
 
     def __init__(self, limit: int, of_owner: OwnerLimits) -> None:
@@ -64,6 +66,7 @@ class NetworkTable:
         self.loading: dict[tuple[str, str], NetworkEntry] = {}
         self.given_up: dict[NetworkKey, NetworkEntry] = {}
         self.draining: dict[NetworkKey, NetworkEntry] = {}
+        self.shadows: dict[str, Callable[[NetworkEntry, Job], object]] = {}
 
     def entry(
         self, name: str, version: str, device: str, record: Any, owner: object
@@ -81,6 +84,7 @@ class NetworkTable:
         old = [each for each in versions.entries.values() if alone or each.key.version == version]
         versions = Versions() if alone else versions
         versions.put(entry)
+        entry.shadow = self.shadows.get(name)
         self.names[name] = versions
         return old
 

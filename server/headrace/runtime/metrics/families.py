@@ -136,6 +136,21 @@ COLD_REQUESTS: Final = Family(
     ("network",),
     "Requests that came while the network was not loaded.",
 )
+SHADOW_REQUESTS: Final = Family(
+    "shadow_requests_total",
+    "counter",
+    ("network", "outcome"),
+    "Requests that were chosen for the shadow of the network, by what became of them: equal, close "
+    "and differs say how its answer was, failed that it gave none, dropped that it was not asked.",
+)
+SHADOW_DIFFERENCE: Final = Family(
+    "shadow_difference",
+    "histogram",
+    ("network",),
+    "The largest difference of an answer of the shadow, in units of the largest number of its "
+    "output; 0 if the answers are equal.",
+    (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0),
+)
 REPOSITORY_UP: Final = Family(
     "repository_up",
     "gauge",
@@ -276,6 +291,8 @@ FAMILIES: Final = (
     MEMORY_BUDGET_BYTES,
     EVICTIONS,
     COLD_REQUESTS,
+    SHADOW_REQUESTS,
+    SHADOW_DIFFERENCE,
     REPOSITORY_UP,
     REPOSITORY_COPIED_BYTES,
     REPOSITORY_COPIES_BYTES,

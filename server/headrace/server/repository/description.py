@@ -15,6 +15,7 @@ from headrace.runtime.config.key import as_text
 from headrace.runtime.config.table import check_table
 from headrace.runtime.errors import InvalidArgument, NotFound
 from headrace.runtime.loading.entry import USUAL, Residence
+from headrace.runtime.loading.shadows import NO_SHADOW, PERCENT, Shadow, check_shadow
 from headrace.runtime.loading.versions import check_shares
 from headrace.runtime.sequences.keys import ROWS, STATES, Declaration, written
 from headrace.runtime.transform.options import (
@@ -48,6 +49,8 @@ _KEYS: Final = {
     "table of `output`, `shape` and `initial`",
     "version_policy": '`"all"`, `{latest = N}` or `{specific = [1, 3]}`; default: `{latest = 1}`',
     "traffic": "table: version to per cent of the requests that name no version",
+    "shadow": "table: the `version` or `device` that a [shadow](../run/shadow.md) of the requests "
+    "goes to, and the `percent` of them; default: 5",
     "warmup": "table, or a file beside the versions: requests that run before READY",
     "max_batch_size": "the most rows of a batch, the first dimension of all ports; default: 0, for "
     "no limit. A request with more rows is refused, in every protocol. On "
@@ -69,6 +72,7 @@ class Description:
         request: how to load each version. It has the network's name and the first version.
         policy: which versions serve.
         traffic: the per cent of the requests that each version gets.
+        shadow: what gets a share of the requests too.
         residence: how it stays in memory.
         load: `START` or `FIRST_REQUEST`; empty if the file does not say.
     """
@@ -78,6 +82,7 @@ class Description:
     traffic: Mapping[str, int] = field(default_factory=dict)
     residence: Residence = USUAL
     load: str = ""
+    shadow: Shadow = NO_SHADOW
 
     def of(self, version: str) -> LoadRequest:
         """How to load a version."""
@@ -160,7 +165,9 @@ def read_description(name: str, folder: Path, settings: ModelSettings) -> Descri
         warm_ups=(_warm_up(facts["warmup"], folder),) if "warmup" in facts else base.warm_ups,
     )
     policy = settings.policy or parse_policy(facts.get("version_policy"), f"{FILE}: version_policy")
-    return Description(request, policy, _traffic(facts), _residence(facts), _load(facts))
+    return Description(
+        request, policy, _traffic(facts), _residence(facts), _load(facts), _shadow(facts)
+    )
 
 
 def keys_table() -> str:
@@ -177,6 +184,22 @@ def _traffic(facts: Mapping[str, Any]) -> dict[str, int]:
             message = f"version {version} gets {share!r}; a share is a whole number, per cent"
             raise InvalidArgument(message, field=where)
     return check_shares(traffic, where)
+
+
+def _shadow(facts: Mapping[str, Any]) -> Shadow:
+    where = f"{FILE}: shadow"
+    if "shadow" not in facts:
+        return NO_SHADOW
+    shadow = _table(facts, "shadow")
+    check_table(shadow, {"version", "device", "percent"}, where)
+    version, percent = shadow.get("version", ""), shadow.get("percent", PERCENT)
+    if type(version) not in (int, str):
+        raise InvalidArgument(f"must be a number, not {version!r}", field=f"{where}.version")
+    if type(percent) is not int:
+        message = f"must be a whole number, per cent, not {percent!r}"
+        raise InvalidArgument(message, field=f"{where}.percent")
+    wanted = Shadow(str(version), _text(shadow, "device", "shadow"), percent)
+    return check_shadow(wanted, f"{where}.")
 
 
 def _residence(facts: Mapping[str, Any]) -> Residence:

@@ -219,7 +219,16 @@ class Follower:
             return None
         status.description = self._files.describe(name, now)
         status.described = beside.signature
+        self._shadow(name, status)
         return status.description
+
+    def _shadow(self, name: str, status: RepositoryStatus) -> None:
+        """Gives the network its shadow, if it has another one."""
+        assert status.description is not None
+        try:
+            self._core.shadows.set(name, status.shadow or status.description.shadow)
+        except HeadraceError as error:
+            _log.error("network %s has no shadow: %s", name, text_of(error))
 
     def _want(
         self,
@@ -329,6 +338,7 @@ class Follower:
             _log.warning("network %s: %s", name, note)
         read = partial(self._files.network, status.seen, version, spooled=True)
         residence, core = status.description.residence, self._core
+        self._shadow(name, status)
         load: Future[NetworkEntry]
         if now or status.takes_over or not self._may_wait(name, status.description, version):
             load = core.load_network(

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from headrace.runtime.core import Core
 from headrace.runtime.errors import FailedPrecondition, HeadraceError
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.loading.shadows import Shadow
 from headrace.runtime.network.network import Network
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.logs import log_internal_error
@@ -180,7 +181,7 @@ class Repository:
                     status.may_pass.discard(each)
                     status.loading.pop(each, None)
                 if not version:
-                    status.shares = {}
+                    status.shares, status.shadow = {}, None
             unloaded = self._core.unload_network(name, version)
         self._changed(name)
         return unloaded
@@ -202,6 +203,16 @@ class Repository:
             self._core.set_traffic(name, shares, described.traffic if described else {})
             if status is not None:
                 status.shares = dict(shares)
+
+    def set_shadow(self, name: str, shadow: Shadow) -> Future[NetworkEntry] | None:
+        """Gives a network a shadow in the place of the one that it has. Returns and raises as
+        `Core.set_shadow`."""
+        with self._own.lock:
+            load = self._core.set_shadow(name, shadow)
+            status = self._own.statuses.get(name)
+            if status is not None and not self._own.is_clients(name):
+                status.shadow = self._core.shadows.get(name)
+        return load
 
     def _rows(self, name: str, there: Mapping[str, NetworkFolder]) -> list[RepositoryVersion]:
         entries = {each.key.version: each for each in self._core.networks.versions(name)}

@@ -8,6 +8,7 @@ from typing import Final
 
 from headrace.runtime.errors import AlreadyExists, Cancelled, ResourceExhausted, Unavailable
 from headrace.runtime.loading.registry import NetworkEntry
+from headrace.runtime.loading.shadows import Shadow
 from headrace.runtime.transform.options import LoadRequest
 from headrace.server.reconcile import Want
 from headrace.server.repository.description import Description
@@ -37,6 +38,7 @@ class RepositoryStatus:
         reasons: why a version differs from its files. The key "" stands for all versions.
         loading: the last load of each version, until its end is noted or a client unloads it.
         shares: the shares that a client set.
+        shadow: the shadow that a client set; None if the description's holds.
         takes_over: whether the network is taking the place of a client's network of this name.
     """
 
@@ -49,6 +51,7 @@ class RepositoryStatus:
     reasons: dict[str, str] = field(default_factory=dict)
     loading: dict[str, Future[NetworkEntry]] = field(default_factory=dict)
     shares: dict[str, int] = field(default_factory=dict)
+    shadow: Shadow | None = None
     takes_over: bool = False
 
     def is_loading(self, version: str) -> bool:

@@ -16,6 +16,7 @@ from headrace.runtime.device.state import DeviceState
 from headrace.runtime.errors import HeadraceError, InvalidArgument, NotLoaded, Unavailable
 from headrace.runtime.loading.recent import LARGEST_KEPT
 from headrace.runtime.loading.registry import NetworkEntry
+from headrace.runtime.loading.shadows import Shadow, copy_name
 from headrace.runtime.network.network import Network
 from headrace.runtime.pipelines.description import DEVICE
 from headrace.runtime.pipelines.model import network_of
@@ -99,6 +100,17 @@ class Servicer:
         name = self._networks.changeable(request.network)
         await _in_thread(self._repository.set_traffic, name, dict(request.shares))
         return pb.SetTrafficReply()
+
+    async def set_shadow(self, request: pb.SetShadowRequest, _: Any) -> pb.SetShadowReply:
+        name = self._networks.changeable(request.network)
+        shadow = Shadow(request.version, request.device, request.percent)
+
+        def begin() -> list[Future[NetworkEntry]]:
+            load = self._repository.set_shadow(name, shadow)
+            return [] if load is None else [load]
+
+        await self._catalogue.load(copy_name(name), begin)
+        return pb.SetShadowReply()
 
     async def list_repository(self, _request: Any, _: Any) -> pb.ListRepositoryReply:
         rows = await _in_thread(self._repository.index)

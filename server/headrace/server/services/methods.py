@@ -117,6 +117,7 @@ def all_methods(
         ),
         ("AddExtension", unary, pb.AddExtensionRequest, engine.add_extension, calls, manage),
         ("SetTraffic", unary, pb.SetTrafficRequest, engine.set_traffic, calls, manage),
+        ("SetShadow", unary, pb.SetShadowRequest, engine.set_shadow, calls, manage),
         ("ListRepository", unary, pb.ListRepositoryRequest, engine.list_repository, calls, read),
         ("ListDevices", unary, pb.ListDevicesRequest, engine.list_devices, calls, read),
         # A busy or stopping server has to tell its status, too.

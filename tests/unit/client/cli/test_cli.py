@@ -153,6 +153,14 @@ def test_traffic_is_set_shown_and_given_back(run: Any, fake: Fake) -> None:
     assert dict(fake.requests("SetTraffic")[1].shares) == {}
 
 
+def test_a_shadow_is_set_and_ended(run: Any, fake: Fake) -> None:
+    assert run("shadow", "echo", "--version", "3").exit_code == 0
+    assert run("shadow", "echo", "--percent", "0").exit_code == 0
+    given, ended = fake.requests("SetShadow")
+    assert given == pb.SetShadowRequest(network="echo", version="3", percent=5)
+    assert ended == pb.SetShadowRequest(network="echo")
+
+
 @pytest.mark.parametrize("wrong", [["1"], ["1=a"], ["1=1", "1=2"], ["1=10", "--default"]])
 def test_shares_that_cannot_be_are_refused(run: Any, fake: Fake, wrong: list[str]) -> None:
     assert run("traffic", "echo", *wrong).exit_code != 0

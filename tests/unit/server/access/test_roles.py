@@ -65,6 +65,7 @@ def test_only_the_role_manage_changes_the_server(table: dict[tuple[str, str], Me
         "ExportNetwork",
         "AddExtension",
         "SetTraffic",
+        "SetShadow",
         "RegisterSharedMemory",
         "UnregisterSharedMemory",
         "RepositoryModelLoad",

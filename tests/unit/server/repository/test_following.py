@@ -28,9 +28,11 @@ from headrace.runtime.errors import (
     NotLoaded,
     ResourceExhausted,
 )
+from headrace.runtime.execution.job import Job, nobody_waits
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.loading.memory_budget import NO_BUDGET, MemoryBudget
 from headrace.runtime.loading.registry import NetworkEntry, NetworkState
+from headrace.runtime.loading.shadows import NO_SHADOW, Shadow
 from headrace.runtime.transform.options import LoadRequest, Reference
 from headrace.server.repository import status
 from headrace.server.repository.description import Description
@@ -485,6 +487,70 @@ def test_a_canary_gets_its_share_and_the_description_takes_it_back(world: World)
     world.describe("m", "")
     world.look(2)
     assert (world.ready(), world.serving()) == (["2"], "2")
+
+
+def test_the_description_gives_a_network_its_shadow_and_a_client_another_one(
+    world: World,
+) -> None:
+    shadow = world.core.shadows.get
+    toml = "version_policy = 'all'\n[shadow]\nversion = 1\npercent = 20"
+    world.put("m", "1", toml=toml)
+    world.put("m", "2", toml=toml)
+    world.start()
+    assert shadow("m") == Shadow("1", percent=20)
+    world.repository.set_shadow("m", Shadow(percent=0))
+    world.put("m", "3", toml=toml)
+    world.look(2)
+    assert (world.ready(), shadow("m")) == (["1", "2", "3"], NO_SHADOW)
+    world.repository.unload("m").result(PATIENCE_SECONDS)
+    for load in world.repository.load("m", Reference("m")):
+        load.result(PATIENCE_SECONDS)
+    assert shadow("m") == Shadow("1", percent=20)
+    world.describe("m", "version_policy = 'all'")
+    world.look(2)
+    assert shadow("m") == NO_SHADOW
+
+
+def test_a_description_may_name_a_device_where_the_first_chosen_request_loads_the_network(
+    world: World,
+) -> None:
+    world.put("m", "1", toml="[shadow]\ndevice = 'HOOK.1'\npercent = 100")
+    world.start()
+    with pytest.raises(NotFound):
+        world.core.networks.find("m.shadow")
+    feed = networks.add().inputs
+    world.core.networks.submit(world.core.networks.acquire("m"), Job(feed, nobody_waits))
+
+    def is_loaded() -> bool:
+        return "m.shadow" in {each.key.name for each in world.core.networks.entries()}
+
+    eventually(is_loaded, "the network was to be loaded")
+    assert world.core.networks.find("m.shadow").device == "HOOK.1"
+    world.describe("m", "")
+    world.look(2)
+    eventually(lambda: not is_loaded(), "the network was to be unloaded")
+
+
+@pytest.mark.parametrize(
+    ("toml", "where"),
+    [
+        ("[shadow]\npercent = 5", ".version"),
+        ("[shadow]\nversion = 1\ndevice = 'HOOK'", ".version"),
+        ("[shadow]\nversion = true", ".version"),
+        ("[shadow]\nversion = 1\npercent = 0.5", ".percent"),
+        ("[shadow]\nversion = 1\npercent = 101", ".percent"),
+        ("[shadow]\ndevice = '!'", ".device"),
+        ("[shadow]\nversion = 1\nshare = 1", ": unknown key 'share'"),
+        ("shadow = 3", ": must be a table"),
+    ],
+)
+def test_a_shadow_that_cannot_be_is_the_networks_reason(
+    world: World, toml: str, where: str
+) -> None:
+    world.put("m", "1", toml=toml)
+    world.start()
+    assert f"network.toml: shadow{where}" in world.reasons()["1"]
+    assert world.core.shadows.get("m") == NO_SHADOW
 
 
 def test_a_clients_shares_go_before_the_descriptions_until_they_are_given_back(

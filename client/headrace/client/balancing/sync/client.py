@@ -118,6 +118,7 @@ class BalancedClient(Client):
     load_pipeline = _loading_on_all(client_plans.load_pipeline)
     import_network = _loading_on_all(client_plans.import_network)
     set_config = _on_all(client_plans.set_config)
+    set_shadow = _on_all(client_plans.set_shadow)
     add_extension = _on_all(client_plans.add_extension)
 
     def query_network(self, *args: Any, **kwargs: Any) -> QueryResult:
