@@ -7,7 +7,9 @@ that shapes that never come again cost little.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from inspect import signature
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 LARGEST: Final = 2**62
 """No size, and no number that a network computes from sizes, may be larger: 64 bits hold less."""
@@ -153,6 +155,20 @@ class Program:
         sources = (step.source for step in self._steps if step.source is not None)
         self.inputs = tuple(dict.fromkeys(name for name, _ in sources))
 
+    @property
+    def places(self) -> Mapping[Term, int]:
+        """The place of each term in `to_json`."""
+        return {step: at for at, step in enumerate(self._steps)}
+
+    def to_json(self) -> list[list[Any]]:
+        """The terms in their order, as data.
+
+        Raises:
+            ValueError: one has a function that is not in `FUNCTIONS`.
+        """
+        places = self.places
+        return [_term_to_json(step, places) for step in self._steps]
+
     def __call__(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[Term, int]:
         """The number of each term.
 
@@ -258,3 +274,84 @@ def _share(whole: int, divisor: int) -> int:
     if not divisor or whole % divisor:
         raise Misfit("the number of elements does not fit the new shape")
     return whole // divisor
+
+
+FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = MappingProxyType(
+    {
+        "broadcast": _broadcast,
+        "copied_if_0": copied_if_0,
+        "divided_up": divided_up,
+        "extent": extent,
+        "minus": minus,
+        "not_negative": not_negative,
+        "plus": _plus,
+        "positive": positive,
+        "quotient": quotient,
+        "scaled": scaled,
+        "share": _share,
+        "steps": steps,
+        "times": _times,
+        "windows": _windows,
+    }
+)
+"""All functions of terms, by the name that they have in data."""
+_NAMES: Final = {function: name for name, function in FUNCTIONS.items()}
+_ARITIES: Final = {name: len(signature(each).parameters) for name, each in FUNCTIONS.items()}
+
+
+def size_to_json(size: Size, places: Mapping[Term, int]) -> Any:
+    """A number, or the place of a term in a list with one element."""
+    return size if isinstance(size, int) else [places[size]]
+
+
+def size_from_json(told: Any, terms: Sequence[Term]) -> Size:
+    """
+    Args:
+        terms: those that the size may name.
+
+    Raises:
+        ValueError: it is no size, or names another term.
+    """
+    if type(told) is int and -LARGEST < told < LARGEST:
+        return told
+    if isinstance(told, list) and len(told) == 1 and type(told[0]) is int:
+        if 0 <= told[0] < len(terms):
+            return terms[told[0]]
+        raise ValueError("a size names a term that is not there")
+    raise ValueError("a size is neither a number nor a term")
+
+
+def terms_from_json(told: Any) -> list[Term]:
+    """The terms that `Program.to_json` wrote.
+
+    Raises:
+        ValueError: there is anything that it does not write.
+    """
+    if not isinstance(told, list) or len(told) > _MOST_TERMS:
+        raise ValueError("no list of terms")
+    terms: list[Term] = []
+    for each in told:
+        match each:
+            case [str() as name, int() as axis] if axis >= 0:
+                term = Term(len(terms), None, source=(name, axis))
+            case [str() as function, str() as layer, list() as arguments]:
+                if _ARITIES.get(function) != len(arguments):
+                    raise ValueError(f"no function {function!r} of {len(arguments)} sizes")
+                sizes = tuple(size_from_json(size, terms) for size in arguments)
+                term = Term(len(terms), FUNCTIONS[function], sizes, layer=layer)
+            case _:
+                raise ValueError("no term")
+        terms.append(term)
+    return terms
+
+
+def _term_to_json(term: Term, places: Mapping[Term, int]) -> list[Any]:
+    if term.source is not None:
+        return [*term.source]
+    if term.function not in _NAMES:
+        raise ValueError(f"{term.function} has no name")
+    return [
+        _NAMES[term.function],
+        term.layer,
+        [size_to_json(size, places) for size in term.arguments],
+    ]

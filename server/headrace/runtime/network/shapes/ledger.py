@@ -6,10 +6,20 @@ import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from headrace.runtime.errors import InvalidArgument
-from headrace.runtime.network.shapes.formulas import Misfit, Program, Size, number_of
+from headrace.runtime.network.shapes.formulas import (
+    Misfit,
+    Program,
+    Size,
+    Term,
+    number_of,
+    size_from_json,
+    size_to_json,
+    terms_from_json,
+)
 
 _REMEMBERED: Final = 1024
 """The most tuples of shapes of a network whose verdict is remembered. A tuple takes some hundred
@@ -38,6 +48,11 @@ class Requirement(NamedTuple):
 AT_LEAST: Final = operator.ge
 AT_MOST: Final = operator.le
 EQUAL: Final = operator.eq
+RELATIONS: Final[Mapping[str, Holds]] = MappingProxyType(
+    {"at least": AT_LEAST, "at most": AT_MOST, "equal": EQUAL}
+)
+"""What requirements may ask of two sizes, by the name that it has in data."""
+_NAMES: Final = {relation: name for name, relation in RELATIONS.items()}
 
 
 class Ledger:
@@ -57,6 +72,33 @@ class Ledger:
         self._program = Program(size for requirement in requirements for size in requirement[3:])
         self._lock = threading.Lock()
         self._verdicts: OrderedDict[_Key, str | None] = OrderedDict()
+
+    def to_json(self) -> dict[str, Any]:
+        """The ledger as data, without the verdicts.
+
+        Raises:
+            ValueError: it has a function or a relation that has no name.
+        """
+        places = self._program.places
+        return {
+            "terms": self._program.to_json(),
+            "requirements": [
+                _requirement_to_json(requirement, places) for requirement in self._requirements
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, told: Any) -> Self:
+        """The ledger that `to_json` wrote. It never judges by something that it does not know.
+
+        Raises:
+            ValueError: there is anything that `to_json` does not write.
+        """
+        match told:
+            case {"terms": terms, "requirements": [*requirements]}:
+                known = terms_from_json(terms)
+                return cls(tuple(_requirement_from_json(each, known) for each in requirements))
+        raise ValueError("no ledger")
 
     def check(self, inputs: Mapping[str, Any]) -> None:
         """
@@ -93,3 +135,20 @@ class Ledger:
             ):
                 return f"layer {requirement.layer!r}: {requirement.reason}"
         return None
+
+
+def _requirement_to_json(requirement: Requirement, places: Mapping[Term, int]) -> list[Any]:
+    layer, reason, holds, one, other = requirement
+    if holds not in _NAMES:
+        raise ValueError(f"{holds} has no name")
+    return [layer, reason, _NAMES[holds], size_to_json(one, places), size_to_json(other, places)]
+
+
+def _requirement_from_json(told: Any, terms: list[Term]) -> Requirement:
+    match told:
+        case [str() as layer, str() as reason, str() as relation, one, other]:
+            if relation not in RELATIONS:
+                raise ValueError(f"no relation {relation!r}")
+            sizes = size_from_json(one, terms), size_from_json(other, terms)
+            return Requirement(layer, reason, RELATIONS[relation], *sizes)
+    raise ValueError("no requirement")
