@@ -248,3 +248,62 @@ def test_virtual_devices_have_their_networks_from_the_cache(tmp_path: Path) -> N
             server.unload("one", "two")
         assert server.total("headrace_cache_refused_total") == 0
         assert server.stop() == 0, server.log()
+
+
+@pytest.mark.parametrize("apart", [(), ("--isolate-devices",)], ids=["together", "isolated"])
+def test_networks_on_cpu_come_from_the_cache_after_a_restart(
+    tmp_path: Path, apart: tuple[str, ...]
+) -> None:
+    """A repository's, and a client's. They say, answer and refuse the same."""
+    case, mapped = networks.mlp(), networks.image()
+    for name, given, device in [
+        ("plain", case, "CPU"),
+        ("warm", mapped, "CPU"),
+        ("parted", mapped, "HETERO:CPU"),
+    ]:
+        folder = tmp_path / "repository" / name
+        folder.mkdir(parents=True)
+        (folder / "model.onnx").write_bytes(given.model.SerializeToString())
+        (folder / "network.toml").write_text(f'device = "{device}"\n[warmup]\ncount = 1\n')
+    options = (
+        *("--devices", "CPU,HETERO", "--model-repository", str(tmp_path / "repository")),
+        *("--cache-dir", str(tmp_path / "cache"), "--state-dir", str(tmp_path / "state"), *apart),
+    )
+    names = ["given", "parted", "plain", "warm"]
+    told, cached, staged = [], [], []
+    for start in range(3):
+        with Server(*options) as server:
+            if not start:
+                server.load(case, "CPU", "given")
+            until(lambda server=server: server.networks() == names, "all are loaded")
+            infos = [_told(server, name) for name in names]
+            cached.append([info.from_cache for info, _ in infos])
+            staged.append([note for info, _ in infos for note in info.notes if "by stage" in note])
+            told.append([_lasting(info, layers) for info, layers in infos])
+            for name, given in zip(names, (case, mapped, case, mapped), strict=True):
+                assert_same_outputs(server.infer(name, given.inputs), given.expected(), 1e-4)
+                with pytest.raises(grpc.RpcError) as refused:
+                    server.infer(name, {port: array[:, :1] for port, array in given.inputs.items()})
+                assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            source = pb.ModelSource(repository="plain")
+            asked = pb.QueryNetworkRequest(device="CPU", model=source)
+            query = server.stub.QueryNetwork(asked, timeout=CALL_SECONDS)
+            assert set(query.supported_layers) == set(case.network.layer_names)
+            assert server.stop() == 0, server.log()
+    assert told[0] == told[1] == told[2]
+    assert not cached[0][names.index("plain")]
+    assert cached[1] == cached[2] == [True] * len(names)
+    if not apart:
+        assert any("transform" in note for note in staged[0])
+        assert not any("transform" in note or "check" in note for note in staged[2][2:])
+
+
+def _told(server: Server, name: str) -> tuple[pb.NetworkInfo, list[pb.ExecutableLayer]]:
+    reply = server.stub.GetNetwork(pb.GetNetworkRequest(name=name), timeout=CALL_SECONDS)
+    return reply.info, list(reply.layers)
+
+
+def _lasting(info: pb.NetworkInfo, layers: list[pb.ExecutableLayer]) -> Any:
+    """What a network says of itself in every server."""
+    ports = [str(port) for port in (*info.inputs, *info.outputs)]
+    return ports, changes(info), dict(info.config), [str(layer) for layer in layers]

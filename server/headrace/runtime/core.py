@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.cache.models import KnownModels
 from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.config import replicas
 from headrace.runtime.config.device_name import DeviceName, resolve
@@ -109,6 +110,7 @@ class Core:
         asker: Callable[[], Asker] = current_asker,
     ) -> None:
         self.limits = limits or Limits()
+        self.models = KnownModels(cache, self.limits)
         self.counters = Counters(cache.counters if cache is not None else None)
         self.states = DeviceStates()
         self.plugins = PluginRegistry()

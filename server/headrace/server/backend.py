@@ -108,7 +108,7 @@ class ServerCore:
         self._elsewhere = hosting.elsewhere
         self._loop = asyncio.get_running_loop()
         self.mirror = repository_mirror(settings)
-        files = repository_files(settings, limits, self.mirror)
+        files = repository_files(settings, limits, self.mirror, self.core.models)
         self.repository = Repository(self.core, files, self.network_changed)
         self.catalogue = Catalogue(self.core, self.network_changed)
         self._poller = Poller(self.repository, settings.repository_poll_seconds, self.mirror)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.cache.models import KnownModels
 from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.errors import InvalidArgument
 from headrace.runtime.intake.limits import Limits
@@ -119,15 +120,17 @@ def files_beside(settings: Settings) -> tuple[str, ...]:
     return (config.rpartition("/")[2],) if isinstance(config, str) else ()
 
 
-def repository_files(settings: Settings, limits: Limits, mirror: Mirror | None) -> RepositoryFiles:
+def repository_files(
+    settings: Settings, limits: Limits, mirror: Mirror | None, models: KnownModels | None = None
+) -> RepositoryFiles:
     """What reads the model repository: the folder of the settings, or the copy of a store."""
     root, config = settings.model_repository, settings.ovms_config
     if mirror is not None:
         config = mirror.root / files_beside(settings)[0] if isinstance(config, str) else config
-        return RepositoryFiles(mirror.root, limits, config, mirror)
+        return RepositoryFiles(mirror.root, limits, config, mirror, models)
     assert not isinstance(root, str), "a store has a mirror"
     assert not isinstance(config, str), "checked with the settings"
-    return RepositoryFiles(root, limits, config)
+    return RepositoryFiles(root, limits, config, models=models)
 
 
 def weight_files(settings: Settings, key: bytes, cache: NetworkCache | None) -> WeightFiles | None:

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import onnx_ir as ir
 
-from headrace.plugins.cpu.backend import custom_ops, saturation
+from headrace.plugins.cpu.backend import custom_ops, packed, saturation
 from headrace.plugins.cpu.backend.repairs import needs_repair, repair
-from headrace.plugins.cpu.backend.session import Provider
+from headrace.plugins.cpu.backend.session import OnnxRuntimeSession, Provider, SessionSettings
 from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.claims import contributed, refusals, texts
-from headrace.plugins.cpu.claims.apart import refused, why_apart
+from headrace.plugins.cpu.claims.apart import may_run_apart, refused, why_apart
 from headrace.plugins.cpu.config import SCHEMA
 from headrace.plugins.cpu.executable_network import SessionNetwork
 from headrace.plugins.cpu.guards import guard_layers
 from headrace.plugins.cpu.guards.guards import guard, needs_guard
+from headrace.plugins.cpu.guards.network import GuardedNetwork, keeps_int8, work_of
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
-from headrace.plugins.cpu.session_plugin import Open, SessionPlugin
+from headrace.plugins.cpu.session_plugin import Open, OpenWith, SessionPlugin
 from headrace.plugins.cpu.support import OnnxRuntimeTrials
 from headrace.plugins.cpu.transformations import TRANSFORMATIONS, notes_on_float64
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
 from headrace.runtime.config.standard_keys import DISABLE_TRANSFORMATIONS, ISOLATION
+from headrace.runtime.device.cached_load import MakeNetwork
 from headrace.runtime.device.compiled_plugin import Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
-from headrace.runtime.device.load import Load
+from headrace.runtime.device.load import Load, LoadResult
 from headrace.runtime.device.metrics import Metric
 from headrace.runtime.device.plugin import AS_IT_IS
 from headrace.runtime.device.services import Services
@@ -42,34 +45,10 @@ from headrace.runtime.network.data_oblivious import is_data_oblivious
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.shapes.ledger import Ledger
 from headrace.runtime.network.type_inference import infer_types
-from headrace.runtime.network.work import multiply_adds
 from headrace.runtime.system.processors import usable_processors
 from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
-
-
-class GuardedNetwork(Network):
-    """A network as the backend gets it.
-
-    Attributes:
-        is_oblivious: whether no value decides which memory a run touches.
-        certain: the outputs of such a network that have the declared shape in every run.
-        ledger: judges the shapes of requests; None if the network takes all that it declares.
-    """
-
-    def __init__(
-        self,
-        model: ir.Model,
-        notes: tuple[str, ...],
-        is_oblivious: bool,
-        certain: Collection[str],
-        ledger: Ledger | None,
-    ) -> None:
-        super().__init__(model, notes=notes)
-        self.is_oblivious = is_oblivious
-        self.certain = certain
-        self.ledger = ledger
 
 
 class CpuPlugin(SessionPlugin):
@@ -80,6 +59,7 @@ class CpuPlugin(SessionPlugin):
     # network is better.
     capabilities = ("FP32", "FP64", "INT8")
     compile_checks_support = True
+    imports_native = True
     path: ClassVar[str] = "headrace.plugins.cpu:create_plugin"
 
     def __init__(self, name: str, services: Services, config: Mapping[str, str]) -> None:
@@ -175,10 +155,9 @@ class CpuPlugin(SessionPlugin):
     def _provider(self, config: Configuration) -> Provider:
         return Provider(libraries=custom_ops.libraries(config))
 
-    def _provider_of(self, model: ir.Model, config: Configuration) -> Provider:
-        optional = not config.get(DISABLE_TRANSFORMATIONS)
-        kept = optional and saturation.saturates() and saturation.keeps_int8(model)
-        return replace(self._provider(config), keeps_int8=kept)
+    def _provider_of(self, network: Network, config: Configuration) -> Provider:
+        kept = not config.get(DISABLE_TRANSFORMATIONS) and saturation.saturates()
+        return replace(self._provider(config), keeps_int8=kept and keeps_int8(network))
 
     def _refusals(self, model: ir.Model) -> Support:
         refusal = super()._refusals(model)
@@ -206,13 +185,67 @@ class CpuPlugin(SessionPlugin):
         why = network.derived("certain failure", lambda: _certain_failure(network.model))
         if why is not None:
             raise FailedPrecondition(why, field="model")
-        work = network.derived(multiply_adds, lambda: multiply_adds(network))
-        at_once = min(hints.streams(config, work), self.streams())
-        compiled = super()._compile(network, hints.chosen(config, at_once, work), token)
+        return super()._compile(network, self._chosen(network, config), token)
+
+    def _reopen(
+        self, native: bytes, network: MakeNetwork, config: Configuration, token: CancelToken
+    ) -> SessionNetwork:
+        """Opens the file of weights that the network had, without its graph."""
+        functions = self._extensions.functions()
+
+        def whole() -> Network:
+            if self._extensions.functions() != functions:
+                raise FailedPrecondition(
+                    f"{self.name} was given operators since the network was loaded, so its graph "
+                    "cannot be told; load it again",
+                    field="network",
+                )
+            return network()
+
+        try:
+            entry = json.loads(native)
+            if entry["isolated"] is not self._is_isolated:  # other layers are refused there
+                raise ValueError("it was made in another kind of process")
+            known = GuardedNetwork.from_json(entry["network"], whole)
+            digest, is_safe = str(entry["weights"]), entry["optimized"] is True
+        except (KeyError, TypeError, ValueError) as error:
+            raise FailedPrecondition(f"it cannot be used: {error}", field="blob") from error
+
+        def open_session(provider: Provider, settings: SessionSettings) -> OnnxRuntimeSession:
+            files = self._weight_files(config)
+            opened = packed.open_kept(digest, is_safe, provider, settings, token, files)
+            if opened is None:
+                raise FailedPrecondition("its weights are not in the cache", field="blob")
+            return opened
+
+        return self._made(
+            known,
+            lambda: self._compatibility.lowered(known.model),
+            self._chosen(known, config),
+            open_session,
+        )
+
+    def _made(
+        self,
+        network: Network,
+        readable: Callable[[], ir.Model],
+        config: Configuration,
+        open_session: OpenWith,
+    ) -> SessionNetwork:
+        made = super()._made(network, readable, config, open_session)
+        made.is_isolated = self._is_isolated
         if isinstance(network, GuardedNetwork):
-            compiled.inputs_may_change = network.is_oblivious
-            compiled.ledger = network.ledger
-        return compiled
+            made.inputs_may_change = network.is_oblivious
+            made.ledger = network.ledger
+        return made
+
+    def _notes(self, made: LoadResult, network: MakeNetwork) -> tuple[str, ...]:
+        return made.network.network.notes if made.restored else super()._notes(made, network)
+
+    def _chosen(self, network: Network, config: Configuration) -> Configuration:
+        """The configuration with the streams and threads that the network has work for."""
+        work = work_of(network)
+        return hints.chosen(config, min(hints.streams(config, work), self.streams()), work)
 
     def _runs(
         self,
@@ -223,7 +256,7 @@ class CpuPlugin(SessionPlugin):
         open_session: Open,
     ) -> Runs:
         certain = network.certain if isinstance(network, GuardedNetwork) else ()
-        provider = self._provider_of(network.model, config)
+        provider = self._provider_of(network, config)
         return HostRuns(open_session(provider), conversion, certain)
 
     def _at_once(self, config: Configuration) -> int:
@@ -243,7 +276,9 @@ def _certain_failure(model: ir.Model) -> str | None:
 
 
 def _why_apart(network: Network) -> str | None:
-    return network.derived("apart", lambda: why_apart(network.model))
+    if may_run_apart(network):
+        return network.derived("apart", lambda: why_apart(network.model))
+    return None
 
 
 def _changes_functions(model: ir.Model) -> bool:

@@ -15,14 +15,17 @@ from headrace.plugins.cpu.backend.compatibility import Compatibility, identity
 from headrace.plugins.cpu.backend.session import OnnxRuntimeSession, Provider, SessionSettings
 from headrace.plugins.cpu.backend.tensors import TensorConversion
 from headrace.plugins.cpu.claims import refusals
-from headrace.plugins.cpu.executable_network import SessionNetwork, replaceable
+from headrace.plugins.cpu.executable_network import SessionNetwork
+from headrace.plugins.cpu.guards.network import replaceable
 from headrace.plugins.cpu.running.arena import Arena
 from headrace.plugins.cpu.running.profiling import Profiler
 from headrace.plugins.cpu.running.runs import HostRuns, Runs
 from headrace.plugins.cpu.support import LayerSupport, OnnxRuntimeTrials
+from headrace.runtime.cache.weights import WeightFiles
 from headrace.runtime.config.key import config_field
 from headrace.runtime.config.schema import Configuration
 from headrace.runtime.config.standard_keys import CACHE_DIR
+from headrace.runtime.device.cached_load import MakeNetwork
 from headrace.runtime.device.compiled_plugin import CompiledPlugin, Support
 from headrace.runtime.device.load import LoadResult
 from headrace.runtime.device.services import Services
@@ -46,6 +49,8 @@ _NOT_OPTIMIZED: Final = (
 
 Open: TypeAlias = Callable[[Provider], OnnxRuntimeSession]
 """Opens a session of the network that is being compiled."""
+OpenWith: TypeAlias = Callable[[Provider, SessionSettings], OnnxRuntimeSession]
+"""The same, with settings."""
 
 
 class SessionPlugin(CompiledPlugin):
@@ -68,8 +73,8 @@ class SessionPlugin(CompiledPlugin):
     def _provider(self, config: Configuration) -> Provider:
         """The provider that runs networks with this configuration."""
 
-    def _provider_of(self, model: ir.Model, config: Configuration) -> Provider:
-        """The provider that runs this model: one for all, unless a sub-class overrides this."""
+    def _provider_of(self, network: Network, config: Configuration) -> Provider:
+        """The provider that runs this network: one for all, unless a sub-class overrides this."""
         return self._provider(config)
 
     @abstractmethod
@@ -102,7 +107,7 @@ class SessionPlugin(CompiledPlugin):
         open_session: Open,
     ) -> Runs:
         """How requests run: all of them in one session, unless a sub-class overrides this."""
-        return HostRuns(open_session(self._provider_of(network.model, config)), conversion)
+        return HostRuns(open_session(self._provider_of(network, config)), conversion)
 
     # -- networks --
 
@@ -137,23 +142,41 @@ class SessionPlugin(CompiledPlugin):
             ("readable", self), lambda: self._compatibility.lowered(network.model)
         )
         source = network.derived(("source", self), lambda: session.source_of(readable))
+        files = self._weight_files(config)
+
+        def open_session(provider: Provider, settings: SessionSettings) -> OnnxRuntimeSession:
+            return packed.open_source(source, provider, settings, token, files)
+
+        made = self._made(network, lambda: readable, config, open_session)
+        release_memory()  # frees 200 MB of a load of 310 MB, in 5 ms
+        return made
+
+    def _weight_files(self, config: Configuration) -> WeightFiles | None:
+        return self.services.weights if config.get(CACHE_DIR) else None
+
+    def _made(
+        self,
+        network: Network,
+        readable: Callable[[], ir.Model],
+        config: Configuration,
+        open_session: OpenWith,
+    ) -> SessionNetwork:
+        """Makes a network of the sessions that `open_session` opens.
+
+        Args:
+            readable: makes the model as the backend reads it, for a request that is profiled.
+        """
         conversion = TensorConversion((*network.inputs, *replaceable(network)), network.outputs)
         share = self._at_once(config)
         threads = self._threads(config, share)
-
-        files = self.services.weights if config.get(CACHE_DIR) else None
         sessions: list[OnnxRuntimeSession] = []
 
-        def open_session(provider: Provider) -> OnnxRuntimeSession:
-            settings = SessionSettings(threads=threads)
-            opened = packed.open_source(source, provider, settings, token, files)
-            sessions.append(opened)
-            return opened
+        def opened(provider: Provider) -> OnnxRuntimeSession:
+            sessions.append(open_session(provider, SessionSettings(threads=threads)))
+            return sessions[-1]
 
-        runs = self._runs(network, config, share, conversion, open_session)
-        release_memory()  # frees 200 MB of a load of 310 MB, in 5 ms
-        provider = self._provider_of(network.model, config)
-        profiler = Profiler(network.model, readable, provider, threads)
+        runs = self._runs(network, config, share, conversion, opened)
+        profiler = Profiler(network, readable, self._provider_of(network, config), threads)
         executor, shown = self.executor(config), self._shown(config, share)
         arena = Arena(self.services.timer, sessions)
         compiled = self.network_class(
@@ -167,6 +190,7 @@ class SessionPlugin(CompiledPlugin):
             arena,
         )
         compiled.optimized = all(each.optimized for each in sessions)
+        compiled.kept = sessions[0].digest if len(sessions) == 1 else ""
         return compiled
 
     def _refused(self, network: Network) -> list[UnsupportedLayer]:
@@ -177,11 +201,19 @@ class SessionPlugin(CompiledPlugin):
             if (reason := refusal(node)) is not None
         ]
 
-    def _anew(self, network: Network, config: Configuration, token: CancelToken) -> LoadResult:
-        made = super()._anew(network, config, token)
-        if isinstance(made.network, SessionNetwork) and not made.network.optimized:
-            return replace(made, notes=(*made.notes, _NOT_OPTIMIZED))
-        return made
+    def _anew(self, network: MakeNetwork, config: Configuration, token: CancelToken) -> LoadResult:
+        return _noted(super()._anew(network, config, token))
+
+    def _restore(
+        self, native: bytes, network: MakeNetwork, config: Configuration, token: CancelToken
+    ) -> LoadResult:
+        return _noted(super()._restore(native, network, config, token))
+
+
+def _noted(made: LoadResult) -> LoadResult:
+    if isinstance(made.network, SessionNetwork) and not made.network.optimized:
+        return replace(made, notes=(*made.notes, _NOT_OPTIMIZED))
+    return made
 
 
 def _check_libraries(libraries: tuple[str, ...]) -> None:

@@ -19,6 +19,7 @@ from headrace.plugins.openvino.start import FirstUse, installed_version, start_o
 from headrace.runtime.config import hints
 from headrace.runtime.config.schema import Configuration, Range
 from headrace.runtime.config.standard_keys import DEVICE_ID, INFERENCE_PRECISION_HINT
+from headrace.runtime.device.cached_load import MakeNetwork
 from headrace.runtime.device.compiled_plugin import Support
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.load import LoadResult
@@ -160,10 +161,10 @@ class CompilingPlugin(OpenVinoDevice):
         )
 
     def _restore(
-        self, native: bytes, network: Network, config: Configuration, token: CancelToken
+        self, native: bytes, network: MakeNetwork, config: Configuration, token: CancelToken
     ) -> LoadResult:
         """OPENVINO says what happens with bytes that the backend does not accept."""
-        return LoadResult(self._import(network, native, config, token), restored=True)
+        return LoadResult(self._reopen(native, network, config, token), restored=True)
 
     # -- inside --
 

@@ -1,1 +1,1 @@
-"""Compiled networks and weights, kept on disk."""
+"""Compiled networks, weights, and what is known of models, kept on disk."""

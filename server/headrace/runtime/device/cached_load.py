@@ -27,8 +27,10 @@ from headrace.runtime.network.network import Network
 
 _log = logging.getLogger(__name__)
 
-Compile: TypeAlias = Callable[[Network, Configuration, CancelToken], LoadResult]
-Restore: TypeAlias = Callable[[bytes, Network, Configuration, CancelToken], LoadResult]
+MakeNetwork: TypeAlias = Callable[[], Network]
+"""Makes the network as the device gets it, each time the same one."""
+Compile: TypeAlias = Callable[[MakeNetwork, Configuration, CancelToken], LoadResult]
+Restore: TypeAlias = Callable[[bytes, MakeNetwork, Configuration, CancelToken], LoadResult]
 
 
 def cached(
@@ -76,8 +78,13 @@ class CachedLoad:
     restore: Restore
     compile_anew: Compile
 
-    def __call__(self, network: Network, config: Configuration, token: CancelToken) -> LoadResult:
+    def __call__(
+        self, network: MakeNetwork, config: Configuration, token: CancelToken
+    ) -> LoadResult:
         """
+        Args:
+            network: called if the network is compiled, or its bytes cannot be used without it.
+
         Raises:
             Unavailable: the device is down.
             Whatever `compile_anew` raises, or the token's error.
@@ -110,7 +117,9 @@ class _Load:
     folder: str
     notes: list[str] = field(default_factory=list)
 
-    def __call__(self, network: Network, config: Configuration, token: CancelToken) -> LoadResult:
+    def __call__(
+        self, network: MakeNetwork, config: Configuration, token: CancelToken
+    ) -> LoadResult:
         key = self._key()
         if key is None:
             return self.how.compile_anew(network, config, token)
@@ -137,7 +146,7 @@ class _Load:
             return None
 
     def _restored(
-        self, key: CacheKey, network: Network, config: Configuration, token: CancelToken
+        self, key: CacheKey, network: MakeNetwork, config: Configuration, token: CancelToken
     ) -> LoadResult | None:
         """The restored network; None if there is no entry, or the entry cannot be used."""
         try:

@@ -11,7 +11,7 @@ import platform
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar, Protocol, TypeAlias
 
 import onnx_ir as ir
@@ -21,7 +21,7 @@ from headrace.runtime.config.standard_keys import (
     DISABLE_TRANSFORMATIONS,
     INFERENCE_PRECISION_HINT,
 )
-from headrace.runtime.device.cached_load import Compile, cached
+from headrace.runtime.device.cached_load import Compile, MakeNetwork, cached
 from headrace.runtime.device.device import Device
 from headrace.runtime.device.executable_network import ExecutableNetwork
 from headrace.runtime.device.extensions import Extensions
@@ -115,10 +115,7 @@ class CompiledPlugin(Device):
         Raises:
             InvalidArgument: the network or the device has no use for an option.
         """
-        if options.affinities:
-            raise InvalidArgument(
-                f"{self.name} runs whole networks; affinities are for HETERO", field="affinities"
-            )
+        self._refuse_affinities(options)
         optional = not config.get(DISABLE_TRANSFORMATIONS)
         half = config.get(INFERENCE_PRECISION_HINT) == "f16"
         functions = self._extensions.functions()
@@ -174,39 +171,56 @@ class CompiledPlugin(Device):
 
     # -- inside --
 
-    def _anew(self, network: Network, config: Configuration, token: CancelToken) -> LoadResult:
-        return LoadResult(self._compile(network, config, token))
+    def _anew(self, network: MakeNetwork, config: Configuration, token: CancelToken) -> LoadResult:
+        return LoadResult(self._compile(network(), config, token))
 
     def _restore(
-        self, native: bytes, network: Network, config: Configuration, token: CancelToken
+        self, native: bytes, network: MakeNetwork, config: Configuration, token: CancelToken
     ) -> LoadResult:
         """Makes the network from the backend's own bytes. It compiles the network if the backend
         does not accept the bytes, for example because its driver has changed."""
         try:
-            return LoadResult(self._import(network, native, config, token), restored=True)
+            return LoadResult(self._reopen(native, network, config, token), restored=True)
         except HeadraceError as error:
             if token.error is not None or isinstance(error, Unavailable):
                 raise  # nobody waits, or the device is down: the bytes are not at fault
-            compiled = self._compile(network, config, token)
+            compiled = self._compile(network(), config, token)
             return LoadResult(compiled, (f"compiled anew: {error.message}",))
+
+    def _reopen(
+        self, native: bytes, network: MakeNetwork, config: Configuration, token: CancelToken
+    ) -> ExecutableNetwork:
+        """As `_import`. A device whose bytes say all of a network overrides it, so that the network
+        need not be transformed."""
+        return self._import(network(), native, config, token)
 
     def _compile_checked(self, load: Load, config: Configuration, make: Compile) -> LoadResult:
         network = load.network
-        with load_stage("transform"):
-            transformed = self._transformed(network, config, load.options)
+        self._refuse_affinities(load.options)  # also of a network that comes from the cache
+
+        @cache
+        def transformed() -> Network:
+            with load_stage("transform"):
+                return self._transformed(network, config, load.options)
+
         if not self.compile_checks_support:
-            self._refuse_unsupported(network, transformed, config)
+            self._refuse_unsupported(network, transformed(), config)
         try:
             made = make(transformed, config, load.token)
         except HeadraceError as error:
             if isinstance(error, InvalidArgument | FailedPrecondition | Internal):
-                self._refuse_unsupported(network, transformed, config)
+                self._refuse_unsupported(network, transformed(), config)
             if isinstance(error, Internal):
                 raise InvalidModel(error.message, field="model") from error
             raise
-        for note in transformed.notes:
+        notes = self._notes(made, transformed)
+        for note in notes:
             _log.info("a network on %s: %s", self.name, note)
-        return replace(made, notes=(*transformed.notes, *made.notes))
+        return replace(made, notes=(*notes, *made.notes))
+
+    def _notes(self, made: LoadResult, network: MakeNetwork) -> tuple[str, ...]:  # noqa: ARG002
+        """What the transformation changed that may show in results."""
+        return network().notes
 
     def _transformed(
         self, network: Network, config: Configuration, options: NetworkOptions
@@ -217,6 +231,12 @@ class CompiledPlugin(Device):
             ("transformed", self, config, given, tuple(self._extensions.functions())),
             lambda: self.transform_network(network, config, options),
         )
+
+    def _refuse_affinities(self, options: NetworkOptions) -> None:
+        if options.affinities:
+            raise InvalidArgument(
+                f"{self.name} runs whole networks; affinities are for HETERO", field="affinities"
+            )
 
     def _refuse_unsupported(
         self, network: Network, transformed: Network, config: Configuration

@@ -42,7 +42,6 @@ from headrace.runtime.metrics.device_counters import DeviceCounters
 from headrace.runtime.metrics.statistics import Statistics
 from headrace.runtime.network.graph import RunningShape, RunningSubgraph
 from headrace.runtime.network.network import Layer, Network, Port
-from headrace.runtime.network.random_layers import random_layers
 
 _NUMBERS: Final = itertools.count(1)
 _NOTHING = Network(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
@@ -292,7 +291,7 @@ class ExecutableNetwork:
 
     def random_layers(self) -> tuple[str, ...]:
         """The layers that give other outputs for the same inputs the next time."""
-        return random_layers(self.network.model)
+        return self.network.random_layers
 
     def sources(self) -> tuple[int, ...] | None:
         """What the outputs of a request follow from besides its inputs: the `number` of each other

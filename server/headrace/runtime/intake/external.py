@@ -26,6 +26,11 @@ class ExternalFiles:
     def __init__(self, most_bytes: int = 0) -> None:
         self.most_bytes = most_bytes
 
+    @property
+    def are_used(self) -> bool:
+        """Whether a tensor lies in one of the files."""
+        return False
+
     def find(self, location: str, what: str) -> memoryview:
         """The bytes of the file in which the tensor `what` lies.
 
@@ -59,6 +64,10 @@ class FilesInFolder(ExternalFiles):
         self._limits = limits
         self._mapped = mapped
         self._files: dict[Path, memoryview] = {}
+
+    @property
+    def are_used(self) -> bool:
+        return bool(self._files)
 
     def find(self, location: str, what: str) -> memoryview:
         if not is_inside(location):

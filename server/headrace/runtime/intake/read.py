@@ -25,7 +25,7 @@ from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.load_stages import load_stage
 from headrace.runtime.system.mapped_files import MappedFiles
 
-__all__ = ["Limits", "from_bytes", "from_file"]
+__all__ = ["Limits", "from_bytes", "from_file", "read_file"]
 
 
 def from_bytes(
@@ -59,24 +59,34 @@ def from_bytes(
 
 
 def from_file(
-    path: Path,
-    folder: Path,
+    data: Buffer,
     limits: Limits,
-    files: MappedFiles | None = None,
+    files: MappedFiles,
+    external: FilesInFolder,
     *,
     spooled: bool = False,
     notes: list[str] | None = None,
-    root: Path | None = None,
 ) -> ir.Model:
-    """Reads a model from a file in `folder`. Its external data may be in `folder` and below. If the
-    model is a link, it may lead to any place in `root`, or without `root` in `folder`.
-
-    It reads the model file and maps the files of external data. To replace a mapped file, rename
+    """The model of a file's bytes. Its external data is mapped. To replace a mapped file, rename
     another file over it. Writing into a mapped file changes the weights of a loaded network, and
-    shortening a mapped file ends the server. `files`, `spooled` and `notes` are as in `from_bytes`.
+    shortening a mapped file ends the server.
+
+    Args:
+        external: where its external data may be.
+        files, spooled, notes: as in `from_bytes`.
 
     Raises:
-        InvalidModel: as `from_bytes`, or a file cannot be read or is outside `folder`.
+        InvalidModel: as `from_bytes`, or a file cannot be read or is outside its folder.
+    """
+    return _model(data, limits, files, spooled, external, notes)
+
+
+def read_file(path: Path, folder: Path, limits: Limits, root: Path | None = None) -> bytes:
+    """The bytes of a model file in `folder`. If it is a link, it may lead to any place in `root`,
+    or without `root` in `folder`.
+
+    Raises:
+        InvalidModel: the file cannot be read, is too large, or is outside `folder`.
     """
     try:
         resolved = Path(os.path.realpath(path, strict=True))
@@ -93,14 +103,11 @@ def from_file(
                 "external data",
                 field="model",
             )
-        data = resolved.read_bytes()
+        return resolved.read_bytes()
     except OSError as error:
         # Leave out the error's file name, so that clients do not see the server's folders.
         why = error.strerror or error
         raise InvalidModel(f"{path.name!r} cannot be read: {why}", field="model") from error
-    files = MappedFiles() if files is None else files
-    external = FilesInFolder(folder, path.parent, limits, files)
-    return _model(data, limits, files, spooled, external, notes)
 
 
 def _model(

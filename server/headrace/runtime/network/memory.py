@@ -35,14 +35,15 @@ class Weights:
     """Weak references to the tensors of a network.
 
     Args:
-        network: None has no tensors and no layers. Those of a network that is kept for later loads
-            are not looked for.
+        network: None has no tensors and no layers. Those of a network that is kept for later loads,
+            or whose model was never read, are not looked for.
         stays: whether the network itself is kept for a later load. What was made of it is not.
     """
 
     def __init__(self, network: Network | None, *, stays: bool = False) -> None:
         self._stays = network if stays else None
         free = network is not None and not network.is_kept and not stays
+        free = free and network is not None and network.is_read
         large = network is not None and free and network.weight_bytes > _LARGE_BYTES
         self._tensors = _tensors(network) if network is not None and large else []
         self._layers = 0 if network is None else network.size

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from threading import RLock
+from typing import Any, Literal, Self, TypeAlias, TypeVar, cast
 
 import onnx_ir as ir
 
 from headrace.runtime.intake import naming, onnx_bytes, provenance
 from headrace.runtime.intake import read as intake
+from headrace.runtime.intake.external import FilesInFolder
 from headrace.runtime.intake.read import Limits
 from headrace.runtime.intake.zip_maps import CLASSES, Classes, from_metadata
 from headrace.runtime.network.constants import tensor_of
+from headrace.runtime.network.random_layers import random_layers
 from headrace.runtime.system.buffers import Buffer, joined
 from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.mapped_files import MappedFiles
@@ -58,6 +62,18 @@ class Port:
         return sizes if len(sizes) == len(self.shape) else None
 
 
+def port_to_json(port: Port) -> list[Any]:
+    shape = None if port.shape is None else list(port.shape)
+    classes = list(port.classes)
+    return [port.name, port.dtype.value, shape, port.kind, port.optional, port.layout, classes]
+
+
+def port_from_json(facts: list[Any]) -> Port:
+    name, dtype, shape, kind, optional, layout, classes = facts
+    shape = None if shape is None else tuple(shape)
+    return Port(name, ir.DataType(dtype), shape, kind, optional, layout, tuple(classes))
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """A node of a network, or of the graph that a device made from the network.
@@ -75,6 +91,18 @@ class Layer:
     origins: tuple[str, ...] = ()
 
 
+def layer_to_json(layer: Layer) -> list[Any]:
+    return [
+        *(layer.name, layer.op_type, layer.domain, layer.device),
+        *(list(layer.inputs), list(layer.outputs), list(layer.origins)),
+    ]
+
+
+def layer_from_json(facts: list[Any]) -> Layer:
+    name, op_type, domain, device, inputs, outputs, origins = facts
+    return Layer(name, op_type, domain, device, tuple(inputs), tuple(outputs), tuple(origins))
+
+
 class Network:
     """A model that must not change. To change it, `clone` it and change the clone's `model` before
     you read any other property of the clone, because the properties are cached.
@@ -86,17 +114,70 @@ class Network:
         notes: changes to the network as it was given that may show in its results, and what lay
             beside it and has no effect.
         is_kept: whether somebody keeps the network for later loads, with all that is made of it.
+        is_self_contained: whether none of its weights lie in files beside the model.
     """
+
+    is_self_contained = True
+    _read: Callable[[], Network]  # until the model is read, as `_reading`
+    _reading: AbstractContextManager[object]
 
     def __init__(
         self, model: ir.Model, files: MappedFiles | None = None, notes: tuple[str, ...] = ()
     ) -> None:
         """Takes ownership of `model`. Its layers must have unique names. Its tensors may lie in
         `files`."""
-        self.model = watched(model)
+        self._model: ir.Model | None = watched(model)
         self.notes = notes
         self._files = files
         self._derived: dict[Hashable, Any] | None = None
+
+    @classmethod
+    def unread(
+        cls,
+        read: Callable[[], Network],
+        facts: Mapping[str, Any],
+        files: MappedFiles | None = None,
+    ) -> Self:
+        """A network whose model is read when somebody asks for it. What is known of it without its
+        model must be what its model says.
+
+        Args:
+            read: returns the network, each time the same one. It may raise as a load does.
+            facts: the values of some of its properties, and its `notes`.
+            files: that `read` reads.
+        """
+        network = cls.__new__(cls)
+        vars(network).update(
+            {"notes": (), **facts},
+            _model=None,
+            _read=read,
+            _reading=RLock(),
+            _files=files,
+            _derived=None,
+        )
+        return network
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the model is in memory."""
+        return self._model is not None
+
+    @property
+    def model(self) -> ir.Model:
+        """The model. Asking for it may take as long as a load, and raise as one does, so no thread
+        that many wait for may ask unless the network is known to be read."""
+        if self._model is None:
+            with self._reading:
+                if self._model is None:
+                    self._take(self._read())
+        assert self._model is not None
+        return self._model
+
+    def _take(self, read: Network) -> None:
+        """Becomes what was read."""
+        self._files = read._files
+        self._model = read.model
+        del self._read
 
     @classmethod
     def from_bytes(
@@ -142,12 +223,21 @@ class Network:
         Raises:
             InvalidModel: whatever is wrong with the model, hostile or not.
         """
+        data = intake.read_file(path, folder, limits, root)
+        return cls.from_data(data, path, folder, limits, spooled=spooled)
+
+    @classmethod
+    def from_data(
+        cls, data: Buffer, path: Path, folder: Path, limits: Limits, *, spooled: bool = False
+    ) -> Network:
+        """As `from_file`, of what was read from the file."""
         files = MappedFiles()
         notes: list[str] = []
-        model = intake.from_file(
-            path, folder, limits, files, spooled=spooled, notes=notes, root=root
-        )
-        return cls(model, files, tuple(notes))
+        external = FilesInFolder(folder, path.parent, limits, files)
+        model = intake.from_file(data, limits, files, external, spooled=spooled, notes=notes)
+        network = cls(model, files, tuple(notes))
+        network.is_self_contained = not external.are_used
+        return network
 
     def clone(self) -> Network:
         """A copy that shares the tensors. No weight is copied."""
@@ -186,6 +276,19 @@ class Network:
     def known(self, key: Hashable) -> Any:
         """What `derived` made under the key; None if it has made nothing that is kept."""
         return (self._derived or {}).get(key)
+
+    @cached_property
+    def operators(self) -> frozenset[tuple[str, str]]:
+        """Domain and type of all layers, those in bodies and functions included."""
+        scopes: list[ir.Graph | ir.Function] = [self.model.graph, *self.model.functions.values()]
+        return frozenset(
+            (node.domain, node.op_type) for scope in scopes for node in naming.walk(scope)
+        )
+
+    @cached_property
+    def random_layers(self) -> tuple[str, ...]:
+        """The layers that give other outputs for the same inputs the next time."""
+        return random_layers(self.model)
 
     @cached_property
     def size(self) -> int:
@@ -228,11 +331,16 @@ class Network:
         """All nodes, each followed by those of its bodies."""
         return naming.walk(self.model.graph)
 
+    @cached_property
+    def properties(self) -> Mapping[str, str]:
+        """What the model says of itself, in the order of the file."""
+        return dict(self.model.metadata_props)
+
     def metadata(self, max_bytes: int) -> dict[str, str]:
         """What the model says of itself, in the order of the file. What does not fit into
         `max_bytes` together is left out."""
         metadata = {}
-        for key, text in self.model.metadata_props.items():
+        for key, text in self.properties.items():
             size = len(key.encode()) + len(text.encode())
             if size <= max_bytes:
                 metadata[key] = text

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from headrace.runtime.cache.models import KnownModels
 from headrace.runtime.config.device_name import DeviceName
 from headrace.runtime.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from headrace.runtime.intake.limits import Limits
@@ -47,6 +48,7 @@ class RepositoryFiles:
         ovms_config: the configuration of OpenVINO Model Server, which then says what the networks
             are; None for all folders.
         mirror: what copies the folder from a store; None if the folder is no copy.
+        models: reads the models; None if nothing is known of them before.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class RepositoryFiles:
         limits: Limits,
         ovms_config: Path | None = None,
         mirror: Mirror | None = None,
+        models: KnownModels | None = None,
     ) -> None:
+        self._models = models or KnownModels(None, limits)
         self._root = root.resolve() if root is not None else None
         address = mirror.address if mirror is not None else ""
         self._ovms = OvmsFile(ovms_config, root, address) if root and ovms_config else None
@@ -168,7 +172,7 @@ class RepositoryFiles:
 
     def _model(self, path: Path, within: Path, *, spooled: bool) -> Network:
         """The model of a file, whose external data lies `within` a folder."""
-        return Network.from_file(path, within, self._limits, spooled=spooled, root=self._root)
+        return self._models.from_file(path, within, spooled=spooled, root=self._root)
 
     def _text(self, path: Path) -> bytes:
         """

@@ -218,7 +218,7 @@ class Startup:
             raise FailedPrecondition(
                 f"its model cannot be read from the state directory: {error.strerror}"
             ) from error
-        return Network.from_bytes(data, self._core.limits, spooled=True)
+        return self._core.models.from_bytes(data)
 
     def _cannot_begin(self, request: LoadRequest, error: HeadraceError, owner: object) -> None:
         reason = text_of(error)

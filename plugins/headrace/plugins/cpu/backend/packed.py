@@ -13,7 +13,6 @@ import importlib.metadata
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import onnxruntime
@@ -33,9 +32,6 @@ from headrace.runtime.execution.cancel import CancelToken
 
 _log = logging.getLogger(__name__)
 
-_WORTH_BYTES: Final = 2**20
-"""A network with fewer bytes of weights gains nothing."""
-
 
 def open_source(
     source: Source,
@@ -45,14 +41,14 @@ def open_source(
     files: WeightFiles | None,
 ) -> OnnxRuntimeSession:
     """Opens a session as `session.open_source` does, and raises the same. It maps its weights if
-    they are worth a file, and the file can be written and opened."""
-    if files is None or not _is_worth(source, provider):
+    the file can be written and opened."""
+    if files is None or not _is_plain(provider):
         return session.open_source(source, provider, settings, token)
     digest = digest_of(source, provider)
-    opened = _mapped(digest, source, provider, settings, token, files)
+    opened = open_kept(digest, source.is_safe, provider, settings, token, files)
     if opened is None and token.error is None:
         _write(digest, source, provider, settings, token, files)
-        opened = _mapped(digest, source, provider, settings, token, files)
+        opened = open_kept(digest, source.is_safe, provider, settings, token, files)
     return opened or session.open_source(source, provider, settings, token)
 
 
@@ -76,30 +72,34 @@ def digest_of(source: Source, provider: Provider) -> str:
     return sha.hexdigest()
 
 
-def _is_worth(source: Source, provider: Provider) -> bool:
-    size = len(source.structure) + sum(array.nbytes for array, _ in source.weights.values())
-    return size >= _WORTH_BYTES and replace(provider, keeps_int8=False) == Provider()
+def _is_plain(provider: Provider) -> bool:
+    return replace(provider, keeps_int8=False) == Provider()
 
 
-def _mapped(
+def open_kept(
     digest: str,
-    source: Source,
+    is_safe: bool,
     provider: Provider,
     settings: SessionSettings,
     token: CancelToken,
-    files: WeightFiles,
+    files: WeightFiles | None,
 ) -> OnnxRuntimeSession | None:
-    """A session that maps the file; None if there is none, or it cannot be used."""
+    """A session that maps the file; None if there is none, or it cannot be used.
+
+    Args:
+        digest: as `digest_of`.
+        is_safe: as `Source` has it.
+    """
     try:
-        found = files.find(digest)
-        if found is None:
+        found = files.find(digest) if files is not None else None
+        if files is None or found is None:
             return None
-        return session.open_mapped(
-            found.model, found.folder, source.is_safe, provider, settings, token
-        )
+        opened = session.open_mapped(found.model, found.folder, is_safe, provider, settings, token)
     except (EntryRefused, OSError, HeadraceError) as error:
-        _log.warning("the weights %s are not used: %s", files.file_name(digest), error)
+        _log.warning("the weights %s are not used: %s", WeightFiles.file_name(digest), error)
         return None
+    opened.digest = digest
+    return opened
 
 
 def _write(

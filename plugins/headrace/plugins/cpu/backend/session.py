@@ -103,9 +103,10 @@ class OnnxRuntimeSession:
 
     Attributes:
         optimized: ONNX Runtime has rewritten the graph.
+        digest: of the file that its weights are mapped from; empty if there is none.
     """
 
-    __slots__ = ("_native", "_weights", "optimized", "run", "run_bound", "run_values")
+    __slots__ = ("_native", "_weights", "digest", "optimized", "run", "run_bound", "run_values")
 
     def __init__(
         self,
@@ -117,6 +118,7 @@ class OnnxRuntimeSession:
         self._native = native
         self._weights = weights  # the runtime reads these arrays
         self.optimized = optimized
+        self.digest = ""
         self.run = _in_turn(native.run, turn)
         self.run_values = _in_turn(native.run_with_ort_values, turn)
         self.run_bound = _in_turn(native.run_with_iobinding, turn)

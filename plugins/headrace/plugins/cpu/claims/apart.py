@@ -18,6 +18,12 @@ _SHARED = (
 )
 
 
+def may_run_apart(network: Network) -> bool:
+    """Whether the network may need a process of its own. This is quick to say, without the model,
+    and most networks do not."""
+    return texts.may_keep(network.operators)
+
+
 def why_apart(model: ir.Model) -> str | None:
     """Why the network needs a process of its own; None if it needs none. Functions that the network
     calls must be the model's own."""
@@ -27,7 +33,7 @@ def why_apart(model: ir.Model) -> str | None:
             f"layer {unchecked[0].name!r} ({unchecked[0].op_type}) has an operator of ONNX "
             "Runtime's own whose inputs are not checked"
         )
-    return texts.TextCounts(model).refusal if texts.may_keep(model) else None
+    return texts.TextCounts(model).refusal
 
 
 def not_for_strangers(model: ir.Model) -> list[UnsupportedLayer]:
@@ -37,7 +43,9 @@ def not_for_strangers(model: ir.Model) -> list[UnsupportedLayer]:
 
 def refused(network: Network) -> list[UnsupportedLayer]:
     """The layers of a network that whoever asks now may not run where others' networks run."""
-    return [] if current_asker().trusted else not_for_strangers(network.model)
+    if current_asker().trusted or not may_run_apart(network):
+        return []
+    return not_for_strangers(network.model)
 
 
 def _unchecked(model: ir.Model) -> Sequence[ir.Node]:

@@ -32,14 +32,9 @@ _NUMBERS: Final = frozenset(["cats_int64s", "pool_int64s"])
 """Lists of numbers of which each is in memory of its own."""
 
 
-def may_keep(model: ir.Model) -> bool:
-    """Whether the model has layers that keep texts or n-grams. This is quick to say."""
-    scopes: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    return any(
-        node.domain not in ("", "ai.onnx") or node.op_type in _TABLES
-        for scope in scopes
-        for node in walk(scope)
-    )
+def may_keep(operators: Iterable[tuple[str, str]]) -> bool:
+    """Whether layers of these domains and types may keep texts or n-grams."""
+    return any(domain not in ("", "ai.onnx") or name in _TABLES for domain, name in operators)
 
 
 class TextCounts:

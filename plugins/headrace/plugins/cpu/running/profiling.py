@@ -26,6 +26,7 @@ from headrace.plugins.cpu.backend.session import OnnxRuntimeSession, Provider, S
 from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.intake.naming import walk
 from headrace.runtime.intake.provenance import origins
+from headrace.runtime.network.network import Network
 from headrace.runtime.system.graph_memory import watched
 from headrace.runtime.system.scratch import ScratchFolder
 
@@ -52,12 +53,16 @@ class Profiler:
 
     Args:
         original: the network as transformed for the device.
-        readable: the same network as the backend reads it.
+        readable: makes the same network as the backend reads it.
         provider, threads: those of the network's own session.
     """
 
     def __init__(
-        self, original: ir.Model, readable: ir.Model, provider: Provider, threads: int
+        self,
+        original: Network,
+        readable: Callable[[], ir.Model],
+        provider: Provider,
+        threads: int,
     ) -> None:
         self._original = original
         self._readable = readable
@@ -100,7 +105,7 @@ class Profiler:
     def _open(self, prefix: str) -> OnnxRuntimeSession:
         if self._rewritten is None:
             settings = SessionSettings(threads=self._threads, profile_prefix=prefix)
-            return session.open_model(self._readable, self._provider, settings)
+            return session.open_model(self._readable(), self._provider, settings)
         settings = SessionSettings(threads=self._threads, optimize=False, profile_prefix=prefix)
         return session.open_file(self._rewritten, self._provider, settings)
 
@@ -108,16 +113,16 @@ class Profiler:
         """Writes the graph as the runtime rewrites it, and gives each node a unique name."""
         settings = SessionSettings(threads=self._threads, optimized_path=path)
         try:
-            session.open_model(self._readable, self._provider, settings)
+            session.open_model(self._readable(), self._provider, settings)
             proto = onnx.load(path, load_external_data=False)
             model = watched(ir.from_proto(proto))
             rewritten = model.graph
         except Exception as error:  # noqa: BLE001 - the runtime writes some graphs wrongly
             _log.info("cannot tell which layers were fused; each is timed by itself: %s", error)
-            for node in walk(self._original.graph):
+            for node in walk(self._original.model.graph):
                 self._kernels[node.name or ""] = _kernel(node, (node,))
             return
-        traced = trace(self._original.graph, rewritten)
+        traced = trace(self._original.model.graph, rewritten)
         for index, (node, named) in enumerate(
             zip(walk(rewritten), _walk(proto.graph), strict=True)
         ):

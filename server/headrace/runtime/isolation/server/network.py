@@ -19,15 +19,13 @@ from headrace.runtime.isolation.server.host import WorkerHost
 from headrace.runtime.isolation.server.telemetry import Telemetry
 from headrace.runtime.isolation.server.worker_network import WorkerNetwork
 from headrace.runtime.isolation.wire.descriptions import (
-    layer_from_json,
     of_network,
     parameter_from_json,
-    port_from_json,
 )
 from headrace.runtime.metrics.counters import NetworkCounters
 from headrace.runtime.metrics.series import SeriesSnapshot
 from headrace.runtime.network.graph import RunningShape
-from headrace.runtime.network.network import Layer, Network, Port
+from headrace.runtime.network.network import Layer, Network, Port, layer_from_json, port_from_json
 from headrace.runtime.system.buffers import joined
 
 _OURS: Final = frozenset(

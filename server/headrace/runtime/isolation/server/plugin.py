@@ -174,7 +174,7 @@ class IsolatedPlugin(Device):
             lambda native, *_: self._load(replace(load, native=native), config),
             lambda *_: self._load(load, config),
         )
-        return self._opened(load, config, partial(make, load.network, config, load.token))
+        return self._opened(load, config, partial(make, lambda: load.network, config, load.token))
 
     def add_extension(self, functions: Sequence[ir.Function]) -> None:
         self._used_host().extend(write_functions(functions))

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-import onnx_ir as ir
-
 from headrace.runtime.config.key import Key, ParameterValue, Range
 from headrace.runtime.config.schema import ConfigSchema, Configuration
 from headrace.runtime.config.standard_keys import STANDARD_KEYS
 from headrace.runtime.errors import UnsupportedLayer
 from headrace.runtime.execution.job import LayerProfile
-from headrace.runtime.network.network import Layer, Port
 from headrace.runtime.transform.query import QueryResult, Subgraph
 
 _KINDS: Final = {"str": str, "int": int, "float": float, "bool": bool}
@@ -81,30 +78,6 @@ def parameter_to_json(value: ParameterValue) -> Any:
 def parameter_from_json(facts: Any) -> ParameterValue:
     value: ParameterValue = Range(*facts["range"]) if isinstance(facts, dict) else facts
     return value
-
-
-def port_to_json(port: Port) -> list[Any]:
-    shape = None if port.shape is None else list(port.shape)
-    classes = list(port.classes)
-    return [port.name, port.dtype.value, shape, port.kind, port.optional, port.layout, classes]
-
-
-def port_from_json(facts: list[Any]) -> Port:
-    name, dtype, shape, kind, optional, layout, classes = facts
-    shape = None if shape is None else tuple(shape)
-    return Port(name, ir.DataType(dtype), shape, kind, optional, layout, tuple(classes))
-
-
-def layer_to_json(layer: Layer) -> list[Any]:
-    return [
-        *(layer.name, layer.op_type, layer.domain, layer.device),
-        *(list(layer.inputs), list(layer.outputs), list(layer.origins)),
-    ]
-
-
-def layer_from_json(facts: list[Any]) -> Layer:
-    name, op_type, domain, device, inputs, outputs, origins = facts
-    return Layer(name, op_type, domain, device, tuple(inputs), tuple(outputs), tuple(origins))
 
 
 def profile_to_json(profile: LayerProfile) -> list[Any]:

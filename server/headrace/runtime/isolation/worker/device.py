@@ -22,10 +22,8 @@ from headrace.runtime.execution.cancel import CancelToken
 from headrace.runtime.execution.timer import Timer
 from headrace.runtime.intake.limits import Limits
 from headrace.runtime.isolation.wire.descriptions import (
-    layer_to_json,
     of_network,
     parameter_to_json,
-    port_to_json,
     query_to_json,
     schema_to_json,
 )
@@ -34,7 +32,7 @@ from headrace.runtime.isolation.worker.inline_executor import InlineExecutors
 from headrace.runtime.metrics.counters import Counters, NetworkCounters
 from headrace.runtime.network.extension import read_functions
 from headrace.runtime.network.memory import Weights, forget_locals, use
-from headrace.runtime.network.network import Network
+from headrace.runtime.network.network import Network, layer_to_json, port_to_json
 from headrace.runtime.system.allocator import release_memory
 from headrace.runtime.system.graph_memory import free_graphs
 from headrace.runtime.system.load_stages import LoadStages

@@ -94,13 +94,16 @@ def test_a_damaged_file_is_made_anew(files: WeightFiles, tmp_path: Path) -> None
     assert file.read_bytes() == whole
 
 
-def test_a_small_network_is_not_worth_a_file(files: WeightFiles, tmp_path: Path) -> None:
-    small = "m (float[N,512] x) => (float[N,4] y) { y = MatMul(x, w) }"
-    opened(files, source(small, WEIGHT[:, :4]))
-    assert written(tmp_path) == []
+def test_a_network_without_weights_has_a_file_with_its_graph(
+    files: WeightFiles, tmp_path: Path
+) -> None:
+    plain = source("m (float[N,512] x) => (float[N,512] y) { y = Neg(x) }")
+    first, second = opened(files, plain), opened(files, plain)
+    np.testing.assert_array_equal(answer(second), answer(first))
+    assert len(written(tmp_path)) == 1
 
 
-def test_a_session_with_a_custom_library_is_not_worth_a_file(
+def test_a_session_with_a_custom_library_has_no_file(
     files: WeightFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(custom_ops, "register", lambda *_: None)

@@ -115,7 +115,7 @@ def test_a_network_whose_rewritten_graph_cannot_be_read_is_profiled_all_the_same
 
     case = networks.add()
     network = transform_network(case.network)
-    profiler = Profiler(network.model, network.model, Provider(), 1)
+    profiler = Profiler(network, lambda: network.model, Provider(), 1)
     monkeypatch.setattr("headrace.plugins.cpu.running.profiling.trace", refuse)
     monkeypatch.setattr("onnx.load", refuse)
     outputs, layers = profiler.profile(

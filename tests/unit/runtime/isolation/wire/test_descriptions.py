@@ -14,7 +14,14 @@ from headrace.runtime.config.schema import ConfigSchema, Range
 from headrace.runtime.errors import InvalidArgument, UnsupportedLayer
 from headrace.runtime.execution.job import LayerProfile
 from headrace.runtime.isolation.wire import descriptions as d
-from headrace.runtime.network.network import Layer, Port
+from headrace.runtime.network.network import (
+    Layer,
+    Port,
+    layer_from_json,
+    layer_to_json,
+    port_from_json,
+    port_to_json,
+)
 from headrace.runtime.transform.query import QueryResult, Subgraph
 
 
@@ -66,12 +73,12 @@ def test_a_parameter_keeps_its_type(value: Any) -> None:
     ],
 )
 def test_a_port_stays_the_same(port: Port) -> None:
-    assert d.port_from_json(by_wire(d.port_to_json(port))) == port
+    assert port_from_json(by_wire(port_to_json(port))) == port
 
 
 def test_layers_and_profiles_stay_the_same() -> None:
     layer = Layer("a", "Add", "", "CPU.0", ("x", "y"), ("z",), ("first", "second"))
-    assert d.layer_from_json(by_wire(d.layer_to_json(layer))) == layer
+    assert layer_from_json(by_wire(layer_to_json(layer))) == layer
     profile = LayerProfile("a", "Add", "CPU.0", "jit", 1e-5, ("first",), 2)
     assert d.profile_from_json(by_wire(d.profile_to_json(profile))) == profile
 

@@ -1,0 +1,178 @@
+"""Models that were read before are read again when somebody asks for their graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from headrace.runtime.cache.cache import NetworkCache
+from headrace.runtime.cache.models import KnownModels
+from headrace.runtime.errors import InvalidModel
+from headrace.runtime.intake import read
+from headrace.runtime.intake.limits import Limits
+from headrace.runtime.network.network import Network
+from headrace.testing.case import parse
+
+_TEXT = "m (float[N,512] x) => (float[N,512] y) { [product] y = MatMul(x, w) }"
+
+
+def model(size: int = 512) -> onnx.ModelProto:
+    made = parse(_TEXT)
+    weight = np.random.default_rng(0).standard_normal((512, size)).astype(np.float32)
+    made.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    made.metadata_props.add(key="author", value="somebody")
+    return made
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "repository" / "model.onnx"
+    path.parent.mkdir()
+    onnx.save(model(), path)
+    return path
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> NetworkCache:
+    return NetworkCache(tmp_path / "cache", b"k" * 32, 2**30)
+
+
+def network_of(cache: NetworkCache | None, file: Path, limits: Limits | None = None) -> Network:
+    models = KnownModels(cache, limits or Limits())
+    return models.from_file(file, file.parent, spooled=True, root=None)
+
+
+def told(network: Network) -> Any:
+    return (
+        network.digest,
+        network.inputs,
+        network.outputs,
+        network.defaults,
+        network.notes,
+        network.size,
+        network.weight_bytes,
+        network.widened_bytes,
+        network.operators,
+        network.random_layers,
+        network.metadata(2**16),
+    )
+
+
+def test_a_known_model_tells_the_same_without_being_read(cache: NetworkCache, file: Path) -> None:
+    first, second = network_of(cache, file), network_of(cache, file)
+    assert (first.is_read, second.is_read) == (True, False)
+    assert told(second) == told(first)
+    assert not second.is_read
+    assert second.to_bytes() == first.to_bytes()
+    assert second.is_read
+
+
+def test_a_known_model_is_what_the_file_held_though_the_file_has_changed(
+    cache: NetworkCache, file: Path
+) -> None:
+    first, second = network_of(cache, file), network_of(cache, file)
+    file.write_bytes(b"something else, in the same place")
+    assert second.to_bytes() == first.to_bytes()
+
+
+def test_bytes_and_a_file_are_the_same_model(cache: NetworkCache, file: Path) -> None:
+    network_of(cache, file)
+    assert not KnownModels(cache, Limits()).from_bytes(file.read_bytes()).is_read
+
+
+@pytest.mark.parametrize("change", ["file", "limits", "key"])
+def test_what_is_known_is_of_the_same_bytes_limits_and_key(
+    cache: NetworkCache, file: Path, tmp_path: Path, change: str
+) -> None:
+    network_of(cache, file)
+    limits, used = Limits(), cache
+    if change == "file":
+        other = model()
+        other.doc_string = "another one"
+        onnx.save(other, file)
+    elif change == "limits":
+        limits = Limits(nodes=7)
+    else:
+        used = NetworkCache(tmp_path / "cache", b"o" * 32, 2**30)
+    assert network_of(used, file, limits).is_read
+
+
+def test_without_a_cache_a_model_is_read(file: Path) -> None:
+    network_of(None, file)
+    assert network_of(None, file).is_read
+
+
+def test_limits_that_the_model_breaks_are_seen_though_it_is_known(
+    cache: NetworkCache, file: Path
+) -> None:
+    network_of(cache, file)
+    with pytest.raises(InvalidModel):
+        network_of(cache, file, Limits(tensor_bytes=8))
+
+
+def test_another_version_reads_the_model(
+    cache: NetworkCache, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network_of(cache, file)
+    monkeypatch.setattr("headrace.runtime.cache.models._readers", lambda: {"onnx": "0"})
+    assert network_of(cache, file).is_read
+
+
+def test_what_is_damaged_is_read_and_noted_anew(
+    cache: NetworkCache, file: Path, tmp_path: Path
+) -> None:
+    network_of(cache, file)
+    (entry,) = (tmp_path / "cache").glob("models/*")
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[:-40] + b"?" + whole[-39:])
+    assert network_of(cache, file).is_read
+    assert not network_of(cache, file).is_read
+
+
+def test_a_model_with_weights_beside_it_is_read(cache: NetworkCache, file: Path) -> None:
+    onnx.save(model(), file, save_as_external_data=True, location="weights", size_threshold=0)
+    assert not network_of(cache, file).is_self_contained
+    assert network_of(cache, file).is_read
+
+
+def test_a_model_that_says_very_much_of_itself_is_read(cache: NetworkCache, file: Path) -> None:
+    large = model()
+    large.metadata_props.add(key="text", value="x" * 2**21)
+    onnx.save(large, file)
+    network_of(cache, file)
+    assert network_of(cache, file).is_read
+
+
+def test_a_model_that_does_not_stay_is_read(cache: NetworkCache, file: Path) -> None:
+    network_of(cache, file)
+    models = KnownModels(cache, Limits())
+    assert models.from_file(file, file.parent, spooled=False, root=None).is_read
+
+
+def test_a_full_disk_costs_a_warning(
+    cache: NetworkCache, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(cache, "write", fail)
+    assert network_of(cache, file).is_read
+
+
+def test_a_model_that_could_not_be_read_is_tried_again(
+    cache: NetworkCache, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = network_of(cache, file), network_of(cache, file)
+
+    def fail(*_: object, **__: object) -> None:
+        raise InvalidModel("no memory", field="model")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(read, "from_bytes", fail)
+        with pytest.raises(InvalidModel):
+            _ = second.model
+    assert second.to_bytes() == first.to_bytes()
