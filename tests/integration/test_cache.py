@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import resource
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -275,15 +276,18 @@ def test_networks_on_cpu_come_from_the_cache_after_a_restart(
         with Server(*options) as server:
             if not start:
                 server.load(case, "CPU", "given")
-            until(lambda server=server: server.networks() == names, "all are loaded")
+            until(partial(_has, server, names), "all are loaded")
             infos = [_told(server, name) for name in names]
             cached.append([info.from_cache for info, _ in infos])
             staged.append([note for info, _ in infos for note in info.notes if "by stage" in note])
             told.append([_lasting(info, layers) for info, layers in infos])
             for name, given in zip(names, (case, mapped, case, mapped), strict=True):
                 assert_same_outputs(server.infer(name, given.inputs), given.expected(), 1e-4)
+                short: Mapping[str, Any] = {
+                    port: np.asarray(x)[:, :1] for port, x in given.inputs.items()
+                }
                 with pytest.raises(grpc.RpcError) as refused:
-                    server.infer(name, {port: array[:, :1] for port, array in given.inputs.items()})
+                    server.infer(name, short)
                 assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             source = pb.ModelSource(repository="plain")
             asked = pb.QueryNetworkRequest(device="CPU", model=source)
@@ -296,6 +300,10 @@ def test_networks_on_cpu_come_from_the_cache_after_a_restart(
     if not apart:
         assert any("transform" in note for note in staged[0])
         assert not any("transform" in note or "check" in note for note in staged[2][2:])
+
+
+def _has(server: Server, names: list[str]) -> bool:
+    return server.networks() == names
 
 
 def _told(server: Server, name: str) -> tuple[pb.NetworkInfo, list[pb.ExecutableLayer]]:

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import onnx_ir as ir
 
@@ -45,10 +45,14 @@ from headrace.runtime.network.data_oblivious import is_data_oblivious
 from headrace.runtime.network.network import Network
 from headrace.runtime.network.shapes.ledger import Ledger
 from headrace.runtime.network.type_inference import infer_types
+from headrace.runtime.system.allocator import release_memory
 from headrace.runtime.system.processors import usable_processors
 from headrace.runtime.transform.functions import inline_functions
 from headrace.runtime.transform.options import NetworkOptions
 from headrace.runtime.transform.query import QueryResult
+
+_LARGE_BYTES: Final = 8 * 2**20
+"""What smaller models leave is used by the next load. Giving it back takes some milliseconds."""
 
 
 class CpuPlugin(SessionPlugin):
@@ -218,12 +222,15 @@ class CpuPlugin(SessionPlugin):
                 raise FailedPrecondition("its weights are not in the cache", field="blob")
             return opened
 
-        return self._made(
+        made = self._made(
             known,
             lambda: self._compatibility.lowered(known.model),
             self._chosen(known, config),
             open_session,
         )
+        if known.weight_bytes >= _LARGE_BYTES:
+            release_memory()  # in which the model's file was read
+        return made
 
     def _made(
         self,
