@@ -98,4 +98,4 @@ class Actions:
 
     def _read(self, digest: str) -> Network:
         data = self._objects.read(model_name(digest))
-        return Network.from_bytes(data, self._core.limits, spooled=True)
+        return self._core.models.from_bytes(data)
