@@ -46,10 +46,15 @@ def open_source(
         return session.open_source(source, provider, settings, token)
     digest = digest_of(source, provider)
     opened = open_kept(digest, source.is_safe, provider, settings, token, files)
-    if opened is None and token.error is None:
-        _write(digest, source, provider, settings, token, files)
-        opened = open_kept(digest, source.is_safe, provider, settings, token, files)
-    return opened or session.open_source(source, provider, settings, token)
+    if opened is not None:
+        return opened
+    failure = _write(digest, source, provider, settings, token, files)
+    opened = open_kept(digest, source.is_safe, provider, settings, token, files)
+    if opened is None:
+        opened = session.open_source(source, provider, settings, token)
+        if failure is not None:  # not that of a network which is refused anyway
+            _log.warning("weights are not shared: %s", failure)
+    return opened
 
 
 def digest_of(source: Source, provider: Provider) -> str:
@@ -109,11 +114,14 @@ def _write(
     settings: SessionSettings,
     token: CancelToken,
     files: WeightFiles,
-) -> None:
+) -> Exception | None:
+    """Writes the file. Returns why it cannot."""
+
     def write(path: Path) -> None:
         session.write_packed(source, provider, settings, token, path, files.file_name(digest))
 
     try:
         files.add(digest, write)
     except (EntryRefused, OSError, ValueError, HeadraceError) as error:
-        _log.warning("weights are not shared: %s", error)
+        return error
+    return None

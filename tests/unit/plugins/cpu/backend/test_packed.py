@@ -17,7 +17,7 @@ from headrace.plugins.cpu.backend.session import (
     Source,
 )
 from headrace.runtime.cache.weights import WeightFiles
-from headrace.runtime.errors import Cancelled, Internal, InvalidModel
+from headrace.runtime.errors import Cancelled, HeadraceError, Internal, InvalidModel
 from headrace.runtime.execution.cancel import CancelToken
 from headrace.testing.case import network_of
 
@@ -101,6 +101,16 @@ def test_a_network_without_weights_has_a_file_with_its_graph(
     first, second = opened(files, plain), opened(files, plain)
     np.testing.assert_array_equal(answer(second), answer(first))
     assert len(written(tmp_path)) == 1
+
+
+def test_a_network_that_the_backend_refuses_is_no_matter_for_the_log(
+    files: WeightFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = source("m (float[N,512] x) => (float[N,512] y) { y = headrace.test.Strange(x) }")
+    with pytest.raises(HeadraceError):
+        opened(files, strange)
+    assert caplog.messages == []
+    assert written(tmp_path) == []
 
 
 def test_a_session_with_a_custom_library_has_no_file(
