@@ -340,25 +340,30 @@ factory = "tests.support.killed_load:create_plugin"
 
 
 @pytest.mark.parametrize(
-    ("stage", "budget"),
-    [*((stage, ()) for stage in STAGES), ("publish", ("--memory-budget", "KILLED=1GiB"))],
+    ("stage", "more"),
+    [
+        *((stage, ()) for stage in STAGES),
+        *((stage, ("--cache-dir", "{}/cache")) for stage in STAGES),
+        ("publish", ("--memory-budget", "KILLED=1GiB")),
+    ],
 )
 def test_a_kill_in_any_stage_of_a_load_loses_nothing(
-    stage: str, budget: tuple[str, ...], tmp_path: Path
+    stage: str, more: tuple[str, ...], tmp_path: Path
 ) -> None:
     config, order, state = tmp_path / "headrace.toml", tmp_path / "order", tmp_path / "state"
     config.write_text(KILLED)
-    options = ("--config", str(config), "--state-dir", str(state), *budget)
+    options = ("--config", str(config), "--state-dir", str(state))
+    added = [each.format(tmp_path) for each in more]
     told = {"TEST_KILL": str(order)}
     add, other = networks.add(), networks.mlp()
-    with Server(*options, environment=told) as server:
+    with Server(*options, *added, environment=told) as server:
         server.load(add, "KILLED", "add")
         order.write_text(stage)
         with pytest.raises(grpc.RpcError):
             server.load(other, "KILLED", "other")
         server.process.wait(CALL_SECONDS)
     order.unlink()
-    with Server(*options, environment=told) as server:
+    with Server(*options, *added, environment=told) as server:
         reply = server.stub.ListNetworks(pb.ListNetworksRequest(), timeout=CALL_SECONDS)
         there = {each.name for each in reply.networks}
         assert there == ({"add", "other"} if stage == "publish" else {"add"})
