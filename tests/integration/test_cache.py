@@ -267,8 +267,11 @@ def test_networks_on_cpu_come_from_the_cache_after_a_restart(
         (folder / "model.onnx").write_bytes(given.model.SerializeToString())
         (folder / "network.toml").write_text(f'device = "{device}"\n[warmup]\ncount = 1\n')
     options = (
-        *("--devices", "CPU,HETERO", "--model-repository", str(tmp_path / "repository")),
-        *("--cache-dir", str(tmp_path / "cache"), "--state-dir", str(tmp_path / "state"), *apart),
+        "--devices=CPU,HETERO",
+        f"--model-repository={tmp_path / 'repository'}",
+        f"--cache-dir={tmp_path / 'cache'}",
+        f"--state-dir={tmp_path / 'state'}",
+        *apart,
     )
     names = ["given", "parted", "plain", "warm"]
     told, cached, staged = [], [], []

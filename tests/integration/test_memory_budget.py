@@ -271,8 +271,9 @@ def test_the_networks_of_clients_stay_in_memory_also_after_a_restart(
 def test_a_network_that_cannot_fit_says_what_it_needs(repository: Path) -> None:
     with (
         Server(
-            *("--devices", "CPU", "--model-repository", str(repository)),
-            *("--memory-budget", "CPU=512KiB"),
+            "--devices=CPU",
+            f"--model-repository={repository}",
+            "--memory-budget=CPU=512KiB",
         ) as server,
         Client(server.address) as client,
     ):
@@ -291,8 +292,9 @@ def test_a_budget_that_is_none_ends_the_start(budget: str) -> None:
 
 def test_a_budget_may_be_a_part_of_the_memory_of_the_machine(repository: Path) -> None:
     with Server(
-        *("--devices", "CPU", "--model-repository", str(repository)),
-        *("--memory-budget", "50%"),
+        "--devices=CPU",
+        f"--model-repository={repository}",
+        "--memory-budget=50%",
     ) as server:
         assert server.total("headrace_memory_budget_bytes", device="all") > 2**20
         np.testing.assert_array_equal(server.infer("net3", x(1))["y"], [4, 4])
@@ -304,8 +306,9 @@ def test_two_clients_whose_networks_drive_each_other_out_always_find_them(
     repository: Path,
 ) -> None:
     with Server(
-        *("--devices", "CPU", "--model-repository", str(repository)),
-        *("--memory-budget", "CPU=7MiB"),  # of one network, while another one is loaded
+        "--devices=CPU",
+        f"--model-repository={repository}",
+        "--memory-budget=CPU=7MiB",  # of one network, while another one is loaded
     ) as server:
 
         def client(number: int, *, loads: bool) -> Callable[[], None]:
@@ -349,8 +352,9 @@ def test_openvino_has_a_budget_of_its_own(repository: Path) -> None:
     for name in NAMES[:4]:
         (repository / name / "network.toml").write_text('device = "OPENVINO"')
     with Server(
-        *("--devices", "CPU,OPENVINO", "--model-repository", str(repository)),
-        *("--memory-budget", "OPENVINO=9MiB,CPU=1GiB"),
+        "--devices=CPU,OPENVINO",
+        f"--model-repository={repository}",
+        "--memory-budget=OPENVINO=9MiB,CPU=1GiB",
     ) as server:
         for number, name in enumerate(NAMES):
             np.testing.assert_array_equal(server.infer(name, x(1))["y"], [1 + number] * 2)

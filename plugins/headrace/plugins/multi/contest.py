@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, TypeAlias
 
 Shapes: TypeAlias = tuple[tuple[int, ...] | None, ...]
-"""Of the inputs of a request, in the order of the network's. None: the request does not give it."""
+"""The shapes of a request's inputs, in the order of the network's inputs. None: the request leaves
+the input out."""
 
 WORTH: Final = 1.02
 """How much faster another device must be to take over. A smaller gain may be noise."""

@@ -145,7 +145,7 @@ class Measuring:
         """Notes a request's shapes. Those of a warm-up are kept with their values.
 
         Args:
-            whole: whether it is no part of another network's request.
+            whole: whether a client has sent it; False for a part of another network's request.
         """
         begun = self._begun
         if not (self._agenda.counts if begun else whole):

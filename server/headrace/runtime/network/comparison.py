@@ -16,7 +16,8 @@ _OF_PRECISION: Final[Mapping[str, float]] = MappingProxyType(
 _OF_TYPE: Final[Mapping[str, float]] = MappingProxyType({"float16": 1e-2, "bfloat16": 5e-2})
 _EIGHT_BITS: Final = ("int8", "uint8")
 _WHOLE: Final = 1.0
-"""The relative difference of what has no smaller one: texts, shapes, NaN and a number."""
+"""The relative difference of values that are not numbers of one shape: texts that differ, arrays of
+other shapes, or NaN and a number."""
 
 
 class Difference(NamedTuple):

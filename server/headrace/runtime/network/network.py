@@ -93,8 +93,13 @@ class Layer:
 
 def layer_to_json(layer: Layer) -> list[Any]:
     return [
-        *(layer.name, layer.op_type, layer.domain, layer.device),
-        *(list(layer.inputs), list(layer.outputs), list(layer.origins)),
+        layer.name,
+        layer.op_type,
+        layer.domain,
+        layer.device,
+        list(layer.inputs),
+        list(layer.outputs),
+        list(layer.origins),
     ]
 
 
@@ -230,7 +235,7 @@ class Network:
     def from_data(
         cls, data: Buffer, path: Path, folder: Path, limits: Limits, *, spooled: bool = False
     ) -> Network:
-        """As `from_file`, of what was read from the file."""
+        """As `from_file`, with the bytes of the file."""
         files = MappedFiles()
         notes: list[str] = []
         external = FilesInFolder(folder, path.parent, limits, files)

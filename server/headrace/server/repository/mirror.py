@@ -49,7 +49,7 @@ _PASSES: Final = 3
 
 
 class Mirror:
-    """Copies the networks of a store into a folder. `root` is the repository of what is copied.
+    """Copies the networks of a store into a folder. `root` is the repository of the copies.
 
     `sync` is called by one thread at a time; `stop` and the rest by any. Another server may use the
     same folder: a lock is held while it changes.

@@ -24,7 +24,13 @@ _MAX_NAME_BYTES: Final = 255
 _PIECE_BYTES: Final = 8 << 20
 _WEB: Final = frozenset({"http", "https"})
 _TAGS: Final = (
-    *("ETag", "etag", "Content-MD5", "md5Hash", "blob_id", "Last-Modified", "LastModified"),
+    "ETag",
+    "etag",
+    "Content-MD5",
+    "md5Hash",
+    "blob_id",
+    "Last-Modified",
+    "LastModified",
     "mtime",
 )
 """What changes with an object's content, under the names that stores give it; the best first."""
