@@ -164,6 +164,8 @@ class _Stream(InferenceStream):
         if network := self._find_elsewhere(message.network, sequence):
             return self._pass_on(network, partial(serialize, *request), name, key, sequence)
         if self._may_hold_many_texts and strings_in(message.inputs) > HEAVY_ELEMENTS:
+            if sequence:
+                self._order.begin(key, (message.network, sequence))
             return self._in_turn(partial(self._run_heavy, request), name, key, sequence)
         return self._begin_call(self._decoded(request), key)
 

@@ -12,6 +12,7 @@ from headrace.runtime.execution.job import Job
 from headrace.server.services.streams.in_flight import Cancel, Tasks
 from headrace.server.services.streams.request_stream import RequestStream, RequestStreams
 from headrace.server.services.streams.result_sizes import SMALL, ExpectedSize, shapes_of
+from headrace.server.services.streams.sequence_order import SequenceOrder
 from headrace.server.serving.call import InferCall, InferResult
 from headrace.server.serving.layouts import CallLayouts
 from headrace.server.serving.offload import HEAVY_ELEMENTS, offload, texts
@@ -59,6 +60,7 @@ class InferenceStream(RequestStream):
         self._serving, self._layouts = owner.serving, owner.layouts
         self._tasks: Tasks[Any] = Tasks()
         self._turns = Turns()
+        self._order = SequenceOrder()
         self._owner_of_regions: Caller | None = None  # asked by the first request that needs it
 
     # -- hooks of the protocol --
@@ -99,6 +101,8 @@ class InferenceStream(RequestStream):
             asked = self._serving.ask(network, self.unary, data(), self._context, sequence)
             return self._passed_back(name, await asked)
 
+        if sequence:
+            self._order.begin(key, (network, sequence))
         return self._in_turn(ask, name, key, sequence)
 
     def _in_turn(
@@ -115,8 +119,10 @@ class InferenceStream(RequestStream):
     def _begin_call(self, call: InferCall, key: Hashable) -> Cancel:
         """Starts a request to this server."""
         in_regions, sequence = call.uses_regions, call.sequence
-        if sequence is not None and (in_regions or self._turns.waits(sequence.id)):
-            return self._in_turn(partial(self._run, call), call.id, key, sequence.id)
+        if sequence is not None:
+            self._order.begin(key, (call.network, sequence.id))
+            if in_regions or self._turns.waits(sequence.id):
+                return self._in_turn(partial(self._run, call), call.id, key, sequence.id)
         try:
             if in_regions or call.wanted:
                 return self._start_wanting(call, key)
@@ -140,6 +146,23 @@ class InferenceStream(RequestStream):
                     return serving.start_in_regions(call, held, remaining, done).token.cancel
         ended = partial(self._ended, key, call.id)
         return self._tasks.begin(self._run(call, None, held), ended)
+
+    def _ended(
+        self,
+        key: Hashable,
+        name: str,
+        outcome: Any,
+        error: BaseException | None,
+        seconds: float,
+        job: Job | None,
+    ) -> None:
+        report = super()._ended
+        if key in self._order:
+            if error is None:
+                self._order.end(key, partial(report, key, name, outcome, None, seconds, job))
+                return
+            self._order.leave(key)
+        report(key, name, outcome, error, seconds, job)
 
     def _deliver(self, call: InferCall, key: Hashable, lease: Lease | None, job: Job) -> None:
         """Takes the outcome of a request without a task.
