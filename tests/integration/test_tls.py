@@ -235,9 +235,9 @@ def bare(tmp_path: Path) -> Iterator[Callable[[Pair | None], str]]:
         server = grpc.server(ThreadPoolExecutor(1))
         credentials = pair and grpc.ssl_server_credentials([(pair.key, pair.certificate)])
         port = (
-            server.add_insecure_port("localhost:0")
+            server.add_insecure_port("127.0.0.1:0")
             if credentials is None
-            else server.add_secure_port("localhost:0", credentials)
+            else server.add_secure_port("127.0.0.1:0", credentials)
         )
         server.start()
         servers.append(server)

@@ -32,7 +32,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, bool]]:
     chat = grpc.stream_stream_rpc_method_handler(lambda messages, _: messages)
     methods = {"Echo": echo, "Chat": chat}
     made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t", methods),))
-    port = made.add_secure_port("localhost:0", credentials)
+    port = made.add_secure_port("127.0.0.1:0", credentials)
     made.start()
     yield f"localhost:{port}", mutual
     made.stop(None).wait()
